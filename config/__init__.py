@@ -1,0 +1,1 @@
+"""Settings, logging and the options of the processes; imports nothing else of ours."""

@@ -1,0 +1,155 @@
+"""All settings of the service: one frozen, typed object, read once from SVC_* variables.
+
+Every field is the variable `SVC_<FIELD NAME IN CAPITALS>`; a bad value stops the process at start with one sentence.
+`config/example.env` documents each of them, and a test holds the two together.
+"""
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+
+class SettingsError(Exception):
+    """A variable is missing or malformed; the text says which and what was expected."""
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(",") if part.strip())
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _flag(text: str) -> bool:
+    if text.lower() in {"1", "true", "yes", "on"}:
+        return True
+    if text.lower() in {"0", "false", "no", "off", ""}:
+        return False
+    raise ValueError("expected one of 1, 0, true, false, yes, no, on, off")
+
+
+_PARSERS: dict[Any, Callable[[str], Any]] = {
+    str: str,
+    int: int,
+    float: float,
+    bool: _flag,
+    Path: lambda text: Path(text).absolute(),
+    tuple[int, ...]: _integers,
+    tuple[str, ...]: _names,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Typed settings; units are in the names (`_s` seconds, `_ms` milliseconds, `_mb` MiB, `_bytes`)."""
+
+    # Where things are
+    data_dir: Path = Path("var")
+    database_url: str = "postgresql://svc@127.0.0.1:15432/svc"
+    redis_url: str = "redis://127.0.0.1:16379/0"
+    api_url: str = "http://127.0.0.1:18080"
+    auth_url: str = "http://127.0.0.1:18081"
+    shell_url: str = "ws://127.0.0.1:18082"
+    s3_url: str = "http://127.0.0.1:19000"
+    s3_bucket: str = "svc"
+    s3_access_key: str = ""
+    s3_secret_key: str = ""
+    log_level: str = "INFO"
+
+    # HTTP edge
+    api_threads: int = 32
+    max_body_bytes: int = 16 * 1024 * 1024
+    db_pool_size: int = 20
+    sandbox_rate_per_s: float = 0.0
+    sandbox_rate_burst: int = 60
+
+    # Identity
+    jwt_algorithms: tuple[str, ...] = ("EdDSA",)
+    signing_keys_dir: Path = Path("var/keys")
+    session_secret: str = ""
+    user_jwt_s: int = 900
+    service_token_s: int = 365 * 24 * 3600
+    api_key_limit: int = 10
+    api_keys_per_hour: int = 5
+
+    # Lifecycle
+    idle_timeout_s: int = 600
+    operation_lease_s: float = 10.0
+    operation_attempts: int = 4
+    operation_wait_s: float = 60.0
+    boot_deadline_s: float = 600.0
+    readiness_wait_s: float = 60.0
+    idle_sweep_s: float = 1.0
+    operation_sweep_s: float = 2.0
+    relay_poll_s: float = 0.5
+    idempotency_hours: int = 24
+
+    # The VM host
+    node_id: str = "node-1"
+    node_address: str = "127.0.0.1"
+    node_dir: Path = Path("var/node")
+    image_dir: Path = Path("var/images")
+    net_prefix: str = "svc"
+    ram_dir: str = ""
+    driver: str = "qemu"
+    accelerator: str = "auto"
+    machine: str = "auto"
+    guest_distro: str = "ubuntu-22.04"
+    bake_sizes: tuple[str, ...] = ("small",)
+    node_vcpus: int = 0
+    node_mem_mb: int = 0
+    vcpu_overcommit: float = 8.0
+    mem_overcommit: float = 1.0
+    node_heartbeat_s: float = 3.0
+    node_dead_after_s: float = 15.0
+    reconcile_s: float = 5.0
+    orphan_grace_s: float = 30.0
+    orphan_brake: int = 20
+    host_ports: tuple[int, ...] = (20000, 29999)
+    slot_network: str = "10.201.0.0/16"
+    slot_pool: int = 3
+    vm_uid_base: int = 900000
+    guest_dns: tuple[str, ...] = ("1.1.1.1", "8.8.8.8")
+    chain_depth_limit: int = 8
+    simulated_latency_ms: int = 0
+    ops_concurrency: int = 4
+
+    # Flower
+    flower_port: int = 15555
+    flower_basic_auth: str = ""
+
+    @property
+    def host_port_range(self) -> range:
+        """The TCP ports of this host that sandboxes may be given, both ends included."""
+        low, high = self.host_ports
+        return range(low, high + 1)
+
+    def queue(self, lane: str) -> str:
+        """Name of this node's Celery queue for `lane` (`ctl`, `ops` or `bulk`)."""
+        return f"node.{self.node_id}.{lane}"
+
+
+def load(environ: Mapping[str, str]) -> Settings:
+    """Build settings from `environ`; raises SettingsError naming the first bad variable."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(Settings):
+        name = f"SVC_{field.name.upper()}"
+        if name not in environ:
+            continue
+        try:
+            values[field.name] = _PARSERS[field.type](environ[name])
+        except ValueError as error:
+            raise SettingsError(f"{name} is not valid: {error}. See config/example.env.") from error
+    settings = Settings(**values)
+    if len(settings.host_ports) != 2 or settings.host_ports[0] > settings.host_ports[1]:
+        raise SettingsError("SVC_HOST_PORTS must be two numbers, low,high. See config/example.env.")
+    return settings
+
+
+@lru_cache(maxsize=1)
+def get_settings() -> Settings:
+    """The settings of this process, read from its environment on first use."""
+    return load(os.environ)

@@ -1,0 +1,1 @@
+"""The VM host: Celery workers that run lifecycle operations on real virtual machines."""

@@ -1,0 +1,1 @@
+"""Drivers that turn a sandbox into a virtual machine; they know no rows, no services and no Celery."""

@@ -1,0 +1,177 @@
+"""What the node worker asks of a hypervisor, and what is true after each call, whether it succeeds or fails.
+
+Every method may be called again after `kill -9` of its caller at any instruction: it looks at what is on the host,
+finishes or undoes what it finds, and never makes a second VM for one sandbox. Calls for one sandbox are serialised by the
+driver itself with a lock on the host, so that two workers that both believe to own an operation cannot interleave.
+"""
+import enum
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+
+class DriverError(Exception):
+    """The hypervisor could not do what was asked; the text is for operators, never for clients."""
+
+
+class VmNotFound(DriverError):
+    """There is nothing of this sandbox (or snapshot) on this host."""
+
+
+class VmBusy(DriverError):
+    """Another worker holds this sandbox's lock; try again later."""
+
+
+class VmState(enum.Enum):
+    """What is really on the host for one sandbox."""
+
+    RUNNING = "running"    # a live VM process, guest executing, agent adopted
+    SAVED = "saved"        # no process; RAM, device state and disk are complete: wake restores it
+    DISK_ONLY = "disk"     # no process and no valid RAM (crash, power-off): wake cold-boots it, files kept
+    PARTIAL = "partial"    # an operation died in the middle (live or not); the same operation repeated completes it
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Size of a machine: `vcpus` virtual CPUs, `mem_mb` MiB of RAM."""
+
+    vcpus: int
+    mem_mb: int
+
+
+@dataclass(frozen=True)
+class Forward:
+    """One TCP port of the host that is forwarded to one TCP port of the guest."""
+
+    host_port: int
+    guest_port: int
+
+
+@dataclass(frozen=True)
+class LaunchSpec:
+    """All a driver needs to start a sandbox, from a template, a snapshot or its own saved state.
+
+    `agent_token` is the secret the guest agent demands from the moment the call returns; it must never be logged.
+    `agent_port` is the host port forwarded to the guest agent. `env` are variables the agent adds to every exec.
+    """
+
+    sandbox_id: str
+    shape: Shape
+    agent_token: str = field(repr=False)
+    agent_port: int
+    forwards: tuple[Forward, ...] = ()
+    snapshot_id: str | None = None      # None: the baked template of the shape (create only)
+    env: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class RunningVm:
+    """A VM that answers: `vm_ip` is the address the host reaches it at; `cold` is True if it booted from disk
+    (RAM and processes are fresh) instead of being restored; `cold_reason` says why in words for operators."""
+
+    sandbox_id: str
+    vm_ip: str
+    cold: bool = False
+    cold_reason: str = ""
+
+
+@dataclass(frozen=True)
+class SnapshotFacts:
+    """A complete snapshot on this host: `rootfs_sha` is the SHA-256 chain over its disk layers, `size_bytes` what its
+    files occupy, `pause_ms` how long the source stood still."""
+
+    snapshot_id: str
+    rootfs_sha: str
+    size_bytes: int
+    pause_ms: float
+
+
+@dataclass(frozen=True)
+class HostTuple:
+    """What a memory snapshot depends on; RAM restores only where all of it is equal."""
+
+    hypervisor_version: str
+    machine: str
+    accelerator: str
+    cpu_model: str
+    image: str
+
+
+class Driver(ABC):
+    """One hypervisor on one host. Implementations: `qemu.QemuDriver` and `simulated.SimulatedDriver`."""
+
+    @abstractmethod
+    def host_tuple(self) -> HostTuple:
+        """The tuple of this host; cheap, may be called for every heartbeat."""
+
+    @abstractmethod
+    def has_template(self, shape: Shape) -> bool:
+        """True if `shape` is baked, so that `create` restores instead of cold-booting."""
+
+    @abstractmethod
+    def bake(self, shape: Shape) -> None:
+        """Cold-boot the image in `shape`, warm it up and save it as the template of that shape.
+
+        After success `has_template(shape)` is True. After failure or a crash nothing of the attempt is visible. A template
+        that exists already is left alone.
+        """
+
+    @abstractmethod
+    def create(self, spec: LaunchSpec) -> RunningVm:
+        """Start a new sandbox from the template of its shape, or from `spec.snapshot_id`.
+
+        After success the sandbox is RUNNING, its agent answers to `spec.agent_token` only, and it has a machine-id, SSH host
+        key, hostname, clock and random state of its own. After failure nothing of it is left on the host. Repeated after a
+        crash: a RUNNING sandbox of this id is returned as it is, anything less is removed and started anew.
+        Raises VmNotFound if the snapshot is not here, VmBusy, DriverError.
+        """
+
+    @abstractmethod
+    def hibernate(self, sandbox_id: str) -> None:
+        """Save RAM, device state and disk, flushed to stable storage, then end the VM process and free its network.
+
+        After success SAVED (repeating is a no-op). After failure the guest executes again as if nothing had been asked, or,
+        if its process died meanwhile, the sandbox is DISK_ONLY. Raises VmNotFound, VmBusy, DriverError.
+        """
+
+    @abstractmethod
+    def wake(self, spec: LaunchSpec) -> RunningVm:
+        """Restore a SAVED sandbox, or cold-boot a DISK_ONLY one; on a RUNNING one re-apply forwards and return it.
+
+        A saved state that does not fit this host (`HostTuple` differs) or fails to load is cold-booted from disk, with
+        `cold=True`. After failure the sandbox is what it was before: the saved state is consumed only once the guest runs.
+        Raises VmNotFound, VmBusy, DriverError.
+        """
+
+    @abstractmethod
+    def snapshot(self, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
+        """Capture RAM, device state and disk of a RUNNING or SAVED sandbox as `snapshot_id`; the sandbox stays what it was.
+
+        The cut is consistent: disk and memory of one instant. Repeating with the id of a complete snapshot returns its facts
+        (with `pause_ms` as first measured). After failure nothing of the snapshot is left and the sandbox is unharmed.
+        """
+
+    @abstractmethod
+    def destroy(self, sandbox_id: str) -> None:
+        """End the VM, free its network and ports, remove all its files. Nothing there: no-op. Never raises VmNotFound."""
+
+    @abstractmethod
+    def delete_snapshot(self, snapshot_id: str) -> None:
+        """Remove a snapshot and every disk layer that nothing else on this host refers to. Nothing there: no-op."""
+
+    @abstractmethod
+    def inspect(self, sandbox_id: str) -> VmState | None:
+        """What is on the host for this sandbox, found by looking (process, files), never from memory; None if nothing."""
+
+    @abstractmethod
+    def list_sandboxes(self) -> dict[str, VmState]:
+        """Every sandbox with anything on this host, found by looking."""
+
+    @abstractmethod
+    def list_snapshots(self) -> set[str]:
+        """Ids of the complete snapshots on this host."""
+
+    @abstractmethod
+    def reclaim(self) -> None:
+        """At start of the node worker, before any job: remove leftovers that belong to no sandbox (half-made clones and
+        snapshots, namespaces, taps, nftables elements, cgroups), re-create what live VMs need (nftables table), fill the
+        network pool. Live VMs are untouched."""
