@@ -1,0 +1,55 @@
+"""Bring the database to the newest schema: `python -m models.migrate`. Safe to run from several hosts at once.
+
+1. Wait for the server. 2. Take an advisory lock (the runner itself takes none). 3. Apply what is missing, each migration in a
+transaction of its own. 4. Release.
+"""
+import sys
+import time
+from pathlib import Path
+
+import peewee
+from playhouse.migrations import Runner
+
+from config.settings import get_settings
+from models.base import connect, connection, database
+
+_LOCK = 7_382_915_001
+_DIRECTORY = Path(__file__).parent / "migrations"
+
+
+def migrate() -> list[str]:
+    """Apply all missing migrations and return the names of those applied; the database must be connectable."""
+    with connection():
+        database.execute_sql("SELECT pg_advisory_lock(%s)", (_LOCK,))
+        try:
+            runner = Runner(database, str(_DIRECTORY))
+            return [str(getattr(item, "name", item)) for item in runner.up() or []]
+        finally:
+            database.execute_sql("SELECT pg_advisory_unlock(%s)", (_LOCK,))
+
+
+def wait_for_server(timeout_s: float) -> None:
+    """Return once the server takes connections; raises the last error after `timeout_s` seconds."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            with connection():
+                return
+        except peewee.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+def main() -> int:
+    """Run the migrations of the configured database."""
+    connect(get_settings().database_url, pool_size=1, application="migrate")
+    wait_for_server(30)
+    for name in migrate():
+        print(f"applied {name}")
+    print("database schema is up to date")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

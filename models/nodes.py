@@ -1,0 +1,35 @@
+"""VM hosts and what each has promised to whom."""
+import peewee
+
+from models.base import JsonField, Row, TimeField, now
+
+
+class Node(Row):
+    """A VM host as its own heartbeat describes it; `vcpus` and `mem_mb` are what it may promise, overcommit included."""
+
+    id = peewee.TextField(primary_key=True)
+    address = peewee.TextField()
+    vcpus = peewee.IntegerField()
+    mem_mb = peewee.IntegerField()
+    host_port_low = peewee.IntegerField()
+    host_port_high = peewee.IntegerField()
+    host_tuple = JsonField(default=dict)
+    accepting = peewee.BooleanField(default=True)
+    started_at = TimeField(default=now)
+    heartbeat_at = TimeField(default=now)
+
+    class Meta:
+        table_name = "nodes"
+
+
+class PortBinding(Row):
+    """A host port that belongs to one sandbox for its whole life, asleep or awake, so that its addresses stay true."""
+
+    node_id = peewee.TextField()
+    host_port = peewee.IntegerField()
+    guest_port = peewee.IntegerField()
+    sandbox_id = peewee.TextField(index=True)
+
+    class Meta:
+        table_name = "port_bindings"
+        primary_key = peewee.CompositeKey("node_id", "host_port")

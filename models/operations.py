@@ -1,0 +1,63 @@
+"""Lifecycle operations, the messages that announce them, and the keys that make requests repeatable."""
+import peewee
+
+from models.base import JsonField, Row, TimeField, now
+from models.states import OperationState
+
+
+class Operation(Row):
+    """One lifecycle operation of one sandbox. `epoch` grows with each claim, so a worker that lost its lease cannot
+    finish what another has taken over."""
+
+    id = peewee.BigAutoField()
+    sandbox_id = peewee.TextField()
+    op_seq = peewee.BigIntegerField()
+    kind = peewee.TextField()
+    state = peewee.TextField(default=OperationState.PENDING)
+    node_id = peewee.TextField()
+    snapshot_id = peewee.TextField(null=True)
+    after_id = peewee.BigIntegerField(null=True)
+    attempts = peewee.IntegerField(default=0)
+    epoch = peewee.IntegerField(default=0)
+    claimed_by = peewee.TextField(null=True)
+    lease_until = TimeField(null=True)
+    announce_at = TimeField(default=now)
+    deadline_at = TimeField()
+    error = peewee.TextField(null=True)
+    operator_error = peewee.TextField(null=True)
+    created_at = TimeField(default=now)
+    started_at = TimeField(null=True)
+    finished_at = TimeField(null=True)
+
+    class Meta:
+        table_name = "operations"
+
+
+class OutboxMessage(Row):
+    """A message that must reach a queue; written with the change that causes it, removed once the broker has it."""
+
+    id = peewee.BigAutoField()
+    queue = peewee.TextField()
+    job = peewee.TextField()
+    payload = JsonField()
+    created_at = TimeField(default=now)
+
+    class Meta:
+        table_name = "outbox"
+
+
+class IdempotencyKey(Row):
+    """The first request seen under a key, and the resource it made."""
+
+    owner_id = peewee.TextField()
+    route = peewee.TextField()
+    key = peewee.TextField()
+    request_hash = peewee.TextField()
+    resource_id = peewee.TextField()
+    response = JsonField(null=True)
+    created_at = TimeField(default=now)
+    expires_at = TimeField()
+
+    class Meta:
+        table_name = "idempotency_keys"
+        primary_key = peewee.CompositeKey("owner_id", "route", "key")

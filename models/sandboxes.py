@@ -1,0 +1,63 @@
+"""Sandboxes: what was asked for, what is true, and which operation is under way."""
+import peewee
+
+from models.base import JsonField, Row, TimeField, now
+from models.states import SandboxStatus
+from models.users import User
+
+
+class Sandbox(Row):
+    """One sandbox. `status` is the truth the owner sees, `task` the operation under way, `op_seq` its number."""
+
+    id = peewee.TextField(primary_key=True)
+    owner = peewee.ForeignKeyField(User, column_name="owner_id", index=False)
+    node_id = peewee.TextField()
+    kind = peewee.TextField(default="api")
+    status = peewee.TextField(default=SandboxStatus.PROVISIONING)
+    task = peewee.TextField(null=True)
+    op_seq = peewee.BigIntegerField(default=0)
+
+    vcpus = peewee.IntegerField()
+    mem_mb = peewee.IntegerField()
+    cwd = peewee.TextField(default="/home/user")
+    env = JsonField(default=dict)
+    vm_ip = peewee.TextField(default="")
+    agent_port = peewee.IntegerField()
+    agent_token = peewee.TextField()
+    snapshot_id = peewee.TextField(null=True)
+
+    start_command = peewee.TextField(null=True)
+    readiness_port = peewee.IntegerField(null=True)
+    skip_app_processes = peewee.BooleanField(default=True)
+
+    preferred_model = peewee.TextField(default="")
+    git_repository_url = peewee.TextField(null=True)
+    git_ref = peewee.TextField(null=True)
+    session_id = peewee.TextField(null=True)
+    project_id = peewee.TextField(null=True)
+    project_slug = peewee.TextField(null=True)
+    app_id = peewee.TextField(null=True)
+
+    idle_timeout_s = peewee.IntegerField()
+    last_active_at = TimeField(default=now)
+    idle_at = TimeField(null=True)
+
+    error = peewee.TextField(null=True)
+    operator_note = peewee.TextField(null=True)
+    cold_boots = peewee.IntegerField(default=0)
+    created_at = TimeField(default=now)
+    started_at = TimeField(null=True)
+    stopped_at = TimeField(null=True)
+
+    class Meta:
+        table_name = "sandboxes"
+
+
+class Activity(Row):
+    """Work in flight on a sandbox; while one stands and has not expired the sandbox is not idle."""
+
+    sandbox_id = peewee.TextField(index=True)
+    expires_at = TimeField()
+
+    class Meta:
+        table_name = "activities"

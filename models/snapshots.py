@@ -1,0 +1,31 @@
+"""Snapshots: captured machines that can be forked."""
+import peewee
+
+from models.base import Row, TimeField, now
+from models.states import SnapshotKind, SnapshotState
+from models.users import User
+
+
+class Snapshot(Row):
+    """One snapshot; `transient` ones carry a fork of a live sandbox and go away once the fork runs."""
+
+    id = peewee.TextField(primary_key=True)
+    owner = peewee.ForeignKeyField(User, column_name="owner_id", index=False)
+    node_id = peewee.TextField()
+    source_sandbox_id = peewee.TextField()
+    kind = peewee.TextField(default=SnapshotKind.FULL)
+    state = peewee.TextField(default=SnapshotState.PENDING)
+    transient = peewee.BooleanField(default=False)
+    vcpus = peewee.IntegerField()
+    mem_mb = peewee.IntegerField()
+    cwd = peewee.TextField()
+    rootfs_sha = peewee.TextField(default="")
+    size_bytes = peewee.BigIntegerField(default=0)
+    tarball_size_bytes = peewee.BigIntegerField(default=0)
+    uploaded_to_store = peewee.BooleanField(default=False)
+    pause_ms = peewee.FloatField(default=0.0)
+    error = peewee.TextField(null=True)
+    created_at = TimeField(default=now)
+
+    class Meta:
+        table_name = "snapshots"

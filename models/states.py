@@ -1,0 +1,64 @@
+"""The words a row's state columns may hold; what may follow what is in `services/transitions.py`."""
+import enum
+
+
+class SandboxStatus(str, enum.Enum):
+    """What the owner sees: stable, and true of the virtual machine."""
+
+    PROVISIONING = "provisioning"
+    RUNNING = "running"
+    HIBERNATED = "hibernated"
+    STOPPED = "stopped"
+
+
+class OperationKind(str, enum.Enum):
+    """A lifecycle operation; while it runs, its name stands in the sandbox's `task` column."""
+
+    BOOT = "boot"
+    HIBERNATE = "hibernate"
+    WAKE = "wake"
+    SNAPSHOT = "snapshot"
+    STOP = "stop"
+
+
+class OperationState(str, enum.Enum):
+    """Where an operation stands. WAITING needs another operation first; the last three are final."""
+
+    WAITING = "waiting"
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    SUPERSEDED = "superseded"
+
+
+OPEN_STATES = (OperationState.WAITING, OperationState.PENDING, OperationState.RUNNING)
+
+
+class SnapshotState(str, enum.Enum):
+    """PENDING until captured; READY is a usable fork source; FAILED and DELETED have no files."""
+
+    PENDING = "pending"
+    READY = "ready"
+    FAILED = "failed"
+    DELETED = "deleted"
+
+
+class SnapshotKind(str, enum.Enum):
+    """The contract's `kind` of a snapshot."""
+
+    FULL = "user_project"
+    FILES_ONLY = "files_only"
+
+
+class Plan(str, enum.Enum):
+    """The plan of an account; which machine each includes is in `services/plans.py`."""
+
+    FREE = "free"
+    STARTER = "starter"
+    STARTER_PLUS = "starter_plus"
+    PERSONAL = "personal"
+    PRO = "pro"
+    ALWAYS_ON = "always_on"
+    LEGACY_PRO = "legacy_pro"
+    LEGACY_MAX = "legacy_max"

@@ -1,0 +1,59 @@
+"""What keeps a sandbox awake: each call on the data road is an activity from its start to its end.
+
+The start is one statement that also checks the status under the row lock, so a call and the idle sweep cannot both win.
+"""
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from models.base import connection, now, relaxed_transaction
+from models.sandboxes import Activity, Sandbox
+from models.states import OperationKind, SandboxStatus
+from services.errors import Conflict
+from services.sandboxes import touch_values
+from services.transitions import describe
+
+
+@contextmanager
+def in_use(sandbox: Sandbox, *, for_s: float, what: str) -> Iterator[None]:
+    """Hold `sandbox` awake while the block runs, `for_s` seconds at most (should this process die in between).
+
+    Raises Conflict naming the state, and runs nothing, unless the sandbox is running.
+    """
+    with connection():
+        activity_id = _begin(sandbox, for_s, what)
+    try:
+        yield
+    finally:
+        with connection(), relaxed_transaction():
+            Activity.delete().where(Activity.id == activity_id).execute()
+            Sandbox.update(**touch_values(sandbox.idle_timeout_s)).where(Sandbox.id == sandbox.id).execute()
+
+
+def _begin(sandbox: Sandbox, for_s: float, what: str) -> int:
+    with relaxed_transaction():
+        # A capture pauses the guest for a moment only; every other operation ends what runs in it.
+        usable = Sandbox.task.is_null() | (Sandbox.task == OperationKind.SNAPSHOT)
+        touched = (
+            Sandbox.update(**touch_values(sandbox.idle_timeout_s))
+            .where((Sandbox.id == sandbox.id) & (Sandbox.status == SandboxStatus.RUNNING) & usable)
+            .execute()
+        )
+        if touched:
+            return int(Activity.create(sandbox_id=sandbox.id, expires_at=now() + timedelta(seconds=for_s)).id)
+    current = Sandbox.get_by_id(sandbox.id)
+    raise Conflict(f"The sandbox is {describe(current.status, current.task)}; {what} needs it to be running.")
+
+
+def still_running(sandbox: Sandbox) -> bool:
+    """False once the sandbox has been put to sleep or stopped since `sandbox` was read."""
+    with connection():
+        return (
+            Sandbox.select()
+            .where(
+                (Sandbox.id == sandbox.id)
+                & (Sandbox.status == SandboxStatus.RUNNING)
+                & (Sandbox.task.is_null() | (Sandbox.task == OperationKind.SNAPSHOT))
+            )
+            .exists()
+        )

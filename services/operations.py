@@ -1,0 +1,263 @@
+"""Lifecycle operations: begun by a request, claimed by a worker, finished once, whoever dies in between.
+
+1. `begin`, with the sandbox row locked: the transition table is asked, the row gets its `task` and a new `op_seq`, the
+   operation and the outbox message are written; one transaction.
+2. `claim`: a compare-and-set gives one worker the operation for the length of a lease, under a new epoch. A second message
+   for it, or one for an operation that was superseded, finds nothing to claim.
+3. `renew` while working. 4. `finish` with the epoch: a worker whose lease was taken over cannot write its result.
+Sweeping for operations nobody works on is in `services/sweeps.py`.
+"""
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from config.settings import Settings
+from models.base import database, now
+from models.operations import Operation, OutboxMessage
+from models.sandboxes import Sandbox
+from models.snapshots import Snapshot
+from models.states import OPEN_STATES, OperationKind, OperationState, SandboxStatus, SnapshotState
+from services import outbox
+from services.errors import Conflict
+from services.placement import release_ports
+from services.transitions import TRANSITIONS, describe
+from services.waits import announce
+
+
+class LeaseLost(Exception):
+    """Another worker holds the operation now, or it was superseded; the caller's result does not count."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to work on one operation until the lease ends; `epoch` is its proof."""
+
+    operation_id: int
+    sandbox_id: str
+    op_seq: int
+    kind: OperationKind
+    epoch: int
+    attempts: int
+    snapshot_id: str | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a worker found or made: the status that is now true, columns of the sandbox and snapshot rows to set, and for a
+    failure `error` (for the client) and `operator_error` (for us)."""
+
+    ok: bool
+    status: SandboxStatus
+    sandbox: dict[str, Any] = field(default_factory=dict)
+    snapshot: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
+    operator_error: str | None = None
+
+
+def job_name(kind: OperationKind) -> str:
+    """Name of the job that announces an operation of this kind to its node."""
+    return f"node.sandbox.{kind.value}"
+
+
+def begin(
+    settings: Settings,
+    sandbox: Sandbox,
+    kind: OperationKind,
+    *,
+    snapshot_id: str | None = None,
+    after: Operation | None = None,
+    from_any: bool = False,
+) -> tuple[Operation, list[OutboxMessage]]:
+    """Start an operation on a sandbox row that the caller has locked (or just inserted) in the current transaction.
+
+    With `after`, it waits until that operation succeeds. STOP supersedes whatever is open. Raises Conflict when the status or
+    another operation does not allow it; `from_any` skips the status (repairs by the reconciler).
+    """
+    transition = TRANSITIONS[kind]
+    if kind is OperationKind.STOP:
+        _supersede(sandbox.id)
+    elif sandbox.task is not None:
+        raise Conflict(f"The sandbox is {describe(sandbox.status, sandbox.task)}; try again when that is done.")
+    if not from_any and SandboxStatus(sandbox.status) not in transition.starts:
+        raise Conflict(f"The sandbox is {sandbox.status}; {kind.value} is not possible in that state.")
+    sandbox.op_seq += 1
+    sandbox.task = kind.value
+    Sandbox.update(op_seq=sandbox.op_seq, task=sandbox.task).where(Sandbox.id == sandbox.id).execute()
+    operation = Operation.create(
+        sandbox_id=sandbox.id,
+        op_seq=sandbox.op_seq,
+        kind=kind.value,
+        state=OperationState.WAITING if after else OperationState.PENDING,
+        node_id=sandbox.node_id,
+        snapshot_id=snapshot_id,
+        after_id=after.id if after else None,
+        announce_at=now() + timedelta(seconds=settings.operation_sweep_s * 2),
+        deadline_at=now() + timedelta(seconds=settings.boot_deadline_s),
+    )
+    announce(sandbox.id)
+    return operation, [] if after else [announcement(operation)]
+
+
+def announcement(operation: Operation) -> OutboxMessage:
+    """Write the message that tells the node about an operation; ids only, no secrets."""
+    kind = OperationKind(operation.kind)
+    return outbox.add(
+        f"node.{operation.node_id}.{TRANSITIONS[kind].lane}",
+        job_name(kind),
+        {"sandbox_id": operation.sandbox_id, "op_seq": operation.op_seq},
+    )
+
+
+def _supersede(sandbox_id: str) -> None:
+    superseded = list(
+        Operation.update(state=OperationState.SUPERSEDED, finished_at=now(), error="The sandbox was deleted.")
+        .where((Operation.sandbox_id == sandbox_id) & Operation.state.in_(OPEN_STATES))
+        .returning(Operation)
+        .execute()
+    )
+    for operation in superseded:
+        if operation.snapshot_id and operation.kind == OperationKind.SNAPSHOT:
+            _fail_snapshot(operation.snapshot_id, "The source sandbox was deleted.")
+        _release_dependents(operation, ok=False, error="The source sandbox was deleted before it was captured.")
+
+
+def claim(sandbox_id: str, op_seq: int, worker: str, lease_s: float) -> Claim | None:
+    """Take an operation for `lease_s` seconds; None when there is nothing to do (done, superseded, or in another's hands)."""
+    present = now()
+    free = (Operation.state == OperationState.PENDING) | (
+        (Operation.state == OperationState.RUNNING) & (Operation.lease_until < present)
+    )
+    rows = list(
+        Operation.update(
+            state=OperationState.RUNNING,
+            epoch=Operation.epoch + 1,
+            attempts=Operation.attempts + 1,
+            claimed_by=worker,
+            lease_until=present + timedelta(seconds=lease_s),
+            started_at=present,
+        )
+        .where((Operation.sandbox_id == sandbox_id) & (Operation.op_seq == op_seq) & free)
+        .returning(Operation)
+        .execute()
+    )
+    if not rows:
+        return None
+    row = rows[0]
+    return Claim(row.id, row.sandbox_id, row.op_seq, OperationKind(row.kind), row.epoch, row.attempts, row.snapshot_id)
+
+
+def _held(claimed: Claim) -> Any:
+    return (
+        (Operation.id == claimed.operation_id)
+        & (Operation.epoch == claimed.epoch)
+        & (Operation.state == OperationState.RUNNING)
+    )
+
+
+def renew(claimed: Claim, lease_s: float) -> None:
+    """Lengthen the lease to `lease_s` seconds from now; raises LeaseLost."""
+    until = now() + timedelta(seconds=lease_s)
+    if not Operation.update(lease_until=until).where(_held(claimed)).execute():
+        raise LeaseLost(f"operation {claimed.operation_id} epoch {claimed.epoch}")
+
+
+def put_back(claimed: Claim, delay_s: float) -> None:
+    """Give an operation back so that it is announced again after `delay_s` seconds (the host was busy with it)."""
+    until = now() + timedelta(seconds=delay_s)
+    Operation.update(lease_until=until).where(_held(claimed)).execute()
+
+
+def release_leases(worker: str) -> int:
+    """End the leases that `worker` held before it was restarted, so that its operations are taken up at once."""
+    return int(
+        Operation.update(lease_until=now())
+        .where((Operation.claimed_by == worker) & (Operation.state == OperationState.RUNNING))
+        .execute()
+    )
+
+
+def finish(claimed: Claim, outcome: Outcome) -> list[OutboxMessage]:
+    """Write the result of a claimed operation, and start what waited for it; raises LeaseLost if it is no longer ours.
+
+    Afterwards `task` is empty and `status` true; the messages returned are to be flushed once the transaction is committed.
+    """
+    with database.atomic():
+        rows = list(
+            Operation.update(
+                state=OperationState.SUCCEEDED if outcome.ok else OperationState.FAILED,
+                finished_at=now(),
+                lease_until=None,
+                error=outcome.error,
+                operator_error=outcome.operator_error,
+            )
+            .where(_held(claimed))
+            .returning(Operation)
+            .execute()
+        )
+        if not rows:
+            raise LeaseLost(f"operation {claimed.operation_id} epoch {claimed.epoch}")
+        changed = (
+            Sandbox.update(task=None, status=outcome.status, **outcome.sandbox)
+            .where((Sandbox.id == claimed.sandbox_id) & (Sandbox.op_seq == claimed.op_seq))
+            .execute()
+        )
+        if not changed:
+            raise LeaseLost(f"sandbox {claimed.sandbox_id} moved past operation {claimed.op_seq}")
+        if outcome.status is SandboxStatus.STOPPED:
+            release_ports(claimed.sandbox_id)
+        if claimed.kind is OperationKind.SNAPSHOT and claimed.snapshot_id:
+            Snapshot.update(**outcome.snapshot).where(Snapshot.id == claimed.snapshot_id).execute()
+        messages = _release_dependents(rows[0], ok=outcome.ok, error=outcome.error)
+        announce(claimed.sandbox_id)
+    return messages
+
+
+def fail_unclaimed(operation: Operation, error: str) -> None:
+    """Give up an operation that no worker took before its deadline, in the current transaction."""
+    Operation.update(state=OperationState.FAILED, finished_at=now(), error=error).where(
+        Operation.id == operation.id
+    ).execute()
+    values: dict[str, Any] = {"task": None}
+    if operation.kind == OperationKind.BOOT:
+        values |= {"status": SandboxStatus.STOPPED, "stopped_at": now(), "error": error}
+        release_ports(operation.sandbox_id)
+    Sandbox.update(**values).where(
+        (Sandbox.id == operation.sandbox_id) & (Sandbox.op_seq == operation.op_seq)
+    ).execute()
+    if operation.kind == OperationKind.SNAPSHOT and operation.snapshot_id:
+        _fail_snapshot(operation.snapshot_id, error)
+    _release_dependents(operation, ok=False, error=error)
+    announce(operation.sandbox_id)
+
+
+def _fail_snapshot(snapshot_id: str, error: str) -> None:
+    Snapshot.update(state=SnapshotState.FAILED, error=error).where(
+        (Snapshot.id == snapshot_id) & (Snapshot.state == SnapshotState.PENDING)
+    ).execute()
+
+
+def _release_dependents(operation: Operation, *, ok: bool, error: str | None) -> list[OutboxMessage]:
+    """Start the boots that waited for a capture, or fail them with it."""
+    waiting = Operation.select().where(
+        (Operation.after_id == operation.id) & (Operation.state == OperationState.WAITING)
+    )
+    messages = []
+    for dependent in waiting:
+        if ok:
+            dependent.state = OperationState.PENDING
+            dependent.save(only=[Operation.state])
+            messages.append(announcement(dependent))
+        else:
+            _fail_dependent(dependent, error or "The source could not be captured.")
+    return messages
+
+
+def _fail_dependent(dependent: Operation, error: str) -> None:
+    Operation.update(state=OperationState.FAILED, finished_at=now(), error=error).where(
+        Operation.id == dependent.id
+    ).execute()
+    Sandbox.update(task=None, status=SandboxStatus.STOPPED, stopped_at=now(), error=error).where(
+        (Sandbox.id == dependent.sandbox_id) & (Sandbox.op_seq == dependent.op_seq)
+    ).execute()
+    release_ports(dependent.sandbox_id)
+    announce(dependent.sandbox_id)

@@ -1,0 +1,181 @@
+"""Making and finding sandboxes."""
+import secrets
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+
+from models.base import connection, database, new_id, now
+from models.nodes import Node
+from models.operations import Operation, OutboxMessage
+from models.sandboxes import Sandbox
+from models.snapshots import Snapshot
+from models.states import OperationKind, SandboxStatus
+from models.users import User
+from services import idempotency, operations, outbox, placement
+from services.errors import Forbidden, NotFound, WrongNode
+from services.plans import choose_size
+from services.protocols import Deps
+from services.views import SandboxView, sandbox_view
+
+CREATE_ROUTE = "sandboxes.create"
+LIST_LIMIT = 500
+
+
+@dataclass(frozen=True)
+class LaunchOptions:
+    """What a create or fork may say about the new sandbox; None means not said."""
+
+    ports: tuple[int, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    timeout: int | None = None
+    start_command: str | None = None
+    readiness_port: int | None = None
+    skip_app_processes: bool | None = None
+    preferred_model: str = ""
+    git_repository_url: str | None = None
+    git_ref: str | None = None
+    session_id: str | None = None
+    project_id: str | None = None
+    project_slug: str | None = None
+    app_id: str | None = None
+
+
+@dataclass(frozen=True)
+class CreateRequest:
+    """A validated create body."""
+
+    options: LaunchOptions
+    size: str | None = None
+    vcpus: int | None = None
+    mem_mb: int | None = None
+    idempotency_key: str | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page of an owner's sandboxes, newest first; `total` counts all pages."""
+
+    items: list[Sandbox]
+    total: int
+    limit: int
+    offset: int
+
+
+def create(deps: Deps, owner: User, request: CreateRequest, *, pinned_node: str | None = None) -> SandboxView:
+    """Reserve a sandbox and start booting it; returns at once with status `provisioning`.
+
+    A replay of the same idempotency key returns the first response and makes nothing. Raises InvalidRequest, PlanRequired,
+    Conflict, WrongNode, Unavailable; then nothing was made.
+    """
+    size = choose_size(owner.plan, request.size, request.vcpus, request.mem_mb)
+    sandbox_id = new_id()
+    with connection():
+        with database.atomic():
+            if request.idempotency_key:
+                reservation = idempotency.reserve(
+                    owner.id,
+                    CREATE_ROUTE,
+                    request.idempotency_key,
+                    body_hash=idempotency.request_hash(asdict(request) | {"idempotency_key": None}),
+                    resource_id=sandbox_id,
+                    lifetime=timedelta(hours=deps.settings.idempotency_hours),
+                )
+                if not reservation.first:
+                    return replayed(reservation)
+            node = placement.claim_node(deps.settings, size.vcpus, size.mem_mb, pinned_node)
+            sandbox = insert(deps, owner, sandbox_id, node, size.vcpus, size.mem_mb, request.options)
+            _, messages = operations.begin(deps.settings, sandbox, OperationKind.BOOT)
+            view = sandbox_view(sandbox)
+            if request.idempotency_key:
+                idempotency.store_response(owner.id, CREATE_ROUTE, request.idempotency_key, view.to_json())
+        outbox.flush(deps.queue, messages)
+    return view
+
+
+def replayed(reservation: idempotency.Reservation) -> SandboxView:
+    """The answer to a repeated create or fork: the first response."""
+    if reservation.response is not None:
+        return SandboxView.from_json(reservation.response)
+    return sandbox_view(Sandbox.get_by_id(reservation.resource_id))
+
+
+def insert(
+    deps: Deps, owner: User, sandbox_id: str, node: Node, vcpus: int, mem_mb: int, options: LaunchOptions
+) -> Sandbox:
+    """Write the row and port bindings of a new sandbox on a locked node, in the current transaction."""
+    bound = placement.bind_ports(node, sandbox_id, (placement.AGENT_GUEST_PORT, *options.ports))
+    return Sandbox.create(
+        id=sandbox_id,
+        owner=owner.id,
+        node_id=node.id,
+        vcpus=vcpus,
+        mem_mb=mem_mb,
+        env=options.env,
+        agent_port=bound[placement.AGENT_GUEST_PORT],
+        agent_token=secrets.token_urlsafe(32),
+        start_command=options.start_command,
+        readiness_port=options.readiness_port,
+        skip_app_processes=True if options.skip_app_processes is None else options.skip_app_processes,
+        preferred_model=options.preferred_model,
+        git_repository_url=options.git_repository_url,
+        git_ref=options.git_ref,
+        session_id=options.session_id,
+        project_id=options.project_id,
+        project_slug=options.project_slug,
+        app_id=options.app_id,
+        idle_timeout_s=options.timeout or deps.settings.idle_timeout_s,
+    )
+
+
+def get_owned(owner: User, sandbox_id: str, *, pinned_node: str | None = None) -> Sandbox:
+    """The row, if `owner` owns it; raises NotFound, Forbidden, or WrongNode when the caller pinned another node."""
+    with connection():
+        sandbox = Sandbox.get_or_none(Sandbox.id == sandbox_id)
+    return check_owned(owner, sandbox, sandbox_id, pinned_node)
+
+
+def check_owned(owner: User, sandbox: Sandbox | None, sandbox_id: str, pinned_node: str | None) -> Sandbox:
+    """`sandbox` if it exists and `owner` may use it under the pin; raises NotFound, Forbidden, WrongNode."""
+    if sandbox is None:
+        raise NotFound(f"There is no sandbox {sandbox_id}.")
+    if sandbox.owner_id != owner.id:
+        raise Forbidden("This sandbox belongs to another account.")
+    if pinned_node is not None and sandbox.node_id != pinned_node:
+        raise WrongNode(f"Sandbox {sandbox_id} is on node {sandbox.node_id}, not on {pinned_node}.")
+    return sandbox
+
+
+def get_view(owner: User, sandbox_id: str, *, pinned_node: str | None = None) -> SandboxView:
+    """The sandbox as its owner sees it; raises as `get_owned`."""
+    with connection():
+        return sandbox_view(get_owned(owner, sandbox_id, pinned_node=pinned_node))
+
+
+def list_page(owner: User, *, limit: int, offset: int, status: str | None = None) -> Page:
+    """A page of the owner's sandboxes, newest first; stopped ones only when `status` asks for them."""
+    wanted = Sandbox.status == status if status else Sandbox.status != SandboxStatus.STOPPED
+    query = Sandbox.select().where((Sandbox.owner == owner.id) & wanted)
+    limit = min(limit, LIST_LIMIT)
+    with connection():
+        items = list(query.order_by(Sandbox.created_at.desc(), Sandbox.id.desc()).limit(limit).offset(offset))
+        return Page(items, query.count(), limit, offset)
+
+
+def start_boot(
+    deps: Deps, sandbox: Sandbox, *, snapshot: Snapshot | None = None, after: Operation | None = None
+) -> list[OutboxMessage]:
+    """Begin the boot of an inserted sandbox, from a snapshot if given, once `after` has succeeded if given."""
+    _, messages = operations.begin(
+        deps.settings, sandbox, OperationKind.BOOT, snapshot_id=snapshot.id if snapshot else None, after=after
+    )
+    return messages
+
+
+def lock(sandbox_id: str) -> Sandbox | None:
+    """The row, locked for the rest of the transaction; None if there is none."""
+    return Sandbox.select().where(Sandbox.id == sandbox_id).for_update().get_or_none()
+
+
+def touch_values(idle_timeout_s: int) -> dict[str, object]:
+    """Columns that restart the idle clock."""
+    present = now()
+    return {"last_active_at": present, "idle_at": present + timedelta(seconds=idle_timeout_s)}

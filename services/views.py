@@ -1,0 +1,86 @@
+"""What the use cases hand to a caller: frozen records, free of secrets, ready to be serialised."""
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from models.nodes import PortBinding
+from models.sandboxes import Sandbox
+from models.snapshots import Snapshot
+
+
+@dataclass(frozen=True)
+class SandboxView:
+    """The contract's Sandbox; `port_map` maps host ports to guest ports."""
+
+    id: str
+    status: str
+    cwd: str
+    vm_ip: str
+    port_map: dict[int, int]
+    created_at: datetime
+    preferred_model: str
+    node_id: str
+    error: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A form that survives a JSON column; `from_json` reads it back."""
+        return asdict(self) | {"created_at": self.created_at.isoformat()}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "SandboxView":
+        """The view that `to_json` wrote (JSON turned the integer keys into text)."""
+        return cls(
+            **data
+            | {
+                "created_at": datetime.fromisoformat(data["created_at"]),
+                "port_map": {int(host): guest for host, guest in data["port_map"].items()},
+            }
+        )
+
+
+@dataclass(frozen=True)
+class SnapshotView:
+    """The contract's Snapshot."""
+
+    id: str
+    node_id: str
+    kind: str
+    rootfs_sha: str
+    size_bytes: int
+    tarball_size_bytes: int
+    source_sandbox_id: str
+    uploaded_to_store: bool
+    created_at: datetime
+
+
+def sandbox_view(row: Sandbox) -> SandboxView:
+    """The view of a row as it is now; reads the port bindings."""
+    bindings = PortBinding.select().where(
+        (PortBinding.sandbox_id == row.id) & (PortBinding.host_port != row.agent_port)
+    )
+    return SandboxView(
+        id=row.id,
+        status=row.status,
+        cwd=row.cwd,
+        vm_ip=row.vm_ip,
+        port_map={binding.host_port: binding.guest_port for binding in bindings},
+        created_at=row.created_at,
+        preferred_model=row.preferred_model,
+        node_id=row.node_id,
+        error=row.error,
+    )
+
+
+def snapshot_view(row: Snapshot) -> SnapshotView:
+    """The view of a snapshot row."""
+    return SnapshotView(
+        id=row.id,
+        node_id=row.node_id,
+        kind=row.kind,
+        rootfs_sha=row.rootfs_sha,
+        size_bytes=row.size_bytes,
+        tarball_size_bytes=row.tarball_size_bytes,
+        source_sandbox_id=row.source_sandbox_id,
+        uploaded_to_store=row.uploaded_to_store,
+        created_at=row.created_at,
+    )

@@ -1,0 +1,115 @@
+"""Waiting for a row to change: LISTEN/NOTIFY makes it quick, a poll makes it sure.
+
+One thread per process listens; a waiter blocks on an event of its own. A lost notification costs one poll interval.
+"""
+import logging
+import select
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import TypeVar
+
+import psycopg2
+
+from models.base import connection, database
+
+log = logging.getLogger(__name__)
+Result = TypeVar("Result")
+
+_CHANNEL = "sandbox"
+_POLL_S = 0.5
+
+
+def announce(sandbox_id: str) -> None:
+    """Tell all waiters, once the current transaction commits, that something about this sandbox changed."""
+    database.execute_sql("SELECT pg_notify(%s, %s)", (_CHANNEL, sandbox_id))
+
+
+class _Listener(threading.Thread):
+    """Holds one connection that listens and wakes the events registered for a sandbox."""
+
+    def __init__(self) -> None:
+        super().__init__(name="row-listener", daemon=True)
+        self._lock = threading.Lock()
+        self._events: dict[str, set[threading.Event]] = defaultdict(set)
+
+    def register(self, sandbox_id: str) -> threading.Event:
+        event = threading.Event()
+        with self._lock:
+            self._events[sandbox_id].add(event)
+        return event
+
+    def unregister(self, sandbox_id: str, event: threading.Event) -> None:
+        with self._lock:
+            self._events[sandbox_id].discard(event)
+            if not self._events[sandbox_id]:
+                del self._events[sandbox_id]
+
+    def run(self) -> None:
+        while True:
+            try:
+                self._listen()
+            except psycopg2.Error as error:
+                log.warning("row listener lost its connection (%s); polling until it is back", type(error).__name__)
+                time.sleep(1)
+
+    def _listen(self) -> None:
+        parameters = {key: value for key, value in database.connect_params.items() if key != "options"}
+        link = psycopg2.connect(dbname=database.database, **parameters)
+        try:
+            link.autocommit = True
+            with link.cursor() as cursor:
+                cursor.execute(f"LISTEN {_CHANNEL}")
+            while True:
+                if select.select([link], [], [], 30) == ([], [], []):
+                    with link.cursor() as cursor:
+                        cursor.execute("SELECT 1")
+                    continue
+                link.poll()
+                for notice in link.notifies:
+                    self._wake(notice.payload or "")
+                link.notifies.clear()
+        finally:
+            link.close()
+
+    def _wake(self, sandbox_id: str) -> None:
+        with self._lock:
+            for event in self._events.get(sandbox_id, ()):
+                event.set()
+
+
+_listener: _Listener | None = None
+_listener_lock = threading.Lock()
+
+
+def _get_listener() -> _Listener:
+    global _listener
+    with _listener_lock:
+        if _listener is None or not _listener.is_alive():
+            _listener = _Listener()
+            _listener.start()
+        return _listener
+
+
+def wait_until(sandbox_id: str, probe: Callable[[], Result | None], timeout_s: float) -> Result | None:
+    """Call `probe` now and after each change of the sandbox until it gives something; None after `timeout_s` seconds.
+
+    The probe runs with a database connection that is given back between calls, so waiting holds none.
+    """
+    deadline = time.monotonic() + timeout_s
+    listener = _get_listener()
+    event = listener.register(sandbox_id)
+    try:
+        while True:
+            event.clear()
+            with connection():
+                result = probe()
+            if result is not None:
+                return result
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            event.wait(min(left, _POLL_S))
+    finally:
+        listener.unregister(sandbox_id, event)
