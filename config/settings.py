@@ -60,6 +60,9 @@ class Settings:
     log_level: str = "INFO"
 
     # HTTP edge
+    api_bind: str = ""
+    auth_bind: str = ""
+    api_workers: int = 2
     api_threads: int = 32
     max_body_bytes: int = 16 * 1024 * 1024
     db_pool_size: int = 20
