@@ -1,0 +1,137 @@
+"""Makes a bare Debian or Ubuntu machine ready: system packages and the virtual environment. Standard library only.
+
+1. System packages: only those whose files are missing are installed, and none of their services is started.
+2. `.venv` with exactly what requirements.txt pins; downloads are kept under var/wheels for the next one.
+Both steps look first and do nothing on a machine that is ready.
+"""
+import contextlib
+import glob
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from bin.console import Advice, explained, step
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+POLICY = Path("/usr/sbin/policy-rc.d")
+# Debian package -> a file or program that shows that it is there (any of them).
+PACKAGES: dict[str, tuple[str, ...]] = {
+    "qemu-system-x86": ("qemu-system-x86_64",),
+    "qemu-utils": ("qemu-img",),
+    "mmdebstrap": ("mmdebstrap",),
+    "nftables": ("nft",),
+    "iproute2": ("ip",),
+    "redis-server": ("redis-server",),
+    "postgresql": ("/usr/lib/postgresql/*/bin/postgres",),
+    "nginx-light": ("nginx",),
+    "e2fsprogs": ("mkfs.ext4",),
+    "zstd": ("zstd",),
+    "cpio": ("cpio",),
+    "kmod": ("modprobe",),
+    "procps": ("ps",),
+    "util-linux": ("setpriv",),
+    "ca-certificates": ("/etc/ssl/certs/ca-certificates.crt",),
+}
+# Services that these packages enable at boot; ours are private ones, so theirs are switched off again.
+SERVICES = ("redis-server", "postgresql", "nginx")
+
+
+def missing_packages() -> list[str]:
+    """Names of the system packages that this machine lacks."""
+    path = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
+    missing = [name for name, signs in PACKAGES.items()
+               if not any(glob.glob(sign) if sign.startswith("/") else shutil.which(sign, path=path) for sign in signs)]
+    if subprocess.run([sys.executable, "-c", "import ensurepip, venv"], capture_output=True, check=False).returncode:
+        missing.append("python3-venv")
+    return missing
+
+
+@contextlib.contextmanager
+def _services_held_back() -> Iterator[None]:
+    """Keep apt from starting services; a policy-rc.d that somebody else made is left alone."""
+    ours = not POLICY.exists()
+    if ours:
+        POLICY.write_text("#!/bin/sh\nexit 101\n")
+        POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        if ours:
+            POLICY.unlink(missing_ok=True)
+
+
+def install_packages() -> None:
+    """Install what is missing with apt-get; raises Advice if that is impossible."""
+    missing = missing_packages()
+    if not missing:
+        return
+    if os.geteuid() != 0:
+        raise Advice(f"these packages are missing: {' '.join(missing)}. Run this as root, or install them yourself.")
+    if not shutil.which("apt-get"):
+        raise Advice(f"this is neither Debian nor Ubuntu; install the equivalents of: {' '.join(missing)}.")
+    environ = dict(os.environ, DEBIAN_FRONTEND="noninteractive", NEEDRESTART_SUSPEND="1")
+    with step(f"Installing system packages: {' '.join(missing)}"), _services_held_back():
+        _apt(["update"], environ)
+        _apt(["install", "--yes", "--no-install-recommends", *missing], environ)
+    if shutil.which("systemctl"):
+        for service in SERVICES:
+            if any(service.startswith(name.split("-")[0]) for name in missing):
+                subprocess.run(["systemctl", "disable", service], capture_output=True, check=False)
+
+
+def _apt(arguments: list[str], environ: dict[str, str]) -> None:
+    command = ["apt-get", "-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Dpkg::Use-Pty=0", *arguments]
+    result = subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True, check=False)
+    if result.returncode:
+        tail = "\n".join(result.stdout.splitlines()[-15:])
+        raise Advice(f"`{' '.join(command)}` failed; put this right and run make again:\n{tail}")
+
+
+def make_venv() -> None:
+    """Make `.venv` hold what requirements.txt pins; a stamp of its content makes the second call instant."""
+    if sys.version_info < (3, 10):
+        raise Advice(f"Python 3.10 or newer is needed, this is {sys.version.split()[0]}.")
+    pins = ROOT / "requirements.txt"
+    wanted = hashlib.sha256(pins.read_bytes() + sys.version.encode()).hexdigest()
+    stamp = VENV / ".pinned"
+    if stamp.is_file() and stamp.read_text() == wanted:
+        return
+    with step("Installing the Python packages of requirements.txt into .venv"):
+        if not (VENV / "bin" / "python").exists() or not _same_python():
+            _quietly([sys.executable, "-m", "venv", "--clear", str(VENV)], "making the virtual environment")
+        _quietly([str(VENV / "bin" / "python"), "-m", "pip", "install", "--quiet", "--cache-dir",
+                  str(ROOT / "var" / "wheels"), "--requirement", str(pins)], "installing Python packages")
+        stamp.write_text(wanted)
+
+
+def _same_python() -> bool:
+    probe = [str(VENV / "bin" / "python"), "-c", "import sys; print(sys.version)"]
+    result = subprocess.run(probe, capture_output=True, text=True, check=False)
+    return result.stdout.strip() == sys.version.strip()
+
+
+def _quietly(command: list[str], what: str) -> None:
+    environ = dict(os.environ, PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_ROOT_USER_ACTION="ignore")
+    result = subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True, check=False)
+    if result.returncode:
+        tail = "\n".join(result.stdout.splitlines()[-15:])
+        raise Advice(f"{what} failed; is the package index reachable?\n{tail}")
+
+
+def main(arguments: list[str]) -> None:
+    """`python3 -m bin.bootstrap [python]`: both steps, or only the virtual environment."""
+    with explained():
+        if "python" not in arguments:
+            install_packages()
+        make_venv()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,39 @@
+"""What the operator sees: steps with their times, and failures as one sentence that says what to do."""
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+
+_BEGAN = time.monotonic()
+
+
+class Advice(Exception):
+    """Something an operator has to put right; the text says what, and is all that is printed."""
+
+
+def say(text: str) -> None:
+    """Print one progress line with the seconds since this command began."""
+    print(f"[{time.monotonic() - _BEGAN:6.1f} s] {text}", flush=True)
+
+
+@contextlib.contextmanager
+def step(title: str) -> Iterator[None]:
+    """Announce a step and how long it took."""
+    say(title)
+    began = time.monotonic()
+    yield
+    took = time.monotonic() - began
+    if took >= 1.0:
+        say(f"  done in {took:.1f} s")
+
+
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """End the process with the sentence of an Advice, or quietly with 130 after Ctrl-C."""
+    try:
+        yield
+    except Advice as advice:
+        print(f"\nerror: {advice}", file=sys.stderr, flush=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,45 @@
+"""Finds and ends what a stack left on the host after its supervisor was killed, and nothing else.
+
+A process belongs to a stack if SVC_DATA_DIR in its environment is that stack's directory, or if its command line or its
+working directory lies inside that directory (a VM). Nothing is ever ended by name.
+"""
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+
+def processes_of(data_dir: Path) -> dict[int, str]:
+    """Pid -> command line of every living process that belongs to the stack in `data_dir`, this one excepted."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) in (os.getpid(), os.getppid()):
+            continue
+        with contextlib.suppress(OSError):
+            command = (entry / "cmdline").read_bytes()
+            if command and _belongs(entry, command, data_dir):
+                found[int(entry.name)] = command.replace(b"\0", b" ").decode(errors="replace").strip()
+    return found
+
+
+def _belongs(entry: Path, command: bytes, data_dir: Path) -> bool:
+    if f"SVC_DATA_DIR={data_dir}\0".encode() in (entry / "environ").read_bytes() + b"\0":
+        return True
+    inside = f"{data_dir}/".encode()
+    return inside in command or os.readlink(entry / "cwd").startswith(f"{data_dir}/")
+
+
+def end(data_dir: Path, patience_s: float = 3.0) -> int:
+    """End every process of the stack, politely for `patience_s` seconds, then for good; returns how many there were."""
+    count = 0
+    for signum, wait_s in ((signal.SIGTERM, patience_s), (signal.SIGKILL, 5.0)):
+        living = processes_of(data_dir)
+        count = max(count, len(living))
+        for pid in living:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signum)
+        deadline = time.monotonic() + wait_s
+        while processes_of(data_dir) and time.monotonic() < deadline:
+            time.sleep(0.1)
+    return count

@@ -1,0 +1,232 @@
+"""A whole running service on one host: private servers, every process of the Procfile, development users.
+
+`make up` runs one under var/, the tests and the bench run theirs beside it; all use this class and the same Procfile.
+Order at start: servers, database, signing keys, migrations, processes, users. Order at the end: sandboxes put to sleep (or
+removed, in a private stack), processes, network, servers.
+"""
+import contextlib
+import shutil
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable
+from pathlib import Path
+
+import psycopg2
+from celery import Celery
+
+from bin import leftovers, ports, servers, supervise
+from bin.console import Advice
+from bin.site import ROOT, Site, read_env, write_env
+from config.settings import Settings, load
+
+SERVERS = ("postgres", "redis", "s3")
+PEOPLE = ("ALICE", "BOB", "MALLORY")
+DEV_ENV = ("SVC_API_URL", "SVC_AUTH_URL", "SVC_SHELL_URL", "SVC_API_KEY",
+           *(f"SVC_{name}_{what}" for name in PEOPLE for what in ("EMAIL", "PASSWORD")), "SVC_SERVICE_TOKEN")
+
+
+class Stack:
+    """One stack. `durable=False` leaves out fsync (tests); `processes` limits which of the Procfile's are run."""
+
+    def __init__(self, site: Site, *, durable: bool = True, processes: Iterable[str] | None = None) -> None:
+        self.site = site
+        self.durable = durable
+        known = supervise.procfile()
+        self.processes = tuple(known if processes is None else processes)
+        self.supervisor = supervise.Supervisor(site, {**servers.commands(), **known})
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment of its processes, for a command that is to see this stack."""
+        return self.site.environ
+
+    @property
+    def settings(self) -> Settings:
+        return load(self.site.values)
+
+    @property
+    def api_url(self) -> str:
+        return self.site.values["SVC_API_URL"]
+
+    @property
+    def auth_url(self) -> str:
+        return self.site.values["SVC_AUTH_URL"]
+
+    @property
+    def shell_url(self) -> str:
+        return self.site.values["SVC_SHELL_URL"]
+
+    @property
+    def people(self) -> dict[str, str]:
+        """What clients need to know: URLs, users, keys; empty before `seed`."""
+        return read_env(self.site.data_dir / "dev.env")
+
+    # -- making it run ---------------------------------------------------------------------------------------------
+
+    def up(self) -> None:
+        """Bring everything up and return when it is healthy; nothing that runs already is touched."""
+        self.start_servers()
+        self.prepare()
+        self.start(*self.processes)
+        self.wait_healthy()
+        self.seed()
+
+    def start_servers(self) -> None:
+        """Postgres, Redis and the S3 server, answering, with the database made."""
+        if not self.supervisor.running():
+            leftovers.end(self.site.data_dir)
+        servers.prepare(self.site, durable=self.durable)
+        self.supervisor.launch()
+        for name, setting in zip(SERVERS, ("SVC_DATABASE_URL", "SVC_REDIS_URL", "SVC_S3_URL"), strict=True):
+            port = self.site.port(setting)
+            if not self.supervisor.pid(name) and not ports.is_free(port):
+                raise Advice(f"port {port}, which {name} of this stack uses, is taken by another program. Stop that, "
+                             f"or remove {setting} from {self.site.data_dir}/stack.env to choose another.")
+        self.supervisor.start(*SERVERS)
+        self._until("Postgres takes connections", 60, self._database_made, SERVERS)
+        self._until("Redis and S3 listen", 30, self._servers_listen, SERVERS)
+
+    def prepare(self) -> None:
+        """Signing keys and migrations; both leave alone what is there."""
+        self.run("python -m app.identity.keys ensure")
+        self.run(supervise.release_command())
+
+    def seed(self) -> None:
+        """Make the development users and write dev.env; skipped while the key in it works."""
+        if self._key_works():
+            return
+        lines = dict(line.split("=", 1) for line in self.run("python -m app.admin seed-dev").splitlines() if "=" in line)
+        known = {**self.site.values, **lines}
+        missing = [name for name in DEV_ENV if name not in known]
+        if missing:
+            raise Advice(f"`python -m app.admin seed-dev` did not print {', '.join(missing)}.")
+        write_env(self.site.data_dir / "dev.env", {name: known[name] for name in DEV_ENV})
+
+    def wait_healthy(self, timeout_s: float = 90) -> None:
+        """Return when the HTTP processes answer, every worker answers and this node's heartbeat is fresh."""
+        self._until("the API answers", timeout_s, lambda: _answers(f"{self.api_url}/health"), ["api"])
+        self._until("the identity host answers", timeout_s,
+                    lambda: _answers(f"{self.auth_url}/.well-known/jwks.json"), ["identity"])
+        self._until("the node worker reports", timeout_s, self._node_reports, ["node-ctl", "node-ops"])
+        self._until("the workers answer", timeout_s, self._workers_answer, ["control", "node-ops", "node-bulk"])
+
+    def run(self, command: str, timeout_s: float = 900) -> str:
+        """Run a shell line in the environment of this stack and return what it prints; Advice if it fails."""
+        result = subprocess.run(["sh", "-c", command], env=self.env, cwd=ROOT, stdin=subprocess.DEVNULL, text=True,
+                                capture_output=True, timeout=timeout_s, check=False)
+        if result.returncode:
+            tail = "\n".join((result.stdout + result.stderr).splitlines()[-20:])
+            raise Advice(f"`{command}` failed:\n{tail}")
+        return result.stdout
+
+    # -- single processes ------------------------------------------------------------------------------------------
+
+    def start(self, *names: str) -> None:
+        """Start processes by their Procfile (or server) names."""
+        self.supervisor.start(*names)
+
+    def stop(self, *names: str) -> None:
+        """Stop processes for good, politely."""
+        self.supervisor.stop(*names)
+
+    def kill(self, name: str, signum: int = signal.SIGKILL) -> int:
+        """Signal one process as a crash would; the supervisor starts it again. Returns its pid."""
+        return self.supervisor.kill(name, signum)
+
+    def crash(self, *names: str) -> None:
+        """kill -9 each process and keep it down until `start`: its children are left as a real crash leaves them."""
+        for name in names:
+            self.supervisor.kill(name)
+        self.supervisor.stop(*names)
+
+    def restart(self, *names: str) -> None:
+        """Stop and start again."""
+        self.supervisor.stop(*names)
+        self.supervisor.start(*names)
+
+    def logs(self, name: str, lines: int = 60) -> str:
+        """The last lines of a process's log."""
+        return self.supervisor.tail(name, lines)
+
+    # -- ending it -------------------------------------------------------------------------------------------------
+
+    def down(self) -> None:
+        """Hibernate the sandboxes, stop everything, take our network off the host. Nothing a user made is lost."""
+        if self.supervisor.running():
+            if self.supervisor.pid("postgres") and self.supervisor.pid("redis"):
+                self.run("python -m nodeworker.drain")
+            self.stop(*reversed(self.processes))
+        self.run("python -m nodeworker.network.teardown")
+        self.supervisor.shutdown()
+        leftovers.end(self.site.data_dir)
+
+    def destroy(self) -> None:
+        """End every process and VM of this stack and remove its directory; works on a half-made or killed one too."""
+        self.supervisor.shutdown()
+        leftovers.end(self.site.data_dir, patience_s=1.0)
+        with contextlib.suppress(Advice):
+            self.run("python -m nodeworker.network.teardown")
+        ports.release_share(self.site.data_dir)
+        shutil.rmtree(self.site.data_dir, ignore_errors=True)
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    def _until(self, what: str, timeout_s: float, condition: "object", suspects: Iterable[str]) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():  # type: ignore[operator]
+            if time.monotonic() > deadline:
+                evidence = "\n".join(f"--- {name} ({self.supervisor.state(name)})\n{self.logs(name, 25)}"
+                                     for name in suspects)
+                raise Advice(f"waited {timeout_s:.0f} s in vain until {what}. Logs are under "
+                             f"{self.site.data_dir}/log:\n{evidence}")
+            time.sleep(0.1)
+
+    def _database_made(self) -> bool:
+        try:
+            servers.make_database(self.site)
+        except psycopg2.OperationalError:
+            return False
+        return True
+
+    def _servers_listen(self) -> bool:
+        return not any(ports.is_free(self.site.port(name)) for name in ("SVC_REDIS_URL", "SVC_S3_URL"))
+
+    def _node_reports(self) -> bool:
+        with contextlib.closing(psycopg2.connect(self.site.values["SVC_DATABASE_URL"])) as connection:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1 FROM nodes WHERE id = %s AND heartbeat_at > now() - interval '10 seconds'",
+                               (self.settings.node_id,))
+                return cursor.fetchone() is not None
+
+    def _workers_answer(self) -> bool:
+        node = self.settings.node_id
+        wanted = {lane for lane in ("ctl", "ops", "bulk") if f"node-{lane}" in self.processes}
+        wanted = {f"{lane}@{node}" for lane in wanted} | ({"control"} & set(self.processes))
+        app = Celery(broker=self.site.values["SVC_REDIS_URL"])
+        names = {name for reply in app.control.ping(timeout=1.0) for name in reply}
+        app.close()
+        return wanted <= names | {name.split("@")[0] for name in names if name.startswith("control@")}
+
+    def _key_works(self) -> bool:
+        key = self.people.get("SVC_API_KEY")
+        if not key:
+            return False
+        return _answers(f"{self.api_url}/v1/sandboxes", {"Authorization": f"Bearer {key}"})
+
+
+def _answers(url: str, headers: dict[str, str] | None = None) -> bool:
+    """True if `url` gives a 2xx within two seconds; never through a proxy, it is on this host."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(urllib.request.Request(url, headers=headers or {}), timeout=2):
+            return True
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+def private_stack(data_dir: Path, *, processes: Iterable[str] | None = None, **settings: str) -> Stack:
+    """A stack of its own beside any other, without fsync; end it with `destroy`."""
+    return Stack(Site.private(data_dir, **settings), durable=False, processes=processes)

@@ -1,0 +1,9 @@
+"""gunicorn configuration of the API process: threads, because a request waits on rows and guests, not on the CPU."""
+from config.gunicorn_base import *  # noqa: F401,F403
+from config.gunicorn_base import bind_of
+from config.settings import get_settings
+
+bind = bind_of(get_settings().api_bind, get_settings().api_url)
+workers = get_settings().api_workers
+threads = get_settings().api_threads
+proc_name = "svc-api"
