@@ -43,7 +43,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a worker found or made: the status that is now true, columns of the sandbox and snapshot rows to set, and for a
+    """What a worker found or made: the status that is now true, columns of the sandbox and (success only) snapshot rows to set, and for a
     failure `error` (for the client) and `operator_error` (for us)."""
 
     ok: bool
@@ -206,7 +206,7 @@ def finish(claimed: Claim, outcome: Outcome) -> list[OutboxMessage]:
         if outcome.status is SandboxStatus.STOPPED:
             release_ports(claimed.sandbox_id)
         if claimed.kind is OperationKind.SNAPSHOT and claimed.snapshot_id:
-            Snapshot.update(**outcome.snapshot).where(Snapshot.id == claimed.snapshot_id).execute()
+            _finish_snapshot(claimed.snapshot_id, outcome)
         messages = _release_dependents(rows[0], ok=outcome.ok, error=outcome.error)
         announce(claimed.sandbox_id)
     return messages
@@ -228,6 +228,13 @@ def fail_unclaimed(operation: Operation, error: str) -> None:
         _fail_snapshot(operation.snapshot_id, error)
     _release_dependents(operation, ok=False, error=error)
     announce(operation.sandbox_id)
+
+
+def _finish_snapshot(snapshot_id: str, outcome: Outcome) -> None:
+    if outcome.ok:
+        Snapshot.update(**outcome.snapshot).where(Snapshot.id == snapshot_id).execute()
+    else:
+        _fail_snapshot(snapshot_id, outcome.error or "The snapshot could not be captured.")
 
 
 def _fail_snapshot(snapshot_id: str, error: str) -> None:

@@ -1,0 +1,45 @@
+"""Celery options of every process, measured against what Redis does when it is slow or gone (docs/architecture.md)."""
+from typing import Any
+
+from config.settings import Settings
+
+
+def celery_options(settings: Settings) -> dict[str, Any]:
+    """Options for a Celery app of ours.
+
+    Messages are acknowledged early: an operation is a row with a lease, and the sweep announces it again, so the broker never has
+    to redeliver. Publishing gives up within a second or so, and the relay sends what it left.
+    """
+    return {
+        "broker_url": settings.redis_url,
+        "result_backend": None,
+        "task_ignore_result": True,
+        "task_acks_late": False,
+        "task_serializer": "json",
+        "accept_content": ["json"],
+        "task_default_queue": "control",
+        "task_create_missing_queues": True,
+        "worker_prefetch_multiplier": 1,
+        "worker_hijack_root_logger": False,
+        "worker_send_task_events": True,
+        "task_send_sent_event": True,
+        "worker_enable_remote_control": True,
+        "worker_cancel_long_running_tasks_on_connection_loss": False,
+        "broker_connection_retry_on_startup": True,
+        "broker_connection_max_retries": None,
+        "broker_connection_timeout": 1.0,
+        "broker_transport_options": {
+            "visibility_timeout": 3600,
+            "socket_timeout": 5.0,
+            "socket_connect_timeout": 1.0,
+            "socket_keepalive": True,
+            "health_check_interval": 5,
+            "retry_on_timeout": False,
+            "max_retries": 1,
+            "interval_start": 0,
+            "interval_step": 0.1,
+            "interval_max": 0.1,
+        },
+        "timezone": "UTC",
+        "enable_utc": True,
+    }

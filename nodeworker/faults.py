@@ -1,0 +1,52 @@
+"""Named points in the VM driver at which a test may kill, fail or delay the process; without a fault file they do nothing.
+
+The environment variable SVC_FAULT_FILE names a file with `<point> kill`, `<point> raise` or `<point> sleep:<seconds>`.
+The first process that reaches the point takes the file away, so that a fault acts once, and then acts.
+"""
+import os
+import signal
+import time
+
+# Every point, in the order an operation passes them. Tests run over this tuple.
+FAULT_POINTS = (
+    "create.recorded", "create.spawned", "create.loaded", "create.running", "create.adopted",
+    "hibernate.begun", "hibernate.stopped", "hibernate.state_written", "hibernate.flushed", "hibernate.saved",
+    "hibernate.ended",
+    "wake.begun", "wake.spawned", "wake.loaded", "wake.marked", "wake.running", "wake.adopted",
+    "snapshot.begun", "snapshot.layer_recorded", "snapshot.stopped", "snapshot.switched", "snapshot.state_written",
+    "snapshot.ram_copied", "snapshot.resumed", "snapshot.flushed", "snapshot.complete",
+    "destroy.begun", "destroy.killed", "destroy.network_freed", "destroy.files_removed",
+    "bake.spawned", "bake.saved", "bake.complete",
+)
+
+
+class InjectedFault(Exception):
+    """A fault file asked for a failure at this point."""
+
+
+def fault(point: str) -> None:
+    """Act on the fault file if it names `point`; `point` must be one of FAULT_POINTS."""
+    path = os.environ.get("SVC_FAULT_FILE")
+    if not path or not os.path.exists(path):
+        return
+    assert point in FAULT_POINTS, point
+    action = _take(path, point)
+    if action == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action == "raise":
+        raise InjectedFault(f"injected at {point}")
+    elif action.startswith("sleep:"):
+        time.sleep(float(action.removeprefix("sleep:")))
+
+
+def _take(path: str, point: str) -> str:
+    """The action for `point`, with the file renamed away; empty if it is for another point or someone else took it."""
+    try:
+        with open(path, encoding="ascii") as stream:
+            wanted, _, action = stream.read().strip().partition(" ")
+        if wanted != point:
+            return ""
+        os.rename(path, f"{path}.done")
+    except FileNotFoundError:
+        return ""
+    return action

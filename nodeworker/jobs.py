@@ -1,0 +1,37 @@
+"""The jobs of a VM host, by the names in `tasks.contracts`; each parses its payload and calls one function."""
+from typing import Any
+
+from models.base import connection
+from models.states import OperationKind
+from nodeworker import reconcile, runner
+from nodeworker.host import get_host
+from nodeworker.hypervisor.driver import Shape
+from nodeworker.worker import LANE, app
+from services.operations import job_name
+from tasks import contracts
+
+
+def _operation_job(name: str) -> None:
+    @app.task(name=name)  # type: ignore[untyped-decorator]
+    def job(**payload: Any) -> None:
+        announced = contracts.parse(name, payload)
+        runner.run_operation(get_host(), announced.sandbox_id, announced.op_seq, LANE)
+
+
+for kind in OperationKind:
+    _operation_job(job_name(kind))
+
+
+@app.task(name=contracts.RECONCILE)  # type: ignore[untyped-decorator]
+def reconcile_node(**payload: Any) -> None:
+    """Compare the machines of this host with the rows."""
+    contracts.parse(contracts.RECONCILE, payload)
+    with connection():
+        reconcile.get_reconciler(get_host()).run()
+
+
+@app.task(name=contracts.BAKE)  # type: ignore[untyped-decorator]
+def bake_template(**payload: Any) -> None:
+    """Bake the template of a shape that was asked for and not there."""
+    asked = contracts.parse(contracts.BAKE, payload)
+    get_host().driver.bake(Shape(asked.vcpus, asked.mem_mb))

@@ -1,0 +1,127 @@
+"""What each operation does on this host, and what is true of the sandbox afterwards, in success and in failure.
+
+A handler may run again after `kill -9` at any instruction: the driver's calls are repeatable, and the row is written only by
+`operations.finish`, under the epoch of the claim.
+"""
+import logging
+from collections.abc import Callable
+
+from models.base import connection, now
+from models.sandboxes import Sandbox
+from models.snapshots import Snapshot
+from models.states import OperationKind, SandboxStatus, SnapshotState
+from nodeworker.host import Host
+from nodeworker.hypervisor.driver import RunningVm, Shape, VmNotFound, VmState
+from nodeworker.launch import NotReady, launch_spec, start_service
+from services import outbox
+from services.operations import Claim, Outcome
+from services.sandboxes import touch_values
+from tasks import contracts
+
+log = logging.getLogger(__name__)
+Handler = Callable[[Host, Claim, Sandbox], Outcome]
+
+# The status that is true of what the driver finds on the host.
+STATUS_OF = {
+    VmState.RUNNING: SandboxStatus.RUNNING,
+    VmState.PARTIAL: SandboxStatus.RUNNING,
+    VmState.SAVED: SandboxStatus.HIBERNATED,
+    VmState.DISK_ONLY: SandboxStatus.HIBERNATED,
+}
+
+
+def boot(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
+    """Make the machine from its template or snapshot; `running` means the agent answers and the service is ready."""
+    shape = Shape(sandbox.vcpus, sandbox.mem_mb)
+    baked = claimed.snapshot_id is not None or host.driver.has_template(shape)
+    vm = host.driver.create(launch_spec(sandbox, snapshot_id=claimed.snapshot_id))
+    start_service(host, sandbox)
+    if not baked:
+        _bake_for_the_next(host, shape)
+    return Outcome(True, SandboxStatus.RUNNING, sandbox=_running(vm, sandbox) | {"started_at": now()})
+
+
+def hibernate(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
+    """Save the machine; `hibernated` means that everything needed to wake it is on disk."""
+    if sandbox.status == SandboxStatus.HIBERNATED and host.driver.inspect(sandbox.id) is VmState.SAVED:
+        return Outcome(True, SandboxStatus.HIBERNATED)
+    host.driver.hibernate(sandbox.id)
+    return Outcome(True, SandboxStatus.HIBERNATED, sandbox={"vm_ip": "", "idle_at": None})
+
+
+def wake(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
+    """Resume the machine; one that had to boot from its disk gets its service started again, and the row says so."""
+    vm = host.driver.wake(launch_spec(sandbox))
+    values = _running(vm, sandbox)
+    if vm.cold:
+        start_service(host, sandbox)
+        values |= {"cold_boots": sandbox.cold_boots + 1, "operator_note": f"booted from disk: {vm.cold_reason}"}
+        log.warning("sandbox %s was booted from its disk: %s", sandbox.id, vm.cold_reason)
+    return Outcome(True, SandboxStatus.RUNNING, sandbox=values)
+
+
+def snapshot(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
+    """Capture the machine; the sandbox stays what it was."""
+    assert claimed.snapshot_id is not None
+    facts = host.driver.snapshot(sandbox.id, claimed.snapshot_id)
+    return Outcome(
+        True,
+        SandboxStatus(sandbox.status),
+        snapshot={
+            "state": SnapshotState.READY,
+            "rootfs_sha": facts.rootfs_sha,
+            "size_bytes": facts.size_bytes,
+            "pause_ms": facts.pause_ms,
+        },
+    )
+
+
+def stop(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
+    """Remove the machine and everything it owns on this host."""
+    host.driver.destroy(sandbox.id)
+    return Outcome(True, SandboxStatus.STOPPED, sandbox={"stopped_at": now(), "vm_ip": "", "idle_at": None})
+
+
+HANDLERS: dict[OperationKind, Handler] = {
+    OperationKind.BOOT: boot,
+    OperationKind.HIBERNATE: hibernate,
+    OperationKind.WAKE: wake,
+    OperationKind.SNAPSHOT: snapshot,
+    OperationKind.STOP: stop,
+}
+
+
+def failure(host: Host, claimed: Claim, sandbox: Sandbox, error: Exception) -> Outcome:
+    """What is true after a handler failed for good: a boot leaves nothing, everything else what the host shows."""
+    operator_error = f"{type(error).__name__}: {error}"
+    if claimed.kind is OperationKind.BOOT:
+        host.driver.destroy(sandbox.id)
+        text = str(error) if isinstance(error, NotReady) else "The sandbox could not be started."
+        gone = {"stopped_at": now(), "error": text, "vm_ip": "", "idle_at": None}
+        return Outcome(False, SandboxStatus.STOPPED, sandbox=gone, error=text, operator_error=operator_error)
+    found = host.driver.inspect(sandbox.id)
+    status = STATUS_OF[found] if found else SandboxStatus(sandbox.status)
+    text = f"The {claimed.kind.value} failed; the sandbox is {status.value}."
+    if isinstance(error, VmNotFound):
+        text = "The sandbox's files are not on its node."
+    return Outcome(False, status, error=text, operator_error=operator_error)
+
+
+def forget_transient(host: Host, snapshot_id: str) -> None:
+    """Remove the capture that carried a fork, once no boot needs it; a row without files is harmless, so files go first."""
+    host.driver.delete_snapshot(snapshot_id)
+    Snapshot.update(state=SnapshotState.DELETED).where(
+        (Snapshot.id == snapshot_id) & (Snapshot.transient == True)  # noqa: E712 - an SQL expression
+    ).execute()
+
+
+def _running(vm: RunningVm, sandbox: Sandbox) -> dict[str, object]:
+    return {"vm_ip": vm.vm_ip} | touch_values(sandbox.idle_timeout_s)
+
+
+def _bake_for_the_next(host: Host, shape: Shape) -> None:
+    payload = {"vcpus": shape.vcpus, "mem_mb": shape.mem_mb}
+    with connection():
+        outbox.flush(host.queue, [outbox.add(host.settings.queue("bulk"), contracts.BAKE, payload)])
+
+

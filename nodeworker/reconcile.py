@@ -1,0 +1,175 @@
+"""Compares the rows of this node with what the driver finds on the host, both ways, and mends the difference.
+
+1. Rows with an operation under way are left to that operation. 2. A row that says something else than the host is corrected, or
+an operation is begun that makes it true. 3. Machines and snapshots without a row are removed, after a grace period (a create
+may be about to commit) and not when too many look orphaned at once: then it is our view that is wrong, and a person looks.
+Nothing is decided from memory except how long an orphan has been seen.
+"""
+import logging
+import threading
+import time
+
+from models.base import connection, database
+from models.sandboxes import Sandbox
+from models.snapshots import Snapshot
+from models.states import OPEN_STATES, OperationKind, SandboxStatus, SnapshotState
+from models.operations import Operation
+from nodeworker.host import Host
+from nodeworker.hypervisor.driver import DriverError, VmBusy, VmState
+from nodeworker.lifecycle import forget_transient
+from services import operations, outbox, sandboxes
+from services.waits import announce
+
+log = logging.getLogger(__name__)
+
+_RUNNING, _HIBERNATED = SandboxStatus.RUNNING, SandboxStatus.HIBERNATED
+
+# (status of the row, what is on the host) -> the operation that makes the row true again. What is missing here is either
+# consistent or handled by `_correct`.
+REPAIRS: dict[tuple[SandboxStatus, VmState], OperationKind] = {
+    (_RUNNING, VmState.PARTIAL): OperationKind.WAKE,
+    (_HIBERNATED, VmState.RUNNING): OperationKind.HIBERNATE,
+    (_HIBERNATED, VmState.PARTIAL): OperationKind.HIBERNATE,
+}
+
+
+class Reconciler:
+    """One per process; `run` may be called from several threads, one of them works."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._lock = threading.Lock()
+        self._first_seen: dict[str, float] = {}
+
+    def run(self) -> None:
+        """Compare once and mend."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            with connection():
+                # The host first: a row that appears in between belongs to a machine we did not see, never the other way round.
+                found = self._host.driver.list_sandboxes()
+                kept = self._host.driver.list_snapshots()
+                self._mend_rows(found)
+                self._remove_orphans(found)
+                self._remove_snapshots(kept)
+        finally:
+            self._lock.release()
+
+    def _mend_rows(self, found: dict[str, VmState]) -> None:
+        rows = Sandbox.select().where(
+            (Sandbox.node_id == self._host.settings.node_id)
+            & (Sandbox.status != SandboxStatus.STOPPED)
+            & Sandbox.task.is_null()
+        )
+        for row in rows:
+            status, actual = SandboxStatus(row.status), found.get(row.id)
+            if actual and (status, actual) in REPAIRS:
+                self._repair(row, REPAIRS[status, actual])
+            elif status is _RUNNING and actual in (VmState.DISK_ONLY, VmState.SAVED):
+                self._correct(row, _HIBERNATED, "its machine ended by itself; it wakes from its disk")
+            elif actual is None:
+                self._missing(row)
+
+    def _repair(self, seen: Sandbox, kind: OperationKind) -> None:
+        with database.atomic():
+            row = self._unchanged(seen)
+            if row is None:
+                return
+            log.warning("sandbox %s is %s but the host disagrees; repairing by %s", row.id, row.status, kind.value)
+            _, messages = operations.begin(self._host.settings, row, kind, from_any=True)
+        outbox.flush(self._host.queue, messages)
+
+    def _correct(self, seen: Sandbox, status: SandboxStatus, note: str) -> None:
+        with database.atomic():
+            row = self._unchanged(seen)
+            # Looked at again under the row lock: a wake may have started the machine since the host was listed.
+            if row is None or self._host.driver.inspect(row.id) in (VmState.RUNNING, VmState.PARTIAL):
+                return
+            log.warning("sandbox %s was %s and is now %s: %s", row.id, row.status, status.value, note)
+            Sandbox.update(status=status, vm_ip="", idle_at=None, operator_note=note).where(Sandbox.id == row.id).execute()
+            announce(row.id)
+
+    def _missing(self, seen: Sandbox) -> None:
+        """Nothing on the host for a row: never seen in health; say so loudly, and keep the row for a person to look at."""
+        if self._host.driver.inspect(seen.id) is not None or self._unchanged_now(seen) is None:
+            return
+        note = "nothing of it is on its node"
+        if seen.operator_note != note:
+            log.error("sandbox %s is %s but %s", seen.id, seen.status, note)
+            Sandbox.update(operator_note=note).where(Sandbox.id == seen.id).execute()
+        if seen.status == _RUNNING:
+            self._correct(seen, _HIBERNATED, note)
+
+    def _unchanged(self, seen: Sandbox) -> Sandbox | None:
+        row = sandboxes.lock(seen.id)
+        if row is None or row.task is not None or row.op_seq != seen.op_seq or row.status != seen.status:
+            return None
+        return row
+
+    def _unchanged_now(self, seen: Sandbox) -> Sandbox | None:
+        with database.atomic():
+            return self._unchanged(seen)
+
+    def _remove_orphans(self, found: dict[str, VmState]) -> None:
+        wanted = {
+            row.id
+            for row in Sandbox.select(Sandbox.id).where(
+                (Sandbox.node_id == self._host.settings.node_id)
+                & ((Sandbox.status != SandboxStatus.STOPPED) | Sandbox.task.is_null(False))
+            )
+        }
+        for sandbox_id in self._ripe("sandboxes", set(found) - wanted):
+            log.warning("removing machine %s, which has no row", sandbox_id)
+            try:
+                self._host.driver.destroy(sandbox_id)
+            except VmBusy:
+                log.info("machine %s is busy; next time", sandbox_id)
+
+    def _remove_snapshots(self, kept: set[str]) -> None:
+        rows = Snapshot.select().where(
+            (Snapshot.node_id == self._host.settings.node_id)
+            & Snapshot.state.in_((SnapshotState.PENDING, SnapshotState.READY))
+        )
+        wanted = {row.id for row in rows if not row.transient or self._needed(row)}
+        for snapshot_id in self._ripe("snapshots", kept - wanted):
+            log.warning("removing snapshot %s, which nothing needs", snapshot_id)
+            try:
+                forget_transient(self._host, snapshot_id)
+            except DriverError as error:
+                log.warning("snapshot %s could not be removed: %s", snapshot_id, error)
+
+    @staticmethod
+    def _needed(snapshot: Snapshot) -> bool:
+        return (
+            Operation.select()
+            .where((Operation.snapshot_id == snapshot.id) & Operation.state.in_(OPEN_STATES))
+            .exists()
+        )
+
+    def _ripe(self, what: str, orphans: set[str]) -> list[str]:
+        """Those seen for longer than the grace period; none at all if they are suspiciously many."""
+        present = time.monotonic()
+        for key in [key for key in self._first_seen if key.startswith(what) and key[len(what) + 1:] not in orphans]:
+            del self._first_seen[key]
+        for orphan in orphans:
+            self._first_seen.setdefault(f"{what}/{orphan}", present)
+        grace_s = self._host.settings.orphan_grace_s
+        ripe = [orphan for orphan in orphans if present - self._first_seen[f"{what}/{orphan}"] >= grace_s]
+        if len(ripe) > self._host.settings.orphan_brake:
+            log.error("%d %s look orphaned at once; removing none. Is this the right database?", len(ripe), what)
+            return []
+        return sorted(ripe)
+
+
+_reconciler: Reconciler | None = None
+_reconciler_lock = threading.Lock()
+
+
+def get_reconciler(host: Host) -> Reconciler:
+    """The reconciler of this process."""
+    global _reconciler
+    with _reconciler_lock:
+        if _reconciler is None:
+            _reconciler = Reconciler(host)
+        return _reconciler

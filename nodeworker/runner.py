@@ -1,0 +1,95 @@
+"""Runs one announced operation: claim, handle, finish.
+
+1. Claim by compare-and-set; nothing to claim means another has it, it is done, or it was superseded: end quietly.
+2. Handle under a lease kept alive. The host being busy with this sandbox puts the operation back for a moment.
+3. A failure is tried again (the operation is put back) until its attempts are used up; then what the host shows is written.
+4. Finish under the claim's epoch. If the lease is lost, our result does not count, and whoever has it now will write theirs.
+"""
+import logging
+import time
+
+import peewee
+
+from models.base import connection
+from models.sandboxes import Sandbox
+from models.snapshots import Snapshot
+from models.states import OperationKind
+from nodeworker import lifecycle
+from nodeworker.faults import fault
+from nodeworker.host import Host
+from nodeworker.hypervisor.driver import VmBusy
+from nodeworker.launch import NotReady
+from nodeworker.leases import LeaseKeeper
+from services import operations, outbox
+from services.operations import Claim, LeaseLost, Outcome
+
+log = logging.getLogger(__name__)
+_BUSY_DELAY_S = 0.5
+_RETRY_DELAY_S = 1.0
+_LONGEST_DELAY_S = 30.0
+_FINISH_TRIES = 5
+
+
+class AttemptsUsedUp(Exception):
+    """The operation was begun as often as is allowed and never came to an end."""
+
+
+def run_operation(host: Host, sandbox_id: str, op_seq: int, lane: str) -> None:
+    """Work on one operation if it is free; returns when it is finished, put back or somebody else's."""
+    lease_s = host.settings.operation_lease_s
+    with connection():
+        claimed = operations.claim(sandbox_id, op_seq, f"{host.settings.node_id}/{lane}", lease_s)
+        if claimed is None:
+            return
+        sandbox = Sandbox.get_by_id(sandbox_id)
+    fault("runner.claimed")
+    with LeaseKeeper(claimed, lease_s):
+        outcome = _handle(host, claimed, sandbox)
+    fault("runner.handled")
+    if outcome is not None:
+        _finish_surely(host, claimed, outcome)
+
+
+def _handle(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome | None:
+    limit = host.settings.operation_attempts
+    try:
+        if claimed.attempts > limit and claimed.kind is not OperationKind.STOP:
+            raise AttemptsUsedUp(f"its worker died {limit} times in the middle of it")
+        return lifecycle.HANDLERS[claimed.kind](host, claimed, sandbox)
+    except VmBusy:
+        with connection():
+            operations.put_back(claimed, _BUSY_DELAY_S)
+        return None
+    except Exception as error:  # whatever went wrong, the row must come to a true and stable state
+        last = claimed.attempts >= limit or isinstance(error, NotReady)
+        log.exception("%s of %s failed, attempt %d", claimed.kind.value, claimed.sandbox_id, claimed.attempts)
+        if claimed.kind is OperationKind.STOP or not last:
+            with connection():
+                operations.put_back(claimed, min(_RETRY_DELAY_S * claimed.attempts, _LONGEST_DELAY_S))
+            return None
+        return lifecycle.failure(host, claimed, sandbox, error)
+
+
+def _finish_surely(host: Host, claimed: Claim, outcome: Outcome) -> None:
+    """Finish, also across a restart of the database; should all tries fail, the operation is run again and finds it done."""
+    for _ in range(_FINISH_TRIES):
+        try:
+            return _finish(host, claimed, outcome)
+        except peewee.OperationalError as error:
+            log.warning("cannot write the result of %s: %s", claimed.sandbox_id, type(error).__name__)
+            time.sleep(_RETRY_DELAY_S)
+
+
+def _finish(host: Host, claimed: Claim, outcome: Outcome) -> None:
+    with connection():
+        try:
+            messages = operations.finish(claimed, outcome)
+        except LeaseLost as error:
+            log.warning("result of %s of %s does not count: %s", claimed.kind.value, claimed.sandbox_id, error)
+            return
+        fault("runner.finished")
+        outbox.flush(host.queue, messages)
+        if claimed.kind is OperationKind.BOOT and claimed.snapshot_id:
+            carried = Snapshot.get_by_id(claimed.snapshot_id)
+            if carried.transient:
+                lifecycle.forget_transient(host, carried.id)

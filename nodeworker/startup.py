@@ -1,0 +1,74 @@
+"""What a lane does when its worker starts, and the heartbeat of the node."""
+import dataclasses
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+
+import peewee
+
+from models.base import connection
+from nodeworker.host import Host
+from nodeworker.reconcile import get_reconciler
+from services import nodes, operations
+from services.nodes import NodeFacts
+
+log = logging.getLogger(__name__)
+
+
+def begin(host: Host, lane: str) -> None:
+    """Reclaim (ctl only), end old leases, start the heartbeat (ctl only). The database may come up later than we do."""
+    if lane == "ctl":
+        host.driver.reclaim()
+        _when_database_answers(lambda: nodes.heartbeat(node_facts(host), started=True))
+        _when_database_answers(lambda: get_reconciler(host).run())
+        threading.Thread(target=_heartbeats, args=(host,), name="heartbeat", daemon=True).start()
+    _when_database_answers(lambda: _end_leases(f"{host.settings.node_id}/{lane}"))
+
+
+def _end_leases(worker: str) -> None:
+    count = operations.release_leases(worker)
+    if count:
+        log.warning("%d operations were under way when %s last stopped; they go on", count, worker)
+
+
+def _when_database_answers(action: Callable[[], object]) -> None:
+    while True:
+        try:
+            with connection():
+                action()
+            return
+        except peewee.OperationalError as error:
+            log.warning("waiting for the database: %s", type(error).__name__)
+            time.sleep(1)
+
+
+def _heartbeats(host: Host) -> None:
+    while True:
+        time.sleep(host.settings.node_heartbeat_s)
+        try:
+            nodes.heartbeat(node_facts(host))
+        except peewee.PeeweeException as error:
+            log.warning("heartbeat not written: %s", type(error).__name__)
+
+
+def node_facts(host: Host) -> NodeFacts:
+    """This host as its row describes it."""
+    settings = host.settings
+    low, high = settings.host_ports
+    return NodeFacts(
+        id=settings.node_id,
+        address=settings.node_address,
+        vcpus=settings.node_vcpus or int((os.cpu_count() or 1) * settings.vcpu_overcommit),
+        mem_mb=settings.node_mem_mb or int(_memory_mb() * settings.mem_overcommit),
+        host_port_low=low,
+        host_port_high=high,
+        host_tuple=dataclasses.asdict(host.driver.host_tuple()),
+    )
+
+
+def _memory_mb() -> int:
+    """Memory of this host that sandboxes may be promised (MiB): all but a share for the service itself."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1024 * 1024)
+    return max(total - max(2048, total // 10), total // 2)

@@ -1,0 +1,39 @@
+"""The Celery app of a VM host; one worker process per lane (`SVC_LANE`: ctl, ops or bulk).
+
+At start 1. the ctl lane reclaims what an earlier life left on the host, then begins to send heartbeats; 2. every lane ends the
+leases it held before, so that interrupted operations are taken up at once.
+"""
+import logging
+import os
+
+from celery import Celery
+from celery.signals import setup_logging, worker_ready
+
+from config.celery import celery_options
+from config.logging import configure
+from config.settings import get_settings
+from models.base import database
+
+log = logging.getLogger(__name__)
+LANE = os.environ.get("SVC_LANE", "ctl")
+
+settings = get_settings()
+app = Celery("svc-node", include=["nodeworker.jobs"])
+app.conf.update(celery_options(settings))
+app.conf.task_default_queue = settings.queue(LANE)
+
+
+@setup_logging.connect  # type: ignore[untyped-decorator]
+def _logging(**_: object) -> None:
+    configure(settings.log_level)
+
+
+@worker_ready.connect  # type: ignore[untyped-decorator]
+def _start(**_: object) -> None:
+    from nodeworker import startup
+    from nodeworker.host import get_host
+
+    startup.begin(get_host(), LANE)
+    # Pool children forked from now on must not inherit an open socket.
+    if LANE != "ctl":
+        database.close_all()

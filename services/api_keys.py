@@ -1,0 +1,123 @@
+"""API keys: made, listed and revoked by their owner, and looked up at every request (contract, API keys)."""
+import hashlib
+import secrets
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from config.settings import Settings
+from models.base import connection, database, new_id, now, relaxed_transaction
+from models.users import ApiKey, User
+from services.errors import Conflict, Forbidden, InvalidRequest, NotFound, RateLimited, Unauthenticated
+
+SECRET_PREFIX = "svc_sk_"
+NAME_MAX = 80
+SCOPES = ("sandbox",)
+_SHOWN = 12
+_HOUR = timedelta(hours=1)
+# `lastUsedAt` is for people; a write per request would cost more than the request.
+_USE_RECORDED_EVERY = timedelta(minutes=1)
+
+
+@dataclass(frozen=True)
+class NewKey:
+    """A key that was just made; `secret` is shown once and stored nowhere."""
+
+    secret: str
+    record: ApiKey
+
+
+def create(settings: Settings, owner: User, name: str, expires_at: datetime | None = None) -> NewKey:
+    """Make a key within the owner's limits, which hold exactly under parallel requests because the owner's row is locked.
+
+    Raises InvalidRequest when it would expire in the past, RateLimited (contract: 5 an hour), Conflict (10 active ones).
+    """
+    if expires_at is not None and expires_at <= now():
+        raise InvalidRequest("expiresAt must be in the future")
+    with connection(), database.atomic():
+        User.select(User.id).where(User.id == owner.id).for_update().get()
+        _check_limits(settings, owner)
+        return issue(owner, name, created_at=now(), expires_at=expires_at)
+
+
+def issue(owner: User, name: str, *, created_at: datetime, expires_at: datetime | None = None) -> NewKey:
+    """Write a key without asking for limits; for `create` and for operators."""
+    secret = SECRET_PREFIX + secrets.token_urlsafe(32)
+    record = ApiKey.create(
+        id=new_id("key"),
+        owner=owner.id,
+        name=name,
+        key_hash=_digest(secret),
+        prefix=secret[:_SHOWN],
+        scopes=list(SCOPES),
+        created_at=created_at,
+        expires_at=expires_at,
+    )
+    return NewKey(secret, record)
+
+
+def _check_limits(settings: Settings, owner: User) -> None:
+    present = now()
+    recent = [
+        row.created_at
+        for row in ApiKey.select(ApiKey.created_at)
+        .where((ApiKey.owner == owner.id) & (ApiKey.created_at > present - _HOUR))
+        .order_by(ApiKey.created_at.desc())
+        .limit(settings.api_keys_per_hour)
+    ]
+    if len(recent) >= settings.api_keys_per_hour:
+        wait_s = int((recent[-1] + _HOUR - present).total_seconds()) + 1
+        raise RateLimited(f"At most {settings.api_keys_per_hour} API keys may be made in an hour.", retry_after_s=wait_s)
+    unexpired = ApiKey.expires_at.is_null() | (ApiKey.expires_at > present)
+    active = ApiKey.select().where((ApiKey.owner == owner.id) & ApiKey.revoked_at.is_null() & unexpired).count()
+    if active >= settings.api_key_limit:
+        raise Conflict(f"There are {active} active API keys, the most an account may have; revoke one first.")
+
+
+def list_all(owner: User) -> list[ApiKey]:
+    """Every key of the owner, revoked ones too, newest first."""
+    with connection():
+        return list(ApiKey.select().where(ApiKey.owner == owner.id).order_by(ApiKey.created_at.desc(), ApiKey.id.desc()))
+
+
+def revoke(owner: User, key_id: str) -> ApiKey:
+    """End a key for good; from the next request on it is refused. Repeating keeps the first time. Raises NotFound, Forbidden."""
+    with connection(), database.atomic():
+        record = ApiKey.select().where(ApiKey.id == key_id).for_update().get_or_none()
+        if record is None:
+            raise NotFound(f"There is no API key {key_id}.")
+        if record.owner_id != owner.id:
+            raise Forbidden("This API key belongs to another account.")
+        if record.revoked_at is None:
+            record.revoked_at = now()
+            ApiKey.update(revoked_at=record.revoked_at).where(ApiKey.id == key_id).execute()
+        return record
+
+
+def authenticate(secret: str) -> User:
+    """The owner of a key that is valid at this moment; raises Unauthenticated. Nothing is cached."""
+    present = now()
+    with connection():
+        record = (
+            ApiKey.select(ApiKey, User).join(User).where(ApiKey.key_hash == _digest(secret)).get_or_none()
+        )
+        if record is None:
+            raise Unauthenticated("Unknown API key.")
+        if record.revoked_at is not None:
+            raise Unauthenticated("This API key was revoked.")
+        if record.expires_at is not None and record.expires_at <= present:
+            raise Unauthenticated("This API key has expired.")
+        if record.owner.disabled_at is not None:
+            raise Unauthenticated("The account of this API key is disabled.")
+        if record.last_used_at is None or record.last_used_at < present - _USE_RECORDED_EVERY:
+            _record_use(record, present)
+        return record.owner
+
+
+def _record_use(record: ApiKey, present: datetime) -> None:
+    stale = ApiKey.last_used_at.is_null() | (ApiKey.last_used_at < present - _USE_RECORDED_EVERY)
+    with relaxed_transaction():
+        ApiKey.update(last_used_at=present).where((ApiKey.id == record.id) & stale).execute()
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

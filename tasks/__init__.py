@@ -1,0 +1,1 @@
+"""The wire and the clockwork: Celery, the outbox relay, the beat schedule and the bodies of the control jobs."""

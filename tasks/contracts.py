@@ -1,0 +1,59 @@
+"""Every job there is: its name and what its payload holds. Producers know the names, only consumers the functions."""
+from dataclasses import dataclass, fields
+from typing import Any
+
+from models.states import OperationKind
+from services.operations import job_name
+
+
+@dataclass(frozen=True)
+class OperationPayload:
+    """Announces an operation; the worker claims it by these two."""
+
+    sandbox_id: str
+    op_seq: int
+
+
+@dataclass(frozen=True)
+class ShapePayload:
+    """Names a machine shape."""
+
+    vcpus: int
+    mem_mb: int
+
+
+@dataclass(frozen=True)
+class NoPayload:
+    """A tick."""
+
+
+IDLE_SWEEP = "control.idle.sweep"
+OPERATIONS_SWEEP = "control.operations.sweep"
+EXPIRY_SWEEP = "control.expiry.sweep"
+RECONCILE_ALL = "control.nodes.reconcile"
+RECONCILE = "node.reconcile"
+BAKE = "node.template.bake"
+
+JOBS: dict[str, type] = {
+    **{job_name(kind): OperationPayload for kind in OperationKind},
+    IDLE_SWEEP: NoPayload,
+    OPERATIONS_SWEEP: NoPayload,
+    EXPIRY_SWEEP: NoPayload,
+    RECONCILE_ALL: NoPayload,
+    RECONCILE: NoPayload,
+    BAKE: ShapePayload,
+}
+
+
+def parse(job: str, payload: dict[str, Any]) -> Any:
+    """The payload of `job` as its record; raises ValueError for an unknown job, a missing, extra or ill-typed field."""
+    if job not in JOBS:
+        raise ValueError(f"no such job: {job}")
+    kind = JOBS[job]
+    names = {item.name: item.type for item in fields(kind)}
+    if set(payload) != set(names):
+        raise ValueError(f"{job} takes {sorted(names)}, got {sorted(payload)}")
+    for name, wanted in names.items():
+        if type(payload[name]) is not wanted:
+            raise ValueError(f"{job}: {name} must be {wanted}")
+    return kind(**payload)

@@ -1,0 +1,45 @@
+"""Bodies of the control-plane jobs; each is one call of a rule, with the process's dependencies."""
+import logging
+
+from services import nodes, sweeps
+from services.protocols import QueueUnavailable
+from tasks import contracts
+from tasks.celery_app import app, settings
+from tasks.wiring import get_deps, get_queue
+
+log = logging.getLogger(__name__)
+
+
+@app.task(name=contracts.IDLE_SWEEP)  # type: ignore[untyped-decorator]
+def idle_sweep() -> None:
+    """Begin to hibernate what has been idle too long."""
+    count = sweeps.hibernate_idle(get_deps())
+    if count:
+        log.info("hibernating %d idle sandboxes", count)
+
+
+@app.task(name=contracts.OPERATIONS_SWEEP)  # type: ignore[untyped-decorator]
+def operations_sweep() -> None:
+    """Announce neglected operations again and give up those past their deadline."""
+    deps = get_deps()
+    count = sweeps.announce_neglected(deps)
+    if count:
+        log.warning("announced %d neglected operations again", count)
+    sweeps.fail_overdue(deps)
+
+
+@app.task(name=contracts.EXPIRY_SWEEP)  # type: ignore[untyped-decorator]
+def expiry_sweep() -> None:
+    """Forget idempotency keys and activities that are past their time."""
+    sweeps.forget_expired(get_deps())
+
+
+@app.task(name=contracts.RECONCILE_ALL)  # type: ignore[untyped-decorator]
+def reconcile_all() -> None:
+    """Ask every live node to compare its machines with the rows."""
+    get_deps()
+    for node_id in nodes.list_alive(settings):
+        try:
+            get_queue().publish(f"node.{node_id}.ctl", contracts.RECONCILE, {}, expires_s=settings.reconcile_s)
+        except QueueUnavailable:
+            log.warning("the broker is away; reconcile tick of %s dropped", node_id)
