@@ -4,7 +4,12 @@ from typing import Any
 from config.settings import Settings
 
 
-def celery_options(settings: Settings) -> dict[str, Any]:
+# A worker's socket waits in BRPOP; a producer's must not keep a request waiting for a broker that hangs.
+WORKER_SOCKET_TIMEOUT_S = 5.0
+PRODUCER_SOCKET_TIMEOUT_S = 1.0
+
+
+def celery_options(settings: Settings, *, socket_timeout_s: float = WORKER_SOCKET_TIMEOUT_S) -> dict[str, Any]:
     """Options for a Celery app of ours.
 
     Messages are acknowledged early: an operation is a row with a lease, and the sweep announces it again, so the broker never has
@@ -30,7 +35,7 @@ def celery_options(settings: Settings) -> dict[str, Any]:
         "broker_connection_timeout": 1.0,
         "broker_transport_options": {
             "visibility_timeout": 3600,
-            "socket_timeout": 5.0,
+            "socket_timeout": socket_timeout_s,
             "socket_connect_timeout": 1.0,
             "socket_keepalive": True,
             "health_check_interval": 5,

@@ -1,0 +1,56 @@
+"""Job names, their payloads and the transition table."""
+import pytest
+
+from config.settings import Settings
+from models.states import OperationKind, SandboxStatus
+from services.operations import job_name
+from services.transitions import TRANSITIONS, describe
+from tasks import contracts
+from tasks.schedule import beat_schedule
+
+
+def test_every_operation_has_a_job_and_a_transition():
+    assert set(TRANSITIONS) == set(OperationKind)
+    assert {job_name(kind) for kind in OperationKind} <= set(contracts.JOBS)
+
+
+def test_every_periodic_job_is_known_and_expires_before_the_next():
+    for job, entry in beat_schedule(Settings()).items():
+        assert job in contracts.JOBS
+        assert entry["options"]["expires"] <= entry["schedule"]
+        assert entry["options"]["queue"] == "control"
+
+
+def test_a_payload_is_parsed_into_its_record():
+    payload = contracts.parse("node.sandbox.boot", {"sandbox_id": "x", "op_seq": 3})
+    assert payload == contracts.OperationPayload("x", 3)
+
+
+@pytest.mark.parametrize(
+    ("job", "payload"),
+    [
+        ("node.sandbox.dance", {}),
+        ("node.sandbox.boot", {"sandbox_id": "x"}),
+        ("node.sandbox.boot", {"sandbox_id": "x", "op_seq": "3"}),
+        ("node.sandbox.boot", {"sandbox_id": "x", "op_seq": True}),
+        ("node.sandbox.boot", {"sandbox_id": "x", "op_seq": 3, "token": "t"}),
+        (contracts.IDLE_SWEEP, {"x": 1}),
+    ],
+)
+def test_a_malformed_payload_is_refused(job, payload):
+    with pytest.raises(ValueError):
+        contracts.parse(job, payload)
+
+
+def test_nothing_leaves_stopped():
+    assert all(SandboxStatus.STOPPED not in transition.starts for transition in TRANSITIONS.values())
+
+
+@pytest.mark.parametrize("status", [SandboxStatus.PROVISIONING, SandboxStatus.RUNNING, SandboxStatus.HIBERNATED])
+def test_everything_alive_can_be_stopped(status):
+    assert status in TRANSITIONS[OperationKind.STOP].starts
+
+
+def test_a_state_in_words():
+    assert describe("running", None) == "running"
+    assert describe("running", "hibernate") == "running and hibernating"
