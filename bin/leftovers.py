@@ -43,3 +43,27 @@ def end(data_dir: Path, patience_s: float = 3.0) -> int:
         while processes_of(data_dir) and time.monotonic() < deadline:
             time.sleep(0.1)
     return count
+
+
+def alive_since(pid: int) -> str:
+    """Start time of a process in clock ticks, which tells it from a later one of the same number; empty if none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
+    except OSError:
+        return ""
+
+
+def sign(data_dir: Path) -> None:
+    """Note in a private stack's directory that this process owns it."""
+    (data_dir / "owner").write_text(f"{os.getpid()} {alive_since(os.getpid())}")
+
+
+def abandoned(parent: Path) -> list[Path]:
+    """Directories of private stacks (`test-*`, `bench-*`) under `parent` whose owner has died without removing them."""
+    found = []
+    for data_dir in sorted([*parent.glob("test-*"), *parent.glob("bench-*")]):
+        owner = data_dir / "owner"
+        pid, _, since = (owner.read_text() if owner.exists() else "0").partition(" ")
+        if not since or alive_since(int(pid)) != since:
+            found.append(data_dir)
+    return found

@@ -1,8 +1,8 @@
 """TCP ports of this host: which are free, and host-wide shares so that stacks side by side never overlap.
 
-Two stacks on one host (two checkouts, or `make test` beside `make up`) must differ in namespace and table names, in slot
-addresses, in forwarded ports and in user ids of their VMs. All of these follow from one number, the share. A claim is a
-file naming the stack's data directory, made exclusively; it lapses when that directory is gone.
+Two stacks on one host (two checkouts, or `make test` beside `make up`) must differ in namespace and table names, in
+slot addresses, in forwarded ports and in user ids of their VMs. All of these follow from one number, the share. A claim
+is a file naming the stack's data directory, made exclusively; it lapses when that directory is gone.
 """
 import os
 import socket
@@ -95,7 +95,7 @@ def _try_claim(number: int, data_dir: Path) -> bool:
     """Claims are made whole by link(2), which fails if the name exists: no reader sees an empty one."""
     claim, draft = CLAIMS / str(number), CLAIMS / f".{os.getpid()}"
     owner = _owner(number)
-    if owner is not None and not (owner / "stack.env").exists() and not (owner / "lock").exists():
+    if owner is not None and not owner.is_dir():
         claim.unlink(missing_ok=True)
     draft.write_text(str(data_dir))
     try:

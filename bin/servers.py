@@ -1,7 +1,7 @@
-"""The servers that a one-box stack brings with it: Postgres, Redis and an S3 server, private and under its data directory.
+"""The servers that a one-box stack brings with it, private and under its data directory: Postgres, Redis, S3.
 
-`prepare` makes their directories and configuration, `commands` is what the supervisor runs, `make_database` creates role
-and database once Postgres answers. Production uses managed ones instead and never reads this module.
+`prepare` makes their directories and configuration, `commands` is what the supervisor runs, `make_database` creates
+role and database once Postgres answers. Production uses managed ones instead and never reads this module.
 """
 import glob
 import os
@@ -21,8 +21,9 @@ from bin.site import Site
 # Postgres refuses to run as root, and root's home is closed to other users, so a server gets its directory bound to
 # /mnt in a mount namespace of its own and then drops to its user: nothing above that directory needs to be readable.
 # Its environment is emptied, so that it holds none of the service's secrets.
-_AS_USER = ("exec env -i PATH=\"$PATH\" unshare --mount --propagation private sh -c 'mount --bind \"$1\" /mnt && cd /mnt && "
-            "user=\"$2\" && shift 2 && exec setpriv --reuid=\"$user\" --regid=\"$user\" --clear-groups --no-new-privs "
+_AS_USER = ("exec env -i PATH=\"$PATH\" unshare --mount --propagation private sh -c '"
+            "mount --bind \"$1\" /mnt && cd /mnt && user=\"$2\" && shift 2 && "
+            "exec setpriv --reuid=\"$user\" --regid=\"$user\" --clear-groups --no-new-privs "
             "--inh-caps=-all --bounding-set=-all \"$@\"' as-user ")
 
 
@@ -58,7 +59,8 @@ def prepare(site: Site, *, durable: bool = True) -> None:
 def _prepare_redis(site: Site, durable: bool) -> None:
     directory, url = _owned_directory(site.data_dir / "redis", "redis"), urlsplit(site.values["SVC_REDIS_URL"])
     lines = ["bind 127.0.0.1", f"port {url.port}", f"requirepass {url.password}", "dir /mnt", "daemonize no",
-             "appendonly yes", f"appendfsync {'everysec' if durable else 'no'}", 'save ""', "maxmemory-policy noeviction"]
+             "appendonly yes", f"appendfsync {'everysec' if durable else 'no'}", 'save ""',
+             "maxmemory-policy noeviction"]
     _owned_file(directory / "redis.conf", "\n".join(lines) + "\n", "redis")
 
 
@@ -68,7 +70,8 @@ def _init_postgres(site: Site) -> None:
     directory = _owned_directory(site.data_dir / "postgres", "postgres")
     _owned_file(directory / "password", urlsplit(site.values["SVC_DATABASE_URL"]).password or "", "postgres")
     initdb = (f"{_AS_USER} {shlex.quote(str(directory))} postgres {postgres_bin()}/initdb --pgdata=/mnt/new "
-              "--username=postgres --auth=scram-sha-256 --pwfile=/mnt/password --encoding=UTF8 --locale=C.UTF-8 --no-sync")
+              "--username=postgres --auth=scram-sha-256 --pwfile=/mnt/password "
+              "--encoding=UTF8 --locale=C.UTF-8 --no-sync")
     result = subprocess.run(["sh", "-c", initdb], capture_output=True, text=True, env=site.environ, check=False)
     (directory / "password").unlink()
     if result.returncode:
@@ -79,9 +82,9 @@ def _init_postgres(site: Site) -> None:
 
 def _configure_postgres(site: Site, durable: bool) -> None:
     port = urlsplit(site.values["SVC_DATABASE_URL"]).port
-    lines = ["listen_addresses = '127.0.0.1'", f"port = {port}", "unix_socket_directories = ''", "max_connections = 200",
-             "shared_buffers = 64MB", "timezone = 'UTC'", "log_line_prefix = '%m [%p] '", "log_timezone = 'UTC'",
-             f"fsync = {'on' if durable else 'off'}"]
+    lines = ["listen_addresses = '127.0.0.1'", f"port = {port}", "unix_socket_directories = ''",
+             "max_connections = 200", "shared_buffers = 64MB", "timezone = 'UTC'",
+             "log_line_prefix = '%m [%p] '", "log_timezone = 'UTC'", f"fsync = {'on' if durable else 'off'}"]
     configuration = "include 'stack.conf'\n"
     main = site.data_dir / "postgres" / "data" / "postgresql.conf"
     _owned_file(site.data_dir / "postgres" / "data" / "stack.conf", "\n".join(lines) + "\n", "postgres")
@@ -123,4 +126,3 @@ def _owned_file(path: Path, text: str, user: str) -> None:
     with os.fdopen(descriptor, "w") as stream:
         os.fchown(stream.fileno(), entry.pw_uid, entry.pw_gid)
         stream.write(text)
-

@@ -47,7 +47,7 @@ class Site:
 
     @classmethod
     def private(cls, data_dir: Path, **settings: str) -> "Site":
-        """A stack of its own under `data_dir`, on free ports, sharing only the guest images; `settings` are SVC_* values."""
+        """A stack of its own in `data_dir`, on free ports, sharing only the images; `settings` are SVC_* values."""
         data_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
         share = ports.claim_share(data_dir, 1)
         values = {**_generated(data_dir, {}), **_share_values(share), "SVC_NODE_ID": f"test-{share}"}
@@ -57,12 +57,18 @@ class Site:
         write_env(data_dir / "stack.env", values)
         return cls(data_dir, values)
 
+    @classmethod
+    def existing(cls, data_dir: Path) -> "Site":
+        """The stack whose directory is there already, as it was last run."""
+        return cls(data_dir, read_env(data_dir / "stack.env") or {"SVC_DATA_DIR": str(data_dir)})
+
     @property
     def environ(self) -> dict[str, str]:
         """The whole environment of a process of this stack."""
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
         path = f"{ROOT}/.venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        return {**inherited, "PATH": path, "PYTHONUNBUFFERED": "1", "NO_PROXY": "127.0.0.1,localhost",
+        return {**inherited, "PATH": path, "PYTHONUNBUFFERED": "1",
+                "SVC_OPS_CONCURRENCY": str(Settings.ops_concurrency), "NO_PROXY": "127.0.0.1,localhost",
                 "no_proxy": "127.0.0.1,localhost", **self.values}
 
     def port(self, name: str) -> int:

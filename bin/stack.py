@@ -1,24 +1,26 @@
 """A whole running service on one host: private servers, every process of the Procfile, development users.
 
 `make up` runs one under var/, the tests and the bench run theirs beside it; all use this class and the same Procfile.
-Order at start: servers, database, signing keys, migrations, processes, users. Order at the end: sandboxes put to sleep (or
-removed, in a private stack), processes, network, servers.
+Order at start: servers, database, signing keys, migrations, processes, users. Order at the end: sandboxes put to sleep
+(or removed, in a private stack), processes, network, servers.
 """
 import contextlib
+import os
+import shlex
 import shutil
 import signal
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import psycopg2
 from celery import Celery
 
 from bin import leftovers, ports, servers, supervise
-from bin.console import Advice
+from bin.console import Advice, say, step
 from bin.site import ROOT, Site, read_env, write_env
 from config.settings import Settings, load
 
@@ -89,6 +91,13 @@ class Stack:
         self._until("Postgres takes connections", 60, self._database_made, SERVERS)
         self._until("Redis and S3 listen", 30, self._servers_listen, SERVERS)
 
+    def ensure_images(self, *, show: bool = False) -> None:
+        """The guest image, and a baked template of each size in SVC_BAKE_SIZES; both are found again if they exist."""
+        distro = self.site.values.get("SVC_GUEST_DISTRO")
+        build = f"python -m guest.image.build --image-dir {shlex.quote(str(self.settings.image_dir))}"
+        self.run(build + (f" --distro {shlex.quote(distro)}" if distro else ""), timeout_s=3600, show=show)
+        self.run("python -m nodeworker.bake", timeout_s=1800, show=show)
+
     def prepare(self) -> None:
         """Signing keys and migrations; both leave alone what is there."""
         self.run("python -m app.identity.keys ensure")
@@ -98,7 +107,8 @@ class Stack:
         """Make the development users and write dev.env; skipped while the key in it works."""
         if self._key_works():
             return
-        lines = dict(line.split("=", 1) for line in self.run("python -m app.admin seed-dev").splitlines() if "=" in line)
+        answer = self.run("python -m app.admin seed-dev").splitlines()
+        lines = dict(line.split("=", 1) for line in answer if line.startswith("SVC_"))
         known = {**self.site.values, **lines}
         missing = [name for name in DEV_ENV if name not in known]
         if missing:
@@ -113,14 +123,30 @@ class Stack:
         self._until("the node worker reports", timeout_s, self._node_reports, ["node-ctl", "node-ops"])
         self._until("the workers answer", timeout_s, self._workers_answer, ["control", "node-ops", "node-bulk"])
 
-    def run(self, command: str, timeout_s: float = 900) -> str:
-        """Run a shell line in the environment of this stack and return what it prints; Advice if it fails."""
-        result = subprocess.run(["sh", "-c", command], env=self.env, cwd=ROOT, stdin=subprocess.DEVNULL, text=True,
-                                capture_output=True, timeout=timeout_s, check=False)
-        if result.returncode:
-            tail = "\n".join((result.stdout + result.stderr).splitlines()[-20:])
-            raise Advice(f"`{command}` failed:\n{tail}")
-        return result.stdout
+    def run(self, command: str, timeout_s: float = 900, *, show: bool = False) -> str:
+        """Run a shell line in the environment of this stack and return what it prints; `show` prints it at once too.
+
+        Raises Advice with the last lines if the command fails or takes longer than `timeout_s` seconds.
+        """
+        lines: list[str] = []
+        process = subprocess.Popen(["sh", "-c", command], env=self.env, cwd=ROOT, stdin=subprocess.DEVNULL, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+        alarm = threading.Timer(timeout_s, _kill_group, [process.pid])
+        alarm.start()
+        try:
+            for line in process.stdout or ():
+                lines.append(line)
+                if show:
+                    say(f"  {line.rstrip()}")
+            process.wait()
+        except BaseException:
+            _kill_group(process.pid)
+            raise
+        finally:
+            alarm.cancel()
+        if process.returncode:
+            raise Advice(f"`{command}` failed:\n{''.join(lines[-20:])}")
+        return "".join(lines)
 
     # -- single processes ------------------------------------------------------------------------------------------
 
@@ -156,27 +182,37 @@ class Stack:
     def down(self) -> None:
         """Hibernate the sandboxes, stop everything, take our network off the host. Nothing a user made is lost."""
         if self.supervisor.running():
-            if self.supervisor.pid("postgres") and self.supervisor.pid("redis"):
-                self.run("python -m nodeworker.drain")
-            self.stop(*reversed(self.processes))
-        self.run("python -m nodeworker.network.teardown")
+            if all(self.supervisor.pid(name) for name in (*SERVERS[:2], "node-ops")):
+                with step("Hibernating running sandboxes"), _as_warning("not all sandboxes were hibernated"):
+                    self.run("python -m nodeworker.drain")
+            with step("Stopping the processes"):
+                self.stop(*reversed(self.processes))
+        with _as_warning("the network of the sandboxes was not removed"):
+            self.run("python -m nodeworker.network.teardown")
         self.supervisor.shutdown()
         leftovers.end(self.site.data_dir)
 
-    def destroy(self) -> None:
-        """End every process and VM of this stack and remove its directory; works on a half-made or killed one too."""
+    def destroy(self, keep: Collection[str] = ()) -> None:
+        """End every process and VM of this stack and remove its directory; works on a half-made or killed one too.
+
+        Entries of the directory named in `keep` stay.
+        """
         self.supervisor.shutdown()
         leftovers.end(self.site.data_dir, patience_s=1.0)
         with contextlib.suppress(Advice):
             self.run("python -m nodeworker.network.teardown")
         ports.release_share(self.site.data_dir)
-        shutil.rmtree(self.site.data_dir, ignore_errors=True)
+        for entry in self.site.data_dir.iterdir() if self.site.data_dir.is_dir() else ():
+            if entry.name not in keep:
+                shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.site.data_dir.rmdir()
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
-    def _until(self, what: str, timeout_s: float, condition: "object", suspects: Iterable[str]) -> None:
+    def _until(self, what: str, timeout_s: float, condition: Callable[[], bool], suspects: Iterable[str]) -> None:
         deadline = time.monotonic() + timeout_s
-        while not condition():  # type: ignore[operator]
+        while not condition():
             if time.monotonic() > deadline:
                 evidence = "\n".join(f"--- {name} ({self.supervisor.state(name)})\n{self.logs(name, 25)}"
                                      for name in suspects)
@@ -217,6 +253,11 @@ class Stack:
         return _answers(f"{self.api_url}/v1/sandboxes", {"Authorization": f"Bearer {key}"})
 
 
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
 def _answers(url: str, headers: dict[str, str] | None = None) -> bool:
     """True if `url` gives a 2xx within two seconds; never through a proxy, it is on this host."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -227,6 +268,27 @@ def _answers(url: str, headers: dict[str, str] | None = None) -> bool:
         return False
 
 
-def private_stack(data_dir: Path, *, processes: Iterable[str] | None = None, **settings: str) -> Stack:
-    """A stack of its own beside any other, without fsync; end it with `destroy`."""
+@contextlib.contextmanager
+def _as_warning(meaning: str) -> Iterator[None]:
+    """On the way down, a step that fails is told and does not keep the rest from being stopped."""
+    try:
+        yield
+    except Advice as advice:
+        say(f"warning: {meaning}: {advice}")
+
+
+def private_stack(name: str, *, processes: Iterable[str] | None = None, **settings: str) -> Stack:
+    """A stack of its own under var/, beside any other and without fsync; end it with `destroy`. `name` begins with
+    `test-` or `bench-`: what a killed run left under such a name is removed by `remove_abandoned`."""
+    data_dir = ROOT / "var" / f"{name}-{os.getpid()}"
+    data_dir.mkdir(mode=0o755, parents=True)
+    leftovers.sign(data_dir)
     return Stack(Site.private(data_dir, **settings), durable=False, processes=processes)
+
+
+def remove_abandoned() -> list[str]:
+    """End and remove private stacks whose owner was killed; returns their names."""
+    found = leftovers.abandoned(ROOT / "var")
+    for data_dir in found:
+        Stack(Site.existing(data_dir)).destroy()
+    return [data_dir.name for data_dir in found]

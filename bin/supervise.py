@@ -32,7 +32,7 @@ def procfile() -> dict[str, str]:
 
 def release_command() -> str:
     """The command that has to have succeeded before any process starts: the migrations."""
-    return re.findall(rf"^{RELEASE}: *(.+)$", (ROOT / "Procfile").read_text(), re.MULTILINE)[0]
+    return str(re.findall(rf"^{RELEASE}: *(.+)$", (ROOT / "Procfile").read_text(), re.MULTILINE)[0])
 
 
 def configuration(site: Site, programs: dict[str, str]) -> str:

@@ -13,7 +13,8 @@ from typing import Any
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "data"}
 # API keys, bearer tokens, JWTs and passwords inside URLs: never useful in a log, always dangerous.
 _SECRETS = re.compile(
-    r"(svc_sk_[\w-]{5})[\w-]+|((?i:bearer) )[\w.~+/=-]+|\b(eyJ[\w-]{8})[\w-]+\.[\w-]+\.[\w-]+|(://[^:/@\s]*:)[^@/\s]+(?=@)")
+    r"(svc_sk_[\w-]{5})[\w-]+|((?i:bearer) )[\w.~+/=-]+|\b(eyJ[\w-]{8})[\w-]+\.[\w-]+\.[\w-]+"
+    r"|(://[^:/@\s]*:)[^@/\s]+(?=@)")
 
 
 def masked(text: str) -> str:
@@ -24,7 +25,7 @@ def masked(text: str) -> str:
 class LineFormatter(logging.Formatter):
     """`2026-01-31T12:00:00.123Z INFO nodeworker.lifecycle booted sandbox=abc took_ms=231`"""
 
-    converter = time.gmtime
+    converter = staticmethod(time.gmtime)
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S")

@@ -1,0 +1,73 @@
+# The service on one box: `make up`, and everything else a developer or operator types. `make help` lists it.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+PYTHON := .venv/bin/python
+
+.PHONY: help up down restart status logs run test test-unit test-functional test-contract test-vm test-chaos \
+        bench lint image requirements systemd clean clean-all packages venv
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+up: packages ## make this machine run the whole service; again is quick and changes nothing
+	@$(PYTHON) -m bin.up
+
+down: venv ## put the sandboxes to sleep and stop everything
+	@$(PYTHON) -m bin.down
+
+restart: venv ## restart our processes (not the databases) with the code as it is now; sandboxes run on
+	@$(PYTHON) -m bin.restart
+
+status: venv ## what runs
+	@$(PYTHON) -m bin.status
+
+logs: ## follow the logs; P=api for one process
+	@tail -n 40 -F var/log/$(or $(P),*).log
+
+test: packages ## every test, on a private stack beside `make up`
+	@$(PYTHON) -m bin.test
+
+test-unit: venv ## rules and pure functions, style and layering
+	@$(PYTHON) -m bin.test unit
+
+test-functional: packages ## every process, with a simulated hypervisor
+	@$(PYTHON) -m bin.test functional
+
+test-contract: packages ## the contract, line by line
+	@$(PYTHON) -m bin.test contract
+
+test-vm: packages ## real virtual machines
+	@$(PYTHON) -m bin.test vm
+
+test-chaos: packages ## kill -9 of everything, at any moment
+	@$(PYTHON) -m bin.test chaos
+
+bench: packages ## the figures of the README, each with its floor; ARGS for options
+	@$(PYTHON) -m bench $(ARGS)
+
+lint: venv ## flake8, isort, mypy, layering and style tests
+	@.venv/bin/flake8 .
+	@.venv/bin/isort --check-only --quiet --diff .
+	@.venv/bin/mypy .
+	@$(PYTHON) -m pytest -q tests/unit/test_layering.py tests/unit/test_style.py tests/unit/test_settings.py
+
+image: packages ## build the guest image and bake its templates
+	@$(PYTHON) -m bin.image
+
+requirements: venv ## pin requirements.txt anew from requirements.in
+	@$(PYTHON) -m bin.pin
+
+systemd: venv ## write units for production to var/systemd
+	@$(PYTHON) -m bin.systemd
+
+clean: venv ## stop, and remove everything but images and downloads: sandboxes, accounts, logs
+	@$(PYTHON) -m bin.down clean
+
+clean-all: venv ## remove var/ wholly
+	@$(PYTHON) -m bin.down clean-all
+
+packages:
+	@python3 -m bin.bootstrap
+
+venv:
+	@python3 -m bin.bootstrap python

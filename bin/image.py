@@ -1,0 +1,22 @@
+"""`make image`: the guest image and the templates in SVC_BAKE_SIZES, for whichever stack here comes next."""
+from bin.console import explained, step
+from bin.stack import private_stack
+
+
+def ensure_images() -> None:
+    """Build and bake what is missing. Done in a stack of its own, which is removed again; the images are shared."""
+    stack = private_stack("test-images", processes=())
+    try:
+        with step("Guest image and templates"):
+            stack.ensure_images(show=True)
+    finally:
+        stack.destroy()
+
+
+def main() -> None:
+    with explained():
+        ensure_images()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""`make restart`: our processes start anew with the code as it is; databases and virtual machines run on."""
+from bin.console import Advice, explained, step
+from bin.site import ROOT, Site
+from bin.stack import Stack
+
+
+def main() -> None:
+    with explained():
+        if not (ROOT / "var" / "stack.env").exists():
+            raise Advice("there is no stack here yet; `make up` makes one.")
+        stack = Stack(Site.development())
+        if not stack.supervisor.running():
+            raise Advice("the stack is stopped; `make up` starts it.")
+        with step("Restarting " + ", ".join(stack.processes)):
+            stack.supervisor.launch()
+            stack.prepare()
+            stack.restart(*stack.processes)
+            stack.wait_healthy()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Fixtures made of real parts: private Postgres, Redis and S3, and whole stacks of every process of the Procfile.
+
+`servers` (Postgres, Redis, S3), `sim_stack` (all processes, simulated hypervisor) and `vm_stack` (all processes, QEMU)
+start on first use, live for the session in directories of their own under var/, and run beside `make up`. Whatever ends
+the session, Ctrl-C and SIGTERM included, ends them; what kill -9 left behind is removed by the next session.
+"""
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bin import stack as stacks
+from bin.site import ROOT
+from tests.stack.database import Databases
+from tests.stack.personas import Persona
+
+ORDER = ("unit", "functional", "contract", "vm", "chaos")
+EVIDENCE = ROOT / "var" / "evidence"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make SIGTERM and SIGHUP end the session as Ctrl-C does, so that fixtures are torn down."""
+    def interrupt(signum: int, frame: object) -> None:
+        raise KeyboardInterrupt
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, interrupt)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Quick tests first: unit, functional, contract, vm, chaos."""
+    def rank(item: pytest.Item) -> int:
+        room = item.path.relative_to(Path(__file__).parent).parts[0]
+        return ORDER.index(room) if room in ORDER else len(ORDER)
+    items.sort(key=rank)
+    for item in items:
+        if rank(item) in (3, 4):
+            item.add_marker(ORDER[rank(item)])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+    """A failed test of a stack shows what its processes said last; their whole logs go to var/evidence."""
+    report = yield
+    if report.failed:
+        for name in ("servers", "sim_stack", "vm_stack"):
+            stack = getattr(item, "funcargs", {}).get(name)
+            if isinstance(stack, stacks.Stack):
+                for process in (*stacks.SERVERS, *stack.processes):
+                    report.sections.append((f"{name}: {process}", stack.logs(process, 15)))
+                shutil.copytree(stack.site.data_dir / "log", EVIDENCE / stack.site.data_dir.name, dirs_exist_ok=True)
+    return report
+
+
+@pytest.fixture(scope="session")
+def clean_host() -> None:
+    """Remove what an earlier, killed session left."""
+    stacks.remove_abandoned()
+    shutil.rmtree(EVIDENCE, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def servers(clean_host: None) -> Iterator[stacks.Stack]:
+    """Postgres, Redis and the S3 server, without any process of ours."""
+    stack = stacks.private_stack("test-servers", processes=())
+    try:
+        stack.start_servers()
+        yield stack
+    finally:
+        stack.destroy()
+
+
+@pytest.fixture(scope="session")
+def databases(servers: stacks.Stack) -> Databases:
+    """Maker of migrated databases on the Postgres of `servers`."""
+    made = Databases(servers)
+    made.prepare()
+    return made
+
+
+@pytest.fixture()
+def postgres_url(databases: Databases) -> Iterator[str]:
+    """URL of a fresh, migrated, empty database, dropped after the test."""
+    url = databases.create()
+    yield url
+    databases.drop(url)
+
+
+@pytest.fixture()
+def redis_url(servers: stacks.Stack) -> str:
+    """URL of a real, private Redis; shared by the session, so use key names of your own."""
+    return servers.site.values["SVC_REDIS_URL"]
+
+
+@pytest.fixture()
+def s3_settings(servers: stacks.Stack) -> dict[str, str]:
+    """The SVC_S3_* settings of a real, private S3 server."""
+    return {name: value for name, value in servers.site.values.items() if name.startswith("SVC_S3_")}
+
+
+@pytest.fixture(scope="session")
+def sim_stack(clean_host: None) -> Iterator[stacks.Stack]:
+    """Every process, with the simulated hypervisor: real queue, database and HTTP, no VM."""
+    yield from _running(stacks.private_stack("test-sim", SVC_DRIVER="simulated", SVC_NODE_VCPUS="512",
+                                             SVC_NODE_MEM_MB="524288"))
+
+
+@pytest.fixture(scope="session")
+def vm_stack(clean_host: None) -> Iterator[stacks.Stack]:
+    """Every process, with real virtual machines from the image of this checkout."""
+    stack = stacks.private_stack("test-vm", SVC_DRIVER="qemu")
+    yield from _running(stack, images=True)
+
+
+def _running(stack: stacks.Stack, *, images: bool = False) -> Iterator[stacks.Stack]:
+    try:
+        if images:
+            stack.ensure_images()
+        stack.up()
+        yield stack
+    finally:
+        stack.destroy()
+
+
+def _persona(stack: stacks.Stack, name: str) -> Iterator[Persona]:
+    persona = Persona(stack, name)
+    yield persona
+    persona.close()
+
+
+@pytest.fixture(scope="session")
+def alice(sim_stack: stacks.Stack) -> Iterator[Persona]:
+    """Pays, and owns what the test makes."""
+    yield from _persona(sim_stack, "ALICE")
+
+
+@pytest.fixture(scope="session")
+def bob(sim_stack: stacks.Stack) -> Iterator[Persona]:
+    """Has a free account."""
+    yield from _persona(sim_stack, "BOB")
+
+
+@pytest.fixture(scope="session")
+def mallory(sim_stack: stacks.Stack) -> Iterator[Persona]:
+    """Pays too, and tries what is not hers."""
+    yield from _persona(sim_stack, "MALLORY")
+
+
+@pytest.fixture(scope="session")
+def vm_alice(vm_stack: stacks.Stack) -> Iterator[Persona]:
+    """Alice on the stack with real virtual machines."""
+    yield from _persona(vm_stack, "ALICE")
+
+
+@pytest.fixture(scope="session")
+def vm_mallory(vm_stack: stacks.Stack) -> Iterator[Persona]:
+    """Mallory on the stack with real virtual machines."""
+    yield from _persona(vm_stack, "MALLORY")

@@ -1,0 +1,1 @@
+"""What the fixtures of conftest.py are made of."""

@@ -1,0 +1,42 @@
+"""Databases for tests: one is migrated once, every test gets a copy of it, which takes a few hundredths of a second."""
+import itertools
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg2
+
+from bin.stack import Stack
+
+_TEMPLATE = "svc"
+
+
+class Databases:
+    """Makes and drops databases on the Postgres of a stack."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._stack = stack
+        self._url = urlsplit(stack.site.values["SVC_DATABASE_URL"])
+        self._numbers = itertools.count(1)
+
+    def prepare(self) -> None:
+        """Migrate the database that all others are copied from."""
+        self._stack.run("python -m models.migrate")
+
+    def create(self) -> str:
+        """URL of a fresh copy."""
+        name = f"test{next(self._numbers)}"
+        self._execute(f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE} OWNER svc")
+        return urlunsplit(self._url._replace(path=f"/{name}"))
+
+    def drop(self, url: str) -> None:
+        """Remove a copy, cutting off whoever is still connected."""
+        self._execute(f"DROP DATABASE {urlsplit(url).path.lstrip('/')} WITH (FORCE)")
+
+    def _execute(self, statement: str) -> None:
+        connection = psycopg2.connect(host=self._url.hostname, port=self._url.port, user="postgres",
+                                      password=self._url.password, dbname="postgres")
+        connection.autocommit = True
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(statement)
+        finally:
+            connection.close()
