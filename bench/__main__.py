@@ -1,0 +1,45 @@
+"""Measure a running stack beside its floor: `python -m bench [--count N]`, called by `make bench`.
+
+Figures and floors alternate within one run, because timings of shared machines drift; what counts is the ratio.
+"""
+import argparse
+import os
+import sys
+
+from bench import measure
+from bench.api import Api
+from bench.figures import HEADER, Figure
+from bench.floor import Floor
+from config.settings import get_settings
+from models.base import connect
+
+
+def run(count: int) -> list[Figure]:
+    """All figures, `count` samples for each that moves a machine and more for the quick ones."""
+    settings = get_settings()
+    connect(settings.database_url, pool_size=4, application="bench")
+    api = Api(os.environ["SVC_API_URL"], os.environ["SVC_API_KEY"])
+    figures: list[Figure] = []
+    with Floor(settings) as floor:
+        figures.append(measure.create_to_exec(api, floor, count))
+        figures.extend(measure.sleep_and_wake(api, floor, count))
+        figures.extend(measure.fork_to_exec(api, floor, count))
+    figures.append(measure.exec_overhead(api, settings, count * 5))
+    figures.append(measure.api_get(api, settings, count * 30))
+    figures.append(measure.enqueue(settings, count * 30))
+    return figures
+
+
+def main() -> int:
+    """Print the table; 0 when all was measured."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=10, help="samples of each machine figure (default 10)")
+    figures = run(parser.parse_args().count)
+    print(HEADER)
+    for figure in figures:
+        print(figure.row())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""The few calls of the REST API that the figures need, made as a user would."""
+import time
+from typing import Any
+
+import httpx
+
+
+class Api:
+    """A client of one owner; every method raises httpx.HTTPStatusError on an error answer."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self._http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=120)
+
+    def _call(self, method: str, path: str, body: Any = None) -> Any:
+        answer = self._http.request(method, path, json=body)
+        answer.raise_for_status()
+        return answer.json()
+
+    def create(self, **body: Any) -> str:
+        """Ask for a sandbox; returns its id at once."""
+        return str(self._call("POST", "/v1/sandboxes", body)["id"])
+
+    def fork(self, sandbox_id: str) -> str:
+        """Ask for a fork; returns its id at once."""
+        return str(self._call("POST", f"/v1/sandboxes/{sandbox_id}/fork", {})["id"])
+
+    def get(self, sandbox_id: str) -> Any:
+        """The sandbox."""
+        return self._call("GET", f"/v1/sandboxes/{sandbox_id}")
+
+    def act(self, sandbox_id: str, action: str) -> Any:
+        """hibernate, wake or snapshot."""
+        return self._call("POST", f"/v1/sandboxes/{sandbox_id}/{action}")
+
+    def delete(self, sandbox_id: str) -> Any:
+        """Tear down."""
+        return self._call("DELETE", f"/v1/sandboxes/{sandbox_id}")
+
+    def run(self, sandbox_id: str, *argv: str) -> Any:
+        """Run a program and wait for it."""
+        return self._call("POST", f"/v1/sandboxes/{sandbox_id}/exec", {"cmd": argv[0], "args": list(argv[1:])})
+
+    def wait_running(self, sandbox_id: str) -> None:
+        """Poll, as the contract asks clients to, until the sandbox runs; raises RuntimeError if its boot failed."""
+        while True:
+            status = self.get(sandbox_id)["status"]
+            if status == "running":
+                return
+            if status == "stopped":
+                raise RuntimeError(f"sandbox {sandbox_id} could not be booted")
+            time.sleep(0.01)

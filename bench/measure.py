@@ -1,0 +1,156 @@
+"""The measurements, each returning a `Figure` with its floor from the same run (design.md, section 5)."""
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import httpx
+import redis
+
+from bench.api import Api
+from bench.figures import Figure, timed
+from bench.floor import Floor
+from config.settings import Settings
+from models.base import connection
+from models.sandboxes import Sandbox
+from models.snapshots import Snapshot
+from nodeworker.guest.client import AgentClient
+from tasks.publisher import CeleryQueue
+
+BENCH_QUEUE = "bench.discard"
+
+
+def create_to_exec(api: Api, floor: Floor, count: int) -> Figure:
+    """POST create, poll until running, first command answered; floor: copy, restore and first command by a bare script."""
+    figure = Figure("create_to_exec")
+    for _ in range(count):
+        figure.floor.append(floor.create_to_exec())
+        made: list[str] = []
+
+        def once(made: list[str] = made) -> None:
+            made.append(api.create(size="small"))
+            api.wait_running(made[0])
+            api.run(made[0], "true")
+
+        figure.samples.append(timed(once))
+        api.delete(made[0])
+    return figure
+
+
+def sleep_and_wake(api: Api, floor: Floor, count: int) -> tuple[Figure, Figure]:
+    """Hibernate, then wake and first command; floor of the wake: the same restore by a bare script."""
+    hibernate, wake = Figure("hibernate"), Figure("wake_to_exec")
+    with sandbox(api) as sandbox_id:
+        for _ in range(count):
+            api.run(sandbox_id, "true")
+            hibernate.samples.append(timed(lambda: api.act(sandbox_id, "hibernate")))
+            wake.floor.append(floor.wake_to_exec())
+
+            def once() -> None:
+                api.act(sandbox_id, "wake")
+                api.run(sandbox_id, "true")
+
+            wake.samples.append(timed(once))
+    hibernate.note = "flush to disk included"
+    return hibernate, wake
+
+
+def fork_to_exec(api: Api, floor: Floor, count: int) -> tuple[Figure, Figure]:
+    """Fork a running sandbox until the fork's first command is answered, and how long the source stood still for it."""
+    fork, pause = Figure("fork_to_exec"), Figure("snapshot_pause", note="inside the source, as the driver measured it")
+    with sandbox(api) as source:
+        for _ in range(count):
+            fork.floor.append(floor.create_to_exec())
+            made: list[str] = []
+
+            def once(made: list[str] = made) -> None:
+                made.append(api.fork(source))
+                api.wait_running(made[0])
+                api.run(made[0], "true")
+
+            fork.samples.append(timed(once))
+            api.delete(made[0])
+        with connection():
+            pause.samples = [
+                row.pause_ms for row in Snapshot.select().where(Snapshot.source_sandbox_id == source) if row.pause_ms
+            ]
+    return fork, pause
+
+
+def exec_overhead(api: Api, settings: Settings, count: int) -> Figure:
+    """A trivial command through the API; floor: the same agent called directly. The note gives the difference."""
+    figure = Figure("exec_overhead")
+    with sandbox(api) as sandbox_id:
+        with connection():
+            row = Sandbox.get_by_id(sandbox_id)
+        agent = AgentClient(settings.node_address, row.agent_port, row.agent_token)
+        for _ in range(count):
+            figure.floor.append(timed(lambda: agent.exec(argv=["true"])))
+            figure.samples.append(timed(lambda: api.run(sandbox_id, "true")))
+    return figure
+
+
+def api_get(api: Api, settings: Settings, count: int) -> Figure:
+    """GET one sandbox; floor: a bare Flask and peewee route that reads the same row, served the same way."""
+    figure = Figure("api_get")
+    with sandbox(api) as sandbox_id, bare_app() as url:
+        with httpx.Client(base_url=url) as bare:
+            for _ in range(count):
+                figure.floor.append(timed(lambda: bare.get(f"/{sandbox_id}").raise_for_status()))
+                figure.samples.append(timed(lambda: api.get(sandbox_id)))
+    return figure
+
+
+def enqueue(settings: Settings, count: int) -> Figure:
+    """Publish one message; floor: one LPUSH of its size to the same Redis."""
+    figure = Figure("enqueue")
+    queue, link = CeleryQueue(settings), redis.Redis.from_url(settings.redis_url)
+    try:
+        for _ in range(count):
+            figure.floor.append(timed(lambda: link.lpush(BENCH_QUEUE, "x" * 700)))
+            figure.samples.append(timed(lambda: queue.publish(BENCH_QUEUE, "bench.nothing", {})))
+    finally:
+        link.delete(BENCH_QUEUE)
+    return figure
+
+
+@contextmanager
+def sandbox(api: Api) -> Iterator[str]:
+    """A running sandbox for the length of the block."""
+    sandbox_id = api.create(size="small")
+    try:
+        api.wait_running(sandbox_id)
+        api.run(sandbox_id, "true")
+        yield sandbox_id
+    finally:
+        api.delete(sandbox_id)
+
+
+@contextmanager
+def bare_app(port: int = 18999) -> Iterator[str]:
+    """The floor's web server, with the same server and worker class as the API."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gunicorn", "-k", "gthread", "--threads", "4", "-b", f"127.0.0.1:{port}",
+         "--log-level", "error", "bench.bare_app:app"]
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        _until(lambda: httpx.get(f"{url}/none").status_code == 500)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _until(answers: Callable[[], bool], timeout_s: float = 15.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            if answers():
+                return
+        except httpx.TransportError:
+            pass
+        if time.monotonic() > deadline:
+            raise TimeoutError("the floor's web server did not come up")
+        time.sleep(0.05)
