@@ -134,11 +134,11 @@ class Stack:
         alarm = threading.Timer(timeout_s, _kill_group, [process.pid])
         alarm.start()
         try:
-            for line in process.stdout or ():
-                lines.append(line)
-                if show:
-                    say(f"  {line.rstrip()}")
-            process.wait()
+            with process:
+                for line in process.stdout or ():
+                    lines.append(line)
+                    if show:
+                        say(f"  {line.rstrip()}")
         except BaseException:
             _kill_group(process.pid)
             raise

@@ -71,16 +71,20 @@ class Supervisor:
     def __init__(self, site: Site, programs: dict[str, str]) -> None:
         self.site, self.programs = site, programs
 
-    @property
-    def _rpc(self) -> Any:
-        """A fresh connection for every call: the transport cannot be used again after an error, nor by two threads."""
+    def _call(self, method: str, *arguments: Any) -> Any:
+        """One remote call on a connection of its own: the transport survives neither an error nor a second thread."""
         transport = SupervisorTransport(None, None, f"unix://{_socket(self.site)}")
-        return xmlrpc.client.ServerProxy("http://127.0.0.1", transport=transport).supervisor
+        try:
+            proxy = xmlrpc.client.ServerProxy("http://127.0.0.1", transport=transport)
+            return getattr(proxy.supervisor, method)(*arguments)
+        finally:
+            if transport.connection is not None:
+                transport.connection.close()
 
     def running(self) -> bool:
         """True if supervisord answers."""
         try:
-            return bool(self._rpc.getState()["statename"] == "RUNNING")
+            return bool(self._call("getState")["statename"] == "RUNNING")
         except (OSError, xmlrpc.client.ProtocolError):
             return False
 
@@ -109,13 +113,13 @@ class Supervisor:
             time.sleep(0.05)
 
     def _reread(self) -> None:
-        for kind, names in zip(("added", "changed", "removed"), self._rpc.reloadConfig()[0], strict=True):
+        for kind, names in zip(("added", "changed", "removed"), self._call("reloadConfig")[0], strict=True):
             for name in names:
                 if kind != "added":
                     self.stop(name)
-                    self._rpc.removeProcessGroup(name)
+                    self._call("removeProcessGroup", name)
                 if kind != "removed":
-                    self._rpc.addProcessGroup(name)
+                    self._call("addProcessGroup", name)
 
     def start(self, *names: str) -> None:
         """Start processes and return when each has lived for a second; one that runs already is left alone."""
@@ -135,14 +139,14 @@ class Supervisor:
 
     def _ask(self, method: str, *arguments: Any, tolerated: int) -> None:
         try:
-            getattr(self._rpc, method)(*arguments)
+            self._call(method, *arguments)
         except xmlrpc.client.Fault as fault:
             if fault.faultCode != tolerated:
                 raise Advice(f"supervisor: {fault.faultString}") from fault
 
     def info(self, name: str) -> dict[str, Any]:
         """What supervisor knows of one process: statename, pid, description, spawnerr..."""
-        return dict(self._rpc.getProcessInfo(name))
+        return dict(self._call("getProcessInfo", name))
 
     def state(self, name: str) -> str:
         """RUNNING, STARTING, BACKOFF (it crashes again and again), STOPPING, STOPPED, EXITED or FATAL."""
@@ -162,8 +166,8 @@ class Supervisor:
     def shutdown(self) -> None:
         """Stop every process and supervisord itself; returns when it has gone."""
         try:
-            pid = self._rpc.getPID()
-            self._rpc.shutdown()
+            pid = self._call("getPID")
+            self._call("shutdown")
         except OSError:
             return
         deadline = time.monotonic() + 60

@@ -46,7 +46,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     if report.failed:
         for name in ("servers", "sim_stack", "vm_stack"):
             stack = getattr(item, "funcargs", {}).get(name)
-            if isinstance(stack, stacks.Stack):
+            if isinstance(stack, stacks.Stack) and stack.site.data_dir.is_dir():
                 for process in (*stacks.SERVERS, *stack.processes):
                     report.sections.append((f"{name}: {process}", stack.logs(process, 15)))
                 shutil.copytree(stack.site.data_dir / "log", EVIDENCE / stack.site.data_dir.name, dirs_exist_ok=True)
@@ -79,21 +79,21 @@ def databases(servers: stacks.Stack) -> Databases:
     return made
 
 
-@pytest.fixture()
+@pytest.fixture(scope="module")
 def postgres_url(databases: Databases) -> Iterator[str]:
-    """URL of a fresh, migrated, empty database, dropped after the test."""
+    """URL of a fresh, migrated, empty database, dropped after the module's last test."""
     url = databases.create()
     yield url
     databases.drop(url)
 
 
-@pytest.fixture()
+@pytest.fixture(scope="session")
 def redis_url(servers: stacks.Stack) -> str:
     """URL of a real, private Redis; shared by the session, so use key names of your own."""
     return servers.site.values["SVC_REDIS_URL"]
 
 
-@pytest.fixture()
+@pytest.fixture(scope="session")
 def s3_settings(servers: stacks.Stack) -> dict[str, str]:
     """The SVC_S3_* settings of a real, private S3 server."""
     return {name: value for name, value in servers.site.values.items() if name.startswith("SVC_S3_")}
