@@ -1,0 +1,28 @@
+"""Imports point one way, as the import-linter contracts of setup.cfg say; the guest agent needs nothing but Python."""
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bin.site import ROOT
+
+AGENT = sorted((ROOT / "guest" / "agent").rglob("*.py"))
+
+
+def test_every_import_contract_of_setup_cfg_is_kept():
+    linter = Path(sys.executable).parent / "lint-imports"
+    result = subprocess.run([linter, "--config", "setup.cfg", "--no-cache"], cwd=ROOT, capture_output=True, text=True,
+                            check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("path", AGENT, ids=lambda path: path.name)
+def test_the_guest_agent_uses_the_standard_library_only(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else \
+            [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
+        for name in names:
+            assert name.split(".")[0] in sys.stdlib_module_names or name.startswith("guest.agent"), \
+                f"{path.name} imports {name}, which a guest does not have"

@@ -1,0 +1,58 @@
+"""Settings: each is documented in config/example.env, with its default, and a bad value is named at once."""
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from bin.site import ROOT, Site, read_env
+from config.settings import Settings, SettingsError, load
+
+FIELDS = {f"SVC_{field.name.upper()}": field for field in dataclasses.fields(Settings)}
+EXAMPLE = (ROOT / "config" / "example.env").read_text()
+
+
+def documented():
+    """Variable -> value of every line of example.env; a leading `#` marks a default that is left as it is."""
+    lines = [line.removeprefix("#") for line in EXAMPLE.splitlines()]
+    return dict(line.split("=", 1) for line in lines if line.startswith("SVC_") and "=" in line)
+
+
+def test_every_setting_is_documented_and_nothing_else():
+    assert set(documented()) == set(FIELDS)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_the_documented_value_is_the_default(name):
+    documented_value, default = (getattr(load(values), FIELDS[name].name) for values in (documented(), {}))
+    assert documented_value == (default.absolute() if isinstance(default, Path) else default)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_each_setting_is_explained_by_a_comment_above_it(name):
+    lines = EXAMPLE.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith(f"#{name}="))
+    assert lines[at - 1].startswith("# "), f"{name} has no comment in config/example.env"
+
+
+@pytest.mark.parametrize("name", [name for name, field in FIELDS.items() if field.type in (int, float, bool)])
+def test_a_malformed_number_or_flag_is_refused_by_name(name):
+    with pytest.raises(SettingsError, match=name):
+        load({name: "a banana"})
+
+
+@pytest.mark.parametrize("value", ["20000", "3,2", "1,2,3", "a,b"])
+def test_a_malformed_port_range_is_refused_by_name(value):
+    with pytest.raises(SettingsError, match="SVC_HOST_PORTS"):
+        load({"SVC_HOST_PORTS": value})
+
+
+def test_an_env_file_is_read_without_comments_and_blanks(tmp_path: Path):
+    path = tmp_path / "some.env"
+    path.write_text("# a comment\n\nSVC_NODE_ID=n1\nSVC_URL=http://h/?a=b\n")
+    assert read_env(path) == {"SVC_NODE_ID": "n1", "SVC_URL": "http://h/?a=b"}
+    assert read_env(tmp_path / "missing") == {}
+
+
+def test_every_value_a_stack_generates_is_a_valid_setting(tmp_path: Path):
+    site = Site.existing(tmp_path)
+    assert load(site.values).data_dir == tmp_path
