@@ -27,7 +27,7 @@ class NewKey:
 
 
 def create(settings: Settings, owner: User, name: str, expires_at: datetime | None = None) -> NewKey:
-    """Make a key within the owner's limits, which hold exactly under parallel requests because the owner's row is locked.
+    """Make a key within the owner's limits, which are exact under parallel requests: the owner's row is locked.
 
     Raises InvalidRequest when it would expire in the past, RateLimited (contract: 5 an hour), Conflict (10 active ones).
     """
@@ -66,7 +66,8 @@ def _check_limits(settings: Settings, owner: User) -> None:
     ]
     if len(recent) >= settings.api_keys_per_hour:
         wait_s = int((recent[-1] + _HOUR - present).total_seconds()) + 1
-        raise RateLimited(f"At most {settings.api_keys_per_hour} API keys may be made in an hour.", retry_after_s=wait_s)
+        text = f"At most {settings.api_keys_per_hour} API keys may be made in an hour."
+        raise RateLimited(text, retry_after_s=wait_s)
     unexpired = ApiKey.expires_at.is_null() | (ApiKey.expires_at > present)
     active = ApiKey.select().where((ApiKey.owner == owner.id) & ApiKey.revoked_at.is_null() & unexpired).count()
     if active >= settings.api_key_limit:
@@ -76,11 +77,12 @@ def _check_limits(settings: Settings, owner: User) -> None:
 def list_all(owner: User) -> list[ApiKey]:
     """Every key of the owner, revoked ones too, newest first."""
     with connection():
-        return list(ApiKey.select().where(ApiKey.owner == owner.id).order_by(ApiKey.created_at.desc(), ApiKey.id.desc()))
+        rows = ApiKey.select().where(ApiKey.owner == owner.id)
+        return list(rows.order_by(ApiKey.created_at.desc(), ApiKey.id.desc()))
 
 
 def revoke(owner: User, key_id: str) -> ApiKey:
-    """End a key for good; from the next request on it is refused. Repeating keeps the first time. Raises NotFound, Forbidden."""
+    """End a key for good, from the next request on; repeating keeps the first time. Raises NotFound, Forbidden."""
     with connection(), database.atomic():
         record = ApiKey.select().where(ApiKey.id == key_id).for_update().get_or_none()
         if record is None:

@@ -2,6 +2,7 @@
 import secrets
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
+from typing import Any
 
 from models.base import connection, database, new_id, now
 from models.nodes import Node
@@ -11,7 +12,7 @@ from models.snapshots import Snapshot
 from models.states import OperationKind, SandboxStatus
 from models.users import User
 from services import idempotency, operations, outbox, placement
-from services.errors import Forbidden, NotFound, WrongNode
+from services.errors import Forbidden, NotFound, Unavailable, WrongNode
 from services.plans import choose_size
 from services.protocols import Deps
 from services.views import SandboxView, sandbox_view
@@ -41,12 +42,16 @@ class LaunchOptions:
 
 @dataclass(frozen=True)
 class CreateRequest:
-    """A validated create body."""
+    """A validated create body. The agent server's fields count for idempotency only, as raw sandboxes run none."""
 
     options: LaunchOptions
     size: str | None = None
     vcpus: int | None = None
     mem_mb: int | None = None
+    template_id: str | None = None
+    template: str | None = None
+    agent_server_source: Any = None
+    agent_bootstrap: dict[str, Any] | None = None
     idempotency_key: str | None = None
 
 
@@ -67,6 +72,7 @@ def create(deps: Deps, owner: User, request: CreateRequest, *, pinned_node: str 
     Conflict, WrongNode, Unavailable; then nothing was made.
     """
     size = choose_size(owner.plan, request.size, request.vcpus, request.mem_mb)
+    _check_template(request)
     sandbox_id = new_id()
     with connection():
         with database.atomic():
@@ -89,6 +95,13 @@ def create(deps: Deps, owner: User, request: CreateRequest, *, pinned_node: str 
                 idempotency.store_response(owner.id, CREATE_ROUTE, request.idempotency_key, view.to_json())
         outbox.flush(deps.queue, messages)
     return view
+
+
+def _check_template(request: CreateRequest) -> None:
+    if request.template is not None:
+        raise Unavailable("Agent presets are not available in this version.")
+    if request.template_id is not None:
+        raise NotFound(f"There is no template {request.template_id}.")
 
 
 def replayed(reservation: idempotency.Reservation) -> SandboxView:

@@ -1,7 +1,8 @@
-"""Signed tokens: short-lived ones of users, year-long ones of services; minted by the identity host, verified everywhere.
+"""Signed tokens: short-lived ones of users, year-long ones of services; minted by the identity host, verified
+everywhere.
 
-Which key and which algorithm verify a token is decided by the `kid` and our own configuration, never by what the token
-says its algorithm is.
+Which key and which algorithm verify a token is decided by the `kid` and our own configuration, never by what the
+token says its algorithm is.
 """
 import enum
 from collections.abc import Mapping

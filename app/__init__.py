@@ -1,0 +1,1 @@
+"""The HTTP processes: each a Flask factory over the same services."""

@@ -1,0 +1,97 @@
+"""What an operator does by hand: `python -m app.admin --help`."""
+import secrets
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from app import seeds
+from app.signing_keys import KeyDirectory
+from config.settings import get_settings
+from models.base import connect
+from models.states import Plan
+from services import tokens, users
+from services.errors import ServiceError
+
+_PLANS = click.Choice([plan.value for plan in Plan])
+
+
+class _Operator(click.Group):
+    """Shows what a use case refuses as one sentence instead of a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ServiceError as error:
+            raise click.ClickException(error.text) from error
+
+
+@click.group(cls=_Operator)
+def main() -> None:
+    """Manage accounts and service tokens of this installation."""
+    settings = get_settings()
+    connect(settings.database_url, pool_size=2, application="svc-admin")
+
+
+@main.command("user-create")
+@click.argument("email")
+@click.option("--plan", type=_PLANS, default=Plan.FREE.value, show_default=True)
+@click.option("--password", help="Generated and shown when left out.")
+def user_create(email: str, plan: str, password: str | None) -> None:
+    """Make an account."""
+    chosen = password or secrets.token_urlsafe(12)
+    user = users.create(email, chosen, Plan(plan))
+    click.echo(f"id {user.id}")
+    if password is None:
+        click.echo(f"password {chosen}")
+
+
+@main.command("user-plan")
+@click.argument("email")
+@click.argument("plan", type=_PLANS)
+def user_plan(email: str, plan: str) -> None:
+    """Put an account on another plan."""
+    users.set_plan(users.get_by_email(email), Plan(plan))
+
+
+@main.command("user-password")
+@click.argument("email")
+def user_password(email: str) -> None:
+    """Give an account a new, generated password; its sessions end."""
+    chosen = secrets.token_urlsafe(12)
+    users.set_password(users.get_by_email(email), chosen)
+    click.echo(f"password {chosen}")
+
+
+@main.command("service-token-mint")
+@click.argument("name")
+@click.option("--app-id", default="", help="Goes into the token's appId claim.")
+def service_token_mint(name: str, app_id: str) -> None:
+    """Mint a token for the service NAME; it is shown once and lasts a year."""
+    settings = get_settings()
+    keys = KeyDirectory(settings.signing_keys_dir)
+    keys.ensure(settings.jwt_algorithms[0])
+    minted = tokens.mint_service_token(settings, keys.get_signing(), name, app_id)
+    click.echo(f"jti {minted.jti}\ntoken {minted.text}")
+
+
+@main.command("service-token-revoke")
+@click.argument("jti")
+def service_token_revoke(jti: str) -> None:
+    """Revoke a service token by its jti."""
+    tokens.revoke(jti)
+    click.echo("revoked")
+
+
+@main.command("seed-dev")
+@click.option("--existing", type=click.Path(path_type=Path), help="KEY=VALUE lines; secrets that work are kept.")
+def seed_dev(existing: Path | None) -> None:
+    """Make the development accounts, an API key and a service token; prints KEY=VALUE lines."""
+    known = seeds.read_lines(existing) if existing else {}
+    for name, value in seeds.seed(get_settings(), known, key_age=timedelta(hours=1)).items():
+        click.echo(f"{name}={value}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""The public API process: `app.api:create_app()`."""
+from flask import Flask
+
+from app import auth, errors, limits, request_ids, wiring
+from app.api import api_keys, execs, files, health, lifecycle, sandboxes, snapshots
+from config.settings import Settings, get_settings
+
+RESOURCES = (sandboxes, lifecycle, snapshots, execs, files, api_keys, health)
+
+
+def create_app(settings: Settings | None = None) -> Flask:
+    """The Flask app of the API, on the environment's settings unless others are given."""
+    settings = settings or get_settings()
+    app = Flask("svc-api", static_folder=None)
+    wiring.attach(app, wiring.build(settings, application="svc-api"))
+    errors.install(app)
+    request_ids.install(app)
+    auth.install(app)
+    limits.install(app, settings)
+    for resource in RESOURCES:
+        app.register_blueprint(resource.routes)
+    return app

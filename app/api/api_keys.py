@@ -1,0 +1,33 @@
+"""API keys of a user; made and revoked with a dashboard token, never with a key (contract, API-key management)."""
+from flask import Blueprint, Response, jsonify
+
+from app import bodies, serializers
+from app.auth import SERVICE, USER_JWT, accepts, current_owner
+from app.schemas.api_keys import ApiKeyBody
+from app.wiring import get_deps
+from services import api_keys
+
+routes = Blueprint("api_keys", __name__, url_prefix="/v1/api-keys")
+
+
+@routes.post("")
+@accepts(USER_JWT, SERVICE)
+def create() -> tuple[Response, int]:
+    """Make a key; its secret is in this answer and nowhere else."""
+    owner, body = current_owner(), bodies.load(ApiKeyBody())
+    made = api_keys.create(get_deps().settings, owner, body["name"], body["expires_at"])
+    return jsonify(serializers.new_api_key(made)), 201
+
+
+@routes.get("")
+@accepts(USER_JWT, SERVICE)
+def list_all() -> Response:
+    """Every key of the user, without secrets."""
+    return jsonify(apiKeys=[serializers.api_key(record) for record in api_keys.list_all(current_owner())])
+
+
+@routes.delete("/<key_id>")
+@accepts(USER_JWT, SERVICE)
+def revoke(key_id: str) -> Response:
+    """End a key for good."""
+    return jsonify(apiKey=serializers.api_key(api_keys.revoke(current_owner(), key_id)))

@@ -1,0 +1,19 @@
+"""Run a command in a sandbox."""
+from flask import Blueprint, Response, jsonify
+
+from app import bodies, serializers
+from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
+from app.schemas.execs import ExecBody
+from app.wiring import get_deps
+from services import execs
+
+routes = Blueprint("execs", __name__, url_prefix="/v1/sandboxes/<sandbox_id>")
+
+
+@routes.post("/exec")
+@accepts(API_KEY, USER_JWT, SERVICE)
+def run(sandbox_id: str) -> Response:
+    """Run a command as root and answer with its output once it has ended."""
+    owner, request = current_owner(), bodies.load(ExecBody())
+    outcome = execs.run(get_deps(), owner, sandbox_id, request, pinned_node=pinned_node())
+    return jsonify(serializers.exec_result(outcome))

@@ -1,0 +1,28 @@
+"""Write a batch of files into a sandbox, read one out of it."""
+from flask import Blueprint, Response, jsonify
+
+from app import bodies, serializers
+from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
+from app.schemas.files import ITEMS_MAX, FileItemBody, FileQuery
+from app.wiring import get_deps
+from services import files
+
+routes = Blueprint("files", __name__, url_prefix="/v1/sandboxes/<sandbox_id>")
+
+
+@routes.post("/files")
+@accepts(API_KEY, USER_JWT, SERVICE)
+def write(sandbox_id: str) -> tuple[str, int]:
+    """Write every file of the body, in order."""
+    owner, items = current_owner(), bodies.load_list(FileItemBody(), most=ITEMS_MAX)
+    files.write(get_deps(), owner, sandbox_id, items, pinned_node=pinned_node())
+    return "", 204
+
+
+@routes.get("/files")
+@accepts(API_KEY, USER_JWT, SERVICE)
+def read(sandbox_id: str) -> Response:
+    """The content of the file at `?path=`."""
+    owner, query = current_owner(), bodies.load_query(FileQuery())
+    content = files.read(get_deps(), owner, sandbox_id, query["path"], pinned_node=pinned_node())
+    return jsonify(serializers.file_content(content))

@@ -1,0 +1,16 @@
+"""Whether this process can do its work (contract, Deploy surface: orchestrator health check)."""
+from flask import Blueprint, Response, jsonify
+
+from app.auth import PUBLIC, accepts
+from models.base import connection, database
+
+routes = Blueprint("health", __name__)
+
+
+@routes.get("/health")
+@accepts(PUBLIC)
+def health() -> Response:
+    """200 while the database answers, otherwise 503; the broker may be away without harm."""
+    with connection():
+        database.execute_sql("SELECT 1")
+    return jsonify(status="ok")

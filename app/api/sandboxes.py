@@ -1,0 +1,43 @@
+"""Create, list, get and delete."""
+from flask import Blueprint, Response, jsonify
+
+from app import bodies, serializers
+from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
+from app.schemas.sandboxes import CreateBody, ListQuery
+from app.wiring import get_deps
+from services import lifecycle, sandboxes
+
+routes = Blueprint("sandboxes", __name__, url_prefix="/v1/sandboxes")
+
+
+@routes.post("")
+@accepts(API_KEY, USER_JWT, SERVICE)
+def create() -> tuple[Response, int]:
+    """Start a sandbox; answers before it has booted."""
+    owner, request = current_owner(), bodies.load(CreateBody())
+    view = sandboxes.create(get_deps(), owner, request, pinned_node=pinned_node())
+    return jsonify(serializers.sandbox(view)), 201
+
+
+@routes.get("")
+@accepts(API_KEY, USER_JWT, SERVICE)
+def list_page() -> Response:
+    """The owner's sandboxes, newest first."""
+    owner, query = current_owner(), bodies.load_query(ListQuery())
+    return jsonify(serializers.sandbox_page(sandboxes.list_page(owner, **query)))
+
+
+@routes.get("/<sandbox_id>")
+@accepts(API_KEY, USER_JWT, SERVICE)
+def get(sandbox_id: str) -> Response:
+    """One sandbox, a stopped one too, so that whoever polls sees how its boot ended."""
+    view = sandboxes.get_view(current_owner(), sandbox_id, pinned_node=pinned_node())
+    return jsonify(serializers.sandbox(view))
+
+
+@routes.delete("/<sandbox_id>")
+@accepts(API_KEY, USER_JWT, SERVICE)
+def delete(sandbox_id: str) -> Response:
+    """Tear a sandbox down; returns once it is stopped."""
+    view = lifecycle.delete(get_deps(), current_owner(), sandbox_id, pinned_node=pinned_node())
+    return jsonify(serializers.sandbox(view))

@@ -1,0 +1,39 @@
+"""Snapshots and forks."""
+from flask import Blueprint, Response, jsonify
+
+from app import bodies, serializers
+from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
+from app.schemas.snapshots import ForkBody, SnapshotBody, SnapshotForkBody
+from app.wiring import get_deps
+from services import lifecycle
+
+routes = Blueprint("snapshots", __name__, url_prefix="/v1/sandboxes")
+
+
+@routes.post("/<sandbox_id>/snapshot")
+@accepts(API_KEY, USER_JWT, SERVICE)
+def snapshot(sandbox_id: str) -> tuple[Response, int]:
+    """Capture a sandbox, which goes on; returns once the snapshot is durable on its node."""
+    owner, body = current_owner(), bodies.load(SnapshotBody())
+    view = lifecycle.snapshot(get_deps(), owner, sandbox_id, pinned_node=pinned_node(), **body)
+    return jsonify(serializers.snapshot(view)), 201
+
+
+@routes.post("/<sandbox_id>/fork")
+@accepts(API_KEY, USER_JWT, SERVICE)
+def fork_sandbox(sandbox_id: str) -> tuple[Response, int]:
+    """Start a copy of a running or sleeping sandbox; answers before it has booted."""
+    owner, options = current_owner(), bodies.load(ForkBody())
+    view = lifecycle.fork_sandbox(get_deps(), owner, sandbox_id, options, pinned_node=pinned_node())
+    return jsonify(serializers.sandbox(view)), 201
+
+
+@routes.post("/fork")
+@accepts(API_KEY, USER_JWT, SERVICE)
+def fork_snapshot() -> tuple[Response, int]:
+    """Start a sandbox from a snapshot; answers before it has booted."""
+    owner, body = current_owner(), bodies.load(SnapshotForkBody())
+    view = lifecycle.fork_snapshot(
+        get_deps(), owner, body.snapshot_id, body.options, idempotency_key=body.idempotency_key
+    )
+    return jsonify(serializers.sandbox(view)), 201

@@ -1,0 +1,145 @@
+"""Request bodies: read with a limit whatever the client announces, parsed strictly, and checked by a schema.
+
+What the rest of the program may rely on afterwards: no NUL, no lone surrogate, no number beyond 32 bits, no NaN, no
+deep nesting anywhere in a body, so that neither the database nor the guest ever meets one.
+"""
+import json
+from typing import Any, NoReturn
+
+from flask import request
+from marshmallow import Schema, ValidationError
+from werkzeug.exceptions import ClientDisconnected
+
+from app.wiring import get_deps
+from services.errors import InvalidRequest, ServiceError, TooLarge
+
+DEPTH_LIMIT = 32
+_INT32 = 2**31 - 1
+_CHUNK_BYTES = 64 * 1024
+_SHOWN_ERRORS, _SHOWN_CHARACTERS = 3, 500
+
+
+class UnsupportedMediaType(ServiceError):
+    """A body that does not say it is JSON."""
+
+    status = 415
+
+
+def load(schema: Schema) -> Any:
+    """The request's JSON body as the schema makes it; no body at all counts as an empty object.
+
+    Raises InvalidRequest, TooLarge, UnsupportedMediaType.
+    """
+    return check(schema, _read_json({}))
+
+
+def load_list(schema: Schema, *, most: int) -> list[Any]:
+    """The request's JSON body as a list of what the schema makes; raises as `load`, and for more than `most` items."""
+    items = _read_json(None)
+    if not isinstance(items, list) or len(items) > most:
+        raise InvalidRequest(f"The body must be a list of at most {most} items.")
+    return [check(schema, item, path=str(index)) for index, item in enumerate(items)]
+
+
+def _read_json(absent: Any) -> Any:
+    raw = read(get_deps().settings.max_body_bytes)
+    if not raw:
+        return absent
+    if request.mimetype != "application/json":
+        raise UnsupportedMediaType("The body must be JSON with Content-Type: application/json.")
+    return _parse(raw)
+
+
+def load_query(schema: Schema) -> Any:
+    """The request's query parameters as the schema makes them; of a repeated one the first counts."""
+    query = request.args.to_dict(flat=True)
+    check_values(query)
+    return check(schema, query)
+
+
+def read(limit_bytes: int) -> bytes:
+    """The whole body; raises TooLarge as soon as it is known to have more than `limit_bytes`, announced or not."""
+    if (request.content_length or 0) > limit_bytes:
+        raise _too_large(limit_bytes)
+    received = bytearray()
+    try:
+        while chunk := request.stream.read(_CHUNK_BYTES):
+            received += chunk
+            if len(received) > limit_bytes:
+                raise _too_large(limit_bytes)
+    except (ClientDisconnected, OSError) as error:
+        raise InvalidRequest("The body ended too early.") from error
+    return bytes(received)
+
+
+def _too_large(limit_bytes: int) -> TooLarge:
+    return TooLarge(f"The body is larger than {limit_bytes} bytes.")
+
+
+def _parse(raw: bytes) -> Any:
+    try:
+        value = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise InvalidRequest("The body is nested too deeply.") from error
+    except ValueError as error:
+        raise InvalidRequest("The body is not valid JSON in UTF-8.") from error
+    check_values(value)
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def check_values(value: Any) -> None:
+    """Raise InvalidRequest if anything in `value`, at any depth, is a value that we never accept."""
+    level: list[Any] = [value]
+    for _ in range(DEPTH_LIMIT):
+        inner: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                inner.extend(item)
+                inner.extend(item.values())
+            elif isinstance(item, list):
+                inner.extend(item)
+            else:
+                _check_scalar(item)
+        if not inner:
+            return
+        level = inner
+    raise InvalidRequest("The body is nested too deeply.")
+
+
+def _check_scalar(item: Any) -> None:
+    if isinstance(item, str):
+        # ASCII is the common case and the quick test; a base64 body has megabytes of it.
+        if "\0" in item:
+            raise InvalidRequest("Texts must not contain NUL characters.")
+        if not item.isascii() and any("\ud800" <= sign <= "\udfff" for sign in item):
+            raise InvalidRequest("Texts must be valid Unicode.")
+    elif isinstance(item, (int, float)) and not -_INT32 <= item <= _INT32:
+        raise InvalidRequest("A number is out of range.")
+
+
+def check(schema: Schema, value: Any, path: str = "") -> Any:
+    """`value`, which stood at `path` in the body, as the schema makes it.
+
+    Raises InvalidRequest with the first few complaints.
+    """
+    try:
+        return schema.load(value)
+    except ValidationError as error:
+        complaints = list(_flatten(error.messages, path))[:_SHOWN_ERRORS]
+        raise InvalidRequest("; ".join(complaints)[:_SHOWN_CHARACTERS]) from error
+
+
+def _flatten(messages: Any, path: str) -> Any:
+    if isinstance(messages, dict):
+        for name, inner in messages.items():
+            step = "" if name == "_schema" else str(name)[:80]
+            yield from _flatten(inner, f"{path}.{step}".strip("."))
+    elif isinstance(messages, list):
+        for inner in messages:
+            yield from _flatten(inner, path)
+    else:
+        yield f"{path}: {messages}" if path else str(messages)

@@ -1,0 +1,1 @@
+"""Request bodies and queries, shape only: fields, types and limits. Rules are in services."""

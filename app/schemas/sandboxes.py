@@ -1,0 +1,79 @@
+"""Bodies of create, wake, extend and the list query."""
+from typing import Any
+
+from marshmallow import EXCLUDE, ValidationError, fields, post_load, validate, validates_schema
+
+from app.schemas.fields import IDEMPOTENCY_KEY_MAX, Body, Environment, Flag, Numeral, Port, Ports, Text, Whole
+from models.states import SandboxStatus
+from services.sandboxes import CreateRequest, LaunchOptions
+
+IDLE_TIMEOUT_MAX_S = 86_400
+LIST_LIMIT_DEFAULT = 100
+PRESETS = ("opencode", "pi", "codex", "claude", "lfg")
+URL_MAX = 2048
+
+
+class CreateBody(Body):
+    """Contract, Create body. Loads to `CreateRequest`."""
+
+    ports = Ports(load_default=())
+    env = Environment(load_default=dict)
+    timeout = Whole(validate=validate.Range(1, IDLE_TIMEOUT_MAX_S))
+    size = Text(high=32)
+    vcpus = Whole()
+    mem_mb = Whole(data_key="memMb")
+    template_id = Text(data_key="templateId", high=128)
+    template = Text(high=32)
+    git_repository_url = Text(data_key="gitRepositoryUrl", high=URL_MAX)
+    git_ref = Text(data_key="gitRef", high=256)
+    preferred_model = Text(data_key="preferredModel", low=0, high=128, load_default="")
+    skip_app_processes = Flag(data_key="skipAppProcesses")
+    agent_server_source = fields.Raw(data_key="agentServerSource")
+    agent_bootstrap = fields.Dict(data_key="agentBootstrap")
+    idempotency_key = Text(data_key="idempotencyKey", high=IDEMPOTENCY_KEY_MAX)
+
+    @validates_schema
+    def _one_template(self, data: dict[str, Any], **_: Any) -> None:
+        if "template" in data and "template_id" in data:
+            raise ValidationError("template and templateId exclude each other")
+        if "template" in data and data["template"] not in PRESETS:
+            raise ValidationError(f"unknown preset; presets are {', '.join(PRESETS)}", "template")
+
+    @post_load
+    def _request(self, data: dict[str, Any], **_: Any) -> CreateRequest:
+        own = {name: data.pop(name) for name in _CREATE_FIELDS if name in data}
+        # Contract, Create body: an agent server's source makes its processes wanted, unless the caller says otherwise.
+        data.setdefault("skip_app_processes", "agent_server_source" not in own)
+        return CreateRequest(options=LaunchOptions(**data), **own)
+
+
+_CREATE_FIELDS = ("size", "vcpus", "mem_mb", "template_id", "template", "agent_server_source", "agent_bootstrap",
+                  "idempotency_key")
+
+
+class WakeBody(Body):
+    """Optional body of wake."""
+
+    ports = Ports(load_default=())
+    readiness_port = Port(data_key="readinessPort", load_default=None)
+
+
+class ExtendBody(Body):
+    """Optional body of extend: a new idle timeout."""
+
+    timeout = Whole(validate=validate.Range(1, IDLE_TIMEOUT_MAX_S), load_default=None)
+
+
+class HibernateBody(Body):
+    """Hibernate takes no fields; an empty object is welcome."""
+
+
+class ListQuery(Body):
+    """Query of the list: paging, and `status` to ask for one state (our choice)."""
+
+    class Meta:
+        unknown = EXCLUDE
+
+    limit = Numeral(validate=validate.Range(min=1), load_default=LIST_LIMIT_DEFAULT)
+    offset = Numeral(load_default=0)
+    status = fields.String(validate=validate.OneOf([status.value for status in SandboxStatus]), load_default=None)
