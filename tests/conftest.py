@@ -4,6 +4,7 @@
 start on first use, live for the session in directories of their own under var/, and run beside `make up`. Whatever ends
 the session, Ctrl-C and SIGTERM included, ends them; what kill -9 left behind is removed by the next session.
 """
+import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -18,6 +19,14 @@ from tests.stack.personas import Persona
 
 ORDER = ("unit", "functional", "contract", "vm", "chaos")
 EVIDENCE = ROOT / "var" / "evidence"
+# Times of a stack whose processes tests kill: what repairs itself within seconds does so within fewer.
+QUICK = {
+    "SVC_OPERATION_LEASE_S": "2",
+    "SVC_OPERATION_SWEEP_S": "0.5",
+    "SVC_RECONCILE_S": "1",
+    "SVC_ORPHAN_GRACE_S": "3",
+    "SVC_NODE_HEARTBEAT_S": "1",
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -103,13 +112,14 @@ def s3_settings(servers: stacks.Stack) -> dict[str, str]:
 def sim_stack(clean_host: None) -> Iterator[stacks.Stack]:
     """Every process, with the simulated hypervisor: real queue, database and HTTP, no VM."""
     yield from _running(stacks.private_stack("test-sim", SVC_DRIVER="simulated", SVC_NODE_VCPUS="512",
-                                             SVC_NODE_MEM_MB="524288"))
+                                             SVC_NODE_MEM_MB="524288", **QUICK))
 
 
 @pytest.fixture(scope="session")
 def vm_stack(clean_host: None) -> Iterator[stacks.Stack]:
     """Every process, with real virtual machines from the image of this checkout."""
-    stack = stacks.private_stack("test-vm", SVC_DRIVER="qemu")
+    fault_file = ROOT / "var" / f"fault-{os.getpid()}"
+    stack = stacks.private_stack("test-vm", SVC_DRIVER="qemu", SVC_FAULT_FILE=str(fault_file), **QUICK)
     yield from _running(stack, images=True)
 
 
