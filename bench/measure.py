@@ -22,7 +22,8 @@ BENCH_QUEUE = "bench.discard"
 
 
 def create_to_exec(api: Api, floor: Floor, count: int) -> Figure:
-    """POST create, poll until running, first command answered; floor: copy, restore and first command by a bare script."""
+    """POST create, poll until running, first command answered; floor: copy, restore and first command by a bare
+    script."""
     figure = Figure("create_to_exec")
     for _ in range(count):
         figure.floor.append(floor.create_to_exec())

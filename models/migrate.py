@@ -1,7 +1,7 @@
 """Bring the database to the newest schema: `python -m models.migrate`. Safe to run from several hosts at once.
 
-1. Wait for the server. 2. Take an advisory lock (the runner itself takes none). 3. Apply what is missing, each migration in a
-transaction of its own. 4. Release.
+1. Wait for the server. 2. Take an advisory lock (the runner itself takes none). 3. Apply what is missing, each
+migration in a transaction of its own. 4. Release.
 """
 import sys
 import time

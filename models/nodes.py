@@ -5,7 +5,8 @@ from models.base import JsonField, Row, TimeField, now
 
 
 class Node(Row):
-    """A VM host as its own heartbeat describes it; `vcpus` and `mem_mb` are what it may promise, overcommit included."""
+    """A VM host as its own heartbeat describes it; `vcpus` and `mem_mb` are what it may promise, overcommit
+    included."""
 
     id = peewee.TextField(primary_key=True)
     address = peewee.TextField()

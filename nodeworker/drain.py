@@ -1,6 +1,8 @@
-"""Puts every running sandbox of this node to sleep: `python -m nodeworker.drain`, before the host or the service goes down.
+"""Puts every running sandbox of this node to sleep: `python -m nodeworker.drain`, before the host or the service goes
+down.
 
-The node takes no new sandboxes while it drains (`--keep-closed` leaves it closed afterwards). Sleeping sandboxes wake as usual once the service is back.
+The node takes no new sandboxes while it drains (`--keep-closed` leaves it closed afterwards). Sleeping sandboxes wake
+as usual once the service is back.
 """
 import argparse
 import sys

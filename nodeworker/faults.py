@@ -1,7 +1,8 @@
-"""Named points in the VM driver at which a test may kill, fail or delay the process; without a fault file they do nothing.
+"""Named points in the VM driver and the job runner at which a test may kill, fail or delay the process.
 
-The environment variable SVC_FAULT_FILE names a file with `<point> kill`, `<point> raise` or `<point> sleep:<seconds>`.
-The first process that reaches the point takes the file away, so that a fault acts once, and then acts.
+Without a fault file they do nothing. The environment variable SVC_FAULT_FILE names a file with `<point> kill`,
+`<point> raise` or `<point> sleep:<seconds>`. The first process that reaches the point takes the file away, so that a
+fault acts once, and then acts.
 """
 import os
 import signal
@@ -16,6 +17,7 @@ FAULT_POINTS = (
     "snapshot.begun", "snapshot.layer_recorded", "snapshot.stopped", "snapshot.switched", "snapshot.state_written",
     "snapshot.ram_copied", "snapshot.resumed", "snapshot.flushed", "snapshot.complete",
     "destroy.begun", "destroy.killed", "destroy.network_freed", "destroy.files_removed",
+    "runner.claimed", "runner.handled", "runner.finished",
     "bake.spawned", "bake.saved", "bake.complete",
 )
 

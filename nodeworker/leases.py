@@ -14,8 +14,8 @@ log = logging.getLogger(__name__)
 class LeaseKeeper:
     """Context manager: renews at a third of the lease from a thread of its own.
 
-    A lost lease does not stop the handler: the driver's lock on the host keeps a second one out, and `finish` refuses the
-    result. A database that is away is tried again at each beat.
+    A lost lease does not stop the handler: the driver's lock on the host keeps a second one out, and `finish` refuses
+    the result. A database that is away is tried again at each beat.
     """
 
     def __init__(self, claimed: Claim, lease_s: float) -> None:

@@ -1,7 +1,7 @@
 """What each operation does on this host, and what is true of the sandbox afterwards, in success and in failure.
 
-A handler may run again after `kill -9` at any instruction: the driver's calls are repeatable, and the row is written only by
-`operations.finish`, under the epoch of the claim.
+A handler may run again after `kill -9` at any instruction: the driver's calls are repeatable, and the row is written
+only by `operations.finish`, under the epoch of the claim.
 """
 import logging
 from collections.abc import Callable
@@ -108,7 +108,8 @@ def failure(host: Host, claimed: Claim, sandbox: Sandbox, error: Exception) -> O
 
 
 def forget_transient(host: Host, snapshot_id: str) -> None:
-    """Remove the capture that carried a fork, once no boot needs it; a row without files is harmless, so files go first."""
+    """Remove the capture that carried a fork, once no boot needs it; a row without files is harmless, so files go
+    first."""
     host.driver.delete_snapshot(snapshot_id)
     Snapshot.update(state=SnapshotState.DELETED).where(
         (Snapshot.id == snapshot_id) & (Snapshot.transient == True)  # noqa: E712 - an SQL expression
@@ -123,5 +124,3 @@ def _bake_for_the_next(host: Host, shape: Shape) -> None:
     payload = {"vcpus": shape.vcpus, "mem_mb": shape.mem_mb}
     with connection():
         outbox.flush(host.queue, [outbox.add(host.settings.queue("bulk"), contracts.BAKE, payload)])
-
-

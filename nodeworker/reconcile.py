@@ -1,19 +1,19 @@
 """Compares the rows of this node with what the driver finds on the host, both ways, and mends the difference.
 
-1. Rows with an operation under way are left to that operation. 2. A row that says something else than the host is corrected, or
-an operation is begun that makes it true. 3. Machines and snapshots without a row are removed, after a grace period (a create
-may be about to commit) and not when too many look orphaned at once: then it is our view that is wrong, and a person looks.
-Nothing is decided from memory except how long an orphan has been seen.
+1. Rows with an operation under way are left to that operation. 2. A row that says something else than the host is
+corrected, or an operation is begun that makes it true. 3. Machines and snapshots without a row are removed, after a
+grace period (a create may be about to commit) and not when too many look orphaned at once: then it is our view that is
+wrong, and a person looks. Nothing is decided from memory except how long an orphan has been seen.
 """
 import logging
 import threading
 import time
 
 from models.base import connection, database
+from models.operations import Operation
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import OPEN_STATES, OperationKind, SandboxStatus, SnapshotState
-from models.operations import Operation
 from nodeworker.host import Host
 from nodeworker.hypervisor.driver import DriverError, VmBusy, VmState
 from nodeworker.lifecycle import forget_transient
@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 
 _RUNNING, _HIBERNATED = SandboxStatus.RUNNING, SandboxStatus.HIBERNATED
 
-# (status of the row, what is on the host) -> the operation that makes the row true again. What is missing here is either
-# consistent or handled by `_correct`.
+# (status of the row, what is on the host) -> the operation that makes the row true again. What is missing here is
+# either consistent or handled by `_correct`.
 REPAIRS: dict[tuple[SandboxStatus, VmState], OperationKind] = {
     (_RUNNING, VmState.PARTIAL): OperationKind.WAKE,
     (_HIBERNATED, VmState.RUNNING): OperationKind.HIBERNATE,
@@ -47,7 +47,8 @@ class Reconciler:
             return
         try:
             with connection():
-                # The host first: a row that appears in between belongs to a machine we did not see, never the other way round.
+                # The host first: a row that appears in between belongs to a machine we did not see, never the other
+                # way round.
                 found = self._host.driver.list_sandboxes()
                 kept = self._host.driver.list_snapshots()
                 self._mend_rows(found)
@@ -87,11 +88,13 @@ class Reconciler:
             if row is None or self._host.driver.inspect(row.id) in (VmState.RUNNING, VmState.PARTIAL):
                 return
             log.warning("sandbox %s was %s and is now %s: %s", row.id, row.status, status.value, note)
-            Sandbox.update(status=status, vm_ip="", idle_at=None, operator_note=note).where(Sandbox.id == row.id).execute()
+            values = {"status": status, "vm_ip": "", "idle_at": None, "operator_note": note}
+            Sandbox.update(**values).where(Sandbox.id == row.id).execute()
             announce(row.id)
 
     def _missing(self, seen: Sandbox) -> None:
-        """Nothing on the host for a row: never seen in health; say so loudly, and keep the row for a person to look at."""
+        """Nothing on the host for a row: never seen in health; say so loudly, and keep the row for a person to look
+        at."""
         if self._host.driver.inspect(seen.id) is not None or self._unchanged_now(seen) is None:
             return
         note = "nothing of it is on its node"

@@ -2,8 +2,9 @@
 
 1. Claim by compare-and-set; nothing to claim means another has it, it is done, or it was superseded: end quietly.
 2. Handle under a lease kept alive. The host being busy with this sandbox puts the operation back for a moment.
-3. A failure is tried again (the operation is put back) until its attempts are used up; then what the host shows is written.
-4. Finish under the claim's epoch. If the lease is lost, our result does not count, and whoever has it now will write theirs.
+3. A failure is tried again (the operation is put back) until its attempts are used up; then what the host shows is
+written. 4. Finish under the claim's epoch. If the lease is lost, our result does not count, and whoever has it now
+will write theirs.
 """
 import logging
 import time
@@ -71,7 +72,8 @@ def _handle(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome | None:
 
 
 def _finish_surely(host: Host, claimed: Claim, outcome: Outcome) -> None:
-    """Finish, also across a restart of the database; should all tries fail, the operation is run again and finds it done."""
+    """Finish, also across a restart of the database; should all tries fail, the operation is run again and finds it
+    done."""
     for _ in range(_FINISH_TRIES):
         try:
             return _finish(host, claimed, outcome)

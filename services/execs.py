@@ -1,6 +1,8 @@
 """Running commands in a sandbox; bytes go straight to the guest, never through a queue."""
 from dataclasses import replace
 
+import peewee
+
 from models.base import connection
 from models.nodes import Node
 from models.sandboxes import Sandbox
@@ -20,18 +22,26 @@ def run(
 ) -> ExecOutcome:
     """Run a command as root in a running sandbox (contract, Exec rules).
 
-    Raises Conflict unless it is running, InvalidRequest when the guest refuses the command's parameters, Unavailable when the
-    guest does not answer.
+    Raises Conflict unless it is running, InvalidRequest when the guest refuses the command's parameters, Unavailable
+    when the guest does not answer.
     """
     sandbox = sandboxes.get_owned(owner, sandbox_id, pinned_node=pinned_node)
     with_env = replace(request, env=sandbox.env | dict(request.env))
     with in_use(sandbox, for_s=request.timeout_ms / 1000 + _SLACK_S, what="exec"):
         try:
-            return connect(deps, sandbox).run(with_env)
+            return connect(deps, sandbox).run(with_env, wanted=lambda: _not_asleep(sandbox))
         except GuestRefused as refusal:
             raise InvalidRequest(f"The command could not be started: {refusal.message}.") from refusal
         except GuestUnreachable as error:
             raise lost(sandbox, "the command") from error
+
+
+def _not_asleep(sandbox: Sandbox) -> bool:
+    """False once the guest cannot answer any more; a database that is away for a moment does not end a command."""
+    try:
+        return still_running(sandbox)
+    except (peewee.OperationalError, peewee.InterfaceError):
+        return True
 
 
 def connect(deps: Deps, sandbox: Sandbox) -> Guest:

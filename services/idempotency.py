@@ -1,8 +1,8 @@
 """Repeatable requests: the first request under a key reserves the resource id, every other one is answered with it.
 
-1. `request_hash` is taken of the validated body without the key itself. 2. `reserve` inserts the key in the transaction that
-makes the resource; racers wait for that commit. 3. A replay with the same hash gets the first resource, another hash is a
-Conflict. Validation errors come before step 2 and are never stored.
+1. `request_hash` is taken of the validated body without the key itself. 2. `reserve` inserts the key in the
+transaction that makes the resource; racers wait for that commit. 3. A replay with the same hash gets the first
+resource, another hash is a Conflict. Validation errors come before step 2 and are never stored.
 """
 import hashlib
 import json

@@ -73,20 +73,19 @@ def _change(
 ) -> SandboxView:
     """Bring the sandbox to where `kind` leads.
 
-    1. If it is there already: done. 2. If the same operation is under way: join it. 3. If another one is: wait for its end and
-    look again (a wake right after a pause must work). 4. Otherwise begin it and wait for its end.
+    1. If it is there already: done. 2. If the same operation is under way: join it. 3. If another one is: wait for its
+    end and look again (a wake right after a pause must work). 4. Otherwise begin it and wait for its end.
     """
     timeout_s = deps.settings.operation_wait_s
     sandboxes.get_owned(owner, sandbox_id, pinned_node=pinned_node)
 
-    def attempt() -> SandboxView | int | None:
-        messages: list[OutboxMessage] = []
+    def attempt() -> int | str | None:
         with database.atomic():
             sandbox = sandboxes.lock(sandbox_id)
             assert sandbox is not None
             if sandbox.task is None and SandboxStatus(sandbox.status) in TRANSITIONS[kind].already:
                 _bind_more(sandbox, ports, readiness_port)
-                return sandbox_view(sandbox)
+                return "already there"
             if sandbox.task == kind.value:
                 return int(sandbox.op_seq)
             if sandbox.task is not None and kind is not OperationKind.STOP:
@@ -101,9 +100,8 @@ def _change(
     found = wait_until(sandbox_id, attempt, timeout_s)
     if found is None:
         raise _still_busy(sandbox_id)
-    if isinstance(found, SandboxView):
-        return found
-    wait_for_operation(deps, sandbox_id, found)
+    if isinstance(found, int):
+        wait_for_operation(deps, sandbox_id, found)
     return sandboxes.get_view(owner, sandbox_id)
 
 
@@ -145,16 +143,17 @@ def wait_for_operation(deps: Deps, sandbox_id: str, op_seq: int) -> Operation:
 def snapshot(
     deps: Deps, owner: User, sandbox_id: str, *, idempotency_key: str | None = None, pinned_node: str | None = None
 ) -> SnapshotView:
-    """Capture a running or hibernated sandbox, which stays what it is; returns once the snapshot is durable on its node.
+    """Capture a running or hibernated sandbox, which stays what it is; returns once the snapshot is durable on its
+    node.
 
-    The same key for the same sandbox returns the original snapshot, even when the sandbox is gone. Raises Conflict, Unavailable.
+    The same key for the same sandbox returns the original snapshot, even when the sandbox is gone. Raises Conflict,
+    Unavailable.
     """
     sandboxes.get_owned(owner, sandbox_id, pinned_node=pinned_node)
     route = f"sandboxes.snapshot:{sandbox_id}"
 
-    def attempt() -> tuple[str, int | None] | None:
-        messages: list[OutboxMessage] = []
-        with database.atomic():
+    def attempt() -> str | None:
+        with database.atomic() as transaction:
             sandbox = sandboxes.lock(sandbox_id)
             assert sandbox is not None
             snapshot_id = new_id("snap")
@@ -168,30 +167,19 @@ def snapshot(
                     lifetime=timedelta(hours=deps.settings.idempotency_hours),
                 )
                 if not known.first:
-                    return known.resource_id, None
+                    return known.resource_id
             if sandbox.task is not None and sandbox.task != OperationKind.STOP:
-                # Nothing written so far may stay: the next attempt reserves the key again.
-                raise _Busy
-            operation, messages = _begin_capture(deps, sandbox, snapshot_id, transient=False)
+                # The key must not stay reserved for a capture that was not begun.
+                transaction.rollback()
+                return None
+            _, messages = _begin_capture(deps, sandbox, snapshot_id, transient=False)
         outbox.flush(deps.queue, messages)
-        return snapshot_id, int(operation.op_seq)
+        return snapshot_id
 
-    begun = wait_until(sandbox_id, lambda: _none_if_busy(attempt), deps.settings.operation_wait_s)
-    if begun is None:
+    snapshot_id = wait_until(sandbox_id, attempt, deps.settings.operation_wait_s)
+    if snapshot_id is None:
         raise _still_busy(sandbox_id)
-    snapshot_id, _ = begun
     return _await_snapshot(deps, sandbox_id, snapshot_id, route)
-
-
-class _Busy(Exception):
-    """Another operation is under way; look again when it has ended."""
-
-
-def _none_if_busy(attempt):  # type: ignore[no-untyped-def]
-    try:
-        return attempt()
-    except _Busy:
-        return None
 
 
 def _await_snapshot(deps: Deps, sandbox_id: str, snapshot_id: str, route: str) -> SnapshotView:
@@ -259,7 +247,8 @@ def fork_snapshot(
 ) -> SandboxView:
     """Start a new sandbox from a snapshot the owner owns, on the node that holds it (contract, Fork rules 1 to 4).
 
-    A replay of the key returns the first response and makes no second VM. Raises NotFound, Forbidden, Conflict, Unavailable.
+    A replay of the key returns the first response and makes no second VM. Raises NotFound, Forbidden, Conflict,
+    Unavailable.
     """
     check_launch(options)
     with connection():
@@ -323,4 +312,3 @@ def _insert_fork(
     ).execute()
     fork.cwd = taken.cwd
     return fork
-

@@ -2,7 +2,8 @@
 
 1. `begin`, with the sandbox row locked: the transition table is asked, the row gets its `task` and a new `op_seq`, the
    operation and the outbox message are written; one transaction.
-2. `claim`: a compare-and-set gives one worker the operation for the length of a lease, under a new epoch. A second message
+2. `claim`: a compare-and-set gives one worker the operation for the length of a lease, under a new epoch. A second
+message
    for it, or one for an operation that was superseded, finds nothing to claim.
 3. `renew` while working. 4. `finish` with the epoch: a worker whose lease was taken over cannot write its result.
 Sweeping for operations nobody works on is in `services/sweeps.py`.
@@ -43,8 +44,8 @@ class Claim:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a worker found or made: the status that is now true, columns of the sandbox and (success only) snapshot rows to set, and for a
-    failure `error` (for the client) and `operator_error` (for us)."""
+    """What a worker found or made: the status that is now true, columns of the sandbox and (success only) snapshot
+    rows to set, and for a failure `error` (for the client) and `operator_error` (for us)."""
 
     ok: bool
     status: SandboxStatus
@@ -70,8 +71,8 @@ def begin(
 ) -> tuple[Operation, list[OutboxMessage]]:
     """Start an operation on a sandbox row that the caller has locked (or just inserted) in the current transaction.
 
-    With `after`, it waits until that operation succeeds. STOP supersedes whatever is open. Raises Conflict when the status or
-    another operation does not allow it; `from_any` skips the status (repairs by the reconciler).
+    With `after`, it waits until that operation succeeds. STOP supersedes whatever is open. Raises Conflict when the
+    status or another operation does not allow it; `from_any` skips the status (repairs by the reconciler).
     """
     transition = TRANSITIONS[kind]
     if kind is OperationKind.STOP:
@@ -122,7 +123,8 @@ def _supersede(sandbox_id: str) -> None:
 
 
 def claim(sandbox_id: str, op_seq: int, worker: str, lease_s: float) -> Claim | None:
-    """Take an operation for `lease_s` seconds; None when there is nothing to do (done, superseded, or in another's hands)."""
+    """Take an operation for `lease_s` seconds; None when there is nothing to do (done, superseded, or in another's
+    hands)."""
     present = now()
     free = (Operation.state == OperationState.PENDING) | (
         (Operation.state == OperationState.RUNNING) & (Operation.lease_until < present)
@@ -179,7 +181,8 @@ def release_leases(worker: str) -> int:
 def finish(claimed: Claim, outcome: Outcome) -> list[OutboxMessage]:
     """Write the result of a claimed operation, and start what waited for it; raises LeaseLost if it is no longer ours.
 
-    Afterwards `task` is empty and `status` true; the messages returned are to be flushed once the transaction is committed.
+    Afterwards `task` is empty and `status` true; the messages returned are to be flushed once the transaction is
+    committed.
     """
     with database.atomic():
         rows = list(

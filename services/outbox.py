@@ -1,8 +1,8 @@
 """Messages that must not be lost: written with the change, sent after the commit, re-sent by the relay.
 
 1. Inside the transaction: `add` writes a row. 2. After the commit: `flush` hands it to the broker and removes the row.
-3. If the process dies or the broker is away in between, `relay_once` finds the row. A message may therefore arrive twice;
-consumers claim work by compare-and-set and do not mind.
+3. If the process dies or the broker is away in between, `relay_once` finds the row. A message may therefore arrive
+twice; consumers claim work by compare-and-set and do not mind.
 """
 from collections.abc import Mapping, Sequence
 from datetime import timedelta

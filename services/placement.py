@@ -1,7 +1,7 @@
 """Which VM host takes a sandbox, and the claim on its capacity and ports.
 
-Everything here runs in the caller's transaction. The node row is locked before its load is summed, so parallel claims on one
-node are serial and never promise more than there is; nothing is counted in a column that could drift.
+Everything here runs in the caller's transaction. The node row is locked before its load is summed, so parallel claims
+on one node are serial and never promise more than there is; nothing is counted in a column that could drift.
 """
 import random
 from datetime import timedelta

@@ -54,7 +54,9 @@ def choose_size(plan: str, size: str | None, vcpus: int | None, mem_mb: int | No
     for candidate in wanted:
         if candidate.name in included:
             return candidate
-    raise PlanRequired(f"The size {wanted[0].name} is not included in the plan {plan}; it includes {', '.join(included)}.")
+    raise PlanRequired(
+        f"The size {wanted[0].name} is not included in the plan {plan}; it includes {', '.join(included)}."
+    )
 
 
 def _requested(size: str | None, vcpus: int | None, mem_mb: int | None) -> list[Size]:

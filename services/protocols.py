@@ -1,5 +1,6 @@
-"""What the rules need from the outside world, as small interfaces that adapters implement and composition roots wire."""
-from collections.abc import Iterable, Mapping
+"""What the rules need from the outside world, as small interfaces that adapters implement and composition roots
+wire."""
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -62,8 +63,11 @@ class Guest(Protocol):
     Raises GuestUnreachable, GuestRefused.
     """
 
-    def run(self, request: ExecRequest) -> ExecOutcome:
-        """Run a command and wait for it (or, detached, only for its start)."""
+    def run(self, request: ExecRequest, *, wanted: Callable[[], bool]) -> ExecOutcome:
+        """Run a command and wait for it (or, detached, only for its start).
+
+        `wanted` is asked about once a second while the guest is silent; GuestUnreachable as soon as it says False.
+        """
 
     def write_file(self, path: str, content: Iterable[bytes], *, mode: int, size_bytes: int) -> None:
         """Replace a file in one step; `content` must add up to `size_bytes` or the old file stays."""

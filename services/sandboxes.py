@@ -68,8 +68,8 @@ class Page:
 def create(deps: Deps, owner: User, request: CreateRequest, *, pinned_node: str | None = None) -> SandboxView:
     """Reserve a sandbox and start booting it; returns at once with status `provisioning`.
 
-    A replay of the same idempotency key returns the first response and makes nothing. Raises InvalidRequest, PlanRequired,
-    Conflict, WrongNode, Unavailable; then nothing was made.
+    A replay of the same idempotency key returns the first response and makes nothing. Raises InvalidRequest,
+    PlanRequired, Conflict, WrongNode, Unavailable; then nothing was made.
     """
     size = choose_size(owner.plan, request.size, request.vcpus, request.mem_mb)
     _check_template(request)

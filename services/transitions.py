@@ -1,4 +1,5 @@
 """The only place that says which operation may start in which status, and where it leads."""
+from collections.abc import Set
 from dataclasses import dataclass
 
 from models.states import OperationKind, SandboxStatus
@@ -9,24 +10,25 @@ _PROVISIONING, _STOPPED = SandboxStatus.PROVISIONING, SandboxStatus.STOPPED
 
 @dataclass(frozen=True)
 class Transition:
-    """`starts` are the statuses it may begin in, `already` those in which the caller's wish is fulfilled; success leads to
-    `reaches` (None: the status stays). After a failure the worker says what it found, see `nodeworker.lifecycle`."""
+    """`starts` are the statuses it may begin in; `already` those in which the caller's wish is fulfilled and nothing
+    is begun.
 
-    starts: frozenset[SandboxStatus]
-    already: frozenset[SandboxStatus]
-    reaches: SandboxStatus | None
+    `doing` says in words that it is under way, `lane` is the node's queue that runs it. What is true after a failure
+    the worker finds out on the host, see `nodeworker.lifecycle`.
+    """
+
+    starts: Set[SandboxStatus]
+    already: Set[SandboxStatus]
     doing: str
-    lane: str
+    lane: str = "ops"
 
 
 TRANSITIONS: dict[OperationKind, Transition] = {
-    OperationKind.BOOT: Transition(frozenset({_PROVISIONING}), frozenset(), _RUNNING, "booting", "ops"),
-    OperationKind.HIBERNATE: Transition(frozenset({_RUNNING}), frozenset({_HIBERNATED}), _HIBERNATED, "hibernating", "ops"),
-    OperationKind.WAKE: Transition(frozenset({_HIBERNATED}), frozenset({_RUNNING}), _RUNNING, "waking", "ops"),
-    OperationKind.SNAPSHOT: Transition(frozenset({_RUNNING, _HIBERNATED}), frozenset(), None, "being snapshotted", "ops"),
-    OperationKind.STOP: Transition(
-        frozenset({_PROVISIONING, _RUNNING, _HIBERNATED}), frozenset({_STOPPED}), _STOPPED, "stopping", "ctl"
-    ),
+    OperationKind.BOOT: Transition({_PROVISIONING}, set(), "booting"),
+    OperationKind.HIBERNATE: Transition({_RUNNING}, {_HIBERNATED}, "hibernating"),
+    OperationKind.WAKE: Transition({_HIBERNATED}, {_RUNNING}, "waking"),
+    OperationKind.SNAPSHOT: Transition({_RUNNING, _HIBERNATED}, set(), "being snapshotted"),
+    OperationKind.STOP: Transition({_PROVISIONING, _RUNNING, _HIBERNATED}, {_STOPPED}, "stopping", lane="ctl"),
 }
 
 

@@ -11,7 +11,6 @@ from config.celery import PRODUCER_SOCKET_TIMEOUT_S, celery_options
 from config.settings import Settings
 from services.protocols import QueueUnavailable
 
-
 # After a failure the broker is left alone for this long (s), so that requests do not each wait for it in turn.
 _REST_S = 1.0
 

@@ -1,6 +1,8 @@
-"""kill -9 of the worker at every named point of every operation: the row reaches a stable state that is true, with one VM.
+"""kill -9 of the worker at every named point of every operation: the row reaches a stable state that is true, with one
+VM.
 
-After each death: the same id, status and host agree, a second try of the user succeeds, and nothing without a row is left.
+After each death: the same id, status and host agree, a second try of the user succeeds, and nothing without a row is
+left.
 """
 import os
 import subprocess
@@ -110,7 +112,8 @@ def lasting(vm_alice):
 
 
 def check_unharmed(persona, sandbox_id, mark):
-    assert shell(persona, sandbox_id, "cat /dev/shm/mark; kill -0 $(cat /dev/shm/pid) && echo alive") == f"{mark}\nalive"
+    told = shell(persona, sandbox_id, "cat /dev/shm/mark; kill -0 $(cat /dev/shm/pid) && echo alive")
+    assert told == f"{mark}\nalive"
 
 
 @pytest.mark.parametrize(
@@ -123,8 +126,9 @@ def test_sleep_and_wake(vm_stack, vm_alice, fault, lasting, point):
     if point.startswith("wake."):
         insist(vm_alice, "POST", f"/v1/sandboxes/{sandbox_id}/hibernate")
     fault(point)
-    answer = insist(vm_alice, "POST", f"/v1/sandboxes/{sandbox_id}/{'wake' if point.startswith('wake.') else 'hibernate'}")
-    assert answer.json()["status"] == ("running" if point.startswith("wake.") else "hibernated")
+    action, status = ("wake", "running") if point.startswith("wake.") else ("hibernate", "hibernated")
+    answer = insist(vm_alice, "POST", f"/v1/sandboxes/{sandbox_id}/{action}")
+    assert answer.json()["status"] == status
     deadline = time.monotonic() + 20
     while not fault.reached():
         assert time.monotonic() < deadline, f"{point} was never reached"

@@ -17,7 +17,8 @@ STABLE = {"running", "hibernated", "stopped"}
 
 
 class Client(threading.Thread):
-    """A user who never gives up: repeats each request with the same key until it is answered, and remembers what was."""
+    """A user who never gives up: repeats each request with the same key until it is answered, and remembers what
+    was."""
 
     def __init__(self, persona, number, stop):
         super().__init__(name=f"client-{number}")

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-# A process whose nonce lives only in its memory: it shows it on SIGUSR1. A reboot, or a restore of the wrong RAM, loses it.
+# A process whose nonce lives only in its memory: it shows it on SIGUSR1. A reboot, or a restore of the wrong RAM,
+# loses it.
 KEEPER = """
 import os, signal, time
 nonce = os.urandom(16).hex()
