@@ -1,0 +1,1 @@
+"""The guest agent: one process in every sandbox that runs commands and moves files for the service."""

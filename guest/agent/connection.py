@@ -1,0 +1,163 @@
+"""One client connection of the agent: cuts the input into frames, queues the output, and knows when the peer is gone.
+
+A connection lives through three stages: waiting for its REQUEST (bounded in time and size), serving it through a session,
+and ending: the last bytes are sent, the sending side is closed, and the socket goes once the peer has closed too, so that
+the reply is not destroyed by a reset.
+"""
+import selectors
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+from .loop import Loop
+from .protocol import CHUNK_BYTES, REQUEST, FrameReader, ProtocolError, decode_json, encode_frame, encode_json
+
+REQUEST_WAIT_S = 10.0
+STALLED_PEER_S = 60.0
+LINGER_S = 2.0
+OUTPUT_HIGH_BYTES = 256 * 1024
+
+
+class Session(Protocol):
+    """What serves a request on a connection and is told what happens to it."""
+
+    def hang_up(self) -> None:
+        """The peer is gone, or broke the protocol; nothing can be sent any more."""
+
+    def output_drained(self) -> None:
+        """The peer has taken what was queued; producing may go on."""
+
+
+class Connection:
+    """A non-blocking socket with framed input and bounded output, driven by the loop."""
+
+    def __init__(self, loop: Loop, peer: socket.socket, serve: Callable[["Connection", dict], None],
+                 on_closed: Callable[["Connection"], None]) -> None:
+        peer.setblocking(False)
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._loop = loop
+        self._socket = peer
+        self._serve = serve
+        self._on_closed = on_closed
+        self._reader = FrameReader()
+        self._output = bytearray()
+        self._session: Session | None = None
+        self._requested = self._flushing = self._ending = self._closed = False
+        self._timer = loop.call_later(REQUEST_WAIT_S, self.close)
+        self._watch()
+
+    @property
+    def congested(self) -> bool:
+        """True while the peer takes output more slowly than it is produced."""
+        return len(self._output) >= OUTPUT_HIGH_BYTES
+
+    def attach(self, session: Session) -> None:
+        """Let `session` serve this connection from now on."""
+        self._session = session
+
+    def send(self, kind: int, payload: bytes) -> None:
+        """Queue one frame; it leaves at the end of the loop's turn."""
+        self._queue(encode_frame(kind, payload))
+
+    def finish(self, kind: int, reply: dict) -> None:
+        """Queue the frame that ends the reply, then close once it is sent."""
+        self._session = None
+        self._ending = True
+        self._queue(encode_json(kind, reply))
+
+    def detach(self) -> tuple[socket.socket, bytes]:
+        """Give the socket away, with the input that was received beyond the request; the connection is over."""
+        rest = self._reader.rest()
+        self._forget()
+        return self._socket, rest
+
+    def close(self) -> None:
+        """Drop the connection at once and tell the session, if one is being served."""
+        if self._closed:
+            return
+        self._forget()
+        self._socket.close()
+        if self._session:
+            self._session.hang_up()
+
+    def _forget(self) -> None:
+        self._closed = True
+        self._timer.cancel()
+        self._loop.unwatch(self._socket.fileno())
+        self._on_closed(self)
+
+    def _queue(self, frame: bytes) -> None:
+        if self._closed:
+            return
+        self._output += frame
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_at_end(self._flush)
+
+    def _watch(self) -> None:
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._output else 0)
+        self._loop.watch(self._socket.fileno(), events, self._ready)
+
+    def _ready(self) -> None:
+        if self._output:
+            self._flush()
+        if not self._closed:
+            self._receive()
+
+    def _receive(self) -> None:
+        try:
+            received = self._socket.recv(CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            received = b""
+        if not received:
+            self.close()
+        elif not self._ending:
+            self._accept_frames(received)
+
+    def _accept_frames(self, received: bytes) -> None:
+        self._reader.feed(received)
+        if self._requested:
+            self.close()  # nothing may follow a request that is served here; one that takes input was detached
+            return
+        try:
+            for kind, payload in self._reader.frames():
+                if kind != REQUEST:
+                    raise ProtocolError("the first frame is not a request")
+                self._requested = True
+                self._timer.cancel()
+                self._serve(self, decode_json(payload))
+                return
+        except ProtocolError:
+            self.close()
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self._closed:
+            return
+        was_congested = self.congested
+        try:
+            sent = self._socket.send(self._output)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self.close()
+            return
+        del self._output[:sent]
+        self._expect_progress()
+        self._watch()
+        if was_congested and not self.congested and self._session:
+            self._session.output_drained()
+
+    def _expect_progress(self) -> None:
+        self._timer.cancel()
+        if self._output:
+            self._timer = self._loop.call_later(STALLED_PEER_S, self.close)
+        elif self._ending:
+            self._timer = self._loop.call_later(LINGER_S, self.close)
+            try:
+                self._socket.shutdown(socket.SHUT_WR)
+            except OSError:
+                self.close()

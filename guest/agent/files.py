@@ -1,0 +1,160 @@
+"""Writes and reads whole files of the guest; a write either replaces the file completely or leaves the old one."""
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from typing import Any
+
+from .offload import Channel, Work
+from .protocol import (
+    BAD_REQUEST,
+    CHUNK_BYTES,
+    DATA,
+    FAILED,
+    NOT_A_FILE,
+    NOT_FOUND,
+    PERMISSION,
+    TOO_LARGE,
+    ProtocolError,
+    Refused,
+)
+from .requests import guest_path, integer
+
+MAX_FILE_BYTES = 1 << 50
+_CODES: tuple[tuple[type[OSError], str], ...] = (
+    (FileNotFoundError, NOT_FOUND),
+    (IsADirectoryError, NOT_A_FILE),
+    (NotADirectoryError, NOT_A_FILE),
+    (PermissionError, PERMISSION),
+)
+
+
+def writing(request: dict[str, Any], root: str) -> Work:
+    """The work of a `write`: parents are made, the stream goes to a temporary file beside the target, then a rename."""
+    path = guest_path(request)
+    mode = integer(request, "mode", 0, 0o7777, 0o644)
+    expected = integer(request, "sizeBytes", 0, MAX_FILE_BYTES) if request.get("sizeBytes") is not None else None
+
+    def work(channel: Channel) -> dict[str, Any]:
+        with _told_in_codes(path):
+            target = os.path.realpath(root + path)
+            _require_file(target, missing_ok=True)
+            owner = _make_parents(os.path.dirname(target))
+            descriptor, temporary = _open_beside(target)
+        try:
+            size = _store(channel, descriptor, expected, path)
+            with _told_in_codes(path):
+                os.fchmod(descriptor, mode)
+                os.fchown(descriptor, *_owner_of(target, owner))
+                os.rename(temporary, target)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+        finally:
+            os.close(descriptor)
+        return {"sizeBytes": size}
+
+    return work
+
+
+def reading(request: dict[str, Any], root: str) -> Work:
+    """The work of a `read`: the file in DATA frames; refused as too large before or, if it grows, after the first of them."""
+    path = guest_path(request)
+    limit = integer(request, "maxBytes", 0, MAX_FILE_BYTES, MAX_FILE_BYTES)
+
+    def work(channel: Channel) -> dict[str, Any]:
+        with _told_in_codes(path):
+            _require_file(root + path)
+            descriptor = os.open(root + path, os.O_RDONLY | os.O_NONBLOCK)
+        sent = 0
+        try:
+            if os.fstat(descriptor).st_size > limit:
+                raise Refused(TOO_LARGE, f"{path} is larger than {limit} bytes")
+            while chunk := _read_chunk(descriptor, path):
+                sent += len(chunk)
+                if sent > limit:
+                    raise Refused(TOO_LARGE, f"{path} is larger than {limit} bytes")
+                channel.send(DATA, chunk)
+        finally:
+            os.close(descriptor)
+        return {"sizeBytes": sent}
+
+    return work
+
+
+@contextlib.contextmanager
+def _told_in_codes(path: str) -> Iterator[None]:
+    """Turn what the file system says about `path` into a refusal the service understands."""
+    try:
+        yield
+    except OSError as error:
+        code = next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)
+        raise Refused(code, f"{path}: {error.strerror}") from error
+
+
+def _require_file(path: str, *, missing_ok: bool = False) -> None:
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        if missing_ok:
+            return
+        raise
+    if not stat.S_ISREG(mode):
+        raise Refused(NOT_A_FILE, "the path is not a regular file")
+
+
+def _make_parents(directory: str) -> tuple[int, int]:
+    """Make `directory` with its parents, owned like the nearest one that existed; returns that owner."""
+    if os.path.isdir(directory):
+        facts = os.stat(directory)
+        return facts.st_uid, facts.st_gid
+    owner = _make_parents(os.path.dirname(directory))
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(directory, 0o755)
+        os.chown(directory, *owner)
+    return owner
+
+
+def _open_beside(target: str) -> tuple[int, str]:
+    """A new, private temporary file in the directory of `target`, so that a rename can replace the target at once."""
+    temporary = os.path.join(os.path.dirname(target), f".svc-write-{os.getpid()}-{os.urandom(4).hex()}")
+    return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), temporary
+
+
+def _owner_of(target: str, parent_owner: tuple[int, int]) -> tuple[int, int]:
+    """Who shall own the written file: the owner of the one it replaces, else the owner of its directory."""
+    try:
+        facts = os.stat(target)
+    except FileNotFoundError:
+        return parent_owner
+    return facts.st_uid, facts.st_gid
+
+
+def _store(channel: Channel, descriptor: int, expected: int | None, path: str) -> int:
+    """Copy the DATA frames up to the empty one into `descriptor`; returns how many bytes it was."""
+    size = 0
+    while True:
+        kind, payload = channel.receive()
+        if kind != DATA:
+            raise ProtocolError("only data frames may follow a write request")
+        if not payload:
+            break
+        size += len(payload)
+        if expected is not None and size > expected:
+            raise Refused(BAD_REQUEST, f"more than the announced {expected} bytes were sent")
+        with _told_in_codes(path):
+            _write_all(descriptor, payload)
+    if expected is not None and size != expected:
+        raise Refused(BAD_REQUEST, f"{size} bytes were sent where {expected} were announced")
+    return size
+
+
+def _write_all(descriptor: int, payload: bytes) -> None:
+    remaining = memoryview(payload)
+    while remaining:
+        remaining = remaining[os.write(descriptor, remaining):]
+
+
+def _read_chunk(descriptor: int, path: str) -> bytes:
+    with _told_in_codes(path):
+        return os.read(descriptor, CHUNK_BYTES)

@@ -1,0 +1,149 @@
+"""Runs slow work in a forked child that owns the connection, so that the event loop never waits for a disk.
+
+The child uses the socket in plain blocking style and always ends by itself; the agent only reaps it. The agent has one
+thread, which is what makes a bare fork safe.
+"""
+import os
+import selectors
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable
+
+from .connection import Connection
+from .loop import Callback, Loop
+from .protocol import (
+    CHUNK_BYTES,
+    FAILED,
+    FAILURE,
+    HEADER,
+    RESULT,
+    ProtocolError,
+    Refused,
+    decode_header,
+    encode_frame,
+    encode_json,
+)
+
+IO_TIMEOUT_S = 60.0
+DISCARD_S = 10.0
+MAX_CHILDREN = 32
+
+
+class Channel:
+    """The child's view of the connection: blocking frames in both directions, every wait bounded."""
+
+    def __init__(self, peer: socket.socket, received: bytes) -> None:
+        peer.settimeout(IO_TIMEOUT_S)
+        self._socket = peer
+        self._received = received
+
+    def receive(self) -> tuple[int, bytes]:
+        """The next frame; raises ProtocolError or OSError if there is none."""
+        kind, length = decode_header(self._exactly(HEADER.size))
+        return kind, self._exactly(length)
+
+    def send(self, kind: int, payload: bytes) -> None:
+        """Send one frame now."""
+        self._socket.sendall(encode_frame(kind, payload))
+
+    def finish(self, kind: int, reply: dict) -> None:
+        """Send the last frame and wait for the peer to close, so that unread input cannot reset the reply away."""
+        self._socket.sendall(encode_json(kind, reply))
+        self._socket.shutdown(socket.SHUT_WR)
+        self._socket.settimeout(DISCARD_S)
+        while self._socket.recv(CHUNK_BYTES):
+            pass
+
+    def _exactly(self, size: int) -> bytes:
+        parts = []
+        while size:
+            if not self._received:
+                self._received = self._socket.recv(CHUNK_BYTES)
+                if not self._received:
+                    raise ProtocolError("the stream ended in the middle")
+            part, self._received = self._received[:size], self._received[size:]
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+
+Work = Callable[[Channel], dict]
+
+
+class Offload:
+    """Starts the children, at most MAX_CHILDREN at a time; further connections wait their turn."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._running = 0
+        self._waiting: deque[tuple[socket.socket, bytes, Work]] = deque()
+
+    def answer(self, connection: Connection, work: Work) -> None:
+        """Answer `connection` with the result of `work`, run in a child process that takes the socket over."""
+        self._waiting.append((*connection.detach(), work))
+        self._start_next()
+
+    def _start_next(self) -> None:
+        while self._waiting and self._running < MAX_CHILDREN:
+            peer, received, work = self._waiting.popleft()
+            child = os.fork()
+            if child == 0:
+                _live_as_child(Channel(peer, received), peer.fileno(), work)
+            peer.close()
+            self._running += 1
+            reap_when_dead(self._loop, child, self._one_ended)
+
+    def _one_ended(self) -> None:
+        self._running -= 1
+        self._start_next()
+
+
+def reap_when_dead(loop: Loop, pid: int, then: Callback | None = None) -> None:
+    """Collect the exit status of child `pid` when it ends, whenever that is, and call `then`."""
+    descriptor = os.pidfd_open(pid)
+
+    def reap() -> None:
+        loop.unwatch(descriptor)
+        os.close(descriptor)
+        os.waitpid(pid, 0)
+        if then:
+            then()
+
+    loop.watch(descriptor, selectors.EVENT_READ, reap)
+
+
+def _live_as_child(channel: Channel, keep: int, work: Work) -> None:
+    status = 1
+    try:
+        _close_inherited(keep)
+        _answer(channel, work)
+        status = 0
+    except (OSError, ProtocolError):
+        pass  # the peer went away; there is nobody to tell
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(status)
+
+
+def _answer(channel: Channel, work: Work) -> None:
+    try:
+        result = work(channel)
+    except Refused as refusal:
+        channel.finish(FAILURE, {"code": refusal.code, "message": refusal.message})
+    except (MemoryError, ValueError) as error:
+        channel.finish(FAILURE, {"code": FAILED, "message": f"the agent could not do it: {error!r}"})
+    else:
+        channel.finish(RESULT, result)
+
+
+def _close_inherited(keep: int) -> None:
+    """Close the agent's other descriptors: a copy of a pipe's read end here would keep a command from seeing EPIPE."""
+    for name in os.listdir("/proc/self/fd"):
+        descriptor = int(name)
+        if descriptor > 2 and descriptor != keep:
+            try:
+                os.close(descriptor)
+            except OSError:
+                pass  # the descriptor listdir itself used

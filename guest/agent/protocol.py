@@ -1,0 +1,106 @@
+"""The wire format between the service and the guest agent: frames, their types, operation names, failure codes.
+
+A connection carries one request. Every frame is one type byte, a four-byte big-endian length and that many bytes. The
+client opens with REQUEST (JSON with `op` and `token`); the agent ends its reply with RESULT or FAILURE and then closes.
+Both sides treat a bad type or length as the end of the connection, because the other side may be hostile or half dead.
+"""
+import json
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+AGENT_VERSION = "1"
+AGENT_PORT = 1024
+
+REQUEST, DATA, STDOUT, STDERR, RESULT, FAILURE, CONTROL = 1, 2, 3, 4, 5, 6, 7
+FRAME_TYPES = frozenset({REQUEST, DATA, STDOUT, STDERR, RESULT, FAILURE, CONTROL})
+
+MAX_PAYLOAD_BYTES = 1024 * 1024
+CHUNK_BYTES = 64 * 1024
+HEADER = struct.Struct(">BI")
+
+DEFAULT_CAP_BYTES = 8 * 1024 * 1024
+DEFAULT_TIMEOUT_MS = 60_000
+TIMED_OUT_EXIT_CODE = 124
+NOT_EXECUTABLE_EXIT_CODE = 126
+NOT_FOUND_EXIT_CODE = 127
+
+UNAUTHORIZED = "unauthorized"
+BAD_REQUEST = "bad_request"
+NOT_FOUND = "not_found"
+NOT_A_FILE = "not_a_file"
+PERMISSION = "permission"
+TOO_LARGE = "too_large"
+FAILED = "failed"
+
+
+class ProtocolError(Exception):
+    """The peer sent something that is not a frame; the connection is of no further use."""
+
+
+class Refused(Exception):
+    """The agent declines a request; becomes a FAILURE frame with `code` and `message`."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def encode_frame(kind: int, payload: bytes = b"") -> bytes:
+    """One frame, ready to send; `payload` must not exceed MAX_PAYLOAD_BYTES."""
+    if len(payload) > MAX_PAYLOAD_BYTES:
+        raise ProtocolError(f"a payload of {len(payload)} bytes does not fit a frame")
+    return HEADER.pack(kind, len(payload)) + payload
+
+
+def encode_json(kind: int, value: dict[str, Any]) -> bytes:
+    """One frame whose payload is `value` as compact JSON."""
+    return encode_frame(kind, json.dumps(value, separators=(",", ":")).encode())
+
+
+def decode_json(payload: bytes) -> dict[str, Any]:
+    """The JSON object in `payload`; raises ProtocolError for anything that is not an object."""
+    try:
+        value = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError("a payload that should be JSON is not") from error
+    if not isinstance(value, dict):
+        raise ProtocolError("a payload that should be a JSON object is not")
+    return value
+
+
+def decode_header(header: bytes) -> tuple[int, int]:
+    """Type and payload length of a frame from its five first bytes; raises ProtocolError if either is impossible."""
+    kind, length = HEADER.unpack(header)
+    if kind not in FRAME_TYPES:
+        raise ProtocolError(f"there is no frame type {kind}")
+    if length > MAX_PAYLOAD_BYTES:
+        raise ProtocolError(f"a frame of {length} bytes exceeds the limit")
+    return kind, length
+
+
+class FrameReader:
+    """Cuts a byte stream into frames; holds at most one incomplete frame plus what was last fed."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, received: bytes) -> None:
+        """Add bytes as they came from the socket."""
+        self._buffer += received
+
+    def frames(self) -> Iterator[tuple[int, bytes]]:
+        """Every complete frame so far, removed from the buffer as it is yielded; raises ProtocolError."""
+        while len(self._buffer) >= HEADER.size:
+            kind, length = decode_header(bytes(self._buffer[:HEADER.size]))
+            end = HEADER.size + length
+            if len(self._buffer) < end:
+                return
+            payload = bytes(self._buffer[HEADER.size:end])
+            del self._buffer[:end]
+            yield kind, payload
+
+    def rest(self) -> bytes:
+        """What has been fed and not yet yielded."""
+        return bytes(self._buffer)

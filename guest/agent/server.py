@@ -1,0 +1,111 @@
+"""Accepts connections, checks the token of each request and hands it to what serves its operation."""
+import selectors
+import socket
+import time
+from typing import Any
+
+from . import files, upkeep
+from .connection import Connection
+from .execution import Execution, start_detached
+from .identity import Identity, adopt
+from .kernel import Kernel
+from .loop import Loop
+from .offload import Offload, Work
+from .protocol import AGENT_VERSION, BAD_REQUEST, FAILURE, RESULT, UNAUTHORIZED, Refused
+from .requests import exec_request
+
+MAX_CONNECTIONS = 512
+BACKLOG = 256
+
+
+class Agent:
+    """One agent: its identity, its listening socket and the operations it knows."""
+
+    def __init__(self, loop: Loop, listener: socket.socket, identity: Identity, kernel: Kernel, root: str) -> None:
+        self._loop = loop
+        self._listener = listener
+        self._identity = identity
+        self._kernel = kernel
+        self._root = root
+        self._offload = Offload(loop)
+        self._connections: set[Connection] = set()
+        self._boot_id = _boot_id()
+        self._immediate = {"ping": self._ping, "adopt": self._adopt, "disk": self._disk}
+        self._in_child = {
+            "write": lambda request: files.writing(request, root),
+            "read": lambda request: files.reading(request, root),
+            "sync": lambda request: upkeep.syncing(),
+            "wait_port": upkeep.waiting_for_port,
+            "prepare": lambda request: upkeep.preparing(),
+        }
+        listener.setblocking(False)
+        loop.watch(listener.fileno(), selectors.EVENT_READ, self._accept)
+
+    def _accept(self) -> None:
+        if len(self._connections) >= MAX_CONNECTIONS:
+            self._loop.unwatch(self._listener.fileno())  # until one closes; the kernel's backlog holds the rest
+            return
+        try:
+            peer, _ = self._listener.accept()
+        except OSError:
+            return  # the peer reset it before it was accepted
+        self._connections.add(Connection(self._loop, peer, self._serve, self._closed))
+
+    def _closed(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        self._loop.watch(self._listener.fileno(), selectors.EVENT_READ, self._accept)
+
+    def _serve(self, connection: Connection, request: dict[str, Any]) -> None:
+        try:
+            self._check_token(request.pop("token", None))
+            self._dispatch(connection, request)
+        except Refused as refusal:
+            connection.finish(FAILURE, {"code": refusal.code, "message": refusal.message})
+
+    def _check_token(self, token: Any) -> None:
+        if not isinstance(token, str) or not _same_secret(token.encode("utf-8", "replace"), self._identity.token):
+            raise Refused(UNAUTHORIZED, "the token is not valid")
+
+    def _dispatch(self, connection: Connection, request: dict[str, Any]) -> None:
+        operation = request.get("op")
+        if operation == "exec":
+            self._exec(connection, request)
+        elif operation in self._immediate:
+            connection.finish(RESULT, self._immediate[operation](request))
+        elif operation in self._in_child:
+            work: Work = self._in_child[operation](request)
+            self._offload.answer(connection, work)
+        else:
+            raise Refused(BAD_REQUEST, f"there is no operation {operation!r}")
+
+    def _exec(self, connection: Connection, request: dict[str, Any]) -> None:
+        command = exec_request(request, self._identity.env, self._root)
+        if command.detached:
+            connection.finish(RESULT, start_detached(self._loop, command, self._root))
+        else:
+            Execution(self._loop, connection, command)
+
+    def _ping(self, request: dict[str, Any]) -> dict[str, Any]:
+        return {"agentVersion": AGENT_VERSION, "bootId": self._boot_id, "adopted": self._identity.sandbox_id}
+
+    def _adopt(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._identity = adopt(request, self._kernel, self._root)
+        return {"adopted": self._identity.sandbox_id, "clockNs": time.time_ns()}
+
+    def _disk(self, request: dict[str, Any]) -> dict[str, Any]:
+        return dict(upkeep.disk_usage(self._root))
+
+
+def _same_secret(given: bytes, expected: bytes) -> bool:
+    """Compare without telling by the time taken how much was right (`hmac` would pull OpenSSL into the agent's memory)."""
+    if len(given) != len(expected):
+        return False
+    difference = 0
+    for one, other in zip(given, expected):
+        difference |= one ^ other
+    return difference == 0
+
+
+def _boot_id() -> str:
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()

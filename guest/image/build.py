@@ -1,0 +1,161 @@
+"""Builds the guest's disk image: `python -m guest.image.build --image-dir DIR [--distro NAME]`.
+
+1. One builder at a time per directory; leftovers of a builder that was killed are removed.
+2. An image whose recipe has not changed is there already: only `current` is pointed at it.
+3. Otherwise it is made in a directory of its own and renamed into place when it is complete, so that nobody ever sees half
+   an image, and an image once there never changes.
+4. Where the archive of Ubuntu cannot be reached, Debian is built instead, with a notice.
+"""
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from guest.agent.protocol import AGENT_VERSION
+from guest.image.bootstrap import bootstrap
+from guest.image.bun import fetch_bun
+from guest.image.commands import require, say
+from guest.image.distros import DISTROS, FALLBACK, Distro
+from guest.image.errors import ArchiveUnreachable, ImageError
+from guest.image.filesystem import make_filesystem
+from guest.image.initrd import make_initrd
+from guest.image.recipe import image_key
+
+_WORK_PREFIX = ".building-"
+DEFAULT_DNS = ("1.1.1.1", "8.8.8.8")
+
+
+def build(image_dir: Path, distro: Distro, dns: tuple[str, ...] = DEFAULT_DNS) -> Path:
+    """Make sure that the image of `distro` exists and is current; returns its directory. Raises ImageError."""
+    images = image_dir / "images"
+    images.mkdir(parents=True, exist_ok=True)
+    with _only_builder(image_dir):
+        for leftover in images.glob(_WORK_PREFIX + "*"):
+            shutil.rmtree(leftover)
+        key = _build_or_fall_back(images, distro, dns)
+        _point_current(images, key)
+    return images / key
+
+
+def _build_or_fall_back(images: Path, distro: Distro, dns: tuple[str, ...]) -> str:
+    fallback = FALLBACK.get(distro.name)
+    key = image_key(distro, dns)
+    if (images / key).exists():
+        say(f"{key} is up to date")
+        return key
+    if fallback and (images / image_key(fallback, dns)).exists():
+        say(f"NOTICE: using {fallback.name}, built earlier because the {distro.name} archive could not be reached; "
+            f"remove {images / image_key(fallback, dns)} to try again")
+        return image_key(fallback, dns)
+    try:
+        _make(images, distro, key, dns)
+        return key
+    except ArchiveUnreachable as unreachable:
+        if not fallback:
+            raise
+        say(f"NOTICE: {unreachable}")
+        say(f"NOTICE: falling back to {fallback.name}")
+        key = image_key(fallback, dns)
+        _make(images, fallback, key, dns)
+        return key
+
+
+def _make(images: Path, distro: Distro, key: str, dns: tuple[str, ...]) -> None:
+    """Build one image from nothing; afterwards it is complete under its key, or nothing of it is left."""
+    require("mmdebstrap", "mke2fs", "gpgv")
+    if os.geteuid() != 0:
+        raise ImageError("an image can only be built by root; run it again with sudo")
+    work = images / f"{_WORK_PREFIX}{key}"
+    work.mkdir(mode=0o700)
+    try:
+        say(f"building {key} (about two minutes)")
+        result = work / "image"
+        result.mkdir(mode=0o700)
+        _fill(work, result, distro, key, dns)
+        os.sync()
+        os.rename(result, images / key)
+        say(f"{key} is built")
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _fill(work: Path, result: Path, distro: Distro, key: str, dns: tuple[str, ...]) -> None:
+    token = secrets.token_urlsafe(32)
+    token_file = work / "token"
+    token_file.write_text(token)
+    say("1/5 fetching Bun")
+    bun = fetch_bun(work / "bun")
+    say(f"2/5 installing {distro.name} and {len(distro.packages)} packages with what they need")
+    rootfs = work / "rootfs"
+    bootstrap(distro, rootfs, bun=bun, token_file=token_file, dns=dns, log=work / "bootstrap.log")
+    say("3/5 taking the kernel out")
+    _take_kernel(rootfs, result, distro)
+    say("4/5 writing the file system")
+    make_filesystem(rootfs, result / "rootfs.raw")
+    say("5/5 describing it")
+    facts = {
+        "key": key, "distro": distro.name, "machine": distro.machine, "cmdline": distro.cmdline, "kernel": "vmlinuz",
+        "initrd": "initrd" if distro.initrd_modules else None, "rootfs": "rootfs.raw", "agentToken": token, "cpu": "max",
+        "agentVersion": AGENT_VERSION,
+    }
+    (result / "image.json").write_text(json.dumps(facts, indent=2) + "\n")
+
+
+def _take_kernel(rootfs: Path, result: Path, distro: Distro) -> None:
+    """QEMU loads the kernel from the host; the guest's own /boot is only ballast."""
+    kernel = max((rootfs / "boot").glob("vmlinuz-*"), default=None)
+    if kernel is None:
+        raise ImageError(f"{distro.name} installed no kernel; the package list in guest/image/distros.py is out of date")
+    shutil.copy(kernel, result / "vmlinuz")
+    if distro.initrd_modules:
+        make_initrd(rootfs, distro.initrd_modules, result / "initrd")
+    for file in (rootfs / "boot").iterdir():
+        file.unlink()
+
+
+def _point_current(images: Path, key: str) -> None:
+    """Let `current` name the image; a reader sees the old one or the new one, never none."""
+    current = images / "current"
+    if current.is_symlink() and os.readlink(current) == key:
+        return
+    temporary = images / ".current-new"
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(key)
+    os.replace(temporary, current)
+
+
+@contextlib.contextmanager
+def _only_builder(image_dir: Path) -> Iterator[None]:
+    with (image_dir / ".build.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another build is running; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def main() -> int:
+    """Command line entry; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m guest.image.build", description="Build the guest's disk image.")
+    parser.add_argument("--image-dir", type=Path, required=True)
+    parser.add_argument("--distro", choices=sorted(DISTROS), default="ubuntu-22.04")
+    parser.add_argument("--dns", default=",".join(DEFAULT_DNS), help="name servers of the guest, separated by commas")
+    options = parser.parse_args()
+    try:
+        directory = build(options.image_dir.absolute(), DISTROS[options.distro], tuple(options.dns.split(",")))
+    except ImageError as error:
+        print(f"[image] ERROR: {error}", file=sys.stderr)
+        return 1
+    say(f"current image: {directory}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
