@@ -5,6 +5,7 @@
 Both steps look first and do nothing on a machine that is ready.
 """
 import contextlib
+import fcntl
 import glob
 import hashlib
 import os
@@ -78,10 +79,11 @@ def install_packages() -> None:
     with step(f"Installing system packages: {' '.join(missing)}"), _services_held_back():
         _apt(["update"], environ)
         _apt(["install", "--yes", "--no-install-recommends", *missing], environ)
-    if shutil.which("systemctl"):
-        for service in SERVICES:
-            if any(service.startswith(name.split("-")[0]) for name in missing):
-                subprocess.run(["systemctl", "disable", service], capture_output=True, check=False)
+    for service in SERVICES:
+        if any(service.startswith(name.split("-")[0]) for name in missing):
+            for command in (["systemctl", "disable", service], ["update-rc.d", service, "disable"]):
+                if shutil.which(command[0]):
+                    subprocess.run(command, capture_output=True, check=False)
 
 
 def _apt(arguments: list[str], environ: dict[str, str]) -> None:
@@ -105,9 +107,21 @@ def make_venv() -> None:
     with step("Installing the Python packages of requirements.txt into .venv"):
         if not (VENV / "bin" / "python").exists() or not _same_python():
             _quietly([sys.executable, "-m", "venv", "--clear", str(VENV)], "making the virtual environment")
-        _quietly([str(VENV / "bin" / "python"), "-m", "pip", "install", "--quiet", "--cache-dir",
-                  str(ROOT / "var" / "wheels"), "--requirement", str(pins)], "installing Python packages")
+        _install_wheels(pins)
         stamp.write_text(wanted)
+
+
+def _install_wheels(pins: Path) -> None:
+    """Install from var/wheels alone if everything is there, else fetch it there first."""
+    wheels = ROOT / "var" / "wheels"
+    pip = [str(VENV / "bin" / "python"), "-m", "pip"]
+    offline = [*pip, "install", "--quiet", "--no-index", "--find-links", str(wheels), "--requirement", str(pins)]
+    if wheels.is_dir() and subprocess.run(offline, capture_output=True, check=False).returncode == 0:
+        return
+    fetch = [*pip, "wheel", "--quiet", "--wheel-dir", str(wheels), "--find-links", str(wheels), "--requirement",
+             str(pins)]
+    _quietly(fetch, "fetching Python packages")
+    _quietly(offline, "installing Python packages")
 
 
 def _same_python() -> bool:
@@ -127,7 +141,10 @@ def _quietly(command: list[str], what: str) -> None:
 
 def main(arguments: list[str]) -> None:
     """`python3 -m bin.bootstrap [python]`: both steps, or only the virtual environment."""
-    with explained():
+    (ROOT / "var").mkdir(exist_ok=True)
+    with explained(), (ROOT / "var" / ".bootstrap").open("w") as lock:
+        # `make up` and `make test` started at once take turns.
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if "python" not in arguments:
             install_packages()
         make_venv()
