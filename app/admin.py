@@ -1,6 +1,5 @@
 """What an operator does by hand: `python -m app.admin --help`."""
 import secrets
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +88,7 @@ def service_token_revoke(jti: str) -> None:
 def seed_dev(existing: Path | None) -> None:
     """Make the development accounts, an API key and a service token; prints KEY=VALUE lines."""
     known = seeds.read_lines(existing) if existing else {}
-    for name, value in seeds.seed(get_settings(), known, key_age=timedelta(hours=1)).items():
+    for name, value in seeds.seed(get_settings(), known).items():
         click.echo(f"{name}={value}")
 
 

@@ -12,6 +12,8 @@ from models.users import User
 from services import api_keys, tokens, users
 from services.errors import Unauthenticated
 
+# Development keys are dated back, so that the hourly allowance is left to whoever tries the service out.
+KEY_AGE = timedelta(hours=1)
 # Who there is: the owner, somebody without a paid plan, and a stranger.
 PERSONAS = {"ALICE": Plan.LEGACY_PRO, "BOB": Plan.FREE, "MALLORY": Plan.LEGACY_PRO}
 
@@ -24,11 +26,8 @@ def read_lines(path: Path) -> dict[str, str]:
     return {name.strip(): value.strip() for name, value in pairs}
 
 
-def seed(settings: Settings, known: Mapping[str, str], *, key_age: timedelta) -> dict[str, str]:
-    """Make what is missing and return all the values, API key first.
-
-    The key is dated `key_age` back, so that an hour's allowance is left to whoever tries the service out.
-    """
+def seed(settings: Settings, known: Mapping[str, str]) -> dict[str, str]:
+    """Make what is missing and return all the values, API key first."""
     accounts: dict[str, str] = {}
     owners: dict[str, User] = {}
     for name, plan in PERSONAS.items():
@@ -36,7 +35,7 @@ def seed(settings: Settings, known: Mapping[str, str], *, key_age: timedelta) ->
         owners[name], password = _account(email, password, plan)
         accounts |= {f"SVC_{name}_EMAIL": email, f"SVC_{name}_PASSWORD": password}
     return {
-        "SVC_API_KEY": _api_key(owners["ALICE"], known.get("SVC_API_KEY", ""), key_age),
+        "SVC_API_KEY": _api_key(owners["ALICE"], known.get("SVC_API_KEY", "")),
         **accounts,
         "SVC_SERVICE_TOKEN": _service_token(settings, known.get("SVC_SERVICE_TOKEN", "")),
     }
@@ -56,14 +55,14 @@ def _account(email: str, password: str, plan: Plan) -> tuple[User, str]:
         return user, password
 
 
-def _api_key(owner: User, secret: str, age: timedelta) -> str:
+def _api_key(owner: User, secret: str) -> str:
     try:
         if api_keys.authenticate(secret).id == owner.id:
             return secret
     except Unauthenticated:
         pass
     with connection():
-        return api_keys.issue(owner, "development", created_at=now() - age).secret
+        return api_keys.issue(owner, "development", created_at=now() - KEY_AGE).secret
 
 
 def _service_token(settings: Settings, text: str) -> str:

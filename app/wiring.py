@@ -33,10 +33,15 @@ def attach(app: Flask, wired: Wired) -> None:
     app.extensions[_KEY] = wired
 
 
+def get_attached(app: Flask) -> Wired:
+    """What was attached to `app`."""
+    wired: Wired = app.extensions[_KEY]
+    return wired
+
+
 def get_wired() -> Wired:
     """The wiring of the app that is handling the request."""
-    wired: Wired = current_app.extensions[_KEY]
-    return wired
+    return get_attached(current_app)
 
 
 def get_deps() -> Deps:

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from models.base import connection, now, relaxed_transaction
+from models.operations import Operation
 from models.sandboxes import Activity, Sandbox
-from models.states import OperationKind, SandboxStatus
+from models.states import OperationKind, OperationState, SandboxStatus
 from services.errors import Conflict
 from services.sandboxes import touch_values
 from services.transitions import describe
@@ -46,9 +47,15 @@ def _begin(sandbox: Sandbox, for_s: float, what: str) -> int:
 
 
 def still_running(sandbox: Sandbox) -> bool:
-    """False once the sandbox has been put to sleep or stopped since `sandbox` was read."""
+    """False once the sandbox has been put to sleep or stopped since `sandbox` was read, even if it runs again by now."""
+    slept = (
+        (Operation.sandbox_id == sandbox.id)
+        & (Operation.op_seq > sandbox.op_seq)
+        & (Operation.kind == OperationKind.HIBERNATE)
+        & (Operation.state == OperationState.SUCCEEDED)
+    )
     with connection():
-        return (
+        return not Operation.select().where(slept).exists() and (
             Sandbox.select()
             .where(
                 (Sandbox.id == sandbox.id)

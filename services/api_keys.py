@@ -29,7 +29,7 @@ class NewKey:
 def create(settings: Settings, owner: User, name: str, expires_at: datetime | None = None) -> NewKey:
     """Make a key within the owner's limits, which are exact under parallel requests: the owner's row is locked.
 
-    Raises InvalidRequest when it would expire in the past, RateLimited (contract: 5 an hour), Conflict (10 active ones).
+    Raises InvalidRequest if it would expire in the past, RateLimited (contract: 5 an hour), Conflict (10 active ones).
     """
     if expires_at is not None and expires_at <= now():
         raise InvalidRequest("expiresAt must be in the future")

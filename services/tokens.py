@@ -104,7 +104,7 @@ def verify(settings: Settings, keys: VerificationKeys, text: str) -> Claims:
     """What a token says, if it is ours, in time and not revoked; raises Unauthenticated."""
     claims = _decode(settings, keys, text)
     audience, subject, jti = claims["aud"], claims["sub"], claims["jti"]
-    if not (isinstance(audience, str) and isinstance(subject, str) and isinstance(jti, str)):
+    if not all(isinstance(claim, str) and claim.isprintable() for claim in (audience, subject, jti)):
         raise Unauthenticated("The token is not valid.")
     verified = Claims(Audience(audience), subject, str(claims.get("appId", "")), jti)
     if verified.audience is Audience.SERVICE:

@@ -19,7 +19,7 @@ _RFC3339 = re.compile(
 
 
 class Body(Schema):
-    """Base of the schemas: an unknown field is an error that names it, and null is the same as not sending the field."""
+    """Base of the schemas: an unknown field is an error that names it; null is the same as not sending it."""
 
     @pre_load
     def _drop_nulls(self, data: Any, **_: Any) -> Any:
