@@ -42,8 +42,8 @@ test-vm: packages ## real virtual machines
 test-chaos: packages ## kill -9 of everything, at any moment
 	@$(PYTHON) -m bin.test chaos
 
-bench: packages ## the figures of the README, each with its floor; ARGS for options
-	@$(PYTHON) -m bench $(ARGS)
+bench: packages ## the figures of the README, each with its floor; ARGS for options, RUNNING=1 for the stack of `make up`
+	@$(PYTHON) -m bin.bench $(ARGS)
 
 lint: venv ## flake8, isort, mypy, layering and style tests
 	@.venv/bin/flake8 .

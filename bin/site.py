@@ -5,6 +5,7 @@ hand the same environment to the same Procfile, so that what is tested is what r
 """
 import os
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -46,11 +47,12 @@ class Site:
         return cls(data_dir, {**values, **read_env(ROOT / ".env"), **chosen})
 
     @classmethod
-    def private(cls, data_dir: Path, **settings: str) -> "Site":
+    def private(cls, data_dir: Path, settings: Mapping[str, str]) -> "Site":
         """A stack of its own in `data_dir`, on free ports, sharing only the images; `settings` are SVC_* values."""
         data_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
         share = ports.claim_share(data_dir, 1)
-        values = {**_generated(data_dir, {}), **_share_values(share), "SVC_NODE_ID": f"test-{share}"}
+        values = {**_generated(data_dir, {}), **_share_values(share), "SVC_NODE_ID": f"test-{share}",
+                  "SVC_FAULT_FILE": str(data_dir / "fault")}
         for source in (read_env(ROOT / ".env"), os.environ):
             values.update({name: source[name] for name in HOST_SETTINGS if name in source})
         values.update(settings)

@@ -14,7 +14,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import psycopg2
 from celery import Celery
@@ -277,13 +277,18 @@ def _as_warning(meaning: str) -> Iterator[None]:
         say(f"warning: {meaning}: {advice}")
 
 
-def private_stack(name: str, *, processes: Iterable[str] | None = None, **settings: str) -> Stack:
-    """A stack of its own under var/, beside any other and without fsync; end it with `destroy`. `name` begins with
-    `test-` or `bench-`: what a killed run left under such a name is removed by `remove_abandoned`."""
+def private_stack(
+    name: str, settings: Mapping[str, str] | None = None, *, durable: bool = False,
+    processes: Iterable[str] | None = None
+) -> Stack:
+    """A stack of its own under var/, beside any other; end it with `destroy`.
+
+    `name` begins with `test-` or `bench-`: what a killed run left under such a name is removed by `remove_abandoned`.
+    """
     data_dir = ROOT / "var" / f"{name}-{os.getpid()}"
     data_dir.mkdir(mode=0o755, parents=True)
     leftovers.sign(data_dir)
-    return Stack(Site.private(data_dir, **settings), durable=False, processes=processes)
+    return Stack(Site.private(data_dir, settings or {}), durable=durable, processes=processes)
 
 
 def remove_abandoned() -> list[str]:

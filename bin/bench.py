@@ -1,0 +1,40 @@
+"""`make bench`: the figures of `python -m bench`, taken on a private stack with nothing else on it, or on the running one.
+
+`RUNNING=1 make bench` measures the stack of `make up` instead; its own guests then share the machine with the measurement.
+"""
+import os
+import subprocess
+import sys
+
+from bin.console import Advice, explained, step
+from bin.site import ROOT, Site
+from bin.stack import Stack, private_stack, remove_abandoned
+
+
+def measure(stack: Stack, arguments: list[str]) -> int:
+    """Run the bench in the environment of a healthy stack; its table goes to our standard output."""
+    command = [str(ROOT / ".venv/bin/python"), "-m", "bench", *arguments]
+    return subprocess.run(command, env={**stack.env, **stack.people}, cwd=ROOT, check=False).returncode
+
+
+def main(arguments: list[str]) -> None:
+    with explained():
+        if os.environ.get("RUNNING"):
+            stack = Stack(Site.existing(ROOT / "var"))
+            if not stack.supervisor.running():
+                raise Advice("no stack is running; `make up` starts one.")
+            sys.exit(measure(stack, arguments))
+        remove_abandoned()
+        stack = private_stack("bench-stack", durable=True)
+        try:
+            with step("A private stack for the measurement"):
+                stack.ensure_images(show=True)
+                stack.up()
+            code = measure(stack, arguments)
+        finally:
+            stack.destroy()
+        sys.exit(code)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
