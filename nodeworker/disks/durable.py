@@ -1,0 +1,72 @@
+"""Small records and directories that are either the old or the new version after a crash, never half of one."""
+import json
+import os
+import secrets
+import shutil
+from pathlib import Path
+from typing import Any
+
+
+def sync_directory(directory: Path) -> None:
+    """Flush the names in `directory`, so that a rename or an unlink in it survives a power failure."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file(path: Path) -> None:
+    """Flush the contents of `path` to stable storage, whoever wrote them."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Replace `path` (mode 0600) in one step; with `durable` it survives a power failure, else only the death of processes."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(descriptor, content)
+        if durable:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.rename(temporary, path)
+    if durable:
+        sync_directory(path.parent)
+
+
+def write_json(path: Path, record: dict[str, Any], *, durable: bool = True) -> None:
+    """`write_atomic` of a JSON object."""
+    write_atomic(path, json.dumps(record, sort_keys=True).encode(), durable=durable)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The JSON object in `path`; None if it is missing or not whole (a write that a power failure cut)."""
+    try:
+        record = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def remove_tree(directory: Path, trash: Path) -> None:
+    """Make `directory` disappear in one step (rename into `trash`), then delete it; nothing there: no-op."""
+    trash.mkdir(parents=True, exist_ok=True, mode=0o700)
+    doomed = trash / f"{directory.name}.{secrets.token_hex(4)}"
+    try:
+        os.rename(directory, doomed)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def empty_trash(trash: Path) -> None:
+    """Delete what a crash left between the rename and the deletion of `remove_tree`."""
+    if trash.is_dir():
+        for doomed in trash.iterdir():
+            shutil.rmtree(doomed, ignore_errors=True)

@@ -1,0 +1,104 @@
+"""Disk layers of a node: frozen qcow2 files shared by sandboxes and snapshots, referred to by name in their records.
+
+A chain is a tuple of references from the bottom up: `image:<key>` (raw ext4), `template:<key>`, `layer:<id>`. A layer file
+keeps its name from the day it is the active layer of a sandbox until nothing refers to it; freezing it only takes away the
+right to write. Nothing counts references: the collector reads every record, while `referring` holds off new ones.
+"""
+import fcntl
+import hashlib
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nodeworker.disks import qcow2
+from nodeworker.disks.durable import read_json, write_json
+
+_HASH_CHUNK_BYTES = 1024 * 1024
+
+
+class LayerStore:
+    """Layers under `node_dir/layers`, templates and images under `image_dir`."""
+
+    def __init__(self, node_dir: Path, image_dir: Path) -> None:
+        self._layers = node_dir / "layers"
+        self._image_dir = image_dir
+        self._layers.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def path(self, reference: str) -> Path:
+        """The file behind a reference; raises ValueError for an unknown kind."""
+        kind, _, name = reference.partition(":")
+        if kind == "image":
+            return self._image_dir / "images" / name / "rootfs.raw"
+        if kind == "template":
+            return self._image_dir / "templates" / name / "disk.qcow2"
+        if kind == "layer":
+            return self._layers / f"{name}.qcow2"
+        raise ValueError(f"unknown kind of disk layer: {reference}")
+
+    def new_reference(self) -> str:
+        """A reference no layer has. Create the file and record the reference within one `referring`."""
+        return f"layer:{secrets.token_hex(12)}"
+
+    def create(self, reference: str, size_bytes: int) -> None:
+        """Make the empty overlay file for `reference`."""
+        qcow2.create_overlay(self.path(reference), size_bytes)
+
+    def freeze(self, reference: str) -> None:
+        """From now on nobody writes this layer; flushed. Only layers of this node may be frozen."""
+        descriptor = os.open(self.path(reference), os.O_RDONLY)
+        try:
+            os.fchown(descriptor, 0, 0)
+            os.fchmod(descriptor, 0o400)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def chain_sha(self, chain: tuple[str, ...]) -> str:
+        """SHA-256 chained from the image up: sha(parent sha + sha of this layer's file). All layers must be frozen."""
+        digest = hashlib.sha256(chain[0].encode()).hexdigest()
+        for reference in chain[1:]:
+            digest = hashlib.sha256(f"{digest}{self._file_sha(reference)}".encode()).hexdigest()
+        return digest
+
+    def _file_sha(self, reference: str) -> str:
+        path = self.path(reference)
+        cache = path.with_suffix(".sha256")
+        known = read_json(cache)
+        if known:
+            return str(known["sha256"])
+        digest = hashlib.sha256()
+        with path.open("rb") as stream:
+            while chunk := stream.read(_HASH_CHUNK_BYTES):
+                digest.update(chunk)
+        write_json(cache, {"sha256": digest.hexdigest()}, durable=False)
+        return digest.hexdigest()
+
+    @contextmanager
+    def referring(self) -> Iterator[None]:
+        """Hold while taking over references from a record or making a layer, until they are recorded: the collector waits."""
+        with self._lock(fcntl.LOCK_SH):
+            yield
+
+    def collect(self, referenced: Callable[[], set[str] | None]) -> set[str]:
+        """Delete every layer of this node that `referenced()` does not name (None: not known); returns what was deleted."""
+        with self._lock(fcntl.LOCK_EX):
+            references = referenced()
+            if references is None:
+                return set()
+            keep = {reference.partition(":")[2] for reference in references if reference.startswith("layer:")}
+            gone = {path.stem for path in self._layers.glob("*.qcow2")} - keep
+            for name in gone:
+                (self._layers / f"{name}.qcow2").unlink(missing_ok=True)
+                (self._layers / f"{name}.sha256").unlink(missing_ok=True)
+        return gone
+
+    @contextmanager
+    def _lock(self, kind: int) -> Iterator[None]:
+        descriptor = os.open(self._layers / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, kind)
+            yield
+        finally:
+            os.close(descriptor)

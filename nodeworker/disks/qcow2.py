@@ -1,0 +1,44 @@
+"""Write an empty qcow2 overlay without starting `qemu-img` (0.3 ms instead of 17).
+
+Layout (version 3, 64 KiB clusters): header, refcount table, one refcount block, L1 table. No backing file name is
+recorded: the driver passes the whole chain to QEMU explicitly, so a layer may never be opened with a wrong one.
+"""
+import os
+import struct
+from pathlib import Path
+
+CLUSTER_BITS = 16
+CLUSTER_BYTES = 1 << CLUSTER_BITS
+_L2_REACH_BYTES = CLUSTER_BYTES * (CLUSTER_BYTES // 8)
+_HEADER = struct.Struct(">4sIQIIQIIQQIIQQQQII")
+_COPIED_METADATA_CLUSTERS = 3
+
+
+def overlay_parts(size_bytes: int) -> list[tuple[int, bytes]]:
+    """The (offset, bytes) to write into a file of zeros to make it an empty overlay of `size_bytes`. Pure."""
+    l1_entries = max(1, -(-size_bytes // _L2_REACH_BYTES))
+    l1_clusters = -(-l1_entries * 8 // CLUSTER_BYTES)
+    clusters = _COPIED_METADATA_CLUSTERS + l1_clusters
+    header = _HEADER.pack(
+        b"QFI\xfb", 3, 0, 0, CLUSTER_BITS, size_bytes, 0, l1_entries, _COPIED_METADATA_CLUSTERS * CLUSTER_BYTES,
+        CLUSTER_BYTES, 1, 0, 0, 0, 0, 0, 4, _HEADER.size + 8)
+    refcount_table = struct.pack(">Q", 2 * CLUSTER_BYTES)
+    refcounts = struct.pack(">H", 1) * clusters
+    return [(0, header + bytes(8)), (CLUSTER_BYTES, refcount_table), (2 * CLUSTER_BYTES, refcounts)]
+
+
+def overlay_bytes(size_bytes: int) -> int:
+    """Length of the file `overlay_parts` belongs into."""
+    l1_entries = max(1, -(-size_bytes // _L2_REACH_BYTES))
+    return (_COPIED_METADATA_CLUSTERS + -(-l1_entries * 8 // CLUSTER_BYTES)) * CLUSTER_BYTES
+
+
+def create_overlay(path: Path, size_bytes: int) -> None:
+    """Create `path` (mode 0600, must not exist) as an empty overlay of a disk of `size_bytes`."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.ftruncate(descriptor, overlay_bytes(size_bytes))
+        for offset, content in overlay_parts(size_bytes):
+            os.pwrite(descriptor, content, offset)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,100 @@
+"""Copy and thin out sparse files (guest RAM): never a dense copy, by reflink where the file system can.
+
+A copy is tried in this order:
+1. FICLONE shares the extents (XFS, btrfs): independent of size.
+2. SEEK_DATA/SEEK_HOLE with copy_file_range copies only what is there, inside the kernel.
+"""
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Iterator
+
+PAGE_BYTES = 4096
+_FICLONE = 0x40049409
+_FALLOC_FL_KEEP_SIZE = 1
+_FALLOC_FL_PUNCH_HOLE = 2
+_SCAN_BYTES = 1024 * 1024
+_libc = ctypes.CDLL(None, use_errno=True)
+_NO_REFLINK = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ETXTBSY, errno.ENOSYS}
+
+
+def data_ranges(descriptor: int) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of every range of the file that is not a hole, in order."""
+    position, size = 0, os.fstat(descriptor).st_size
+    while position < size:
+        try:
+            start = os.lseek(descriptor, position, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return
+            raise
+        position = os.lseek(descriptor, start, os.SEEK_HOLE)
+        yield start, position
+
+
+def clone(source: int, target: int) -> None:
+    """Make the empty file `target` equal to `source`, holes kept; both are open descriptors, the positions are not used."""
+    try:
+        fcntl.ioctl(target, _FICLONE, source)
+        return
+    except OSError as error:
+        if error.errno not in _NO_REFLINK:
+            raise
+    os.ftruncate(target, os.fstat(source).st_size)
+    for start, end in data_ranges(source):
+        _copy_range(source, target, start, end)
+
+
+def _copy_range(source: int, target: int, start: int, end: int) -> None:
+    while start < end:
+        try:
+            copied = os.copy_file_range(source, target, end - start, start, start)
+        except OSError as error:
+            if error.errno not in {errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}:
+                raise
+            copied = os.pwrite(target, os.pread(source, min(end - start, _SCAN_BYTES), start), start)
+        if copied == 0:
+            raise OSError(errno.EIO, "the source of a sparse copy shrank")
+        start += copied
+
+
+def punch_zero_pages(descriptor: int) -> int:
+    """Turn pages that hold only zeros into holes; returns how many bytes were freed. Nobody may write meanwhile."""
+    freed = 0
+    view = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
+    try:
+        for start, end in list(data_ranges(descriptor)):
+            for hole, length in _zero_runs(view, start, end):
+                _punch(descriptor, hole, length)
+                freed += length
+    finally:
+        view.close()
+    return freed
+
+
+def _zero_runs(view: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int]]:
+    zeros = bytes(PAGE_BYTES)
+    run_start: int | None = None
+    for page in range(start, end, PAGE_BYTES):
+        is_zero = view[page:page + PAGE_BYTES] == zeros
+        if is_zero and run_start is None:
+            run_start = page
+        elif not is_zero and run_start is not None:
+            yield run_start, page - run_start
+            run_start = None
+    if run_start is not None:
+        yield run_start, end - run_start
+
+
+def _punch(descriptor: int, start: int, length: int) -> None:
+    mode = _FALLOC_FL_PUNCH_HOLE | _FALLOC_FL_KEEP_SIZE
+    if _libc.fallocate(descriptor, mode, ctypes.c_longlong(start), ctypes.c_longlong(length)) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"fallocate: {os.strerror(number)}")
+
+
+def allocated_bytes(descriptor: int) -> int:
+    """What the file really occupies."""
+    return os.fstat(descriptor).st_blocks * 512

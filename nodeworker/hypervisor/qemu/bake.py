@@ -1,0 +1,91 @@
+"""Bake a template: boot the image once, warm it up, and keep its memory, device state and disk for every later create.
+
+1. One process at a time per template; a working directory of an earlier, dead attempt is removed first.
+2. Cold boot, `prepare` (drop caches, settle), a few requests so that the hot path is in memory.
+3. `stop`, device state, process ended; pages of zeros become holes.
+4. Everything flushed, then renamed into place: nothing of a failed attempt is ever visible.
+"""
+import fcntl
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from nodeworker.disks import sparse
+from nodeworker.disks.durable import remove_tree, sync_directory, sync_file, write_json
+from nodeworker.faults import fault
+from nodeworker.hypervisor.driver import LaunchSpec, Shape
+from nodeworker.hypervisor.qemu import handover
+from nodeworker.hypervisor.qemu.host import Host
+from nodeworker.hypervisor.qemu.launch import Monitor
+from nodeworker.hypervisor.qemu.records import Machine, Phase, SandboxRecord
+from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id
+from nodeworker.hypervisor.qemu.running import COLD_BOOT_LIMIT_S, Start, make_ram, started, stop
+
+
+def bake(host: Host, shape: Shape) -> None:
+    """See Driver.bake."""
+    target = host.template_dir(shape)
+    with (host.templates / f"{target.name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if host.find_template(shape) is not None:
+            return
+        rundir = RunDir(target.with_name(f"{target.name}.tmp"))
+        _discard(host, rundir)
+        try:
+            machine = _boot_and_save(host, rundir, shape)
+            _publish(host, rundir, machine)
+        except BaseException:
+            _discard(host, rundir)
+            raise
+    fault("bake.complete")
+
+
+def _discard(host: Host, rundir: RunDir) -> None:
+    if rundir.path.exists():
+        stop(host, rundir, rundir.find_record())
+        remove_tree(rundir.path, host.trash)
+
+
+def _boot_and_save(host: Host, rundir: RunDir, shape: Shape) -> Machine:
+    rundir.path.mkdir(mode=0o700)
+    blank = host.blank_machine(shape)
+    machine = replace(blank, chain=(*blank.chain, f"template:{rundir.path.name}"))
+    host.layers.create(machine.chain[-1], machine.disk_bytes)
+    make_ram(rundir.ram, shape.mem_mb)
+    record = SandboxRecord(rundir.sandbox_id, machine, Phase.RUNNING, None, boot_id(), agent_port=0, forwards=())
+    spec = LaunchSpec(rundir.sandbox_id, shape, host.image.agent_token, agent_port=0)
+    with ThreadPoolExecutor(max_workers=1) as background:
+        with started(host, rundir, Start(spec, record, renew=False), background) as (launched, record):
+            fault("bake.spawned")
+            with Monitor.of(rundir, launched.process) as monitor:
+                monitor.run("cont")
+                handover.warm_up(host, record, COLD_BOOT_LIMIT_S)
+                monitor.run("stop")
+                monitor.save(rundir.state)
+    stop(host, rundir, record)
+    fault("bake.saved")
+    return machine
+
+
+def _publish(host: Host, rundir: RunDir, machine: Machine) -> None:
+    target = rundir.path.with_suffix("")
+    descriptor = os.open(rundir.ram, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        sparse.punch_zero_pages(descriptor)
+        os.fchown(descriptor, 0, 0)
+        os.fchmod(descriptor, 0o400)
+    finally:
+        os.close(descriptor)
+    disk = host.layers.path(machine.chain[-1])
+    keep = {"ram", "state", disk.name}
+    for path in rundir.path.iterdir():
+        if path.name not in keep:
+            path.unlink()
+    for name in keep:
+        sync_file(rundir.path / name)
+    write_json(rundir.path / "token", {"token": host.image.agent_token})
+    final = replace(machine, chain=(*machine.chain[:-1], f"template:{target.name}"))
+    write_json(rundir.path / "template.json", final.to_json())
+    remove_tree(target, host.trash)
+    os.rename(rundir.path, target)
+    sync_directory(host.templates)

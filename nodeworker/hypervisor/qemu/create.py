@@ -1,0 +1,123 @@
+"""Start a new sandbox: a clone of a baked template or of a snapshot, or a cold boot where neither fits this host.
+
+1. Whatever an earlier attempt left is removed; a sandbox that runs already is returned as it is.
+2. A new overlay on the source's frozen disk; the record names it, so nothing is ever nameless.
+3. QEMU starts while the source's RAM is copied; then as every restore, with a new identity for the guest.
+"""
+import logging
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nodeworker.disks import sparse
+from nodeworker.disks.durable import read_json, remove_tree
+from nodeworker.faults import fault
+from nodeworker.hypervisor.driver import DriverError, LaunchSpec, RunningVm, VmNotFound, VmState
+from nodeworker.hypervisor.qemu.host import Host
+from nodeworker.hypervisor.qemu.launch import LoadFailed
+from nodeworker.hypervisor.qemu.records import Machine, Phase, SandboxRecord, Task
+from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id
+from nodeworker.hypervisor.qemu.running import Start, cold_boot, make_ram, restore, stop
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A saved machine to clone: `directory` holds ram, state and token; `unfit` says why its memory cannot be used."""
+
+    machine: Machine
+    tokens: tuple[str, ...]
+    directory: Path | None = None
+    unfit: str = ""
+
+
+def create(host: Host, spec: LaunchSpec) -> RunningVm:
+    """See Driver.create."""
+    rundir = host.rundir(spec.sandbox_id)
+    with rundir.operation(create=True):
+        record = rundir.find_record()
+        if record is not None and rundir.inspect() is VmState.RUNNING and record.slot is not None:
+            return RunningVm(spec.sandbox_id, host.network.slots.slot(record.slot).address)
+        try:
+            clear(host, rundir)
+            return _start(host, rundir, spec)
+        except BaseException:
+            stop(host, rundir, rundir.find_record())
+            remove_tree(rundir.path, host.trash)
+            host.collect_layers()
+            raise
+
+
+def clear(host: Host, rundir: RunDir) -> None:
+    """Remove all there is of an earlier attempt, except the directory and the lock that is held."""
+    stop(host, rundir, rundir.find_record())
+    rundir.remove_files()
+    host.collect_layers()
+
+
+def _start(host: Host, rundir: RunDir, spec: LaunchSpec) -> RunningVm:
+    with host.layers.referring():
+        source = find_source(host, spec)
+        layer = host.layers.new_reference()
+        machine = replace(source.machine, shape=spec.shape, chain=(*source.machine.chain, layer), made_on=host.tuple)
+        record = rundir.write(SandboxRecord(
+            sandbox_id=spec.sandbox_id, machine=machine, phase=Phase.RUNNING, task=Task.CREATE, boot_id=boot_id(),
+            agent_port=spec.agent_port, forwards=spec.forwards), durable=False)
+        host.layers.create(layer, machine.disk_bytes)
+    fault("create.recorded")
+    rundir.write_tokens(spec.agent_token, *source.tokens)
+    reason = source.unfit
+    if source.directory is not None and not reason:
+        try:
+            record = _clone(host, rundir, spec, record, source.directory)
+        except LoadFailed as error:
+            reason = str(error)
+    if reason:
+        _log.warning("sandbox %s boots cold: %s", spec.sandbox_id, reason)
+        record = cold_boot(host, rundir, Start(spec, record, renew=True))
+    assert record.slot is not None
+    return RunningVm(spec.sandbox_id, host.network.slots.slot(record.slot).address, bool(reason), reason)
+
+
+def _clone(host: Host, rundir: RunDir, spec: LaunchSpec, record: SandboxRecord, directory: Path) -> SandboxRecord:
+    make_ram(rundir.ram, spec.shape.mem_mb)
+
+    def fill_ram() -> None:
+        source = os.open(directory / "ram", os.O_RDONLY | os.O_CLOEXEC)
+        target = os.open(rundir.ram, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            sparse.clone(source, target)
+        finally:
+            os.close(source)
+            os.close(target)
+
+    return restore(host, rundir, Start(spec, record, renew=True, state=directory / "state", fill_ram=fill_ram))
+
+
+def find_source(host: Host, spec: LaunchSpec) -> Source:
+    """What to clone for `spec`. Raises VmNotFound if it names a snapshot that is not here."""
+    if spec.snapshot_id is None:
+        machine, directory = host.find_template(spec.shape), host.template_dir(spec.shape)
+        if machine is None:
+            return Source(host.blank_machine(spec.shape), (host.image.agent_token,), unfit="this shape is not baked yet")
+    else:
+        directory = host.snapshots / spec.snapshot_id
+        record = read_json(directory / "snapshot.json")
+        if record is None:
+            raise VmNotFound(f"no snapshot {spec.snapshot_id} on this host")
+        machine = Machine.from_json(record["machine"])
+    token = read_json(directory / "token")
+    if token is None:
+        raise DriverError(f"{directory} has no agent token")
+    tokens = (token["token"], host.image.agent_token)
+    return Source(machine, tokens, directory, mismatch(machine, host.tuple, spec))
+
+
+def mismatch(machine: Machine, here: object, spec: LaunchSpec) -> str:
+    """Why the memory of `machine` does not fit what is asked for here; empty if it does."""
+    if machine.shape != spec.shape:
+        return f"its memory is of shape {machine.shape}, asked for is {spec.shape}"
+    if machine.made_on != here:
+        return f"its memory was made on {machine.made_on}, this host is {here}"
+    return ""

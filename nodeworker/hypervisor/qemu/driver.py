@@ -1,0 +1,103 @@
+"""The QEMU driver: one entry point per operation, each in a module of its own; here only errors and the pool of slots."""
+import functools
+import subprocess
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from config.settings import Settings
+from nodeworker.faults import InjectedFault
+from nodeworker.hypervisor.driver import (Driver, DriverError, HostTuple, LaunchSpec, RunningVm, Shape, SnapshotFacts,
+                                          VmState)
+from nodeworker.hypervisor.qemu.bake import bake
+from nodeworker.hypervisor.qemu.create import create
+from nodeworker.hypervisor.qemu.destroy import delete_snapshot, destroy
+from nodeworker.hypervisor.qemu.hibernate import hibernate
+from nodeworker.hypervisor.qemu.host import Host
+from nodeworker.hypervisor.qemu.qmp import QmpError
+from nodeworker.hypervisor.qemu.reclaim import reclaim
+from nodeworker.hypervisor.qemu.snapshot import snapshot
+from nodeworker.hypervisor.qemu.wake import wake
+from nodeworker.network.nft import NftError
+from nodeworker.network.slots import NoSlot
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+_FAILURES = (OSError, QmpError, NftError, NoSlot, InjectedFault, subprocess.SubprocessError, ValueError, KeyError)
+
+
+def _operation(method: _Method) -> _Method:
+    """Every failure leaves the driver as a DriverError with the cause attached."""
+
+    @functools.wraps(method)
+    def guarded(self: "QemuDriver", *arguments: Any) -> Any:
+        try:
+            return method(self, *arguments)
+        except DriverError:
+            raise
+        except _FAILURES as error:
+            raise DriverError(f"{method.__name__}: {type(error).__name__}: {error}") from error
+
+    return guarded  # type: ignore[return-value]
+
+
+class QemuDriver(Driver):
+    """Sandboxes as QEMU processes of this host; several instances in several processes may work on the same node."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.host = Host(settings)
+
+    @_operation
+    def host_tuple(self) -> HostTuple:
+        return self.host.tuple
+
+    @_operation
+    def has_template(self, shape: Shape) -> bool:
+        return self.host.find_template(shape) is not None
+
+    @_operation
+    def bake(self, shape: Shape) -> None:
+        bake(self.host, shape)
+
+    @_operation
+    def create(self, spec: LaunchSpec) -> RunningVm:
+        running = create(self.host, spec)
+        self.host.network.slots.fill_in_background()
+        return running
+
+    @_operation
+    def hibernate(self, sandbox_id: str) -> None:
+        hibernate(self.host, sandbox_id)
+
+    @_operation
+    def wake(self, spec: LaunchSpec) -> RunningVm:
+        running = wake(self.host, spec)
+        self.host.network.slots.fill_in_background()
+        return running
+
+    @_operation
+    def snapshot(self, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
+        return snapshot(self.host, sandbox_id, snapshot_id)
+
+    @_operation
+    def destroy(self, sandbox_id: str) -> None:
+        destroy(self.host, sandbox_id)
+
+    @_operation
+    def delete_snapshot(self, snapshot_id: str) -> None:
+        delete_snapshot(self.host, snapshot_id)
+
+    @_operation
+    def inspect(self, sandbox_id: str) -> VmState | None:
+        return self.host.rundir(sandbox_id).inspect()
+
+    @_operation
+    def list_sandboxes(self) -> dict[str, VmState]:
+        found = {path.name: self.host.rundir(path.name).inspect() for path in self.host.sandboxes.iterdir()}
+        return {name: state for name, state in found.items() if state is not None}
+
+    @_operation
+    def list_snapshots(self) -> set[str]:
+        return {path.parent.name for path in self.host.snapshots.glob("*/snapshot.json") if path.parent.suffix != ".tmp"}
+
+    @_operation
+    def reclaim(self) -> None:
+        reclaim(self.host)

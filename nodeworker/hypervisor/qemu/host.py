@@ -1,0 +1,105 @@
+"""Everything the operations of one node share: directories, image, layers, network, cgroups, and the host tuple."""
+import functools
+import hashlib
+import subprocess
+from pathlib import Path
+
+from config.settings import Settings
+from nodeworker.disks.durable import read_json
+from nodeworker.disks.layers import LayerStore
+from nodeworker.hypervisor.driver import HostTuple, Shape
+from nodeworker.hypervisor.qemu import argv
+from nodeworker.hypervisor.qemu.accelerator import KVM, choose_accelerator
+from nodeworker.hypervisor.qemu.cgroup import CgroupTree
+from nodeworker.hypervisor.qemu.image import Image, current_image
+from nodeworker.hypervisor.qemu.records import Machine
+from nodeworker.hypervisor.qemu.rundir import RunDir
+from nodeworker.network.node import NodeNetwork
+
+_BINARY = "qemu-system-x86_64"
+
+
+class Host:
+    """The node a driver works on; cheap to make, looks things up when they are first needed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.image_dir = settings.image_dir
+        self.sandboxes = settings.node_dir / "sandboxes"
+        self.snapshots = settings.node_dir / "snapshots"
+        self.trash = settings.node_dir / "trash"
+        self.templates = settings.image_dir / "templates"
+        for directory in (self.sandboxes, self.snapshots, self.trash, self.templates):
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.layers = LayerStore(settings.node_dir, settings.image_dir)
+        self.cgroups = CgroupTree(settings.net_prefix)
+        self.network = NodeNetwork(
+            settings.node_dir / "net", prefix=settings.net_prefix, slot_network=settings.slot_network,
+            node_address=settings.node_address, host_ports=(settings.host_ports[0], settings.host_ports[1]),
+            pool_target=settings.slot_pool)
+
+    @functools.cached_property
+    def image(self) -> Image:
+        """The image new sandboxes boot; raises DriverError if none is built."""
+        return current_image(self.image_dir)
+
+    @functools.cached_property
+    def tuple(self) -> HostTuple:
+        """What memory states made here depend on."""
+        version = qemu_version()
+        accelerator = choose_accelerator(self.settings.accelerator, self.image, version, self.image_dir)
+        machine = self.image.machine if self.settings.machine == "auto" else self.settings.machine
+        cpu = f"{self.image.cpu}/{_host_cpu()}" if accelerator == KVM else self.image.cpu
+        return HostTuple(version, f"{machine}/{argv.HARDWARE_REVISION}", accelerator, cpu, self.image.key)
+
+    def rundir(self, sandbox_id: str) -> RunDir:
+        """The run directory of a sandbox, whether or not it exists."""
+        return RunDir(self.sandboxes / sandbox_id)
+
+    def template_dir(self, shape: Shape) -> Path:
+        """Where the template of `shape` for this host is, or will be."""
+        return self.templates / template_key(self.tuple, shape)
+
+    def find_template(self, shape: Shape) -> Machine | None:
+        """The machine saved in the template of `shape`; None if it is not baked."""
+        record = read_json(self.template_dir(shape) / "template.json")
+        return Machine.from_json(record) if record else None
+
+    def blank_machine(self, shape: Shape) -> Machine:
+        """A machine that boots the bare image."""
+        return Machine(shape, (f"image:{self.image.key}",), self.image.disk_bytes, self.tuple)
+
+    def collect_layers(self) -> None:
+        """Delete disk layers no sandbox and no snapshot refers to; none at all while any record cannot be read."""
+        self.layers.collect(self._referenced)
+
+    def _referenced(self) -> set[str] | None:
+        found: set[str] = set()
+        records = [*self.sandboxes.glob("*/vm.json"), *self.snapshots.glob("*/snapshot.json")]
+        for path in records:
+            record = read_json(path)
+            if record is None and path.exists():
+                return None
+            found.update(record["machine"]["chain"] if record else ())
+        return found
+
+
+def template_key(host: HostTuple, shape: Shape) -> str:
+    """Name of a template: readable, and different wherever a saved state would not fit."""
+    parts = (host.hypervisor_version, host.machine, host.accelerator, host.cpu_model, host.image)
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+    return f"{host.image[:24]}-{shape.vcpus}x{shape.mem_mb}-{digest}"
+
+
+@functools.lru_cache(maxsize=1)
+def qemu_version() -> str:
+    """First line of `qemu --version`, distribution revision included."""
+    done = subprocess.run([_BINARY, "--version"], capture_output=True, text=True, timeout=20, check=True)
+    return done.stdout.splitlines()[0]
+
+
+def _host_cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return "unknown"

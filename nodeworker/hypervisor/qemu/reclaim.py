@@ -1,0 +1,80 @@
+"""Start-up reclaim of a node: what belongs to no sandbox goes, what live VMs need is made again. Stated order:
+
+1. Packet policy and forwarding switch (a guest must never be without them).
+2. Sandboxes that were never completely created, and half-made snapshots, unless somebody is at work on them.
+3. Processes, cgroups, slots, namespaces and forwarded ports without a live sandbox.
+4. Forwarded ports of live sandboxes; disk layers nobody refers to; trash; the pool of ready slots.
+"""
+import fcntl
+import logging
+import os
+import signal
+
+from nodeworker.disks.durable import empty_trash, remove_tree
+from nodeworker.hypervisor.driver import VmBusy
+from nodeworker.hypervisor.qemu.destroy import destroy
+from nodeworker.hypervisor.qemu.host import Host
+from nodeworker.hypervisor.qemu.records import Phase, Task
+
+_log = logging.getLogger(__name__)
+
+
+def reclaim(host: Host) -> None:
+    """See Driver.reclaim."""
+    host.network.reload()
+    _remove_half_made(host)
+    live = _live_names(host)
+    _end_strays(host, live)
+    host.network.slots.reclaim(live)
+    _restore_forwards(host)
+    host.collect_layers()
+    empty_trash(host.trash)
+    host.network.slots.fill()
+
+
+def _remove_half_made(host: Host) -> None:
+    for path in host.sandboxes.iterdir():
+        record = host.rundir(path.name).find_record()
+        if record is None or record.task is Task.CREATE:
+            try:
+                destroy(host, path.name)
+            except VmBusy:
+                _log.info("sandbox %s is being worked on", path.name)
+    for path in host.snapshots.glob("*.tmp"):
+        with (path / "lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            remove_tree(path, host.trash)
+
+
+def _live_names(host: Host) -> set[str]:
+    """Sandboxes with a process or an operation at work, and templates being baked."""
+    names = {path.name for path in host.sandboxes.iterdir() if host.rundir(path.name).is_busy_or_alive()}
+    for path in host.templates.glob("*.lock"):
+        with path.open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                names.add(f"{path.stem}.tmp")
+    return names
+
+
+def _end_strays(host: Host, live: set[str]) -> None:
+    for name in host.cgroups.names() - live:
+        for pid in host.cgroups.pids(name):
+            _log.warning("ending process %s of %s, which does not exist any more", pid, name)
+            os.kill(pid, signal.SIGKILL)
+        host.cgroups.remove(name)
+
+
+def _restore_forwards(host: Host) -> None:
+    owners = host.network.slots.owners()
+    in_use = {host.network.slots.slot(number).address for number in owners.values()}
+    for address in {target for target, _ in host.network.forwards.current().values()} - in_use:
+        host.network.forwards.remove(address)
+    for name, number in owners.items():
+        record = host.rundir(name).find_record()
+        if record is not None and record.phase is Phase.RUNNING and record.task is None:
+            host.network.forward(host.network.slots.slot(number), record.host_ports(), fresh=False)

@@ -1,0 +1,105 @@
+"""What the driver writes down about sandboxes, templates and snapshots: typed, as JSON, one file each.
+
+The phase and the boot id decide what the files of a sandbox are worth after a crash; see `rundir`.
+"""
+import dataclasses
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+from nodeworker.hypervisor.driver import Forward, HostTuple, Shape
+from nodeworker.network.addresses import AGENT_PORT
+
+
+class Phase(enum.Enum):
+    """What the RAM file of a sandbox is worth."""
+
+    SAVED = "saved"      # RAM, device state and disk belong together and are flushed
+    WAKING = "waking"    # as SAVED unless the host lost power since `boot_id`; a process may be loading it
+    RUNNING = "running"  # RAM is only worth something while the process lives
+
+
+class Task(enum.Enum):
+    """The operation that is at work, or that died at work."""
+
+    CREATE = "create"
+    WAKE = "wake"
+    HIBERNATE = "hibernate"
+    SNAPSHOT = "snapshot"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a saved state fits onto: size, disk chain from the bottom up, and the host it was made on."""
+
+    shape: Shape
+    chain: tuple[str, ...]
+    disk_bytes: int
+    made_on: HostTuple
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object `from_json` reads."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "Machine":
+        """Raises KeyError or TypeError for a record of another make."""
+        return cls(Shape(**record["shape"]), tuple(record["chain"]), record["disk_bytes"], HostTuple(**record["made_on"]))
+
+
+@dataclass(frozen=True)
+class SandboxRecord:
+    """vm.json of one sandbox. `pid` and `start_ticks` name its process, `boot_id` the run of the host it was written in."""
+
+    sandbox_id: str
+    machine: Machine
+    phase: Phase
+    task: Task | None
+    boot_id: str
+    agent_port: int
+    forwards: tuple[Forward, ...]
+    pid: int | None = None
+    start_ticks: int | None = None
+    slot: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object `from_json` reads."""
+        record = dataclasses.asdict(self)
+        record["phase"] = self.phase.value
+        record["task"] = self.task.value if self.task else None
+        return record
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "SandboxRecord":
+        """Raises KeyError, TypeError or ValueError for a record of another make."""
+        values = dict(record)
+        values["machine"] = Machine.from_json(record["machine"])
+        values["phase"] = Phase(record["phase"])
+        values["task"] = Task(record["task"]) if record["task"] else None
+        values["forwards"] = tuple(Forward(**forward) for forward in record["forwards"])
+        return cls(**values)
+
+    def host_ports(self) -> dict[int, int]:
+        """Host port -> guest port of everything to forward, the agent's port among it."""
+        ports = {forward.host_port: forward.guest_port for forward in self.forwards}
+        return {**ports, self.agent_port: AGENT_PORT}
+
+
+@dataclass(frozen=True)
+class SnapshotRecord:
+    """snapshot.json of a complete snapshot."""
+
+    snapshot_id: str
+    machine: Machine
+    rootfs_sha: str
+    size_bytes: int
+    pause_ms: float
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object `from_json` reads."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "SnapshotRecord":
+        """Raises KeyError or TypeError for a record of another make."""
+        return cls(**{**record, "machine": Machine.from_json(record["machine"])})

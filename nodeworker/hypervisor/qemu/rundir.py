@@ -1,0 +1,175 @@
+"""The run directory of one sandbox: its locks, its record and its files, and what they say about the sandbox.
+
+`op.lock` is held during a driver call. `vm.lock` is taken before QEMU starts and inherited by it, so the kernel itself
+allows one VM per sandbox and frees the lock the instant the process dies. What is true follows from three facts:
+1. Is vm.lock held? Then a process lives.
+2. The phase in vm.json, and whether the host has been rebooted since.
+3. The task in vm.json: an operation at work, or one that died.
+"""
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+
+from nodeworker.disks.durable import read_json, write_atomic, write_json
+from nodeworker.hypervisor.driver import VmBusy, VmState
+from nodeworker.hypervisor.qemu.records import Phase, SandboxRecord, Task
+
+OPERATION_WAIT_S = 2.0
+_POLL_S = 0.01
+
+
+@lru_cache(maxsize=1)
+def boot_id() -> str:
+    """Names this run of the host's kernel."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+class RunDir:
+    """`<node_dir>/sandboxes/<id>`; files are root's, mode 0600, inside a 0700 directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ram = path / "ram"
+        self.state = path / "state"
+        self.monitor = path / "qmp.sock"
+        self._record = path / "vm.json"
+        self._tokens = path / "tokens"
+        self._vm_lock = path / "vm.lock"
+        self._operation_lock = path / "op.lock"
+
+    @property
+    def sandbox_id(self) -> str:
+        """The directory's name."""
+        return self.path.name
+
+    @contextmanager
+    def operation(self, *, create: bool = False) -> Iterator[None]:
+        """Hold this sandbox's operation lock; raises VmBusy, or FileNotFoundError if there is no directory (unless `create`)."""
+        deadline = time.monotonic() + OPERATION_WAIT_S
+        while True:
+            if create:
+                self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = self._try_lock(self._operation_lock)
+            if descriptor is not None:
+                break
+            if time.monotonic() > deadline:
+                raise VmBusy(f"another worker is at work on {self.sandbox_id}")
+            time.sleep(_POLL_S)
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _try_lock(self, path: Path) -> int | None:
+        """Lock `path` exclusively and make sure it still is the file of that name; None if another holds it."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.stat(path).st_ino == os.fstat(descriptor).st_ino:
+                return descriptor
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+        return None
+
+    def take_vm_lock(self) -> int:
+        """The descriptor QEMU must inherit; raises VmBusy if a process holds the lock (a probe lets go within moments)."""
+        deadline = time.monotonic() + OPERATION_WAIT_S
+        while (descriptor := self._try_lock(self._vm_lock)) is None:
+            if time.monotonic() > deadline:
+                raise VmBusy(f"a VM process of {self.sandbox_id} is alive")
+            time.sleep(_POLL_S / 10)
+        return descriptor
+
+    def is_alive(self) -> bool:
+        """True while a process holds vm.lock, found by trying for it."""
+        try:
+            descriptor = os.open(self._vm_lock, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def is_busy_or_alive(self) -> bool:
+        """True while a process lives or an operation is at work."""
+        descriptor = self._try_lock(self._operation_lock)
+        if descriptor is None:
+            return True
+        os.close(descriptor)
+        return self.is_alive()
+
+    def vm_lock_inode(self) -> tuple[int, int] | None:
+        """Device and inode of vm.lock, to find the process that inherited it."""
+        try:
+            status = os.stat(self._vm_lock)
+        except FileNotFoundError:
+            return None
+        return status.st_dev, status.st_ino
+
+    def find_record(self) -> SandboxRecord | None:
+        """The record as last written; None if there is none or it is not whole."""
+        record = read_json(self._record)
+        try:
+            return SandboxRecord.from_json(record) if record else None
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    def write(self, record: SandboxRecord, *, durable: bool) -> SandboxRecord:
+        """Replace the record; `durable` where a power failure must not bring the old one back."""
+        write_json(self._record, record.to_json(), durable=durable)
+        return record
+
+    def tokens(self) -> tuple[str, ...]:
+        """Agent tokens the guest may be asking for, the likeliest first."""
+        record = read_json(self._tokens)
+        return tuple(record["tokens"]) if record else ()
+
+    def write_tokens(self, *tokens: str) -> None:
+        """Remember the tokens the guest may be asking for, without doubles and empty ones."""
+        write_json(self._tokens, {"tokens": list(dict.fromkeys(token for token in tokens if token))})
+
+    def inspect(self) -> VmState | None:
+        """What is true of this sandbox; None if there is nothing but an empty directory."""
+        alive, record = self.is_alive(), self.find_record()
+        if record is None:
+            return VmState.PARTIAL if alive or self._has_files() else None
+        if record.task is Task.CREATE:
+            return VmState.PARTIAL
+        if alive:
+            return VmState.RUNNING if record.phase is Phase.RUNNING and record.task is None else VmState.PARTIAL
+        return VmState.SAVED if ram_is_whole(record) else VmState.DISK_ONLY
+
+    def remove_files(self) -> None:
+        """Remove everything but the operation lock, which the caller holds."""
+        for path in self._files():
+            path.unlink(missing_ok=True)
+
+    def _has_files(self) -> bool:
+        return bool(self._files())
+
+    def _files(self) -> list[Path]:
+        return [path for path in self.path.glob("*") if path != self._operation_lock] if self.path.is_dir() else []
+
+
+def ram_is_whole(record: SandboxRecord) -> bool:
+    """Whether RAM and device state of a sandbox without a process may be restored."""
+    if record.phase is Phase.WAKING:
+        return record.boot_id == boot_id()
+    return record.phase is Phase.SAVED
+
+
+def write_secret(path: Path, secret: str) -> None:
+    """A secret in a file of its own, readable by root only."""
+    write_atomic(path, secret.encode())

@@ -1,0 +1,138 @@
+"""Bring a guest to life in its run directory: restored from a saved state, or booted from its disk.
+
+Restore (`restore`), the order that makes a crash harmless:
+1. Slot, host ports, QEMU started stopped; RAM is put in place meanwhile (`fill_ram`).
+2. Device state loaded; still nothing has touched RAM.
+3. The record says RUNNING: from here the RAM file is worth nothing without the process.
+4. `cont`; the agent is adopted (clock, randomness, token; for a clone a new identity); the task is over.
+"""
+import logging
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Iterator
+
+from nodeworker.faults import fault
+from nodeworker.hypervisor.driver import LaunchSpec
+from nodeworker.hypervisor.qemu import handover
+from nodeworker.hypervisor.qemu.host import Host
+from nodeworker.hypervisor.qemu.launch import Launched, Monitor, confine, launch
+from nodeworker.hypervisor.qemu.process import end_vm
+from nodeworker.hypervisor.qemu.records import Phase, SandboxRecord, Task
+from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id
+from nodeworker.network.addresses import Slot
+
+COLD_BOOT_LIMIT_S = 240.0
+FIRST_REPLY_LIMIT_S = 30.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Start:
+    """One start of a guest: who, from which state, with which tokens and whether it becomes somebody new."""
+
+    spec: LaunchSpec
+    record: SandboxRecord
+    renew: bool
+    state: Path | None = None
+    fill_ram: Callable[[], None] | None = None
+
+
+def restore(host: Host, rundir: RunDir, start: Start) -> SandboxRecord:
+    """Start the guest from `start.state`; raises LoadFailed if RAM is still whole, another DriverError if it is not."""
+    task = start.record.task.value if start.record.task else "wake"
+    with ThreadPoolExecutor(max_workers=3) as background:
+        filled = background.submit(start.fill_ram) if start.fill_ram else None
+        with started(host, rundir, start, background) as (launched, record):
+            fault(f"{task}.spawned")
+            with Monitor.of(rundir, launched.process) as monitor:
+                _finish(filled)
+                assert launched.state_descriptor is not None
+                monitor.load(launched.state_descriptor)
+                fault(f"{task}.loaded")
+                record = rundir.write(replace(record, phase=Phase.RUNNING), durable=False)
+                if task == "wake":
+                    fault("wake.marked")
+                monitor.run("cont")
+            fault(f"{task}.running")
+            handover.adopt(rundir, host, start.spec, record, renew=start.renew, limit_s=FIRST_REPLY_LIMIT_S)
+            fault(f"{task}.adopted")
+            return rundir.write(replace(record, task=None), durable=task == "create")
+
+
+def cold_boot(host: Host, rundir: RunDir, start: Start) -> SandboxRecord:
+    """Boot the guest from its disk with empty RAM; raises DriverError with what the guest wrote to its console."""
+    rundir.state.unlink(missing_ok=True)
+    make_ram(rundir.ram, start.record.machine.shape.mem_mb)
+    with ThreadPoolExecutor(max_workers=1) as background, started(host, rundir, start, background) as (launched, record):
+        with Monitor.of(rundir, launched.process) as monitor:
+            record = rundir.write(replace(record, phase=Phase.RUNNING), durable=False)
+            monitor.run("cont")
+            try:
+                handover.adopt(rundir, host, start.spec, record, renew=start.renew, limit_s=COLD_BOOT_LIMIT_S)
+            except Exception:
+                _log.error("guest %s did not come up; its console ends: %s", rundir.sandbox_id, monitor.console()[-2000:])
+                raise
+        return rundir.write(replace(record, task=None), durable=True)
+
+
+@contextmanager
+def started(host: Host, rundir: RunDir, start: Start,
+            background: ThreadPoolExecutor) -> Iterator[tuple[Launched, SandboxRecord]]:
+    """A QEMU with slot, host ports and cgroup; on failure inside the block the process and its network are removed."""
+    record = start.record
+    try:
+        slot = host.network.claim(rundir.sandbox_id)
+        forwarded = background.submit(host.network.forward, slot, record.host_ports(), fresh=True)
+        launched = launch(host, rundir, record.machine, slot, start.state)
+        record = rundir.write(_with_process(record, launched, slot), durable=False)
+        try:
+            confine(host, rundir, record.machine, launched.process)
+            _finish(forwarded)
+            yield launched, record
+        finally:
+            launched.process.detach()
+    except BaseException:
+        stop(host, rundir, record)
+        raise
+
+
+def stop(host: Host, rundir: RunDir, record: SandboxRecord | None) -> None:
+    """End the process of this run directory and free its network and cgroup; nothing there: no-op."""
+    end_vm(rundir, record.pid if record else None, record.start_ticks if record else None)
+    host.network.release(rundir.sandbox_id)
+    host.cgroups.remove(rundir.sandbox_id)
+
+
+def make_ram(path: Path, mem_mb: int) -> None:
+    """An empty, sparse RAM file of full size, replacing any old one."""
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(descriptor, mem_mb * 1024 * 1024)
+    finally:
+        os.close(descriptor)
+
+
+def fresh_record(spec: LaunchSpec, record: SandboxRecord, *, phase: Phase, task: Task) -> SandboxRecord:
+    """`record` for a new start with the ports of `spec`, without a process."""
+    return replace(record, phase=phase, task=task, boot_id=boot_id(), agent_port=spec.agent_port, forwards=spec.forwards,
+                   pid=None, start_ticks=None, slot=None)
+
+
+def _with_process(record: SandboxRecord, launched: Launched, slot: Slot) -> SandboxRecord:
+    return replace(record, pid=launched.process.pid, start_ticks=launched.process.start_ticks, slot=slot.number)
+
+
+def _finish(future: "Future[None] | None") -> None:
+    if future is not None:
+        future.result()
+
+
+def elapsed_ms(since: float) -> float:
+    """Milliseconds since `since` (a time.monotonic value)."""
+    return (time.monotonic() - since) * 1000

@@ -1,0 +1,25 @@
+"""Run nft: one transaction per call, in the current network namespace."""
+import json
+import subprocess
+from typing import Any
+
+_TIMEOUT_S = 20
+
+
+class NftError(Exception):
+    """nftables refused a transaction; nothing of it was applied."""
+
+
+def apply(commands: str) -> None:
+    """Apply all `commands` or none; raises NftError with nft's own words."""
+    done = subprocess.run(["nft", "-f", "-"], input=commands, capture_output=True, text=True, timeout=_TIMEOUT_S)
+    if done.returncode != 0:
+        raise NftError(done.stderr.strip() or f"nft ended with {done.returncode}")
+
+
+def listing(*what: str) -> list[dict[str, Any]]:
+    """`nft -j list <what>` as objects; an empty list if there is no such thing."""
+    done = subprocess.run(["nft", "-j", "list", *what], capture_output=True, text=True, timeout=_TIMEOUT_S)
+    if done.returncode != 0:
+        return []
+    return list(json.loads(done.stdout)["nftables"])

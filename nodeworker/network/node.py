@@ -1,0 +1,57 @@
+"""The network of one node as the driver sees it: slots, forwarded ports and the policy table behind one object."""
+import logging
+from pathlib import Path
+
+from nodeworker.network import forwarding, nft, ruleset
+from nodeworker.network.addresses import Slot
+from nodeworker.network.forwards import ForwardTable
+from nodeworker.network.slots import SlotPool
+
+_log = logging.getLogger(__name__)
+
+
+class NodeNetwork:
+    """Network of the node with `prefix`; `directory` holds its records, `node_address` is where host ports are offered."""
+
+    def __init__(self, directory: Path, *, prefix: str, slot_network: str, node_address: str,
+                 host_ports: tuple[int, int], pool_target: int) -> None:
+        self._memory = directory / "forwarding-was-off"
+        self._rules = ruleset.node_ruleset(prefix, slot_network, node_address, host_ports)
+        self._prefix = prefix
+        self._table_ready = False
+        self.slots = SlotPool(directory, prefix, slot_network, pool_target)
+        self.forwards = ForwardTable(prefix)
+
+    def prepare(self) -> None:
+        """Load the policy table and switch forwarding on, once per process; idempotent."""
+        if not self._table_ready:
+            self.reload()
+
+    def reload(self) -> None:
+        """Load the policy table again (forwarded ports in it stay) and switch forwarding on."""
+        nft.apply(self._rules)
+        forwarding.enable(self._memory)
+        self._table_ready = True
+
+    def claim(self, owner: str) -> Slot:
+        """A slot for `owner`; one it already has is removed first. Raises NoSlot, OSError, NftError."""
+        self.prepare()
+        self.slots.release(owner)
+        return self.slots.claim(owner)
+
+    def forward(self, slot: Slot, ports: dict[int, int], *, fresh: bool) -> None:
+        """Forward exactly `ports` (host -> guest) to the slot; `fresh` says that it had none. A lost table is loaded again."""
+        change = self.forwards.add if fresh else self.forwards.replace
+        try:
+            change(slot.address, ports)
+        except nft.NftError:
+            _log.warning("loading the packet policy again: the table was gone or incomplete")
+            self.reload()
+            self.forwards.replace(slot.address, ports)
+
+    def release(self, owner: str) -> None:
+        """End the owner's forwarded ports, then remove its slot."""
+        number = self.slots.owners().get(owner)
+        if number is not None:
+            self.forwards.remove(self.slots.slot(number).address)
+        self.slots.release(owner)

@@ -1,0 +1,148 @@
+"""The pool of network slots of one node; who has which slot is the name of a file, and a claim is one rename.
+
+`<dir>/making/<n>` being built or half-built · `ready/<n>` free · `used/<n>.<owner>` taken · `dead/<n>` being removed.
+Files, unlike memory, are shared by all worker processes and survive their death; `reclaim` clears what a death left.
+"""
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nodeworker.network import addresses, links, namespaces
+from nodeworker.network.addresses import Slot
+
+
+class NoSlot(Exception):
+    """All slots of the slot network are in use."""
+
+
+class SlotPool:
+    """Network slots named `<prefix>-<n>` in `network`; up to `target` are kept ready ahead of need."""
+
+    def __init__(self, directory: Path, prefix: str, network: str, target: int) -> None:
+        self._directory = directory
+        self._prefix = prefix
+        self._network = network
+        self._target = target
+        self._group = addresses.device_group(prefix)
+        for kind in ("making", "ready", "used", "dead"):
+            (directory / kind).mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def slot(self, number: int) -> Slot:
+        """Names and addresses of slot `number`."""
+        return addresses.slot(self._prefix, self._network, number)
+
+    def claim(self, owner: str) -> Slot:
+        """Take a slot for `owner`, a ready one if there is one; raises NoSlot."""
+        for number in sorted(self._numbers("ready")):
+            if self._move("ready", str(number), "used", f"{number}.{owner}"):
+                if namespaces.namespace_exists(self.slot(number).namespace):
+                    return self.slot(number)
+                self._discard("used", f"{number}.{owner}")
+        with self._making():
+            number = self._build_one()
+            self._move("making", str(number), "used", f"{number}.{owner}")
+        return self.slot(number)
+
+    def release(self, owner: str) -> None:
+        """Remove every slot of `owner` from the host; a used slot is never given to another VM. None: no-op."""
+        for name in self._names("used"):
+            if name.partition(".")[2] == owner:
+                self._discard("used", name)
+
+    def owners(self) -> dict[str, int]:
+        """Owner -> slot number of every slot in use."""
+        return {name.partition(".")[2]: int(name.partition(".")[0]) for name in self._names("used")}
+
+    def fill(self) -> None:
+        """Build slots until `target` are ready."""
+        while len(self._names("ready")) < self._target:
+            with self._making():
+                number = self._build_one()
+                self._move("making", str(number), "ready", str(number))
+
+    def fill_in_background(self) -> None:
+        """`fill` in a thread of its own; failures show when a claim has to build a slot itself."""
+        if len(self._names("ready")) < self._target:
+            threading.Thread(target=self._fill_quietly, name="slot-fill", daemon=True).start()
+
+    def reclaim(self, live_owners: set[str]) -> None:
+        """Remove half-built slots, slots of owners that are not live, and namespaces of ours that no file knows."""
+        with self._making():
+            for kind in ("making", "dead"):
+                for name in self._names(kind):
+                    self._discard(kind, name)
+            for name in self._names("ready"):
+                if not namespaces.namespace_exists(self.slot(int(name)).namespace):
+                    self._discard("ready", name)
+            for name in self._names("used"):
+                if name.partition(".")[2] not in live_owners:
+                    self._discard("used", name)
+            known = {self.slot(number).namespace for number in self._all_numbers()}
+            for namespace in namespaces.list_namespaces(self._prefix):
+                if namespace not in known:
+                    namespaces.delete_namespace(namespace)
+
+    def _fill_quietly(self) -> None:
+        try:
+            self.fill()
+        except (OSError, NoSlot):
+            return
+
+    @contextmanager
+    def _making(self) -> Iterator[None]:
+        """Only one process builds slots or hands out numbers at a time."""
+        descriptor = os.open(self._directory / "making.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _build_one(self) -> int:
+        number = self._next_number()
+        slot = self.slot(number)
+        (self._directory / "making" / str(number)).touch()
+        links.remove_slot(slot)
+        try:
+            links.build_slot(slot, self._group)
+        except BaseException:
+            self._discard("making", str(number))
+            raise
+        return number
+
+    def _next_number(self) -> int:
+        """Numbers go round, so that one is not used again while the kernel still clears its old interfaces."""
+        marker = self._directory / "last"
+        last = int(marker.read_text() or -1) if marker.exists() else -1
+        taken, capacity = self._all_numbers(), addresses.slot_capacity(self._network)
+        for step in range(1, capacity + 1):
+            number = (last + step) % capacity
+            if number not in taken:
+                marker.write_text(str(number))
+                return number
+        raise NoSlot(f"all {capacity} slots of {self._network} are in use")
+
+    def _discard(self, kind: str, name: str) -> None:
+        number = name.partition(".")[0]
+        if self._move(kind, name, "dead", number):
+            links.remove_slot(self.slot(int(number)))
+            (self._directory / "dead" / number).unlink(missing_ok=True)
+
+    def _move(self, kind: str, name: str, new_kind: str, new_name: str) -> bool:
+        try:
+            os.rename(self._directory / kind / name, self._directory / new_kind / new_name)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _names(self, kind: str) -> list[str]:
+        return os.listdir(self._directory / kind)
+
+    def _numbers(self, kind: str) -> set[int]:
+        return {int(name.partition(".")[0]) for name in self._names(kind)}
+
+    def _all_numbers(self) -> set[int]:
+        return set().union(*(self._numbers(kind) for kind in ("making", "ready", "used", "dead")))

@@ -1,0 +1,31 @@
+"""Remove everything of this node from the host's network: table, namespaces, interfaces, forwarding switch.
+
+Run by `make down` and by tests as `python -m nodeworker.network.teardown`; VMs must have ended before.
+"""
+import shutil
+
+from config.settings import Settings, get_settings
+from nodeworker.network import addresses, forwarding, links, namespaces, nft
+
+
+def teardown(settings: Settings) -> None:
+    """After it nothing named or grouped by `settings.net_prefix` is left; repeating is a no-op."""
+    prefix = settings.net_prefix
+    directory = settings.node_dir / "net"
+    for namespace in namespaces.list_namespaces(prefix):
+        namespaces.delete_namespace(namespace)
+    for interface in links.list_host_interfaces(addresses.device_group(prefix)):
+        links.delete_host_interface(interface)
+    if nft.listing("table", "inet", prefix):
+        nft.apply(f"delete table inet {prefix}")
+    forwarding.restore(directory / "forwarding-was-off", others_need_it=_others_forward())
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _others_forward() -> bool:
+    """True if any other nftables table of this host has a forward hook: another node, or a container engine."""
+    return any(item.get("chain", {}).get("hook") == "forward" for item in nft.listing("ruleset"))
+
+
+if __name__ == "__main__":
+    teardown(get_settings())
