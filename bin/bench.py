@@ -1,6 +1,6 @@
-"""`make bench`: the figures of `python -m bench`, taken on a private stack with nothing else on it, or on the running one.
+"""`make bench`: the figures of `python -m bench`, on a private stack with nothing else on it, or on the running one.
 
-`RUNNING=1 make bench` measures the stack of `make up` instead; its own guests then share the machine with the measurement.
+`RUNNING=1 make bench` measures the stack of `make up` instead; its guests then share the machine with the measurement.
 """
 import os
 import subprocess

@@ -4,7 +4,6 @@
 start on first use, live for the session in directories of their own under var/, and run beside `make up`. Whatever ends
 the session, Ctrl-C and SIGTERM included, ends them; what kill -9 left behind is removed by the next session.
 """
-import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -111,16 +110,14 @@ def s3_settings(servers: stacks.Stack) -> dict[str, str]:
 @pytest.fixture(scope="session")
 def sim_stack(clean_host: None) -> Iterator[stacks.Stack]:
     """Every process, with the simulated hypervisor: real queue, database and HTTP, no VM."""
-    yield from _running(stacks.private_stack("test-sim", SVC_DRIVER="simulated", SVC_NODE_VCPUS="512",
-                                             SVC_NODE_MEM_MB="524288", **QUICK))
+    yield from _running(stacks.private_stack("test-sim", {
+        "SVC_DRIVER": "simulated", "SVC_NODE_VCPUS": "512", "SVC_NODE_MEM_MB": "524288", **QUICK}))
 
 
 @pytest.fixture(scope="session")
 def vm_stack(clean_host: None) -> Iterator[stacks.Stack]:
     """Every process, with real virtual machines from the image of this checkout."""
-    fault_file = ROOT / "var" / f"fault-{os.getpid()}"
-    stack = stacks.private_stack("test-vm", SVC_DRIVER="qemu", SVC_FAULT_FILE=str(fault_file), **QUICK)
-    yield from _running(stack, images=True)
+    yield from _running(stacks.private_stack("test-vm", {"SVC_DRIVER": "qemu", **QUICK}), images=True)
 
 
 def _running(stack: stacks.Stack, *, images: bool = False) -> Iterator[stacks.Stack]:
