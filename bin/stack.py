@@ -95,7 +95,9 @@ class Stack:
         """The guest image, and a baked template of each size in SVC_BAKE_SIZES; both are found again if they exist."""
         distro = self.site.values.get("SVC_GUEST_DISTRO")
         build = f"python -m guest.image.build --image-dir {shlex.quote(str(self.settings.image_dir))}"
-        self.run(build + (f" --distro {shlex.quote(distro)}" if distro else ""), timeout_s=3600, show=show)
+        # The build fetches with apt, npm and pip, which the operator's environment may configure.
+        self.run(build + (f" --distro {shlex.quote(distro)}" if distro else ""), timeout_s=3600, show=show,
+                 env={**os.environ, **self.env})
         self.run("python -m nodeworker.bake", timeout_s=1800, show=show)
 
     def prepare(self) -> None:
@@ -123,13 +125,15 @@ class Stack:
         self._until("the node worker reports", timeout_s, self._node_reports, ["node-ctl", "node-ops"])
         self._until("the workers answer", timeout_s, self._workers_answer, ["control", "node-ops", "node-bulk"])
 
-    def run(self, command: str, timeout_s: float = 900, *, show: bool = False) -> str:
+    def run(
+        self, command: str, timeout_s: float = 900, *, show: bool = False, env: Mapping[str, str] | None = None
+    ) -> str:
         """Run a shell line in the environment of this stack and return what it prints; `show` prints it at once too.
 
         Raises Advice with the last lines if the command fails or takes longer than `timeout_s` seconds.
         """
         lines: list[str] = []
-        process = subprocess.Popen(["sh", "-c", command], env=self.env, cwd=ROOT, stdin=subprocess.DEVNULL, text=True,
+        process = subprocess.Popen(["sh", "-c", command], env=env or self.env, cwd=ROOT, stdin=subprocess.DEVNULL, text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
         alarm = threading.Timer(timeout_s, _kill_group, [process.pid])
         alarm.start()
