@@ -69,7 +69,8 @@ class Site:
         """The whole environment of a process of this stack."""
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
         path = f"{ROOT}/.venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        direct = ",".join(filter(None, (os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), "127.0.0.1,localhost")))
+        known = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
+        direct = ",".join(filter(None, (known, "127.0.0.1,localhost")))
         return {**inherited, "PATH": path, "NO_PROXY": direct, "no_proxy": direct, "PYTHONUNBUFFERED": "1",
                 "SVC_OPS_CONCURRENCY": str(Settings.ops_concurrency), **self.values}
 

@@ -133,8 +133,9 @@ class Stack:
         Raises Advice with the last lines if the command fails or takes longer than `timeout_s` seconds.
         """
         lines: list[str] = []
-        process = subprocess.Popen(["sh", "-c", command], env=env or self.env, cwd=ROOT, stdin=subprocess.DEVNULL, text=True,
-                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(["sh", "-c", command], env=env or self.env, cwd=ROOT, text=True,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   start_new_session=True)
         alarm = threading.Timer(timeout_s, _kill_group, [process.pid])
         alarm.start()
         try:
