@@ -13,7 +13,8 @@ DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc", "shared"}
 # Paths and names that exist on one developer's machine only, and hosts of package registries: both are configuration.
 # Written in pieces, so that this file does not hold what it forbids.
 MACHINE = re.compile("|".join((
-    "/ho" + r"me/(?!user\b)\w", "/Us" + "ers/", "/ro" + r"ot/\.", "/wo" + r"rk/", "/tmp/" + r"v\b", "/op" + "t/(?:pypi|wheels)",
+    "/ho" + r"me/(?!user\b)\w", "/Us" + "ers/", "/ro" + r"ot/\.", "/wo" + r"rk/", "/tmp/" + r"v\b",
+    "/op" + "t/(?:pypi|wheels)",
     "py" + r"pi\.org", "files.python" + "hosted", "registry.npm" + "js", "npm" + "mirror", "tuna.tsing" + "hua")))
 TEXT = {".py", ".cfg", ".md", ".txt", ".in", ".env", ".toml", ".sh", ".yml", ".yaml", ".conf", ".j2", ".json", ""}
 

@@ -1,0 +1,72 @@
+"""Private servers and processes: what dies comes back, what a killed session leaves is found and removed."""
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import httpx
+import pytest
+
+from bin import leftovers, ports
+from bin.site import ROOT
+from bin.stack import SERVERS, remove_abandoned
+
+# Makes a stack, says where it is, and waits to be killed.
+ORPHANED = """
+from bin.stack import private_stack
+stack = private_stack("test-orphan", processes=())
+stack.start_servers()
+print(stack.site.data_dir, flush=True)
+input()
+"""
+
+
+def until(condition, timeout_s=30):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_killed_server_comes_back_by_itself(servers, name):
+    before = servers.kill(name)
+    until(lambda: servers.supervisor.pid(name) not in (0, before) and servers.supervisor.state(name) == "RUNNING")
+
+
+def test_servers_run_as_users_of_their_own_with_no_secret_in_their_environment(servers):
+    for name in ("postgres", "redis"):
+        pid = servers.supervisor.pid(name)
+        assert os.stat(f"/proc/{pid}").st_uid != 0
+        with open(f"/proc/{pid}/environ", "rb") as environ:
+            assert b"SVC_" not in environ.read()
+
+
+def test_what_a_killed_session_left_is_removed(servers):
+    session = subprocess.Popen([sys.executable, "-c", ORPHANED], cwd=ROOT, text=True, stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE)
+    with session:
+        data_dir = ROOT / "var" / os.path.basename(session.stdout.readline().strip())
+        session.send_signal(signal.SIGKILL)
+    assert leftovers.processes_of(data_dir)
+    assert remove_abandoned() == [data_dir.name]
+    assert not leftovers.processes_of(data_dir)
+    assert not data_dir.exists()
+    assert str(data_dir) not in [claim.read_text() for claim in ports.CLAIMS.iterdir()]
+    assert servers.supervisor.running()
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/api/workers", "/workers"])
+def test_flower_shows_nothing_without_its_password(sim_stack, path):
+    address = f"http://127.0.0.1:{sim_stack.settings.flower_port}{path}"
+    until(lambda: not ports.is_free(sim_stack.settings.flower_port))
+    assert httpx.get(address, trust_env=False).status_code == 401
+    user, password = sim_stack.settings.flower_basic_auth.split(":")
+    assert httpx.get(address, auth=(user, password), trust_env=False).status_code == 200
+
+
+def test_logs_hold_no_query_string(sim_stack):
+    httpx.get(f"{sim_stack.api_url}/v1/sandboxes", params={"access_token": "sesame"}, trust_env=False)
+    until(lambda: "GET /v1/sandboxes 401" in sim_stack.logs("api"))
+    assert "sesame" not in sim_stack.logs("api", 10_000)

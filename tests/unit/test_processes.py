@@ -1,0 +1,45 @@
+"""The Procfile, what the supervisor makes of it, and where the HTTP processes listen."""
+import configparser
+
+import pytest
+
+from bin import servers, supervise
+from bin.site import Site
+from config.gunicorn_base import bind_of
+
+NAMES = ["api", "identity", "control", "relay", "beat", "node-ctl", "node-ops", "node-bulk", "flower"]
+
+
+@pytest.fixture
+def site(tmp_path):
+    secrets = {"SVC_DATABASE_URL": "postgresql://svc:sesame-1@127.0.0.1:1/svc", "SVC_S3_SECRET_KEY": "sesame-2",
+               "SVC_REDIS_URL": "redis://:sesame-3@127.0.0.1:1/0", "SVC_FLOWER_BASIC_AUTH": "admin:sesame-4"}
+    return Site(tmp_path, {"SVC_DATA_DIR": str(tmp_path), "SVC_NODE_ID": "n", **secrets})
+
+
+def test_the_procfile_names_every_process_and_a_release_step():
+    assert list(supervise.procfile()) == NAMES
+    assert supervise.release_command() == "python -m models.migrate"
+
+
+def test_every_process_is_supervised_and_started_again_when_it_ends(site):
+    parser = configparser.RawConfigParser()
+    parser.read_string(supervise.configuration(site, {**servers.commands(), **supervise.procfile()}))
+    programs = [name.removeprefix("program:") for name in parser.sections() if name.startswith("program:")]
+    assert programs == ["postgres", "redis", "s3", *NAMES]
+    assert all(parser[f"program:{name}"]["autorestart"] == "true" for name in programs)
+
+
+def test_neither_configuration_nor_command_lines_hold_a_secret(site):
+    text = supervise.configuration(site, {**servers.commands(), **supervise.procfile()})
+    assert "sesame" not in text
+
+
+@pytest.mark.parametrize(("explicit", "url", "bind"), [
+    ("", "http://127.0.0.1:18080", "127.0.0.1:18080"),
+    ("", "https://api.example.org", "api.example.org:443"),
+    ("", "http://api.example.org", "api.example.org:80"),
+    ("0.0.0.0:8080", "https://api.example.org", "0.0.0.0:8080"),
+])
+def test_an_http_process_listens_where_its_url_or_its_bind_setting_says(explicit, url, bind):
+    assert bind_of(explicit, url) == bind

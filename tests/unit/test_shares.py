@@ -1,0 +1,39 @@
+"""Stacks side by side on one host never overlap in names, addresses, ports or user ids."""
+import ipaddress
+import itertools
+import socket
+
+from bin.ports import SHARES, Share, free_port, is_free
+
+ALL = [Share(number) for number in range(SHARES)]
+PAIRS = list(itertools.permutations(ALL, 2))
+
+
+def test_no_prefix_begins_another_because_clean_up_goes_by_prefix():
+    assert not [pair for pair in PAIRS if pair[0].net_prefix.startswith(pair[1].net_prefix)]
+
+
+def test_slot_networks_are_apart():
+    networks = [ipaddress.ip_network(share.slot_network) for share in ALL]
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(networks, 2))
+
+
+def test_forwarded_ports_are_apart_and_below_the_ephemeral_range():
+    taken = [range(low, high + 1) for low, high in (share.host_ports for share in ALL)]
+    assert not [pair for pair in itertools.combinations(taken, 2) if set(pair[0]) & set(pair[1])]
+    assert max(ports[-1] for ports in taken) < 32768
+
+
+def test_user_ids_leave_room_for_every_slot():
+    bases = sorted(share.vm_uid_base for share in ALL)
+    assert all(later - earlier >= 65536 for earlier, later in itertools.pairwise(bases))
+
+
+def test_a_preferred_port_is_taken_only_while_free():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        taken = server.getsockname()[1]
+        assert not is_free(taken)
+        assert free_port(taken) != taken
+    assert free_port(taken) == taken
