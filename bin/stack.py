@@ -12,14 +12,9 @@ import signal
 import subprocess
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-import psycopg2
-from celery import Celery
-
-from bin import leftovers, ports, servers, supervise
+from bin import health, leftovers, ports, servers, supervise
 from bin.console import Advice, say, step
 from bin.site import ROOT, Site, read_env, write_env
 from config.settings import Settings, load
@@ -88,8 +83,8 @@ class Stack:
                 raise Advice(f"port {port}, which {name} of this stack uses, is taken by another program. Stop that, "
                              f"or remove {setting} from {self.site.data_dir}/stack.env to choose another.")
         self.supervisor.start(*SERVERS)
-        self._until("Postgres takes connections", 60, self._database_made, SERVERS)
-        self._until("Redis and S3 listen", 30, self._servers_listen, SERVERS)
+        self._until("Postgres takes connections", 60, lambda: health.database_made(self.site), SERVERS)
+        self._until("Redis and S3 listen", 30, lambda: health.servers_listen(self.site), SERVERS)
 
     def ensure_images(self, *, show: bool = False) -> None:
         """The guest image, and a baked template of each size in SVC_BAKE_SIZES; both are found again if they exist."""
@@ -119,11 +114,15 @@ class Stack:
 
     def wait_healthy(self, timeout_s: float = 90) -> None:
         """Return when the HTTP processes answer, every worker answers and this node's heartbeat is fresh."""
-        self._until("the API answers", timeout_s, lambda: _answers(f"{self.api_url}/health"), ["api"])
+        self._until("the API answers", timeout_s, lambda: health.answers(f"{self.api_url}/health"), ["api"])
         self._until("the identity host answers", timeout_s,
-                    lambda: _answers(f"{self.auth_url}/.well-known/jwks.json"), ["identity"])
-        self._until("the node worker reports", timeout_s, self._node_reports, ["node-ctl", "node-ops"])
-        self._until("the workers answer", timeout_s, self._workers_answer, ["control", "node-ops", "node-bulk"])
+                    lambda: health.answers(f"{self.auth_url}/.well-known/jwks.json"), ["identity"])
+        node_id = self.settings.node_id
+        self._until("the node worker reports", timeout_s, lambda: health.node_reports(self.site, node_id),
+                    ["node-ctl", "node-ops"])
+        self._until("the workers answer", timeout_s,
+                    lambda: health.workers_answer(self.site, node_id, self.processes),
+                    ["control", "node-ops", "node-bulk"])
 
     def run(
         self, command: str, timeout_s: float = 900, *, show: bool = False, env: Mapping[str, str] | None = None
@@ -225,52 +224,16 @@ class Stack:
                              f"{self.site.data_dir}/log:\n{evidence}")
             time.sleep(0.1)
 
-    def _database_made(self) -> bool:
-        try:
-            servers.make_database(self.site)
-        except psycopg2.OperationalError:
-            return False
-        return True
-
-    def _servers_listen(self) -> bool:
-        return not any(ports.is_free(self.site.port(name)) for name in ("SVC_REDIS_URL", "SVC_S3_URL"))
-
-    def _node_reports(self) -> bool:
-        with contextlib.closing(psycopg2.connect(self.site.values["SVC_DATABASE_URL"])) as connection:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT 1 FROM nodes WHERE id = %s AND heartbeat_at > now() - interval '10 seconds'",
-                               (self.settings.node_id,))
-                return cursor.fetchone() is not None
-
-    def _workers_answer(self) -> bool:
-        node = self.settings.node_id
-        wanted = {lane for lane in ("ctl", "ops", "bulk") if f"node-{lane}" in self.processes}
-        wanted = {f"{lane}@{node}" for lane in wanted} | ({"control"} & set(self.processes))
-        app = Celery(broker=self.site.values["SVC_REDIS_URL"])
-        names = {name for reply in app.control.ping(timeout=1.0) for name in reply}
-        app.close()
-        return wanted <= names | {name.split("@")[0] for name in names if name.startswith("control@")}
-
     def _key_works(self) -> bool:
         key = self.people.get("SVC_API_KEY")
         if not key:
             return False
-        return _answers(f"{self.api_url}/v1/sandboxes", {"Authorization": f"Bearer {key}"})
+        return health.answers(f"{self.api_url}/v1/sandboxes", {"Authorization": f"Bearer {key}"})
 
 
 def _kill_group(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
-
-
-def _answers(url: str, headers: dict[str, str] | None = None) -> bool:
-    """True if `url` gives a 2xx within two seconds; never through a proxy, it is on this host."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(urllib.request.Request(url, headers=headers or {}), timeout=2):
-            return True
-    except (OSError, urllib.error.URLError):
-        return False
 
 
 @contextlib.contextmanager
