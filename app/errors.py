@@ -12,6 +12,8 @@ from services.errors import ServiceError, Unauthenticated
 
 log = logging.getLogger(__name__)
 
+_TEXT_MAX = 500
+
 # Words for what Flask itself refuses; the rest keep the name of their status.
 _WORDS = {
     404: "There is no such route.",
@@ -33,8 +35,8 @@ def install(app: Flask) -> None:
 
 
 def render(text: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
-    """The error response."""
-    response = jsonify(error=text)
+    """The error response; a text that quotes something enormous is cut."""
+    response = jsonify(error=text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}...")
     response.status_code = status
     response.headers.extend(dict(headers or {}))
     return response
