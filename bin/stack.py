@@ -205,6 +205,8 @@ class Stack:
         leftovers.end(self.site.data_dir, patience_s=1.0)
         with contextlib.suppress(Advice):
             self.run("python -m nodeworker.network.teardown")
+        if "SVC_NET_PREFIX" in self.site.values:
+            leftovers.remove_cgroups(self.site.values["SVC_NET_PREFIX"])
         ports.release_share(self.site.data_dir)
         for entry in self.site.data_dir.iterdir() if self.site.data_dir.is_dir() else ():
             if entry.name not in keep:
