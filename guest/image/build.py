@@ -104,6 +104,7 @@ def _fill(work: Path, result: Path, distro: Distro, key: str, dns: tuple[str, ..
         "initrd": "initrd" if distro.initrd_modules else None, "rootfs": "rootfs.raw", "agentToken": token, "cpu": "max",
         "agentVersion": AGENT_VERSION,
     }
+    (result / "image.json").touch(mode=0o600)
     (result / "image.json").write_text(json.dumps(facts, indent=2) + "\n")
 
 
