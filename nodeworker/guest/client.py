@@ -2,7 +2,7 @@
 import base64
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,13 +107,16 @@ class AgentClient:
 
     def exec(self, argv: list[str] | None = None, *, shell: str | None = None, cwd: str | None = None,
              env: dict[str, str] | None = None, timeout_ms: int = DEFAULT_TIMEOUT_MS, detached: bool = False,
-             cap_bytes: int = DEFAULT_CAP_BYTES) -> ExecResult:
-        """Run a program (`argv`) or a line of bash (`shell`) as root and wait for it, unless it is `detached`."""
+             cap_bytes: int = DEFAULT_CAP_BYTES, on_idle: Callable[[], None] | None = None) -> ExecResult:
+        """Run a program (`argv`) or a line of bash (`shell`) as root and wait for it, unless it is `detached`.
+
+        `on_idle` is called about once a second while the guest is silent; what it raises ends the wait.
+        """
         request = {"argv": argv, "shell": shell, "cwd": cwd, "env": env, "timeoutMs": timeout_ms, "detached": detached,
                    "capBytes": cap_bytes}
         given = {name: value for name, value in request.items() if value is not None}
         outputs = {STDOUT: _Output(cap_bytes), STDERR: _Output(cap_bytes)}
-        with self._open(Deadline(timeout_ms / 1000 + EXEC_GRACE_S)) as conversation:
+        with self._open(Deadline(timeout_ms / 1000 + EXEC_GRACE_S), on_idle=on_idle) as conversation:
             conversation.ask(self._request("exec", given))
             for kind, payload in conversation.frames():
                 if kind not in outputs:
@@ -179,10 +182,11 @@ class AgentClient:
             conversation.ask(self._request(operation, fields))
             return conversation.result()
 
-    def _open(self, deadline: Deadline, *, patient: bool = False) -> Conversation:
+    def _open(self, deadline: Deadline, *, patient: bool = False,
+              on_idle: Callable[[], None] | None = None) -> Conversation:
         if patient:
-            return Conversation(dial_patiently(self._address, deadline), deadline)
-        return Conversation(dial(self._address, deadline, self._connect_timeout_s), deadline)
+            return Conversation(dial_patiently(self._address, deadline), deadline, on_idle)
+        return Conversation(dial(self._address, deadline, self._connect_timeout_s), deadline, on_idle)
 
     def _request(self, operation: str, fields: dict[str, Any]) -> dict[str, Any]:
         return {**fields, "op": operation, "token": self._token}

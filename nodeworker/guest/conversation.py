@@ -1,7 +1,7 @@
 """One request and its reply on one connection, within one deadline; the guest is not trusted with sizes or frames."""
 import select
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from guest.agent.protocol import (
@@ -21,14 +21,17 @@ from nodeworker.guest.deadline import Deadline
 from nodeworker.guest.errors import AgentProtocolError, AgentRefused, AgentTimeout, AgentUnreachable
 
 RECEIVE_BYTES = 256 * 1024
+IDLE_S = 1.0
 
 
 class Conversation:
     """Owns the connection; use as a context manager."""
 
-    def __init__(self, connection: socket.socket, deadline: Deadline) -> None:
+    def __init__(self, connection: socket.socket, deadline: Deadline,
+                 on_idle: Callable[[], None] | None = None) -> None:
         self._socket = connection
         self._deadline = deadline
+        self._on_idle = on_idle
         self._buffer = bytearray()
 
     def __enter__(self) -> "Conversation":
@@ -95,19 +98,27 @@ class Conversation:
 
     def _exactly(self, size: int) -> bytes:
         while len(self._buffer) < size:
-            try:
-                self._socket.settimeout(self._deadline.left_s())
-                received = self._socket.recv(RECEIVE_BYTES)
-            except TimeoutError as error:
-                raise AgentTimeout("the guest agent did not answer in time") from error
-            except OSError as error:
-                raise AgentUnreachable(f"the connection to the guest agent broke: {error}") from error
+            received = self._receive()
             if not received:
                 raise AgentUnreachable("the guest agent closed the connection before the end of its reply")
             self._buffer += received
         part = bytes(self._buffer[:size])
         del self._buffer[:size]
         return part
+
+    def _receive(self) -> bytes:
+        """What comes next; `on_idle` is called every IDLE_S while nothing does, and may raise to end the wait."""
+        while True:
+            left_s = self._deadline.left_s()
+            try:
+                self._socket.settimeout(left_s if self._on_idle is None else min(left_s, IDLE_S))
+                return self._socket.recv(RECEIVE_BYTES)
+            except TimeoutError as error:
+                if self._on_idle is None:
+                    raise AgentTimeout("the guest agent did not answer in time") from error
+            except OSError as error:
+                raise AgentUnreachable(f"the connection to the guest agent broke: {error}") from error
+            self._on_idle()
 
     def _json(self, payload: bytes) -> dict[str, Any]:
         try:
