@@ -24,6 +24,9 @@ def processes_of(data_dir: Path) -> dict[int, str]:
 
 
 def _carries_name(entry: Path, data_dir: Path) -> bool:
+    """True for a process of the stack; not for an operator's program at a terminal, which may have its settings."""
+    if (entry / "stat").read_text().rpartition(")")[2].split()[4] != "0":
+        return False
     variables = (entry / "environ").read_bytes().split(b"\0")
     return any(f"{name}={data_dir}".encode() in variables for name in ("SVC_DATA_DIR", "STACK_DIR"))
 
@@ -35,19 +38,16 @@ def _is_vm(entry: Path, command: bytes, data_dir: Path) -> bool:
     return any(os.readlink(link).startswith(f"{data_dir}/") for link in (entry / "fd").iterdir())
 
 
-def end(data_dir: Path, patience_s: float = 3.0) -> int:
-    """End every process of the stack, politely for `patience_s` seconds, then for good; returns how many there were."""
-    count = 0
-    for signum, wait_s in ((signal.SIGTERM, patience_s), (signal.SIGKILL, 5.0)):
-        living = processes_of(data_dir)
-        count = max(count, len(living))
-        for pid in living:
+def end(data_dir: Path, patience_s: float = 3.0) -> None:
+    """End every process of the stack, politely for `patience_s` seconds (not at all for 0), then for good."""
+    polite = [(signal.SIGTERM, patience_s)] if patience_s else []
+    for signum, wait_s in (*polite, (signal.SIGKILL, 5.0)):
+        for pid in processes_of(data_dir):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signum)
         deadline = time.monotonic() + wait_s
         while processes_of(data_dir) and time.monotonic() < deadline:
-            time.sleep(0.1)
-    return count
+            time.sleep(0.05)
 
 
 def remove_cgroups(prefix: str) -> None:

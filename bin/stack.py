@@ -201,8 +201,7 @@ class Stack:
 
         Entries of the directory named in `keep` stay.
         """
-        self.supervisor.shutdown()
-        leftovers.end(self.site.data_dir, patience_s=1.0)
+        leftovers.end(self.site.data_dir, patience_s=0)
         with contextlib.suppress(Advice):
             self.run("python -m nodeworker.network.teardown")
         if "SVC_NET_PREFIX" in self.site.values:
