@@ -1,4 +1,4 @@
-"""Work on the guest as a whole: flushing and measuring its disk, waiting for a port, getting its memory ready to bake."""
+"""Work on the guest as a whole: flushing and measuring its disk, waiting for a port, getting ready to be a template."""
 import mmap
 import os
 import socket
@@ -6,18 +6,17 @@ import subprocess
 import time
 from typing import Any
 
+from .identity import rewrite_identity_files
 from .offload import Channel, Work
 from .requests import MAX_TIMEOUT_MS, integer
 
 PORT_POLL_S = 0.02
-ZEROED_BYTES = 2 * 1024 ** 3
-RESERVE_BYTES = 48 * 1024 ** 2
-BLOCK_BYTES = 64 * 1024 ** 2
+# Boot leaves a few ten MiB of used and freed pages behind, which the allocator hands out first.
+ZEROED_BYTES = 128 * 1024 ** 2
 MAP_POPULATE = 0x8000  # the constant is missing from Python 3.10's mmap module
-# What the first command of a user needs; run once, so that a clone finds it in the page cache it inherits.
 _WARM_UP = (
     ["/bin/sh", "-c", "true"],
-    ["/bin/bash", "-c", "ls -la / /home/user | cat; env; id; sleep 0.01; grep -c x /etc/passwd; mkdir -p /tmp; uname -a"],
+    ["/bin/bash", "-c", "ls -la / /home/user | cat; env; id; sleep 0.01; grep -c x /etc/passwd; date; uname -a"],
     ["/usr/bin/python3", "-c", "import json, os, subprocess, sys, socket; print('warm')"],
 )
 
@@ -56,12 +55,12 @@ def waiting_for_port(request: dict[str, Any]) -> Work:
     return work
 
 
-def preparing() -> Work:
-    """The work of a `prepare`, done once before a template is saved: as little RAM in use as possible, the useful part warm.
+def preparing(root: str) -> Work:
+    """The work of a `prepare`, done once before a template is saved: little RAM in use, and the useful part of it warm.
 
     1. Everything dirty goes to the disk, so that cache pages can be dropped.
-    2. All caches are dropped, and free memory is taken, zeroed and given back, so that the host can make holes of it.
-    3. What the first command of a sandbox needs is brought back.
+    2. All caches are dropped, and what boot has used and freed is zeroed, so that the host can make holes of it.
+    3. What the first moments of a clone need is brought back.
     """
 
     def work(channel: Channel) -> dict[str, Any]:
@@ -69,8 +68,7 @@ def preparing() -> Work:
         with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as switch:
             switch.write("3")
         _zero_free_memory()
-        for command in _WARM_UP:
-            subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False, timeout=60)
+        _warm_up(root)
         os.sync()
         return {"freeBytes": _free_bytes()}
 
@@ -86,15 +84,16 @@ def _accepts(port: int) -> bool:
 
 
 def _zero_free_memory() -> None:
-    """Give every page on the free lists back as zeros; the kernel zeroes what a process gets."""
-    left = min(_free_bytes(), ZEROED_BYTES) - RESERVE_BYTES
-    blocks = []
-    while left > 0:
-        # Populated by the kernel in one go; pages that were never used before are touched too, hence the limit.
-        blocks.append(mmap.mmap(-1, min(left, BLOCK_BYTES), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_POPULATE))
-        left -= BLOCK_BYTES
-    for block in blocks:
-        block.close()
+    """Take the pages that boot used and freed, which the kernel zeroes for that, and give them back."""
+    size = min(_free_bytes() // 2, ZEROED_BYTES)
+    mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_POPULATE).close()
+
+
+def _warm_up(root: str) -> None:
+    """Run what a first command runs, and write what an adoption writes, so that neither waits for the disk later."""
+    for command in _WARM_UP:
+        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False, timeout=60)
+    rewrite_identity_files(root)
 
 
 def _free_bytes() -> int:

@@ -6,15 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from guest.agent.protocol import (
-    AGENT_PORT,
-    DATA,
-    DEFAULT_CAP_BYTES,
-    DEFAULT_TIMEOUT_MS,
-    STDERR,
-    STDOUT,
-    TOO_LARGE,
-)
+from guest.agent.protocol import AGENT_PORT, DATA, DEFAULT_CAP_BYTES, DEFAULT_TIMEOUT_MS, STDERR, STDOUT, TOO_LARGE
 from nodeworker.guest.conversation import Conversation
 from nodeworker.guest.deadline import Deadline
 from nodeworker.guest.dialing import dial, dial_patiently
@@ -72,7 +64,7 @@ class GuestIdentity:
 
 
 class AgentClient:
-    """Talks to the agent at `host:port`, which must be given `token`. Raises the exceptions of `nodeworker.guest.errors`."""
+    """Talks to the agent at `host:port` with `token`; every method raises what `nodeworker.guest.errors` lists."""
 
     def __init__(self, host: str, port: int = AGENT_PORT, token: str = "", connect_timeout_s: float = 3.0) -> None:
         self._address = (host, port)
@@ -124,9 +116,9 @@ class AgentClient:
                 outputs[kind].add(payload)
             return _exec_result(conversation.outcome, outputs[STDOUT], outputs[STDERR])
 
-    def write_file(self, path: str, content: bytes | Iterable[bytes], mode: int = 0o644, *, size_bytes: int | None = None,
-                   timeout_s: float = 60.0) -> int:
-        """Replace a file of the guest as a whole, parents included; returns its size. After any error the old one stays.
+    def write_file(self, path: str, content: bytes | Iterable[bytes], mode: int = 0o644, *,
+                   size_bytes: int | None = None, timeout_s: float = 60.0) -> int:
+        """Replace a file of the guest as a whole, parents included; returns its size. After an error the old one stays.
 
         With `size_bytes`, a stream of any other length is refused and stores nothing.
         """
@@ -211,7 +203,10 @@ class _Output:
 
 def _pong(reply: dict[str, Any]) -> Pong:
     adopted = reply.get("adopted")
-    return Pong(str(reply.get("agentVersion"))[:40], str(reply.get("bootId"))[:40], None if adopted is None else str(adopted))
+    return Pong(
+        agent_version=str(reply.get("agentVersion"))[:40], boot_id=str(reply.get("bootId"))[:40],
+        adopted=None if adopted is None else str(adopted)[:200],
+    )
 
 
 def _exec_result(reply: dict[str, Any], stdout: _Output, stderr: _Output) -> ExecResult:

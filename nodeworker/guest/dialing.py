@@ -1,8 +1,8 @@
 """Opens TCP connections to guests that are just waking up.
 
-A SYN sent while the guest's network card is not yet running is lost, and the kernel would send the next one a whole second
-later. So a patient dial starts another connection every few milliseconds, keeps the earlier ones (the tap may deliver them
-late), and takes whichever is accepted first.
+A SYN sent while the guest's network card is not yet running is lost, and the kernel would send the next one a whole
+second later. So a patient dial starts another connection every few milliseconds, keeps the earlier ones (the tap may
+deliver them late), and takes whichever is accepted first.
 """
 import errno
 import select
