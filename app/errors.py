@@ -7,7 +7,6 @@ from flask import Flask, Response, g, jsonify, request
 from playhouse.pool import MaxConnectionsExceeded
 from werkzeug.exceptions import HTTPException
 
-from models.base import database
 from services.errors import ServiceError, Unauthenticated
 
 log = logging.getLogger(__name__)
@@ -63,8 +62,6 @@ def _busy(error: MaxConnectionsExceeded) -> Response:
 
 
 def _database_away(error: Exception) -> Response:
-    # After a restart of the server every idle connection is dead: one request finds out for all.
-    database.close_idle()
     log.warning("database unavailable (%s)", type(error).__name__, extra={"request": g.get("request_id")})
     return render("The service's database is unavailable right now; try again.", 503, {"Retry-After": "2"})
 
