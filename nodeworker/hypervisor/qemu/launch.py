@@ -58,7 +58,7 @@ def launch(host: Host, rundir: RunDir, machine: Machine, slot: Slot, state: Path
         kernel = _open_kernel(image, _command_line(host, image), keep)
         incoming = keep(os.open(state, os.O_RDONLY | os.O_CLOEXEC)) if state else None
         hardware = Hardware(
-            name=rundir.sandbox_id, machine=host.tuple.machine.partition("/")[0], accelerator=host.tuple.accelerator,
+            name=f"{host.settings.net_prefix}/{rundir.sandbox_id}", machine=host.tuple.machine.partition("/")[0], accelerator=host.tuple.accelerator,
             cpu=image.cpu, shape=machine.shape, ram_descriptor=ram, layers=layers, tap_descriptor=tap, mac=GUEST_MAC,
             monitor_descriptor=listener.fileno(), kernel=kernel, incoming=state is not None)
         descriptors = [lock, ram, tap, listener.fileno(), kernel.descriptor, *(layer.descriptor for layer in layers)]

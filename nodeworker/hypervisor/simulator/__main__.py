@@ -52,8 +52,8 @@ class Simulator:
         return {}
 
     def list(self) -> dict[str, Any]:
-        """Ids of the running guests."""
-        return {"running": sorted(self._running)}
+        """Ids of the running guests, and the process that holds them."""
+        return {"running": sorted(self._running), "pid": os.getpid()}
 
     def answer(self, line: bytes) -> dict[str, Any]:
         """Carry out one request line."""
@@ -67,7 +67,8 @@ class Simulator:
 
 def serve(directory: Path) -> None:
     """Serve until idle; returns at once if another process serves this directory."""
-    if try_lock(directory / LOCK_NAME) is None:
+    lock = try_lock(directory / LOCK_NAME)
+    if lock is None:
         return
     os.chdir(directory)
     Path(SOCKET_NAME).unlink(missing_ok=True)
@@ -76,7 +77,7 @@ def serve(directory: Path) -> None:
     listener.listen(64)
     listener.settimeout(0.5)
     simulator, busy_at = Simulator(), time.monotonic()
-    while time.monotonic() - busy_at < _IDLE_LIMIT_S and directory.exists():
+    while time.monotonic() - busy_at < _IDLE_LIMIT_S and _is_ours(directory / LOCK_NAME, lock):
         if simulator.list()["running"]:
             busy_at = time.monotonic()
         try:
@@ -91,6 +92,11 @@ def serve(directory: Path) -> None:
                 busy_at = time.monotonic()
             except (OSError, ValueError):
                 continue
+
+
+def _is_ours(path: Path, lock: int) -> bool:
+    """False once the directory was removed, even if there is a new one of its name."""
+    return path.exists() and os.stat(path).st_ino == os.fstat(lock).st_ino
 
 
 if __name__ == "__main__":

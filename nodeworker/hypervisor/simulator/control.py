@@ -42,11 +42,16 @@ class SimulatorControl:
         answer = self._exchange("list", {})
         return set(_result(answer)["running"]) if answer else set()
 
+    def pid(self) -> int:
+        """The simulator's process id; starts it if need be."""
+        return int(self.ask("list")["pid"])
+
     def _launch(self) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
-        subprocess.Popen([sys.executable, "-m", "nodeworker.hypervisor.simulator", str(self._directory)],
-                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                         start_new_session=True, env=_ENVIRONMENT)
+        # Forked away, so that it is nobody's child and ends without leaving a zombie.
+        subprocess.run(["setsid", "--fork", sys.executable, "-m", "nodeworker.hypervisor.simulator", str(self._directory)],
+                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True,
+                       timeout=_START_LIMIT_S, env=_ENVIRONMENT)
 
     def _exchange(self, what: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
         """The simulator's answer; None if there is none to ask (it may end between two questions)."""
