@@ -3,6 +3,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 
+from guest.agent.protocol import UNAUTHORIZED
 from nodeworker.guest.client import AgentClient
 from nodeworker.guest.errors import AgentError, AgentRefused, AgentUnreachable
 from services.execs import OUTPUT_CAP_BYTES
@@ -59,6 +60,9 @@ def _in_our_words() -> Iterator[None]:
     try:
         yield
     except AgentRefused as refusal:
+        if refusal.code == UNAUTHORIZED:
+            # Our secret and the guest's differ: nothing that a caller could mend.
+            raise GuestUnreachable("the guest does not take our token") from refusal
         raise GuestRefused(refusal.code, refusal.message) from refusal
     except AgentError as error:
         raise GuestUnreachable(str(error)) from error

@@ -51,7 +51,8 @@ def test_a_missing_file_is_404(alice, sandbox):
 
 @pytest.mark.parametrize("body", [
     {}, {"path": "/a"}, [{"path": "/a"}], [{"path": "/a", "content": "not base64!"}], [{"content": ""}], ["x"], [[]],
-    [None], [{"path": "", "content": ""}], [{"path": "/a", "content": "", "mode": -1}], [{"path": "/a", "content": "", "x": 1}],
+    [None], [{"path": "", "content": ""}], [{"path": "/a", "content": "", "mode": -1}],
+    [{"path": "/a", "content": "", "x": 1}],
     [{"path": "/a", "content": ""}] * 1001,
 ])
 def test_a_bad_batch_is_400_and_writes_nothing(alice, sandbox, body):
