@@ -56,7 +56,7 @@ def _save(host: Host, rundir: RunDir, record: SandboxRecord) -> SandboxRecord:
                 for path in (host.layers.path(record.machine.chain[-1]), rundir.ram, rundir.state):
                     sync_file(path)
                 fault("hibernate.flushed")
-                saved = replace(record, phase=Phase.SAVED, task=None, machine=replace(record.machine, made_on=host.tuple))
+                saved = replace(record, phase=Phase.SAVED, task=None, machine=replace(record.machine, made_on=host.tuple_for(record.machine)))
                 rundir.write(saved, durable=True)
             except Exception:
                 _let_run(rundir, record, monitor)
