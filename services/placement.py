@@ -53,8 +53,8 @@ def claim_capacity(settings: Settings, sandbox: Sandbox) -> None:
 def bind_ports(node: Node, sandbox_id: str, guest_ports: tuple[int, ...]) -> dict[int, int]:
     """Give each guest port a host port of `node` (whose row is locked) and return guest port -> host port.
 
-    Ports already bound for the sandbox keep theirs. Raises InvalidRequest beyond PORTS_MAX, Unavailable when the range is
-    used up.
+    Ports already bound for the sandbox keep theirs. Raises InvalidRequest beyond PORTS_MAX, Unavailable when the range
+    is used up.
     """
     bound = {
         row.guest_port: row.host_port for row in PortBinding.select().where(PortBinding.sandbox_id == sandbox_id)
