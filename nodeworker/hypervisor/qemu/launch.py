@@ -81,7 +81,7 @@ def _open_layers(host: Host, chain: tuple[str, ...], keep: Any) -> tuple[DiskLay
     for number, reference in enumerate(chain):
         mode = os.O_RDWR if number == len(chain) - 1 else os.O_RDONLY
         descriptor = keep(os.open(host.layers.path(reference), mode | os.O_CLOEXEC))
-        layers.append(DiskLayer("raw" if number == 0 else "qcow2", argv.node_name(number), descriptor))
+        layers.append(DiskLayer("raw" if number == 0 else "qcow2", argv.node_name(reference), descriptor))
     return tuple(layers)
 
 
