@@ -10,7 +10,8 @@ from models.snapshots import Snapshot
 from models.states import OperationKind, OperationState, SandboxStatus, SnapshotState
 from models.users import User
 from services import idempotency, operations, outbox, placement, sandboxes
-from services.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unavailable
+from services.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unavailable, WrongNode
+from services.plans import check_fork
 from services.protocols import Deps
 from services.sandboxes import LaunchOptions
 from services.transitions import TRANSITIONS, describe
@@ -89,6 +90,7 @@ def _change(
             if sandbox.task == kind.value:
                 return int(sandbox.op_seq)
             if sandbox.task is not None and kind is not OperationKind.STOP:
+                _check_booted(sandbox, kind)
                 return None
             if kind is OperationKind.WAKE and sandbox.status == SandboxStatus.HIBERNATED:
                 placement.claim_capacity(deps.settings, sandbox)
@@ -103,6 +105,12 @@ def _change(
     if isinstance(found, int):
         wait_for_operation(deps, sandbox_id, found)
     return sandboxes.get_view(owner, sandbox_id)
+
+
+def _check_booted(sandbox: Sandbox, kind: OperationKind) -> None:
+    """Waiting for a boot is for those who want it to run; everything else is refused, with the state (our choice)."""
+    if sandbox.status == SandboxStatus.PROVISIONING and kind is not OperationKind.WAKE:
+        raise Conflict(f"The sandbox is {sandbox.status}; {kind.value} is not possible in that state.")
 
 
 def _bind_more(sandbox: Sandbox, ports: tuple[int, ...], readiness_port: int | None) -> None:
@@ -169,6 +177,7 @@ def snapshot(
                 if not known.first:
                     return known.resource_id
             if sandbox.task is not None and sandbox.task != OperationKind.STOP:
+                _check_booted(sandbox, OperationKind.SNAPSHOT)
                 # The key must not stay reserved for a capture that was not begun.
                 transaction.rollback()
                 return None
@@ -227,6 +236,7 @@ def fork_sandbox(
             source = operations.lock_sandbox(sandbox_id)
             assert source is not None
             if source.task is not None and source.task != OperationKind.STOP:
+                _check_booted(source, OperationKind.SNAPSHOT)
                 return None
             capture, messages = _begin_capture(deps, source, new_id("snap"), transient=True)
             taken = Snapshot.get_by_id(capture.snapshot_id)
@@ -243,17 +253,25 @@ def fork_sandbox(
 
 
 def fork_snapshot(
-    deps: Deps, owner: User, snapshot_id: str, options: LaunchOptions, *, idempotency_key: str | None = None
+    deps: Deps,
+    owner: User,
+    snapshot_id: str,
+    options: LaunchOptions,
+    *,
+    idempotency_key: str | None = None,
+    pinned_node: str | None = None,
 ) -> SandboxView:
     """Start a new sandbox from a snapshot the owner owns, on the node that holds it (contract, Fork rules 1 to 4).
 
     A replay of the key returns the first response and makes no second VM. Raises NotFound, Forbidden, Conflict,
-    Unavailable.
+    PlanRequired, WrongNode, Unavailable.
     """
     check_launch(options)
     with connection():
         with database.atomic():
             taken = _get_owned_snapshot(owner, snapshot_id)
+            if pinned_node is not None and taken.node_id != pinned_node:
+                raise WrongNode(f"Snapshot {snapshot_id} is on node {taken.node_id}, not on {pinned_node}.")
             sandbox_id = new_id()
             if idempotency_key:
                 known = idempotency.reserve(
@@ -303,6 +321,7 @@ def _insert_fork(
     options: LaunchOptions,
     inherit: Sandbox | None = None,
 ) -> Sandbox:
+    check_fork(owner.plan, taken.vcpus, taken.mem_mb)
     node = placement.claim_node(deps.settings, taken.vcpus, taken.mem_mb, taken.node_id)
     fork = sandboxes.insert(deps, owner, sandbox_id, node, taken.vcpus, taken.mem_mb, options)
     source = inherit or Sandbox.get_by_id(taken.source_sandbox_id)
