@@ -201,6 +201,11 @@ def _await_snapshot(deps: Deps, sandbox_id: str, snapshot_id: str, route: str) -
     if row.state == SnapshotState.FAILED:
         with connection():
             idempotency.release(route, snapshot_id)
+            deleted = Operation.select().where(
+                (Operation.snapshot_id == snapshot_id) & (Operation.state == OperationState.SUPERSEDED)
+            )
+            if deleted.exists():
+                raise Conflict(row.error or "The sandbox was deleted meanwhile.")
         raise Unavailable(row.error or "The snapshot could not be captured.")
     return snapshot_view(row)
 
