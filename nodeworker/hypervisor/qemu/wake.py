@@ -16,7 +16,7 @@ from nodeworker.hypervisor.qemu.launch import LoadFailed
 from nodeworker.hypervisor.qemu.records import Phase, SandboxRecord, Task
 from nodeworker.hypervisor.qemu.recover import recover
 from nodeworker.hypervisor.qemu.rundir import RunDir, ram_is_whole
-from nodeworker.hypervisor.qemu.running import (FIRST_REPLY_LIMIT_S, Start, cold_boot, fresh_record, restore, stop)
+from nodeworker.hypervisor.qemu.running import FIRST_REPLY_LIMIT_S, Start, cold_boot, fresh_record, restore, stop
 
 _log = logging.getLogger(__name__)
 
