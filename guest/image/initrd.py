@@ -27,23 +27,30 @@ exec switch_root /root /sbin/init
 """
 
 
-def module_files(dependencies: str, wanted: tuple[str, ...]) -> list[str]:
-    """The files of `wanted` and all they depend on, from the text of modules.dep; raises ImageError for an unknown one.
+def module_files(dependencies: str, builtin: str, wanted: tuple[str, ...]) -> list[str]:
+    """The files of `wanted` and all they depend on, from modules.dep; those in modules.builtin need none.
 
-    A module that is not in modules.dep may be built into the kernel, which the caller has to know.
+    Raises ImageError for a module that the kernel has in neither form.
     """
     table = {}
     for line in dependencies.splitlines():
         path, _, needs = line.partition(":")
         table[path] = needs.split()
-    by_name = {Path(path).name.split(".")[0].replace("-", "_"): path for path in table}
+    by_name = {_module_name(path): path for path in table}
+    in_kernel = {_module_name(path) for path in builtin.split()}
     files: dict[str, None] = {}
     for name in wanted:
+        if name in in_kernel:
+            continue
         if name not in by_name:
             raise ImageError(f"the kernel has no module {name}; correct the list of initrd modules in distros.py")
         for path in [by_name[name], *table[by_name[name]]]:
             files[path] = None
     return list(files)
+
+
+def _module_name(path: str) -> str:
+    return Path(path).name.split(".")[0].replace("-", "_")
 
 
 def newc_entry(name: str, mode: int, content: bytes, number: int) -> bytes:
@@ -62,7 +69,8 @@ def make_initrd(rootfs: Path, modules: tuple[str, ...], target: Path) -> None:
     for directory in _DIRECTORIES:
         (tree / directory).mkdir(parents=True)
     shutil.copy(rootfs / "bin" / "busybox", tree / "bin" / "busybox")
-    for file in module_files((rootfs / modules_dir / "modules.dep").read_text(), modules):
+    dependencies, builtin = ((rootfs / modules_dir / name).read_text() for name in ("modules.dep", "modules.builtin"))
+    for file in module_files(dependencies, builtin, modules):
         (tree / modules_dir / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(rootfs / modules_dir / file, tree / modules_dir / file)
     run(["depmod", "-b", tree, release], timeout_s=60)

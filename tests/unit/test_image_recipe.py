@@ -63,7 +63,7 @@ kernel/net/virtio-net.ko.xz:
 
 
 def test_modules_come_with_what_they_need_once_each() -> None:
-    assert module_files(DEPENDENCIES, ("virtio_pci", "ext4", "virtio_net")) == [
+    assert module_files(DEPENDENCIES, "kernel/fs/fat.ko", ("virtio_pci", "ext4", "virtio_net", "fat")) == [
         "kernel/drivers/virtio/virtio_pci.ko", "kernel/drivers/virtio/virtio.ko",
         "kernel/fs/ext4/ext4.ko", "kernel/lib/crc16.ko", "kernel/fs/jbd2/jbd2.ko", "kernel/net/virtio-net.ko.xz",
     ]
@@ -71,7 +71,7 @@ def test_modules_come_with_what_they_need_once_each() -> None:
 
 def test_a_module_the_kernel_lacks_is_an_error_that_names_it() -> None:
     with pytest.raises(ImageError, match="btrfs"):
-        module_files(DEPENDENCIES, ("btrfs",))
+        module_files(DEPENDENCIES, "", ("btrfs",))
 
 
 def test_the_script_loads_the_modules_in_the_order_given() -> None:
