@@ -27,21 +27,21 @@ exec switch_root /root /sbin/init
 """
 
 
-def module_files(dependencies: str, builtin: str, wanted: tuple[str, ...]) -> list[str]:
-    """The files of `wanted` and all they depend on, from modules.dep; those in modules.builtin need none.
+def loadable(builtin: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of `wanted` that are not in modules.builtin, which lists what the kernel has in itself."""
+    in_kernel = {_module_name(path) for path in builtin.split()}
+    return tuple(name for name in wanted if name not in in_kernel)
 
-    Raises ImageError for a module that the kernel has in neither form.
-    """
+
+def module_files(dependencies: str, wanted: tuple[str, ...]) -> list[str]:
+    """The files of `wanted` and all they depend on, from modules.dep; raises ImageError for an unknown one."""
     table = {}
     for line in dependencies.splitlines():
         path, _, needs = line.partition(":")
         table[path] = needs.split()
     by_name = {_module_name(path): path for path in table}
-    in_kernel = {_module_name(path) for path in builtin.split()}
     files: dict[str, None] = {}
     for name in wanted:
-        if name in in_kernel:
-            continue
         if name not in by_name:
             raise ImageError(f"the kernel has no module {name}; correct the list of initrd modules in distros.py")
         for path in [by_name[name], *table[by_name[name]]]:
@@ -70,7 +70,8 @@ def make_initrd(rootfs: Path, modules: tuple[str, ...], target: Path) -> None:
         (tree / directory).mkdir(parents=True)
     shutil.copy(rootfs / "bin" / "busybox", tree / "bin" / "busybox")
     dependencies, builtin = ((rootfs / modules_dir / name).read_text() for name in ("modules.dep", "modules.builtin"))
-    for file in module_files(dependencies, builtin, modules):
+    needed = loadable(builtin, modules)
+    for file in module_files(dependencies, needed):
         (tree / modules_dir / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(rootfs / modules_dir / file, tree / modules_dir / file)
     run(["depmod", "-b", tree, release], timeout_s=60)
@@ -78,7 +79,7 @@ def make_initrd(rootfs: Path, modules: tuple[str, ...], target: Path) -> None:
     for applet in applets:
         if applet != "busybox":
             os.symlink("busybox", tree / "bin" / applet)
-    (tree / "init").write_text("#!/bin/sh\nexport PATH=/bin\n" + init_script(modules).partition("\n")[2])
+    (tree / "init").write_text("#!/bin/sh\nexport PATH=/bin\n" + init_script(needed).partition("\n")[2])
     (tree / "init").chmod(0o755)
     target.write_bytes(_archive(tree))
     shutil.rmtree(tree)
