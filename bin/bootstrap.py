@@ -38,6 +38,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "kmod": ("modprobe",),
     "procps": ("ps",),
     "util-linux": ("setpriv",),
+    "mount": ("mount",),
     "ca-certificates": ("/etc/ssl/certs/ca-certificates.crt",),
 }
 # Services that these packages enable at boot; ours are private ones, so theirs are switched off again.
