@@ -96,7 +96,8 @@ def _apt(arguments: list[str], environ: dict[str, str]) -> None:
                             stderr=subprocess.STDOUT, text=True, check=False)
     if result.returncode:
         tail = "\n".join(result.stdout.splitlines()[-15:])
-        raise Advice(f"`{' '.join(command)}` failed; put this right and run make again:\n{tail}")
+        hint = " On Ubuntu the component `universe` has to be enabled." if "candidate" in tail or "locate" in tail else ""
+        raise Advice(f"`{' '.join(command)}` failed; put this right and run make again.{hint}\n{tail}")
 
 
 def make_venv() -> None:
