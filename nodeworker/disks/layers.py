@@ -46,6 +46,10 @@ class LayerStore:
         """Make the empty overlay file for `reference`."""
         qcow2.create_overlay(self.path(reference), size_bytes)
 
+    def is_empty(self, reference: str, size_bytes: int) -> bool:
+        """True if nothing was ever written to this layer of a disk of `size_bytes`."""
+        return self.path(reference).stat().st_size == qcow2.overlay_bytes(size_bytes)
+
     def freeze(self, reference: str) -> None:
         """From now on nobody writes this layer; flushed. Only layers of this node may be frozen."""
         descriptor = os.open(self.path(reference), os.O_RDONLY)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from nodeworker.disks.durable import sync_file
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError, VmNotFound
+from nodeworker.hypervisor.qemu import flatten
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.launch import Monitor
 from nodeworker.hypervisor.qemu.qmp import QmpError
@@ -50,6 +51,7 @@ def _save(host: Host, rundir: RunDir, record: SandboxRecord) -> SandboxRecord:
                 if record.task is not None:
                     record = settle_chain(host, rundir, record, monitor)
                     monitor.run("cont")
+                record = flatten.settle(rundir, record, monitor)
                 record = rundir.write(replace(record, task=Task.HIBERNATE), durable=False)
                 fault("hibernate.begun")
                 monitor.run("stop")

@@ -156,6 +156,10 @@ class Monitor(qmp.QmpClient):
         """Name of the disk node the guest's disk writes to."""
         return str(self.run("query-block")[0]["inserted"]["node-name"])
 
+    def depth_below_active(self) -> int:
+        """How many layers lie under the one the guest's disk writes to."""
+        return int(self.run("query-block")[0]["inserted"]["backing_file_depth"])
+
     def console(self) -> str:
         """The last of what the guest wrote to its console."""
         try:
