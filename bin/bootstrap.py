@@ -40,6 +40,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "util-linux": ("setpriv",),
     "mount": ("mount",),
     "curl": ("curl",),
+    "openssh-client": ("ssh-keygen",),
     "ca-certificates": ("/etc/ssl/certs/ca-certificates.crt",),
 }
 # Services that these packages enable at boot; ours are private ones, so theirs are switched off again.
@@ -96,7 +97,8 @@ def _apt(arguments: list[str], environ: dict[str, str]) -> None:
                             stderr=subprocess.STDOUT, text=True, check=False)
     if result.returncode:
         tail = "\n".join(result.stdout.splitlines()[-15:])
-        hint = " On Ubuntu the component `universe` has to be enabled." if "candidate" in tail or "locate" in tail else ""
+        absent = "candidate" in tail or "locate" in tail
+        hint = " On Ubuntu the component `universe` has to be enabled." if absent else ""
         raise Advice(f"`{' '.join(command)}` failed; put this right and run make again.{hint}\n{tail}")
 
 
