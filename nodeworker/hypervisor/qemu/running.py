@@ -76,7 +76,8 @@ def restore(host: Host, rundir: RunDir, start: Start) -> SandboxRecord:
                     fault("wake.marked")
                 begun.go(monitor)
             fault(f"{task}.running")
-            handover.adopt(rundir, host, start.spec, record, renew=start.renew, limit_s=FIRST_REPLY_LIMIT_S)
+            handover.adopt(rundir, host, start.spec, record, renew=start.renew, restored=True,
+                           limit_s=FIRST_REPLY_LIMIT_S)
             fault(f"{task}.adopted")
             return rundir.write(replace(record, task=None), durable=task == "create")
 
@@ -99,7 +100,8 @@ def _boot_once(host: Host, rundir: RunDir, start: Start, limit_s: float) -> Sand
             record = rundir.write(replace(begun.record, phase=Phase.RUNNING), durable=False)
             begun.go(monitor)
             try:
-                handover.adopt(rundir, host, start.spec, record, renew=start.renew, limit_s=limit_s)
+                handover.adopt(rundir, host, start.spec, record, renew=start.renew, restored=False,
+                               limit_s=limit_s)
             except handover.BadBoot:
                 _log.error("the console of %s ends: %s", rundir.sandbox_id, monitor.console()[-2000:])
                 raise

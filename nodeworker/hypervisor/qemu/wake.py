@@ -90,7 +90,8 @@ def _keep(host: Host, rundir: RunDir, spec: LaunchSpec, record: SandboxRecord) -
         if not completed:
             record = recover(host, rundir, record)
             rundir.write_tokens(spec.agent_token, *rundir.tokens(), host.image_for(record.machine).agent_token)
-            handover.adopt(rundir, host, spec, record, renew=False, limit_s=FIRST_REPLY_LIMIT_S)
+            handover.adopt(rundir, host, spec, record, renew=False, restored=True,
+                           limit_s=FIRST_REPLY_LIMIT_S)
         kept = replace(record, agent_port=spec.agent_port, forwards=spec.forwards, task=None)
         record = rundir.write(kept, durable=False)
     except DriverError:
