@@ -114,6 +114,13 @@ def test_a_key_has_at_most_256_characters(post, snapshot, length, create, fork, 
     assert post(f"/{source}/snapshot", idempotencyKey=key).status_code == taken
 
 
+def test_an_empty_key_is_no_key(post, snapshot):
+    """The contract speaks of a non-empty key that is repeated."""
+    for path, body in (("", {}), ("/fork", {"snapshotId": snapshot})):
+        first, second = (post(path, idempotencyKey="", **body) for _ in range(2))
+        assert row(first).id != row(second).id
+
+
 def test_a_key_lives_as_long_as_its_sandbox_and_a_day_at_least(edge, post):
     def keys():
         with connection():
@@ -174,9 +181,10 @@ def test_fork_keys_are_scoped_to_their_owner(edge, post, snapshot):
         source = Snapshot.get_by_id(snapshot).source_sandbox_id
         Sandbox.update(owner=other.id).where(Sandbox.id == source).execute()
         Snapshot.update(owner=other.id).where(Snapshot.id == snapshot).execute()
-    theirs = edge.api.post(f"{SANDBOXES}/fork", json={"snapshotId": snapshot, "idempotencyKey": "shared"},
-                           headers=edge.key(other))
+    fork = {"snapshotId": snapshot, "idempotencyKey": "shared"}
+    theirs, again = (edge.api.post(f"{SANDBOXES}/fork", json=fork, headers=edge.key(other)) for _ in range(2))
     assert row(theirs).owner_id == other.id and theirs.json["id"] != mine
+    assert again.json == theirs.json, "a replay gets the caller's own"
 
 
 def test_the_sizes_are_the_contracts_table():
