@@ -130,8 +130,10 @@ def started(host: Host, rundir: RunDir, start: Start, background: ThreadPoolExec
 
 def stop(host: Host, rundir: RunDir, record: SandboxRecord | None) -> None:
     """End the process of this run directory and free its network and cgroup; nothing there: no-op."""
-    end_vm(rundir, record.pid if record else None, record.start_ticks if record else None)
-    host.network.release(rundir.sandbox_id)
+    with ThreadPoolExecutor(max_workers=1) as background:
+        released = background.submit(host.network.release, rundir.sandbox_id)
+        end_vm(rundir, record.pid if record else None, record.start_ticks if record else None)
+        released.result()
     host.cgroups.remove(rundir.sandbox_id)
 
 
