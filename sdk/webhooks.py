@@ -50,8 +50,8 @@ def verify(
 ) -> Event:
     """The event of a request, once it is sure who sent it; raises SignatureError otherwise.
 
-    Several `secrets` (the old and the new one) and several signatures (`v1=...,v2=...`) make rotation smooth: any secret
-    may match any signature. `now` is for tests; the sender's clock and ours may differ by `tolerance_s` seconds.
+    Several `secrets` (the old and the new one) and several signatures (`v1=...,v2=...`) make rotation smooth: any
+    secret may match any signature. `now` is for tests; the sender's clock and ours may differ by `tolerance_s` seconds.
     """
     known = [secrets] if isinstance(secrets, str) else list(secrets)
     if not known or not all(known):

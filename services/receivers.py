@@ -67,7 +67,7 @@ def _receiver(url: str) -> Receiver:
         (parts.hostname or "").encode("idna")
     except (ValueError, KeyError):
         raise SettingsError(problem) from None
-    if not parts.hostname or "@" in parts.netloc or parts.fragment or not url.isascii() or not url.isprintable():
+    if not parts.hostname or "@" in parts.netloc or parts.fragment or not re.fullmatch(r"[!-~]+", url):
         raise SettingsError(problem)
     return Receiver(
         name=f"{parts.netloc}#{hashlib.sha256(url.encode()).hexdigest()[:8]}",
