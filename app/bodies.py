@@ -16,7 +16,7 @@ from services.errors import InvalidRequest, ServiceError, TooLarge
 DEPTH_LIMIT = 32
 _INT32 = 2**31 - 1
 _CHUNK_BYTES = 64 * 1024
-_SHOWN_ERRORS, _SHOWN_CHARACTERS = 3, 500
+_SHOWN_ERRORS = 3
 
 
 class UnsupportedMediaType(ServiceError):
@@ -130,7 +130,7 @@ def check(schema: Schema, value: Any, path: str = "") -> Any:
         return schema.load(value)
     except ValidationError as error:
         complaints = list(_flatten(error.messages, path))[:_SHOWN_ERRORS]
-        raise InvalidRequest("; ".join(complaints)[:_SHOWN_CHARACTERS]) from error
+        raise InvalidRequest("; ".join(complaints)) from error
 
 
 def _flatten(messages: Any, path: str) -> Any:

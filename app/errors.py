@@ -7,10 +7,11 @@ from flask import Flask, Response, g, jsonify, request
 from playhouse.pool import MaxConnectionsExceeded
 from werkzeug.exceptions import HTTPException
 
-from models.base import database
 from services.errors import ServiceError, Unauthenticated
 
 log = logging.getLogger(__name__)
+
+_TEXT_MAX = 500
 
 # Words for what Flask itself refuses; the rest keep the name of their status.
 _WORDS = {
@@ -33,8 +34,8 @@ def install(app: Flask) -> None:
 
 
 def render(text: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
-    """The error response."""
-    response = jsonify(error=text)
+    """The error response; a text that quotes something enormous is cut."""
+    response = jsonify(error=text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}...")
     response.status_code = status
     response.headers.extend(dict(headers or {}))
     return response
@@ -61,8 +62,6 @@ def _busy(error: MaxConnectionsExceeded) -> Response:
 
 
 def _database_away(error: Exception) -> Response:
-    # After a restart of the server every idle connection is dead: one request finds out for all.
-    database.close_idle()
     log.warning("database unavailable (%s)", type(error).__name__, extra={"request": g.get("request_id")})
     return render("The service's database is unavailable right now; try again.", 503, {"Retry-After": "2"})
 

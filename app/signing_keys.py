@@ -66,7 +66,7 @@ class KeyDirectory:
         return self.get_signing().kid
 
     def add(self, algorithm: str) -> str:
-        """Make a new key, which signs from now on; returns its id, which starts with the time so that ids sort by age."""
+        """Make a new key, which signs from now on; returns its id, which starts with the time: ids sort by age."""
         private = _generate(algorithm)
         public = private.public_key().public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo

@@ -7,6 +7,7 @@ from collections.abc import Collection
 import psycopg2
 from celery import Celery
 from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
 
 from bin import ports, servers
 from bin.site import Site
@@ -54,7 +55,7 @@ def workers_answer(site: Site, node_id: str, processes: Collection[str]) -> bool
     app = Celery(broker=site.values["SVC_REDIS_URL"])
     try:
         names = {name for reply in app.control.ping(timeout=1.0) for name in reply}
-    except OperationalError:
+    except (OperationalError, RedisError):
         return False
     finally:
         app.close()

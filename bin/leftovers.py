@@ -1,7 +1,7 @@
 """Finds and ends what a stack left on the host after its supervisor was killed, and nothing else.
 
-A process belongs to a stack if SVC_DATA_DIR in its environment is that stack's directory, or if its command line or its
-working directory lies inside that directory (a VM). Nothing is ever ended by name.
+A process belongs to a stack if SVC_DATA_DIR (ours) or STACK_DIR (a private server) in its environment is that stack's
+directory, or if it is a QEMU that holds files of that directory open. Nothing is ever ended for its name alone.
 """
 import contextlib
 import os
@@ -18,31 +18,45 @@ def processes_of(data_dir: Path) -> dict[int, str]:
             continue
         with contextlib.suppress(OSError):
             command = (entry / "cmdline").read_bytes()
-            if command and _belongs(entry, command, data_dir):
+            if command and (_carries_name(entry, data_dir) or _is_vm(entry, command, data_dir)):
                 found[int(entry.name)] = command.replace(b"\0", b" ").decode(errors="replace").strip()
     return found
 
 
-def _belongs(entry: Path, command: bytes, data_dir: Path) -> bool:
-    if f"SVC_DATA_DIR={data_dir}\0".encode() in (entry / "environ").read_bytes() + b"\0":
-        return True
-    inside = f"{data_dir}/".encode()
-    return inside in command or os.readlink(entry / "cwd").startswith(f"{data_dir}/")
+def _carries_name(entry: Path, data_dir: Path) -> bool:
+    """True for a process of the stack; not for an operator's program at a terminal, which may have its settings."""
+    if (entry / "stat").read_text().rpartition(")")[2].split()[4] != "0":
+        return False
+    variables = (entry / "environ").read_bytes().split(b"\0")
+    return any(f"{name}={data_dir}".encode() in variables for name in ("SVC_DATA_DIR", "STACK_DIR"))
 
 
-def end(data_dir: Path, patience_s: float = 3.0) -> int:
-    """End every process of the stack, politely for `patience_s` seconds, then for good; returns how many there were."""
-    count = 0
-    for signum, wait_s in ((signal.SIGTERM, patience_s), (signal.SIGKILL, 5.0)):
-        living = processes_of(data_dir)
-        count = max(count, len(living))
-        for pid in living:
+def _is_vm(entry: Path, command: bytes, data_dir: Path) -> bool:
+    """A VM has no environment and no working directory of ours, but its RAM and disks are files of the stack."""
+    if not command.split(b"\0")[0].rpartition(b"/")[2].startswith((b"qemu-system", b"setpriv")):
+        return False
+    return any(os.readlink(link).startswith(f"{data_dir}/") for link in (entry / "fd").iterdir())
+
+
+def end(data_dir: Path, patience_s: float = 3.0) -> None:
+    """End every process of the stack, politely for `patience_s` seconds (not at all for 0), then for good."""
+    polite = [(signal.SIGTERM, patience_s)] if patience_s else []
+    for signum, wait_s in (*polite, (signal.SIGKILL, 5.0)):
+        for pid in processes_of(data_dir):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signum)
         deadline = time.monotonic() + wait_s
         while processes_of(data_dir) and time.monotonic() < deadline:
-            time.sleep(0.1)
-    return count
+            time.sleep(0.05)
+
+
+def remove_cgroups(prefix: str) -> None:
+    """Remove the emptied control groups of a stack's VMs, in version 1 and version 2 hierarchies."""
+    for root in (Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").iterdir()):
+        if (root / prefix).is_dir():
+            for group in [*(entry for entry in (root / prefix).iterdir() if entry.is_dir()), root / prefix]:
+                with contextlib.suppress(OSError):
+                    group.rmdir()
 
 
 def alive_since(pid: int) -> str:

@@ -201,10 +201,11 @@ class Stack:
 
         Entries of the directory named in `keep` stay.
         """
-        self.supervisor.shutdown()
-        leftovers.end(self.site.data_dir, patience_s=1.0)
+        leftovers.end(self.site.data_dir, patience_s=0)
         with contextlib.suppress(Advice):
             self.run("python -m nodeworker.network.teardown")
+        if "SVC_NET_PREFIX" in self.site.values:
+            leftovers.remove_cgroups(self.site.values["SVC_NET_PREFIX"])
         ports.release_share(self.site.data_dir)
         for entry in self.site.data_dir.iterdir() if self.site.data_dir.is_dir() else ():
             if entry.name not in keep:

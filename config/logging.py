@@ -53,6 +53,8 @@ def logging_config(level: str) -> dict[str, Any]:
             "gunicorn.error": {"level": level, "propagate": True, "handlers": []},
             "gunicorn.access": {"level": level, "propagate": True, "handlers": []},
             **{name: {"level": "INFO"} for name in ("kombu", "amqp", "peewee", "urllib3", "werkzeug")},
+            # one line for every tick of every sweep
+            **{name: {"level": "WARNING"} for name in ("celery.worker.strategy", "celery.app.trace", "celery.beat")},
             **{name: {"level": "WARNING"} for name in ("botocore", "boto3", "s3transfer", "pyroute2")},
         },
     }

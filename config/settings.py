@@ -123,6 +123,7 @@ class Settings:
     guest_dns: tuple[str, ...] = ("1.1.1.1", "8.8.8.8")
     chain_depth_limit: int = 8
     simulated_latency_ms: int = 0
+    simulated_failures: tuple[str, ...] = ()
     ops_concurrency: int = 4
 
     # Webhooks

@@ -41,7 +41,10 @@ def connect(url: str, *, pool_size: int = 20, application: str = "svc") -> None:
 
 @contextmanager
 def connection() -> Iterator[None]:
-    """Hold one pooled connection; a broken one is dropped on the way out instead of going back to the pool."""
+    """Hold one pooled connection; a broken one is dropped on the way out, and the idle ones with it.
+
+    After a restart of the server every idle connection is dead: one caller finds out for all.
+    """
     if not database.is_closed():
         yield
         return
@@ -50,6 +53,7 @@ def connection() -> Iterator[None]:
         yield
     except (peewee.OperationalError, peewee.InterfaceError):
         database.manual_close()
+        database.close_idle()
         raise
     finally:
         if not database.is_closed():
@@ -62,6 +66,12 @@ def relaxed_transaction() -> Iterator[None]:
     with database.atomic():
         database.execute_sql("SET LOCAL synchronous_commit = off")
         yield
+
+
+# The lock of every read-then-write on a row. The plain FOR UPDATE also shuts out inserts that merely refer to the row
+# by a foreign key, and two transactions that did one of each would wait for each other.
+ROW_LOCK = "FOR NO KEY UPDATE"
+UNLOCKED_ROWS = "FOR NO KEY UPDATE SKIP LOCKED"
 
 
 def now() -> datetime:

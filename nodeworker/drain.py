@@ -13,7 +13,7 @@ from models.base import connection, database
 from models.sandboxes import Sandbox
 from models.states import OperationKind, SandboxStatus
 from nodeworker.host import Host, get_host
-from services import nodes, operations, outbox, sandboxes
+from services import nodes, operations, outbox
 
 
 def drain(host: Host, timeout_s: float) -> int:
@@ -37,7 +37,7 @@ def drain(host: Host, timeout_s: float) -> int:
 
 def _begin(host: Host, sandbox_id: str) -> None:
     with database.atomic():
-        row = sandboxes.lock(sandbox_id)
+        row = operations.lock_sandbox(sandbox_id)
         if row is None or row.task is not None or row.status != SandboxStatus.RUNNING:
             return
         _, messages = operations.begin(host.settings, row, OperationKind.HIBERNATE)

@@ -2,7 +2,7 @@
 from models.base import connection
 from models.nodes import PortBinding
 from models.sandboxes import Sandbox
-from nodeworker.guest.client import AgentError
+from nodeworker.guest.errors import AgentError
 from nodeworker.host import Host
 from nodeworker.hypervisor.driver import DriverError, Forward, LaunchSpec, Shape
 
@@ -40,7 +40,7 @@ def start_service(host: Host, sandbox: Sandbox) -> None:
     try:
         if sandbox.start_command:
             agent.exec(shell=sandbox.start_command, cwd=sandbox.cwd, env=sandbox.env, detached=True)
-        if sandbox.readiness_port and not agent.wait_port(sandbox.readiness_port, timeout_ms=int(wait_s * 1000)):
+        if sandbox.readiness_port and not agent.wait_port(sandbox.readiness_port, timeout_s=wait_s):
             raise NotReady(f"Nothing listened on port {sandbox.readiness_port} within {wait_s:g} s.")
     except AgentError as error:
         raise NotReady(f"The start command could not be run: {error}") from error

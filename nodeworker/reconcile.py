@@ -17,7 +17,7 @@ from models.states import OPEN_STATES, OperationKind, SandboxStatus, SnapshotSta
 from nodeworker.host import Host
 from nodeworker.hypervisor.driver import DriverError, VmBusy, VmState
 from nodeworker.lifecycle import forget_transient
-from services import operations, outbox, sandboxes
+from services import operations, outbox
 from services.waits import announce
 
 log = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class Reconciler:
             self._correct(seen, _HIBERNATED, note)
 
     def _unchanged(self, seen: Sandbox) -> Sandbox | None:
-        row = sandboxes.lock(seen.id)
+        row = operations.lock_sandbox(seen.id)
         if row is None or row.task is not None or row.op_seq != seen.op_seq or row.status != seen.status:
             return None
         return row

@@ -18,7 +18,7 @@ from models.states import OperationKind
 from nodeworker import lifecycle
 from nodeworker.faults import fault
 from nodeworker.host import Host
-from nodeworker.hypervisor.driver import VmBusy
+from nodeworker.hypervisor.driver import VmBusy, VmNotFound
 from nodeworker.launch import NotReady
 from nodeworker.leases import LeaseKeeper
 from services import operations, outbox
@@ -62,7 +62,7 @@ def _handle(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome | None:
             operations.put_back(claimed, _BUSY_DELAY_S)
         return None
     except Exception as error:  # whatever went wrong, the row must come to a true and stable state
-        last = claimed.attempts >= limit or isinstance(error, NotReady)
+        last = claimed.attempts >= limit or isinstance(error, (NotReady, VmNotFound))
         log.exception("%s of %s failed, attempt %d", claimed.kind.value, claimed.sandbox_id, claimed.attempts)
         if claimed.kind is OperationKind.STOP or not last:
             with connection():

@@ -47,7 +47,7 @@ def _begin(sandbox: Sandbox, for_s: float, what: str) -> int:
 
 
 def still_running(sandbox: Sandbox) -> bool:
-    """False once the sandbox has been put to sleep or stopped since `sandbox` was read, even if it runs again by now."""
+    """False once the sandbox was put to sleep or stopped since `sandbox` was read, even if it runs again by now."""
     slept = (
         (Operation.sandbox_id == sandbox.id)
         & (Operation.op_seq > sandbox.op_seq)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from config.settings import Settings
-from models.base import connection, database, new_id, now, relaxed_transaction
+from models.base import ROW_LOCK, connection, database, new_id, now, relaxed_transaction
 from models.users import ApiKey, User
 from services.errors import Conflict, Forbidden, InvalidRequest, NotFound, RateLimited, Unauthenticated
 
@@ -34,7 +34,7 @@ def create(settings: Settings, owner: User, name: str, expires_at: datetime | No
     if expires_at is not None and expires_at <= now():
         raise InvalidRequest("expiresAt must be in the future")
     with connection(), database.atomic():
-        User.select(User.id).where(User.id == owner.id).for_update().get()
+        User.select(User.id).where(User.id == owner.id).for_update(ROW_LOCK).get()
         _check_limits(settings, owner)
         return issue(owner, name, created_at=now(), expires_at=expires_at)
 
@@ -84,7 +84,7 @@ def list_all(owner: User) -> list[ApiKey]:
 def revoke(owner: User, key_id: str) -> ApiKey:
     """End a key for good, from the next request on; repeating keeps the first time. Raises NotFound, Forbidden."""
     with connection(), database.atomic():
-        record = ApiKey.select().where(ApiKey.id == key_id).for_update().get_or_none()
+        record = ApiKey.select().where(ApiKey.id == key_id).for_update(ROW_LOCK).get_or_none()
         if record is None:
             raise NotFound(f"There is no API key {key_id}.")
         if record.owner_id != owner.id:

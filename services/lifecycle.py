@@ -2,7 +2,7 @@
 from dataclasses import asdict
 from datetime import timedelta
 
-from models.base import connection, database, new_id
+from models.base import ROW_LOCK, connection, database, new_id
 from models.nodes import Node
 from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
@@ -52,7 +52,7 @@ def extend(
 ) -> SandboxView:
     """Restart the idle clock, with a new idle timeout in seconds if given; raises Conflict when stopped."""
     with connection(), database.atomic():
-        sandbox = sandboxes.check_owned(owner, sandboxes.lock(sandbox_id), sandbox_id, pinned_node)
+        sandbox = sandboxes.check_owned(owner, operations.lock_sandbox(sandbox_id), sandbox_id, pinned_node)
         if sandbox.status == SandboxStatus.STOPPED:
             raise Conflict("The sandbox is stopped; its idle timeout cannot be extended.")
         seconds = timeout or sandbox.idle_timeout_s
@@ -81,7 +81,7 @@ def _change(
 
     def attempt() -> int | str | None:
         with database.atomic():
-            sandbox = sandboxes.lock(sandbox_id)
+            sandbox = operations.lock_sandbox(sandbox_id)
             assert sandbox is not None
             if sandbox.task is None and SandboxStatus(sandbox.status) in TRANSITIONS[kind].already:
                 _bind_more(sandbox, ports, readiness_port)
@@ -107,7 +107,7 @@ def _change(
 
 def _bind_more(sandbox: Sandbox, ports: tuple[int, ...], readiness_port: int | None) -> None:
     if ports:
-        node = Node.select().where(Node.id == sandbox.node_id).for_update().get()
+        node = Node.select().where(Node.id == sandbox.node_id).for_update(ROW_LOCK).get()
         placement.bind_ports(node, sandbox.id, ports)
     if readiness_port is not None:
         Sandbox.update(readiness_port=readiness_port).where(Sandbox.id == sandbox.id).execute()
@@ -154,7 +154,7 @@ def snapshot(
 
     def attempt() -> str | None:
         with database.atomic() as transaction:
-            sandbox = sandboxes.lock(sandbox_id)
+            sandbox = operations.lock_sandbox(sandbox_id)
             assert sandbox is not None
             snapshot_id = new_id("snap")
             if idempotency_key:
@@ -224,7 +224,7 @@ def fork_sandbox(
 
     def attempt() -> SandboxView | None:
         with database.atomic():
-            source = sandboxes.lock(sandbox_id)
+            source = operations.lock_sandbox(sandbox_id)
             assert source is not None
             if source.task is not None and source.task != OperationKind.STOP:
                 return None

@@ -7,13 +7,15 @@ message
    for it, or one for an operation that was superseded, finds nothing to claim.
 3. `renew` while working. 4. `finish` with the epoch: a worker whose lease was taken over cannot write its result.
 Sweeping for operations nobody works on is in `services/sweeps.py`.
+
+Locks are always taken in one order, the sandbox row before its operations, so that no two of these wait for each other.
 """
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from config.settings import Settings
-from models.base import database, now
+from models.base import ROW_LOCK, database, now
 from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
@@ -186,6 +188,7 @@ def finish(claimed: Claim, outcome: Outcome) -> list[OutboxMessage]:
     committed.
     """
     with database.atomic():
+        lock_sandbox(claimed.sandbox_id)
         rows = list(
             Operation.update(
                 state=OperationState.SUCCEEDED if outcome.ok else OperationState.FAILED,
@@ -219,26 +222,43 @@ def finish(claimed: Claim, outcome: Outcome) -> list[OutboxMessage]:
     return messages
 
 
-def fail_unclaimed(operation: Operation, error: str) -> None:
-    """Give up an operation that no worker took before its deadline, in the current transaction."""
-    Operation.update(state=OperationState.FAILED, finished_at=now(), error=error).where(
-        Operation.id == operation.id
-    ).execute()
+def fail_unclaimed(operation: Operation, error: str) -> bool:
+    """Give up an operation that nobody works on, in the current transaction; False if somebody does by now."""
+    lock_sandbox(operation.sandbox_id)
+    if not _fail_open(operation, error):
+        return False
     values: dict[str, Any] = {"task": None}
     if operation.kind == OperationKind.BOOT:
         values |= {"status": SandboxStatus.STOPPED, "stopped_at": now(), "error": error}
         release_ports(operation.sandbox_id)
-    changed = (
-        Sandbox.update(**values)
-        .where((Sandbox.id == operation.sandbox_id) & (Sandbox.op_seq == operation.op_seq))
-        .execute()
-    )
-    if changed and operation.kind == OperationKind.BOOT:
+    Sandbox.update(**values).where(
+        (Sandbox.id == operation.sandbox_id) & (Sandbox.op_seq == operation.op_seq)
+    ).execute()
+    if operation.kind == OperationKind.BOOT:
         events.sandbox_stopped(operation.sandbox_id, StopReason.BOOT_FAILED, error)
     if operation.kind == OperationKind.SNAPSHOT and operation.snapshot_id:
         _fail_snapshot(operation.snapshot_id, error)
     _release_dependents(operation, ok=False, error=error)
     announce(operation.sandbox_id)
+    return True
+
+
+def lock_sandbox(sandbox_id: str) -> Sandbox | None:
+    """The row, locked for the rest of the transaction; None if there is none."""
+    return Sandbox.select().where(Sandbox.id == sandbox_id).for_update(ROW_LOCK).get_or_none()
+
+
+def _fail_open(operation: Operation, error: str) -> bool:
+    """Fail an operation unless its state or epoch has changed since it was read."""
+    return bool(
+        Operation.update(state=OperationState.FAILED, finished_at=now(), error=error)
+        .where(
+            (Operation.id == operation.id)
+            & (Operation.epoch == operation.epoch)
+            & (Operation.state == operation.state)
+        )
+        .execute()
+    )
 
 
 def _finish_snapshot(snapshot_id: str, outcome: Outcome) -> None:
@@ -261,25 +281,24 @@ def _release_dependents(operation: Operation, *, ok: bool, error: str | None) ->
     )
     messages = []
     for dependent in waiting:
-        if ok:
-            dependent.state = OperationState.PENDING
-            dependent.save(only=[Operation.state])
-            messages.append(announcement(dependent))
-        else:
+        if not ok:
             _fail_dependent(dependent, error or "The source could not be captured.")
+        elif Operation.update(state=OperationState.PENDING).where(_still_waiting(dependent)).execute():
+            messages.append(announcement(dependent))
     return messages
 
 
+def _still_waiting(dependent: Operation) -> Any:
+    return (Operation.id == dependent.id) & (Operation.state == OperationState.WAITING)
+
+
 def _fail_dependent(dependent: Operation, error: str) -> None:
-    Operation.update(state=OperationState.FAILED, finished_at=now(), error=error).where(
-        Operation.id == dependent.id
+    lock_sandbox(dependent.sandbox_id)
+    if not _fail_open(dependent, error):
+        return
+    Sandbox.update(task=None, status=SandboxStatus.STOPPED, stopped_at=now(), error=error).where(
+        (Sandbox.id == dependent.sandbox_id) & (Sandbox.op_seq == dependent.op_seq)
     ).execute()
-    changed = (
-        Sandbox.update(task=None, status=SandboxStatus.STOPPED, stopped_at=now(), error=error)
-        .where((Sandbox.id == dependent.sandbox_id) & (Sandbox.op_seq == dependent.op_seq))
-        .execute()
-    )
-    if changed:
-        events.sandbox_stopped(dependent.sandbox_id, StopReason.SOURCE_NOT_CAPTURED, error)
+    events.sandbox_stopped(dependent.sandbox_id, StopReason.SOURCE_NOT_CAPTURED, error)
     release_ports(dependent.sandbox_id)
     announce(dependent.sandbox_id)

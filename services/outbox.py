@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from models.base import database, now, relaxed_transaction
+from models.base import UNLOCKED_ROWS, database, now, relaxed_transaction
 from models.operations import OutboxMessage
 from services.protocols import Queue, QueueUnavailable
 
@@ -44,7 +44,7 @@ def relay_once(queue: Queue) -> int:
             .where(OutboxMessage.created_at < now() - _SETTLE)
             .order_by(OutboxMessage.id)
             .limit(_BATCH)
-            .for_update("FOR UPDATE SKIP LOCKED")
+            .for_update(UNLOCKED_ROWS)
         )
         for message in messages:
             queue.publish(message.queue, message.job, message.payload)

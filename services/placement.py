@@ -10,7 +10,7 @@ from typing import Any
 import peewee
 
 from config.settings import Settings
-from models.base import now
+from models.base import ROW_LOCK, now
 from models.nodes import Node, PortBinding
 from models.sandboxes import Sandbox
 from models.states import OperationKind, SandboxStatus
@@ -34,7 +34,7 @@ def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None =
     else:
         order = _by_load(settings)
     for node_id in order:
-        node = Node.select().where((Node.id == node_id) & _alive(settings)).for_update().get_or_none()
+        node = Node.select().where((Node.id == node_id) & _alive(settings)).for_update(ROW_LOCK).get_or_none()
         if node is None or not node.accepting:
             continue
         used_vcpus, used_mem_mb = _load(node_id)

@@ -183,11 +183,6 @@ def start_boot(
     return messages
 
 
-def lock(sandbox_id: str) -> Sandbox | None:
-    """The row, locked for the rest of the transaction; None if there is none."""
-    return Sandbox.select().where(Sandbox.id == sandbox_id).for_update().get_or_none()
-
-
 def touch_values(idle_timeout_s: int) -> dict[str, object]:
     """Columns that restart the idle clock."""
     present = now()

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import peewee
 
-from models.base import connection, database, now
+from models.base import UNLOCKED_ROWS, connection, database, now
 from models.operations import IdempotencyKey, Operation, OutboxMessage
 from models.sandboxes import Activity, Sandbox
 from models.states import OPEN_STATES, OperationKind, OperationState, SandboxStatus
@@ -36,7 +36,7 @@ def hibernate_idle(deps: Deps) -> int:
                 )
                 .order_by(Sandbox.idle_at)
                 .limit(_BATCH)
-                .for_update("FOR UPDATE SKIP LOCKED")
+                .for_update(UNLOCKED_ROWS)
             )
             for sandbox in idle:
                 messages += operations.begin(deps.settings, sandbox, OperationKind.HIBERNATE)[1]
@@ -58,7 +58,7 @@ def announce_neglected(deps: Deps) -> int:
                 )
                 .order_by(Operation.id)
                 .limit(_BATCH)
-                .for_update("FOR UPDATE SKIP LOCKED")
+                .for_update(UNLOCKED_ROWS)
             )
             for operation in neglected:
                 again = present + timedelta(seconds=deps.settings.operation_sweep_s * 3)
@@ -75,8 +75,8 @@ def fail_overdue(deps: Deps) -> int:
     """
     present = now()
     count = 0
-    with connection(), database.atomic():
-        overdue = (
+    with connection():
+        overdue = list(
             Operation.select()
             .where(
                 Operation.state.in_(OPEN_STATES)
@@ -85,12 +85,13 @@ def fail_overdue(deps: Deps) -> int:
                 & (Operation.kind != OperationKind.STOP)
             )
             .limit(_BATCH)
-            .for_update("FOR UPDATE SKIP LOCKED")
         )
         for operation in overdue:
-            operations.fail_unclaimed(operation, f"The {operation.kind} did not finish in time.")
-            log.error("operation %s (%s of %s) missed its deadline", operation.id, operation.kind, operation.sandbox_id)
-            count += 1
+            with database.atomic():
+                failed = operations.fail_unclaimed(operation, f"The {operation.kind} did not finish in time.")
+            if failed:
+                log.error("%s of %s missed its deadline", operation.kind, operation.sandbox_id)
+                count += 1
     return count
 
 

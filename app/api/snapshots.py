@@ -3,9 +3,10 @@ from flask import Blueprint, Response, jsonify
 
 from app import bodies, serializers
 from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
-from app.schemas.snapshots import ForkBody, SnapshotBody, SnapshotForkBody
+from app.schemas.snapshots import PROJECT_ONLY, ForkBody, SnapshotBody, SnapshotForkBody
 from app.wiring import get_deps
 from services import lifecycle
+from services.errors import Unavailable
 
 routes = Blueprint("snapshots", __name__, url_prefix="/v1/sandboxes")
 
@@ -15,6 +16,8 @@ routes = Blueprint("snapshots", __name__, url_prefix="/v1/sandboxes")
 def snapshot(sandbox_id: str) -> tuple[Response, int]:
     """Capture a sandbox, which goes on; returns once the snapshot is durable on its node."""
     owner, body = current_owner(), bodies.load(SnapshotBody())
+    if body.pop("restore_kind") == PROJECT_ONLY:
+        raise Unavailable("project_only snapshots are not available in this version.")
     view = lifecycle.snapshot(get_deps(), owner, sandbox_id, pinned_node=pinned_node(), **body)
     return jsonify(serializers.snapshot(view)), 201
 

@@ -25,7 +25,8 @@ class Body(Schema):
     def _drop_nulls(self, data: Any, **_: Any) -> Any:
         if not isinstance(data, Mapping):
             return data
-        return {name: value for name, value in data.items() if value is not None or name not in self.fields}
+        known = {field.data_key or name for name, field in self.fields.items()}
+        return {name: value for name, value in data.items() if value is not None or name not in known}
 
 
 class Whole(fields.Integer):

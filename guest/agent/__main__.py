@@ -48,8 +48,8 @@ def _options() -> _Options:
     parser = argparse.ArgumentParser(prog="agent", description="Guest agent of the sandbox service.")
     parser.add_argument("--host", default=_Options().host)
     parser.add_argument("--port", type=int, default=_Options().port)
-    parser.add_argument("--root", default="", help="take this directory for / and leave the machine's clock, randomness "
-                        "and name alone")
+    parser.add_argument("--root", default="", help="take this directory for / and leave the "
+                        "machine's clock, randomness and name alone")
     return _Options(**vars(parser.parse_args()))
 
 

@@ -1,8 +1,8 @@
 """One client connection of the agent: cuts the input into frames, queues the output, and knows when the peer is gone.
 
-A connection lives through three stages: waiting for its REQUEST (bounded in time and size), serving it through a session,
-and ending: the last bytes are sent, the sending side is closed, and the socket goes once the peer has closed too, so that
-the reply is not destroyed by a reset.
+A connection lives through three stages: waiting for its REQUEST (bounded in time and size), serving it through a
+session, and ending: the last bytes are sent, the sending side is closed, and the socket goes once the peer has closed
+too, so that the reply is not destroyed by a reset.
 """
 import selectors
 import socket

@@ -2,8 +2,8 @@
 
 1. The command starts in a session and process group of its own, with root's home and an explicit environment.
 2. Its pipes are read only while the peer takes what was read; beyond the cap output is read and dropped.
-3. When the command itself has exited, what its pipes hold at that instant is drained and the result is sent: a child left
-   in the background that still holds the pipes neither delays the reply nor is disturbed.
+3. When the command itself has exited, what its pipes hold at that instant is drained and the result is sent: a child
+   left in the background that still holds the pipes neither delays the reply nor is disturbed.
 4. At the deadline the group is killed. If the peer hangs up the group is killed too, unless the command is detached.
 """
 import fcntl
@@ -13,6 +13,8 @@ import signal
 import struct
 import subprocess
 import termios
+from functools import partial
+from typing import Any
 
 from .connection import Connection
 from .loop import Loop, Timer
@@ -35,7 +37,7 @@ LOG_DIR = "/var/log/svc"
 
 
 class CannotStart(Exception):
-    """The program does not exist or cannot be executed; the caller gets an exit code and a sentence, as from a shell."""
+    """The program does not exist or cannot be executed; the caller gets a code and a sentence, as from a shell."""
 
     def __init__(self, exit_code: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -130,7 +132,7 @@ class Execution:
         for stream in self._streams:
             reading = stream.wanted and not self._connection.congested
             if reading:
-                self._loop.watch(stream.descriptor, selectors.EVENT_READ, lambda stream=stream: self._read(stream))
+                self._loop.watch(stream.descriptor, selectors.EVENT_READ, partial(self._read, stream))
             elif stream.open:
                 self._loop.unwatch(stream.descriptor)
 
@@ -219,8 +221,10 @@ class Execution:
 
 def _result(exit_code: int, *, pid: int | None = None, timed_out: bool = False, stdout_truncated: bool = False,
             stderr_truncated: bool = False, log_path: str | None = None) -> dict:
-    reply = {"exitCode": exit_code, "timedOut": timed_out, "stdoutTruncated": stdout_truncated,
-             "stderrTruncated": stderr_truncated, "pid": pid}
+    reply: dict[str, Any] = {
+        "exitCode": exit_code, "timedOut": timed_out, "stdoutTruncated": stdout_truncated,
+        "stderrTruncated": stderr_truncated, "pid": pid,
+    }
     if log_path is not None:
         reply["logPath"] = log_path
     return reply

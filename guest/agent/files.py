@@ -5,19 +5,8 @@ import stat
 from collections.abc import Iterator
 from typing import Any
 
-from .offload import Channel, Work
-from .protocol import (
-    BAD_REQUEST,
-    CHUNK_BYTES,
-    DATA,
-    FAILED,
-    NOT_A_FILE,
-    NOT_FOUND,
-    PERMISSION,
-    TOO_LARGE,
-    ProtocolError,
-    Refused,
-)
+from .offload import Channel, PeerGone, Work
+from .protocol import BAD_REQUEST, CHUNK_BYTES, DATA, FAILED, NOT_A_FILE, NOT_FOUND, PERMISSION, TOO_LARGE, Refused
 from .requests import guest_path, integer
 
 MAX_FILE_BYTES = 1 << 50
@@ -58,7 +47,7 @@ def writing(request: dict[str, Any], root: str) -> Work:
 
 
 def reading(request: dict[str, Any], root: str) -> Work:
-    """The work of a `read`: the file in DATA frames; refused as too large before or, if it grows, after the first of them."""
+    """The work of a `read`: the file in DATA frames; refused as too large before or, if it grows, during them."""
     path = guest_path(request)
     limit = integer(request, "maxBytes", 0, MAX_FILE_BYTES, MAX_FILE_BYTES)
 
@@ -136,7 +125,7 @@ def _store(channel: Channel, descriptor: int, expected: int | None, path: str) -
     while True:
         kind, payload = channel.receive()
         if kind != DATA:
-            raise ProtocolError("only data frames may follow a write request")
+            raise PeerGone("only data frames may follow a write request")
         if not payload:
             break
         size += len(payload)

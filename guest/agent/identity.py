@@ -8,7 +8,6 @@
 5. Only then do token and environment switch. If any step fails the old token stays valid and the caller may repeat.
 """
 import binascii
-import glob
 import json
 import os
 import re
@@ -21,8 +20,10 @@ from .protocol import BAD_REQUEST, FAILED, Refused
 from .requests import environment, flag, integer, text
 
 ENTROPY_BYTES = 64
-STATE_FILE = "/run/svc/identity.json"
-HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
+STATE_DIR = "/run/svc"
+STATE_FILE = f"{STATE_DIR}/identity.json"
+HOST_KEY_DIR = "/etc/ssh"
+HOST_KEY_NAMES = ("ssh_host_ed25519_key", "ssh_host_ed25519_key.pub")
 _MACHINE_ID = re.compile(r"[0-9a-f]{32}")
 _HOSTNAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _LATEST_NS = 1 << 62
@@ -48,6 +49,7 @@ class _Adoption(NamedTuple):
 
 def recall(root: str, initial_token: bytes) -> Identity:
     """The identity of this RAM's lifetime, or the one every fresh boot begins with."""
+    os.makedirs(root + STATE_DIR, 0o700, exist_ok=True)
     try:
         with open(root + STATE_FILE, encoding="utf-8") as state:
             kept = json.load(state)
@@ -93,22 +95,50 @@ def _checked(request: dict[str, Any]) -> _Adoption:
     )
 
 
+def identity_files(machine_id: str, hostname: str) -> dict[str, tuple[str, int]]:
+    """Content and mode of the files that name a guest, except its host keys."""
+    return {
+        "/etc/machine-id": (machine_id + "\n", 0o444),
+        "/etc/hostname": (hostname + "\n", 0o644),
+        "/etc/hosts": (f"127.0.0.1 localhost\n::1 localhost\n127.0.1.1 {hostname}\n", 0o644),
+    }
+
+
 def _renew(adoption: _Adoption, kernel: Kernel, root: str) -> None:
-    replace_file(root + "/etc/machine-id", adoption.machine_id + "\n", 0o444)
-    replace_file(root + "/etc/hostname", adoption.hostname + "\n", 0o644)
-    replace_file(root + "/etc/hosts", f"127.0.0.1 localhost\n::1 localhost\n127.0.1.1 {adoption.hostname}\n", 0o644)
+    for path, (content, mode) in identity_files(adoption.machine_id, adoption.hostname).items():
+        overwrite(root + path, content, mode)
     kernel.set_hostname(adoption.hostname)
-    for old in glob.glob(root + "/etc/ssh/ssh_host_*"):
-        os.unlink(old)
-    if adoption.host_key:
-        private, public = adoption.host_key
-        replace_file(root + HOST_KEY, private.rstrip("\n") + "\n", 0o600)
-        replace_file(root + HOST_KEY + ".pub", public.rstrip("\n") + "\n", 0o644)
-    else:
-        os.makedirs(os.path.dirname(root + HOST_KEY), exist_ok=True)
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", adoption.hostname, "-f", root + HOST_KEY],
-                       stdin=subprocess.DEVNULL, check=True, timeout=20)
+    for name in os.listdir(root + HOST_KEY_DIR):
+        if name.startswith("ssh_host_") and name not in HOST_KEY_NAMES:
+            os.unlink(f"{root}{HOST_KEY_DIR}/{name}")
+    private_path, public_path = (f"{root}{HOST_KEY_DIR}/{name}" for name in HOST_KEY_NAMES)
+    private, public = adoption.host_key or _make_host_key(root, adoption.hostname)
+    overwrite(private_path, private.rstrip("\n") + "\n", 0o600)
+    overwrite(public_path, public.rstrip("\n") + "\n", 0o644)
     _reload_sshd(root)
+
+
+def rewrite_identity_files(root: str) -> None:
+    """Overwrite the files that `adopt` overwrites with what they hold, to have all that takes in the page cache."""
+    for path in (*identity_files("", ""), *(f"{HOST_KEY_DIR}/{name}" for name in HOST_KEY_NAMES)):
+        with open(root + path, encoding="utf-8") as file:
+            content = file.read()
+        overwrite(root + path, content, 0o600)
+
+
+def _make_host_key(root: str, comment: str) -> tuple[str, str]:
+    """A new key pair made here, for a caller that did not bring one; takes a good part of a second."""
+    path = f"{root}{STATE_DIR}/host-key"
+    for name in (path, path + ".pub"):
+        if os.path.exists(name):
+            os.unlink(name)
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", path]
+    subprocess.run(command, stdin=subprocess.DEVNULL, check=True, timeout=20)
+    with open(path, encoding="ascii") as private, open(path + ".pub", encoding="ascii") as public:
+        pair = private.read(), public.read()
+    os.unlink(path)
+    os.unlink(path + ".pub")
+    return pair
 
 
 def _reload_sshd(root: str) -> None:
@@ -122,15 +152,19 @@ def _reload_sshd(root: str) -> None:
 
 def _keep(identity: Identity, root: str) -> None:
     state = {"token": identity.token.decode(), "sandboxId": identity.sandbox_id, "env": identity.env}
-    replace_file(root + STATE_FILE, json.dumps(state), 0o600)
+    overwrite(root + STATE_FILE, json.dumps(state), 0o600)
 
 
-def replace_file(path: str, content: str, mode: int) -> None:
-    """Replace a small system file so that a reader sees either the old or the new one."""
-    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    temporary = f"{path}.svc-new"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with open(descriptor, "w", encoding="utf-8") as file:
-        os.fchmod(descriptor, mode)
-        file.write(content)
-    os.rename(temporary, path)
+def overwrite(path: str, content: str, mode: int) -> None:
+    """Give a small system file new content, in place.
+
+    A rename would be safe against a crash in the middle, but a guest that crashed is adopted anew anyway, and in place
+    is several times faster: it is on the way of every wake.
+    """
+    encoded = content.encode()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, mode)
+    try:
+        os.write(descriptor, encoded)
+        os.ftruncate(descriptor, len(encoded))
+    finally:
+        os.close(descriptor)

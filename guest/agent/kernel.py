@@ -36,7 +36,7 @@ class Kernel:
 
 
 class UntouchedKernel(Kernel):
-    """For an agent tried out on a developer's machine with `--root`: the machine keeps its clock, randomness and name."""
+    """For an agent tried out with `--root` on any machine, which keeps its clock, randomness and name."""
 
     def set_clock(self, nanoseconds: int) -> None:
         """Leave the clock alone."""

@@ -7,6 +7,7 @@ import os
 import selectors
 import socket
 import sys
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -30,6 +31,10 @@ DISCARD_S = 10.0
 MAX_CHILDREN = 32
 
 
+class PeerGone(Exception):
+    """The peer closed, stalled or broke the protocol; there is nobody to tell."""
+
+
 class Channel:
     """The child's view of the connection: blocking frames in both directions, every wait bounded."""
 
@@ -39,20 +44,33 @@ class Channel:
         self._received = received
 
     def receive(self) -> tuple[int, bytes]:
-        """The next frame; raises ProtocolError or OSError if there is none."""
-        kind, length = decode_header(self._exactly(HEADER.size))
-        return kind, self._exactly(length)
+        """The next frame; raises PeerGone if there is none."""
+        try:
+            kind, length = decode_header(self._exactly(HEADER.size))
+            return kind, self._exactly(length)
+        except (OSError, ProtocolError) as error:
+            raise PeerGone from error
 
     def send(self, kind: int, payload: bytes) -> None:
-        """Send one frame now."""
-        self._socket.sendall(encode_frame(kind, payload))
+        """Send one frame now; raises PeerGone."""
+        try:
+            self._socket.sendall(encode_frame(kind, payload))
+        except OSError as error:
+            raise PeerGone from error
 
     def finish(self, kind: int, reply: dict) -> None:
         """Send the last frame and wait for the peer to close, so that unread input cannot reset the reply away."""
-        self._socket.sendall(encode_json(kind, reply))
-        self._socket.shutdown(socket.SHUT_WR)
+        try:
+            self._socket.sendall(encode_json(kind, reply))
+            self._socket.shutdown(socket.SHUT_WR)
+            self._discard_input()
+        except OSError as error:
+            raise PeerGone from error
+
+    def _discard_input(self) -> None:
+        give_up = time.monotonic() + DISCARD_S
         self._socket.settimeout(DISCARD_S)
-        while self._socket.recv(CHUNK_BYTES):
+        while self._socket.recv(CHUNK_BYTES) and time.monotonic() < give_up:
             pass
 
     def _exactly(self, size: int) -> bytes:
@@ -119,8 +137,8 @@ def _live_as_child(channel: Channel, keep: int, work: Work) -> None:
         _close_inherited(keep)
         _answer(channel, work)
         status = 0
-    except (OSError, ProtocolError):
-        pass  # the peer went away; there is nobody to tell
+    except PeerGone:
+        pass
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
@@ -132,7 +150,7 @@ def _answer(channel: Channel, work: Work) -> None:
         result = work(channel)
     except Refused as refusal:
         channel.finish(FAILURE, {"code": refusal.code, "message": refusal.message})
-    except (MemoryError, ValueError) as error:
+    except (MemoryError, OSError, ValueError) as error:
         channel.finish(FAILURE, {"code": FAILED, "message": f"the agent could not do it: {error!r}"})
     else:
         channel.finish(RESULT, result)

@@ -77,7 +77,7 @@ def guest_path(request: dict[str, Any], name: str = "path") -> str:
 
 
 def exec_request(request: dict[str, Any], adopted_env: dict[str, str], root: str) -> ExecRequest:
-    """The command of an `exec`: `argv`, or `shell` as one line for the shell; the request's env wins over the adopted."""
+    """The command of an `exec`: `argv`, or `shell`, a line for the shell; its own env wins over the adopted one."""
     argv = request.get("argv")
     if (argv is None) == ("shell" not in request):
         raise Refused(BAD_REQUEST, "exactly one of argv and shell is needed")

@@ -2,6 +2,7 @@
 import selectors
 import socket
 import time
+from collections.abc import Callable
 from typing import Any
 
 from . import files, upkeep
@@ -30,13 +31,17 @@ class Agent:
         self._offload = Offload(loop)
         self._connections: set[Connection] = set()
         self._boot_id = _boot_id()
-        self._immediate = {"ping": self._ping, "adopt": self._adopt, "disk": self._disk}
-        self._in_child = {
+        self._immediate: dict[Any, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "ping": self._ping,
+            "adopt": self._adopt,
+            "disk": lambda request: dict(upkeep.disk_usage(root)),
+        }
+        self._in_child: dict[Any, Callable[[dict[str, Any]], Work]] = {
             "write": lambda request: files.writing(request, root),
             "read": lambda request: files.reading(request, root),
             "sync": lambda request: upkeep.syncing(),
             "wait_port": upkeep.waiting_for_port,
-            "prepare": lambda request: upkeep.preparing(),
+            "prepare": lambda request: upkeep.preparing(root),
         }
         listener.setblocking(False)
         loop.watch(listener.fileno(), selectors.EVENT_READ, self._accept)
@@ -73,8 +78,7 @@ class Agent:
         elif operation in self._immediate:
             connection.finish(RESULT, self._immediate[operation](request))
         elif operation in self._in_child:
-            work: Work = self._in_child[operation](request)
-            self._offload.answer(connection, work)
+            self._offload.answer(connection, self._in_child[operation](request))
         else:
             raise Refused(BAD_REQUEST, f"there is no operation {operation!r}")
 
@@ -92,12 +96,9 @@ class Agent:
         self._identity = adopt(request, self._kernel, self._root)
         return {"adopted": self._identity.sandbox_id, "clockNs": time.time_ns()}
 
-    def _disk(self, request: dict[str, Any]) -> dict[str, Any]:
-        return dict(upkeep.disk_usage(self._root))
-
 
 def _same_secret(given: bytes, expected: bytes) -> bool:
-    """Compare without telling by the time taken how much was right (`hmac` would pull OpenSSL into the agent's memory)."""
+    """Compare without telling by the time it takes how much was right; `hmac` would pull OpenSSL into the memory."""
     if len(given) != len(expected):
         return False
     difference = 0

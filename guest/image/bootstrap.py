@@ -21,9 +21,10 @@ def mmdebstrap_argv(distro: Distro, target: Path) -> list[str]:
         '--aptopt=Apt::Install-Recommends "false"',
         '--aptopt=Acquire::Retries "2"',
         '--aptopt=Acquire::http::Timeout "20"',
-        # Kept for the user: see "package cache" in customize.sh.
         '--aptopt=Acquire::GzipIndexes "true"',
+        # Both are kept for the user: see "package cache" in customize.sh.
         "--skip=cleanup/apt/lists",
+        "--skip=cleanup/apt/cache",
         f"--customize-hook={HERE / 'customize.sh'} \"$1\"",
     ]
     if distro.keyring:
@@ -31,14 +32,14 @@ def mmdebstrap_argv(distro: Distro, target: Path) -> list[str]:
     return [*argv, distro.suite, str(target)]
 
 
-def bootstrap(distro: Distro, target: Path, *, bun: Path, token_file: Path, dns: tuple[str, ...], log: Path) -> None:
-    """Fill `target` with the guest's files; raises ArchiveUnreachable if packages could not be fetched, else ImageError."""
+def bootstrap(distro: Distro, target: Path, *, bun: Path, token_file: Path, dns: tuple[str, ...]) -> None:
+    """Fill `target` with the guest's files; raises ArchiveUnreachable if packages cannot be fetched, or ImageError."""
     environment = {
         "SVC_OVERLAY": str(HERE / "overlay"), "SVC_AGENT": str(AGENT_DIR), "SVC_BUN": str(bun),
         "SVC_TOKEN": str(token_file), "SVC_GUEST_DNS": " ".join(dns),
     }
     try:
-        run(mmdebstrap_argv(distro, target), timeout_s=BOOTSTRAP_TIMEOUT_S, env=environment, log=log)
+        run(mmdebstrap_argv(distro, target), timeout_s=BOOTSTRAP_TIMEOUT_S, env=environment)
     except ImageError as error:
         if any(sign in str(error) for sign in _UNREACHABLE):
             raise ArchiveUnreachable(f"the {distro.name} archive cannot be reached: {error}") from error

@@ -2,8 +2,8 @@
 
 1. One builder at a time per directory; leftovers of a builder that was killed are removed.
 2. An image whose recipe has not changed is there already: only `current` is pointed at it.
-3. Otherwise it is made in a directory of its own and renamed into place when it is complete, so that nobody ever sees half
-   an image, and an image once there never changes.
+3. Otherwise it is made in a directory of its own and renamed into place when it is complete, so that nobody ever sees
+   half an image, and an image once there never changes.
 4. Where the archive of Ubuntu cannot be reached, Debian is built instead, with a notice.
 """
 import argparse
@@ -93,17 +93,18 @@ def _fill(work: Path, result: Path, distro: Distro, key: str, dns: tuple[str, ..
     bun = fetch_bun(work / "bun")
     say(f"2/5 installing {distro.name} and {len(distro.packages)} packages with what they need")
     rootfs = work / "rootfs"
-    bootstrap(distro, rootfs, bun=bun, token_file=token_file, dns=dns, log=work / "bootstrap.log")
+    bootstrap(distro, rootfs, bun=bun, token_file=token_file, dns=dns)
     say("3/5 taking the kernel out")
     _take_kernel(rootfs, result, distro)
     say("4/5 writing the file system")
     make_filesystem(rootfs, result / "rootfs.raw")
     say("5/5 describing it")
     facts = {
-        "key": key, "distro": distro.name, "machine": distro.machine, "cmdline": distro.cmdline, "kernel": "vmlinuz",
-        "initrd": "initrd" if distro.initrd_modules else None, "rootfs": "rootfs.raw", "agentToken": token, "cpu": "max",
-        "agentVersion": AGENT_VERSION,
+        "key": key, "distro": distro.name, "machine": distro.machine, "cpu": "max", "cmdline": distro.cmdline,
+        "kernel": "vmlinuz", "initrd": "initrd" if distro.initrd_modules else None, "rootfs": "rootfs.raw",
+        "agentToken": token, "agentVersion": AGENT_VERSION,
     }
+    (result / "image.json").touch(mode=0o600)
     (result / "image.json").write_text(json.dumps(facts, indent=2) + "\n")
 
 
@@ -111,7 +112,7 @@ def _take_kernel(rootfs: Path, result: Path, distro: Distro) -> None:
     """QEMU loads the kernel from the host; the guest's own /boot is only ballast."""
     kernel = max((rootfs / "boot").glob("vmlinuz-*"), default=None)
     if kernel is None:
-        raise ImageError(f"{distro.name} installed no kernel; the package list in guest/image/distros.py is out of date")
+        raise ImageError(f"{distro.name} installed no kernel; correct the package list in guest/image/distros.py")
     shutil.copy(kernel, result / "vmlinuz")
     if distro.initrd_modules:
         make_initrd(rootfs, distro.initrd_modules, result / "initrd")

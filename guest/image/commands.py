@@ -20,7 +20,8 @@ def require(*programs: str) -> None:
     """Raise ImageError unless every program is installed."""
     for program in programs:
         if not shutil.which(program, path=search_path()):
-            raise ImageError(f"{program} is needed; install it with: apt-get install {_PACKAGE_OF.get(program, program)}")
+            package = _PACKAGE_OF.get(program, program)
+            raise ImageError(f"{program} is needed; install it with: apt-get install {package}")
 
 
 def search_path() -> str:
@@ -28,22 +29,19 @@ def search_path() -> str:
     return os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
 
-def run(command: Sequence[str | Path], *, timeout_s: float, env: Mapping[str, str] | None = None, cwd: Path | None = None,
-        log: Path | None = None) -> str:
-    """Run `command` to its end and return what it printed; raises ImageError with its last lines if it fails.
-
-    With `log`, everything it says goes to that file as well, so that a long build can be watched.
-    """
+def run(command: Sequence[str | Path], *, timeout_s: float, env: Mapping[str, str] | None = None,
+        cwd: Path | None = None) -> str:
+    """Run `command` to its end and return what it printed; raises ImageError with its last lines if it fails."""
     arguments = [str(part) for part in command]
     environment = {**os.environ, **(env or {}), "PATH": search_path(), "LC_ALL": "C.UTF-8"}
     try:
         done = subprocess.run(arguments, env=environment, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired as expired:
-        raise ImageError(f"{arguments[0]} did not end within {timeout_s:.0f} s; check the network and run it again") from expired
+        sentence = f"{arguments[0]} did not end within {timeout_s:.0f} s; check the network and run it again"
+        raise ImageError(sentence) from expired
     output = done.stdout.decode(errors="replace")
-    if log:
-        log.write_text(output, encoding="utf-8")
     if done.returncode:
-        raise ImageError(f"{arguments[0]} failed with status {done.returncode}:\n" + "\n".join(output.splitlines()[-15:]))
+        last_lines = "\n".join(output.splitlines()[-15:])
+        raise ImageError(f"{arguments[0]} failed with status {done.returncode}:\n{last_lines}")
     return output

@@ -24,6 +24,8 @@ rm -f "$root/etc/resolv.conf"
 for address in $SVC_GUEST_DNS; do echo "nameserver $address"; done > "$root/etc/resolv.conf"
 tr -d - < /proc/sys/kernel/random/uuid > "$root/etc/machine-id"
 rm -f "$root"/etc/ssh/ssh_host_*
+(umask 077; : > "$root/etc/ssh/ssh_host_ed25519_key")
+: > "$root/etc/ssh/ssh_host_ed25519_key.pub"
 : > "$root/etc/fstab"
 
 # Only what a sandbox needs runs; the rest would slow the boot, wake the idle guest, or touch memory that clones copy.
@@ -49,4 +51,4 @@ done
 chroot "$root" apt-cache gencaches -qq || true
 
 # What was only needed to get here.
-rm -rf "$root"/usr/share/man/* "$root"/var/log/apt "$root"/var/log/dpkg.log "$root"/var/log/bootstrap.log
+rm -rf "$root"/var/cache/apt/archives/*.deb "$root"/usr/share/man/* "$root"/var/log/apt "$root"/var/log/dpkg.log "$root"/var/log/bootstrap.log

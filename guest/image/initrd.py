@@ -40,7 +40,7 @@ def module_files(dependencies: str, wanted: tuple[str, ...]) -> list[str]:
     files: dict[str, None] = {}
     for name in wanted:
         if name not in by_name:
-            raise ImageError(f"the kernel has no module {name}; the list of initrd modules in distros.py is out of date")
+            raise ImageError(f"the kernel has no module {name}; correct the list of initrd modules in distros.py")
         for path in [by_name[name], *table[by_name[name]]]:
             files[path] = None
     return list(files)

@@ -3,8 +3,12 @@ import json
 import os
 import secrets
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+# One thread: deletions must not compete with work that somebody waits for.
+_deletions = ThreadPoolExecutor(max_workers=1, thread_name_prefix="deletion")
 
 
 def sync_directory(directory: Path) -> None:
@@ -55,14 +59,15 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def remove_tree(directory: Path, trash: Path) -> None:
-    """Make `directory` disappear in one step (rename into `trash`), then delete it; nothing there: no-op."""
+    """Make `directory` disappear in one step (rename into `trash`); its blocks are freed in the background, for which
+    large sparse files can take seconds. Nothing there: no-op."""
     trash.mkdir(parents=True, exist_ok=True, mode=0o700)
     doomed = trash / f"{directory.name}.{secrets.token_hex(4)}"
     try:
         os.rename(directory, doomed)
     except FileNotFoundError:
         return
-    shutil.rmtree(doomed, ignore_errors=True)
+    _deletions.submit(shutil.rmtree, doomed, ignore_errors=True)
 
 
 def empty_trash(trash: Path) -> None:

@@ -9,9 +9,12 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 PAGE_BYTES = 4096
+# Smaller holes are filled with zeros: deleting a flushed file of 1700 extents took 2 to 4 s on ext4 (mounted with
+# `discard`), one of 68 extents 24 ms, for 15 % more bytes.
+MIN_HOLE_BYTES = 64 * 1024
 _FICLONE = 0x40049409
 _FALLOC_FL_KEEP_SIZE = 1
 _FALLOC_FL_PUNCH_HOLE = 2
@@ -34,6 +37,21 @@ def data_ranges(descriptor: int) -> Iterator[tuple[int, int]]:
         yield start, position
 
 
+def without_small_holes(ranges: Iterable[tuple[int, int]], smallest: int = MIN_HOLE_BYTES) -> Iterator[tuple[int, int]]:
+    """Join ranges that are less than `smallest` bytes apart. Pure."""
+    joined: tuple[int, int] | None = None
+    for start, end in ranges:
+        if joined is None:
+            joined = (start, end)
+        elif start - joined[1] < smallest:
+            joined = (joined[0], end)
+        else:
+            yield joined
+            joined = (start, end)
+    if joined is not None:
+        yield joined
+
+
 def clone(source: int, target: int) -> None:
     """Make the empty file `target` equal to `source`, holes kept; both are open descriptors, the positions are not used."""
     try:
@@ -43,7 +61,7 @@ def clone(source: int, target: int) -> None:
         if error.errno not in _NO_REFLINK:
             raise
     os.ftruncate(target, os.fstat(source).st_size)
-    for start, end in data_ranges(source):
+    for start, end in without_small_holes(data_ranges(source)):
         _copy_range(source, target, start, end)
 
 
@@ -61,14 +79,15 @@ def _copy_range(source: int, target: int, start: int, end: int) -> None:
 
 
 def punch_zero_pages(descriptor: int) -> int:
-    """Turn pages that hold only zeros into holes; returns how many bytes were freed. Nobody may write meanwhile."""
+    """Turn longer runs of zero pages into holes; returns how many bytes were freed. Nobody may write meanwhile."""
     freed = 0
     view = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
     try:
         for start, end in list(data_ranges(descriptor)):
             for hole, length in _zero_runs(view, start, end):
-                _punch(descriptor, hole, length)
-                freed += length
+                if length >= MIN_HOLE_BYTES:
+                    _punch(descriptor, hole, length)
+                    freed += length
     finally:
         view.close()
     return freed

@@ -17,7 +17,7 @@ ORPHANED = """
 from bin.stack import private_stack
 stack = private_stack("test-orphan", processes=())
 stack.start_servers()
-print(stack.site.data_dir, flush=True)
+print(stack.site.data_dir, stack.supervisor._call("getPID"), flush=True)
 input()
 """
 
@@ -43,13 +43,18 @@ def test_servers_run_as_users_of_their_own_with_no_secret_in_their_environment(s
             assert b"SVC_" not in environ.read()
 
 
-def test_what_a_killed_session_left_is_removed(servers):
+@pytest.mark.parametrize("supervisor_too", [False, True])
+def test_what_a_killed_session_left_is_removed(servers, supervisor_too):
     session = subprocess.Popen([sys.executable, "-c", ORPHANED], cwd=ROOT, text=True, stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE)
     with session:
-        data_dir = ROOT / "var" / os.path.basename(session.stdout.readline().strip())
+        path, supervisor = session.stdout.readline().split()
+        data_dir = ROOT / "var" / os.path.basename(path)
         session.send_signal(signal.SIGKILL)
-    assert leftovers.processes_of(data_dir)
+    if supervisor_too:
+        os.kill(int(supervisor), signal.SIGKILL)
+    left = " ".join(leftovers.processes_of(data_dir).values())
+    assert all(name in left for name in ("postgres", "redis-server", "rclone"))
     assert remove_abandoned() == [data_dir.name]
     assert not leftovers.processes_of(data_dir)
     assert not data_dir.exists()

@@ -55,27 +55,21 @@ def _boot_and_save(host: Host, rundir: RunDir, shape: Shape) -> Machine:
     record = SandboxRecord(rundir.sandbox_id, machine, Phase.RUNNING, None, boot_id(), agent_port=0, forwards=())
     spec = LaunchSpec(rundir.sandbox_id, shape, host.image.agent_token, agent_port=0)
     with ThreadPoolExecutor(max_workers=1) as background:
-        with started(host, rundir, Start(spec, record, renew=False), background) as (launched, record):
+        with started(host, rundir, Start(spec, record, renew=False), background) as begun:
             fault("bake.spawned")
-            with Monitor.of(rundir, launched.process) as monitor:
-                monitor.run("cont")
-                handover.warm_up(host, record, COLD_BOOT_LIMIT_S)
+            with Monitor.of(rundir, begun.launched.process) as monitor:
+                begun.go(monitor)
+                handover.warm_up(host, begun.record, COLD_BOOT_LIMIT_S)
                 monitor.run("stop")
                 monitor.save(rundir.state)
-    stop(host, rundir, record)
+    stop(host, rundir, begun.record)
     fault("bake.saved")
     return machine
 
 
 def _publish(host: Host, rundir: RunDir, machine: Machine) -> None:
     target = rundir.path.with_suffix("")
-    descriptor = os.open(rundir.ram, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        sparse.punch_zero_pages(descriptor)
-        os.fchown(descriptor, 0, 0)
-        os.fchmod(descriptor, 0o400)
-    finally:
-        os.close(descriptor)
+    _tidy_ram(rundir)
     disk = host.layers.path(machine.chain[-1])
     keep = {"ram", "state", disk.name}
     for path in rundir.path.iterdir():
@@ -89,3 +83,13 @@ def _publish(host: Host, rundir: RunDir, machine: Machine) -> None:
     remove_tree(target, host.trash)
     os.rename(rundir.path, target)
     sync_directory(host.templates)
+
+
+def _tidy_ram(rundir: RunDir) -> None:
+    """Holes where pages are zero, and the rest in few pieces: every create copies this file."""
+    tidy = rundir.ram.with_name("ram.tidy")
+    with rundir.ram.open("r+b") as ram, tidy.open("w+b") as copy:
+        sparse.punch_zero_pages(ram.fileno())
+        sparse.clone(ram.fileno(), copy.fileno())
+        os.fchmod(copy.fileno(), 0o400)
+    os.rename(tidy, rundir.ram)

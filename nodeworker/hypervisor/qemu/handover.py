@@ -1,48 +1,59 @@
-"""TEMP"""
-import base64, json, os, socket, struct, time
-from nodeworker.hypervisor.driver import DriverError
+"""Hand a guest over to its sandbox through its agent: clock, randomness, token, environment, and an identity if it is new.
+
+The guest asks for one of several tokens, depending on where an earlier try stopped: the one it was given last, the one of
+the snapshot or template it was cloned from, or the image's after a cold boot. All of them are tried, the likeliest first.
+"""
+from nodeworker.guest.client import AgentClient, GuestIdentity
+from nodeworker.guest.errors import AgentError, AgentRefused
+from nodeworker.hypervisor.driver import DriverError, LaunchSpec
+from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.identity import new_identity
-class Unauthorized(Exception): pass
-def call(addr, token, op, limit_s=30, data=(), **kw):
-    end=time.monotonic()+limit_s
-    while True:
+from nodeworker.hypervisor.qemu.records import SandboxRecord
+from nodeworker.hypervisor.qemu.rundir import RunDir
+from nodeworker.network.addresses import AGENT_PORT
+
+_WARM_UP_ROUNDS = 5
+_PREPARE_LIMIT_S = 180.0
+
+
+def adopt(rundir: RunDir, host: Host, spec: LaunchSpec, record: SandboxRecord, *, renew: bool, limit_s: float) -> None:
+    """After it the guest answers to `spec.agent_token` only. Raises DriverError if it does not answer or refuses."""
+    wanted = _identity(spec, renew=renew)
+    for token in rundir.tokens():
         try:
-            s=socket.create_connection((addr,1024),timeout=1.0)
-            s.settimeout(max(0.2,end-time.monotonic()))
-            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            p=json.dumps({"op":op,"token":token,**kw}).encode()
-            m=b'\x01'+struct.pack('>I',len(p))+p
-            for d in data: m+=b'\x02'+struct.pack('>I',len(d))+d
-            s.sendall(m)
-            f=s.makefile('rb'); out=b''
-            while True:
-                h=f.read(5)
-                if len(h)<5: raise ConnectionError('eof')
-                t,n=h[0],struct.unpack('>I',h[1:])[0]; b=f.read(n)
-                if t in(2,3,4): out+=b
-                if t==5: s.close(); return json.loads(b),out
-                if t==6:
-                    e=json.loads(b); s.close()
-                    if e['code']=='unauthorized': raise Unauthorized
-                    raise DriverError(str(e))
-        except OSError as e:
-            if time.monotonic()>end: raise DriverError(f"agent {op} {e}")
-            time.sleep(0.1)
-def adopt(rundir, host, spec, record, *, renew, limit_s):
-    addr=host.network.slots.slot(record.slot).address
-    extra={}
-    if renew:
-        i=new_identity(spec.sandbox_id); extra=dict(machineId=i.machine_id,hostname=i.hostname,hostKeyPrivate=i.host_key_private,hostKeyPublic=i.host_key_public)
-    toks=rundir.tokens(); toks=toks[1:]+toks[:1]
-    for t in toks:
-        try:
-            call(addr,t,'adopt',limit_s,newToken=spec.agent_token,sandboxId=spec.sandbox_id,clockNs=time.time_ns(),entropy=base64.b64encode(os.urandom(64)).decode(),renew=renew,env=spec.env,**extra)
+            _client(host, record, token).adopt(wanted, timeout_s=limit_s, patient=True)
+        except AgentRefused as refusal:
+            if refusal.code != "unauthorized":
+                raise DriverError(f"the guest of {spec.sandbox_id} refused its identity: {refusal}") from refusal
+        except AgentError as error:
+            raise DriverError(f"the guest of {spec.sandbox_id} does not answer: {error}") from error
+        else:
             rundir.write_tokens(spec.agent_token)
             return
-        except Unauthorized: pass
-    raise DriverError('no token fits')
-def warm_up(host, record, limit_s):
-    addr=host.network.slots.slot(record.slot).address
-    t=host.image.agent_token
-    call(addr,t,'ping',limit_s); call(addr,t,'exec',60,shell='sync; echo 3 > /proc/sys/vm/drop_caches',cwd='/')
-    for _ in range(5): call(addr,t,'exec',30,argv=['/bin/true'],cwd='/')
+    raise DriverError(f"the guest of {spec.sandbox_id} knows none of its tokens")
+
+
+def warm_up(host: Host, record: SandboxRecord, limit_s: float) -> None:
+    """Wait for a freshly booted guest, let it settle, and walk its hot path a few times. Raises DriverError."""
+    agent = _client(host, record, host.image.agent_token)
+    try:
+        agent.wait_ready(limit_s)
+        agent.prepare(_PREPARE_LIMIT_S)
+        for _ in range(_WARM_UP_ROUNDS):
+            agent.exec(["/bin/true"], cwd="/")
+            agent.ping()
+    except AgentError as error:
+        raise DriverError(f"warming up the guest: {error}") from error
+
+
+def _client(host: Host, record: SandboxRecord, token: str) -> AgentClient:
+    assert record.slot is not None
+    return AgentClient(host.network.slots.slot(record.slot).address, AGENT_PORT, token)
+
+
+def _identity(spec: LaunchSpec, *, renew: bool) -> GuestIdentity:
+    if not renew:
+        return GuestIdentity(spec.agent_token, spec.sandbox_id, False, spec.env)
+    fresh = new_identity(spec.sandbox_id)
+    return GuestIdentity(spec.agent_token, spec.sandbox_id, True, spec.env, fresh.hostname, fresh.machine_id,
+                         fresh.host_key_private, fresh.host_key_public)

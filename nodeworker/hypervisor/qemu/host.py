@@ -14,6 +14,7 @@ from nodeworker.hypervisor.qemu.cgroup import CgroupTree
 from nodeworker.hypervisor.qemu.image import Image, current_image
 from nodeworker.hypervisor.qemu.records import Machine
 from nodeworker.hypervisor.qemu.rundir import RunDir
+from nodeworker.hypervisor.qemu.timestamp import counter_khz
 from nodeworker.network.node import NodeNetwork
 
 _BINARY = "qemu-system-x86_64"
@@ -49,8 +50,13 @@ class Host:
         version = qemu_version()
         accelerator = choose_accelerator(self.settings.accelerator, self.image, version, self.image_dir)
         machine = self.image.machine if self.settings.machine == "auto" else self.settings.machine
-        cpu = f"{self.image.cpu}/{_host_cpu()}" if accelerator == KVM else self.image.cpu
+        cpu = f"{self.image.cpu}/{_host_cpu() if accelerator == KVM else self.counter_khz}"
         return HostTuple(version, f"{machine}/{argv.HARDWARE_REVISION}", accelerator, cpu, self.image.key)
+
+    @functools.cached_property
+    def counter_khz(self) -> int:
+        """Rate of the host's time stamp counter."""
+        return counter_khz(self.image_dir)
 
     def rundir(self, sandbox_id: str) -> RunDir:
         """The run directory of a sandbox, whether or not it exists."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from nodeworker.hypervisor.driver import DriverError
 from nodeworker.hypervisor.qemu import argv, process, qmp
-from nodeworker.hypervisor.qemu.accelerator import device_groups
+from nodeworker.hypervisor.qemu.accelerator import TCG, device_groups
 from nodeworker.hypervisor.qemu.argv import DiskLayer, Hardware, Kernel
 from nodeworker.hypervisor.qemu.cgroup import Limits
 from nodeworker.hypervisor.qemu.host import Host
@@ -55,10 +55,10 @@ def launch(host: Host, rundir: RunDir, machine: Machine, slot: Slot, state: Path
         os.fchown(ram, uid, uid)
         tap = keep(namespaces.in_namespace(slot.namespace, lambda: namespaces.open_tap(TAP_NAME)))
         listener = stack.enter_context(qmp.listen(rundir.monitor))
-        kernel = _open_kernel(image, keep)
+        kernel = _open_kernel(image, _command_line(host, image), keep)
         incoming = keep(os.open(state, os.O_RDONLY | os.O_CLOEXEC)) if state else None
         hardware = Hardware(
-            name=rundir.sandbox_id, machine=host.tuple.machine.partition("/")[0], accelerator=host.tuple.accelerator,
+            name=f"{host.settings.net_prefix}/{rundir.sandbox_id}", machine=host.tuple.machine.partition("/")[0], accelerator=host.tuple.accelerator,
             cpu=image.cpu, shape=machine.shape, ram_descriptor=ram, layers=layers, tap_descriptor=tap, mac=GUEST_MAC,
             monitor_descriptor=listener.fileno(), kernel=kernel, incoming=state is not None)
         descriptors = [lock, ram, tap, listener.fileno(), kernel.descriptor, *(layer.descriptor for layer in layers)]
@@ -84,7 +84,13 @@ def _open_layers(host: Host, chain: tuple[str, ...], keep: Any) -> tuple[DiskLay
     return tuple(layers)
 
 
-def _open_kernel(image: Image, keep: Any) -> Kernel:
+def _command_line(host: Host, image: Image) -> str:
+    """The image's, plus the counter's rate where the guest could only guess it (see `timestamp`)."""
+    known_rate = f" tsc_early_khz={host.counter_khz}" if host.tuple.accelerator == TCG else ""
+    return image.command_line + known_rate
+
+
+def _open_kernel(image: Image, command_line: str, keep: Any) -> Kernel:
     """QEMU opens these again by their descriptors, as its own user, so the files must let everyone read."""
     descriptors = []
     for path in (image.kernel, image.initrd):
@@ -93,7 +99,7 @@ def _open_kernel(image: Image, keep: Any) -> Kernel:
             if os.fstat(descriptor).st_mode & 0o004 == 0:
                 os.fchmod(descriptor, 0o444)
             descriptors.append(descriptor)
-    return Kernel(descriptors[0], image.command_line, descriptors[1] if len(descriptors) > 1 else None)
+    return Kernel(descriptors[0], command_line, descriptors[1] if len(descriptors) > 1 else None)
 
 
 class Monitor(qmp.QmpClient):

@@ -1,13 +1,13 @@
 """A small QMP client: one command at a time, every wait bounded, descriptors passed along, events collected."""
 import json
-import os
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from nodeworker.hypervisor.sockets import short_path
 
 _READ_BYTES = 65536
 
@@ -26,7 +26,7 @@ class QmpClient:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.settimeout(deadline_s)
-            with _short_path(path) as address:
+            with short_path(path) as address:
                 self._socket.connect(address)
             self._receive(time.monotonic() + deadline_s)
             self.run("qmp_capabilities")
@@ -104,17 +104,8 @@ def listen(path: Path) -> socket.socket:
     """A listening socket at `path` to hand to QEMU, so that connecting works before QEMU is up; replaces a stale one."""
     path.unlink(missing_ok=True)
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    with _short_path(path) as address:
+    with short_path(path) as address:
         server.bind(address)
     server.listen(4)
     return server
 
-
-@contextmanager
-def _short_path(path: Path) -> Iterator[str]:
-    """A name for `path` that fits into a socket address (107 bytes), however deep the data directory lies."""
-    descriptor = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{descriptor}/{path.name}"
-    finally:
-        os.close(descriptor)

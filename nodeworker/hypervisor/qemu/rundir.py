@@ -6,20 +6,15 @@ allows one VM per sandbox and frees the lock the instant the process dies. What 
 2. The phase in vm.json, and whether the host has been rebooted since.
 3. The task in vm.json: an operation at work, or one that died.
 """
-import fcntl
 import os
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
 
-from nodeworker.disks.durable import read_json, write_atomic, write_json
-from nodeworker.hypervisor.driver import VmBusy, VmState
+from nodeworker.disks.durable import read_json, write_json
+from nodeworker.hypervisor import locks
+from nodeworker.hypervisor.driver import VmState
 from nodeworker.hypervisor.qemu.records import Phase, SandboxRecord, Task
-
-OPERATION_WAIT_S = 2.0
-_POLL_S = 0.01
 
 
 @lru_cache(maxsize=1)
@@ -46,69 +41,21 @@ class RunDir:
         """The directory's name."""
         return self.path.name
 
-    @contextmanager
-    def operation(self, *, create: bool = False) -> Iterator[None]:
-        """Hold this sandbox's operation lock; raises VmBusy, or FileNotFoundError if there is no directory (unless `create`)."""
-        deadline = time.monotonic() + OPERATION_WAIT_S
-        while True:
-            if create:
-                self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor = self._try_lock(self._operation_lock)
-            if descriptor is not None:
-                break
-            if time.monotonic() > deadline:
-                raise VmBusy(f"another worker is at work on {self.sandbox_id}")
-            time.sleep(_POLL_S)
-        try:
-            yield
-        finally:
-            os.close(descriptor)
-
-    def _try_lock(self, path: Path) -> int | None:
-        """Lock `path` exclusively and make sure it still is the file of that name; None if another holds it."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.stat(path).st_ino == os.fstat(descriptor).st_ino:
-                return descriptor
-        except (BlockingIOError, FileNotFoundError):
-            pass
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-        return None
+    def operation(self, *, create: bool = False) -> AbstractContextManager[None]:
+        """Hold this sandbox's operation lock; raises VmBusy, or FileNotFoundError without directory (unless `create`)."""
+        return locks.locked(self._operation_lock, make_directory=create)
 
     def take_vm_lock(self) -> int:
         """The descriptor QEMU must inherit; raises VmBusy if a process holds the lock (a probe lets go within moments)."""
-        deadline = time.monotonic() + OPERATION_WAIT_S
-        while (descriptor := self._try_lock(self._vm_lock)) is None:
-            if time.monotonic() > deadline:
-                raise VmBusy(f"a VM process of {self.sandbox_id} is alive")
-            time.sleep(_POLL_S / 10)
-        return descriptor
+        return locks.wait_lock(self._vm_lock)
 
     def is_alive(self) -> bool:
         """True while a process holds vm.lock, found by trying for it."""
-        try:
-            descriptor = os.open(self._vm_lock, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
+        return locks.is_locked(self._vm_lock)
 
     def is_busy_or_alive(self) -> bool:
         """True while a process lives or an operation is at work."""
-        descriptor = self._try_lock(self._operation_lock)
-        if descriptor is None:
-            return True
-        os.close(descriptor)
-        return self.is_alive()
+        return locks.is_locked(self._operation_lock) or self.is_alive()
 
     def vm_lock_inode(self) -> tuple[int, int] | None:
         """Device and inode of vm.lock, to find the process that inherited it."""
@@ -169,7 +116,3 @@ def ram_is_whole(record: SandboxRecord) -> bool:
         return record.boot_id == boot_id()
     return record.phase is Phase.SAVED
 
-
-def write_secret(path: Path, secret: str) -> None:
-    """A secret in a file of its own, readable by root only."""
-    write_atomic(path, secret.encode())

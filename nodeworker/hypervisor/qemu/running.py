@@ -42,22 +42,38 @@ class Start:
     fill_ram: Callable[[], None] | None = None
 
 
+@dataclass(frozen=True)
+class Started:
+    """A QEMU that has been started; host ports and cgroup may still be in the making."""
+
+    launched: Launched
+    record: SandboxRecord
+    pending: "tuple[Future[None], ...]"
+
+    def go(self, monitor: Monitor) -> None:
+        """Let the guest execute, but not before it is confined and reachable."""
+        for future in self.pending:
+            future.result()
+        monitor.run("cont")
+
+
 def restore(host: Host, rundir: RunDir, start: Start) -> SandboxRecord:
     """Start the guest from `start.state`; raises LoadFailed if RAM is still whole, another DriverError if it is not."""
     task = start.record.task.value if start.record.task else "wake"
     with ThreadPoolExecutor(max_workers=3) as background:
         filled = background.submit(start.fill_ram) if start.fill_ram else None
-        with started(host, rundir, start, background) as (launched, record):
+        with started(host, rundir, start, background) as begun:
             fault(f"{task}.spawned")
-            with Monitor.of(rundir, launched.process) as monitor:
-                _finish(filled)
-                assert launched.state_descriptor is not None
-                monitor.load(launched.state_descriptor)
+            with Monitor.of(rundir, begun.launched.process) as monitor:
+                if filled is not None:
+                    filled.result()
+                assert begun.launched.state_descriptor is not None
+                monitor.load(begun.launched.state_descriptor)
                 fault(f"{task}.loaded")
-                record = rundir.write(replace(record, phase=Phase.RUNNING), durable=False)
+                record = rundir.write(replace(begun.record, phase=Phase.RUNNING), durable=False)
                 if task == "wake":
                     fault("wake.marked")
-                monitor.run("cont")
+                begun.go(monitor)
             fault(f"{task}.running")
             handover.adopt(rundir, host, start.spec, record, renew=start.renew, limit_s=FIRST_REPLY_LIMIT_S)
             fault(f"{task}.adopted")
@@ -68,10 +84,10 @@ def cold_boot(host: Host, rundir: RunDir, start: Start) -> SandboxRecord:
     """Boot the guest from its disk with empty RAM; raises DriverError with what the guest wrote to its console."""
     rundir.state.unlink(missing_ok=True)
     make_ram(rundir.ram, start.record.machine.shape.mem_mb)
-    with ThreadPoolExecutor(max_workers=1) as background, started(host, rundir, start, background) as (launched, record):
-        with Monitor.of(rundir, launched.process) as monitor:
-            record = rundir.write(replace(record, phase=Phase.RUNNING), durable=False)
-            monitor.run("cont")
+    with ThreadPoolExecutor(max_workers=1) as background, started(host, rundir, start, background) as begun:
+        with Monitor.of(rundir, begun.launched.process) as monitor:
+            record = rundir.write(replace(begun.record, phase=Phase.RUNNING), durable=False)
+            begun.go(monitor)
             try:
                 handover.adopt(rundir, host, start.spec, record, renew=start.renew, limit_s=COLD_BOOT_LIMIT_S)
             except Exception:
@@ -81,9 +97,8 @@ def cold_boot(host: Host, rundir: RunDir, start: Start) -> SandboxRecord:
 
 
 @contextmanager
-def started(host: Host, rundir: RunDir, start: Start,
-            background: ThreadPoolExecutor) -> Iterator[tuple[Launched, SandboxRecord]]:
-    """A QEMU with slot, host ports and cgroup; on failure inside the block the process and its network are removed."""
+def started(host: Host, rundir: RunDir, start: Start, background: ThreadPoolExecutor) -> Iterator[Started]:
+    """A stopped QEMU with slot, host ports and cgroup; on failure in the block, process, network and cgroup are removed."""
     record = start.record
     try:
         slot = host.network.claim(rundir.sandbox_id)
@@ -91,9 +106,8 @@ def started(host: Host, rundir: RunDir, start: Start,
         launched = launch(host, rundir, record.machine, slot, start.state)
         record = rundir.write(_with_process(record, launched, slot), durable=False)
         try:
-            confine(host, rundir, record.machine, launched.process)
-            _finish(forwarded)
-            yield launched, record
+            confined = background.submit(confine, host, rundir, record.machine, launched.process)
+            yield Started(launched, record, (forwarded, confined))
         finally:
             launched.process.detach()
     except BaseException:
@@ -126,11 +140,6 @@ def fresh_record(spec: LaunchSpec, record: SandboxRecord, *, phase: Phase, task:
 
 def _with_process(record: SandboxRecord, launched: Launched, slot: Slot) -> SandboxRecord:
     return replace(record, pid=launched.process.pid, start_ticks=launched.process.start_ticks, slot=slot.number)
-
-
-def _finish(future: "Future[None] | None") -> None:
-    if future is not None:
-        future.result()
 
 
 def elapsed_ms(since: float) -> float:

@@ -1,0 +1,102 @@
+"""Serves one simulated guest on its agent port of the loopback interface, in the agent's wire protocol."""
+import contextlib
+import socket
+import socketserver
+from collections.abc import Iterator
+from typing import Any
+
+from guest.agent import protocol
+from guest.agent.protocol import BAD_REQUEST, DATA, FAILURE, REQUEST, RESULT, STDERR, STDOUT, FrameReader, Refused
+from nodeworker.hypervisor.simulator.guest import Guest
+
+_PEER_LIMIT_S = 30.0
+
+
+class AgentServer(socketserver.ThreadingTCPServer):
+    """The agent of one guest; a thread per connection."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
+
+    def __init__(self, port: int, guest: Guest) -> None:
+        self.guest = guest
+        super().__init__(("127.0.0.1", port), _Connection)
+
+
+class _Connection(socketserver.BaseRequestHandler):
+    server: AgentServer
+
+    def handle(self) -> None:
+        """One request, one answer; a peer that goes away or talks nonsense is left alone."""
+        self.request.settimeout(_PEER_LIMIT_S)
+        self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with contextlib.suppress(OSError, protocol.ProtocolError):
+            frames = self._frames()
+            try:
+                kind, payload = next(frames)
+                if kind != REQUEST:
+                    raise protocol.ProtocolError("the first frame is not a request")
+                request = protocol.decode_json(payload)
+                self.server.guest.check(request.get("token"))
+                self._answer(request, frames)
+            except Refused as refusal:
+                self._send(FAILURE, {"code": refusal.code, "message": refusal.message})
+            except (KeyError, TypeError, ValueError) as error:
+                self._send(FAILURE, {"code": BAD_REQUEST, "message": str(error)})
+
+    def _answer(self, request: dict[str, Any], frames: Iterator[tuple[int, bytes]]) -> None:
+        guest, operation = self.server.guest, request.get("op")
+        simple = {"ping": guest.ping, "adopt": guest.adopt, "disk": guest.disk, "wait_port": guest.wait_port,
+                  "sync": lambda _: {}, "prepare": lambda _: {}}
+        if operation in simple:
+            self._send(RESULT, simple[operation](request))
+        elif operation == "write":
+            self._send(RESULT, guest.write(request, _content(frames)))
+        elif operation == "read":
+            content = guest.read(request)
+            self._stream(DATA, content)
+            self._send(RESULT, {"sizeBytes": len(content)})
+        elif operation == "exec":
+            self._exec(request)
+        else:
+            raise Refused(BAD_REQUEST, f"there is no operation {operation!r}")
+
+    def _exec(self, request: dict[str, Any]) -> None:
+        result = {"timedOut": False, "stdoutTruncated": False, "stderrTruncated": False, "pid": 2}
+        if request.get("detached"):
+            self._send(RESULT, {**result, "exitCode": 0, "logPath": "/var/log/svc/exec-2.log"})
+            return
+        outcome = self.server.guest.execute(request)
+        self._stream(STDOUT, outcome.stdout)
+        self._stream(STDERR, outcome.stderr)
+        self._send(RESULT, {**result, "exitCode": outcome.exit_code, "timedOut": outcome.timed_out})
+
+    def _frames(self) -> Iterator[tuple[int, bytes]]:
+        reader = FrameReader()
+        while True:
+            received = self.request.recv(protocol.CHUNK_BYTES)
+            if not received:
+                raise protocol.ProtocolError("the peer hung up")
+            reader.feed(received)
+            yield from reader.frames()
+
+    def _stream(self, kind: int, content: bytes) -> None:
+        for start in range(0, len(content), protocol.CHUNK_BYTES):
+            self.request.sendall(protocol.encode_frame(kind, content[start:start + protocol.CHUNK_BYTES]))
+
+    def _send(self, kind: int, value: dict[str, Any]) -> None:
+        self.request.sendall(protocol.encode_json(kind, value))
+
+
+def _content(frames: Iterator[tuple[int, bytes]]) -> bytes:
+    """The data frames up to the empty one."""
+    parts = []
+    for kind, payload in frames:
+        if kind != DATA:
+            raise protocol.ProtocolError("a frame that is not data in a stream of data")
+        if not payload:
+            break
+        parts.append(payload)
+    return b"".join(parts)

@@ -1,0 +1,133 @@
+"""One simulated guest: files and environment in memory, and a fixed set of commands that touch nothing outside it."""
+import base64
+import posixpath
+import shlex
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from guest.agent.protocol import BAD_REQUEST, NOT_FOUND, NOT_FOUND_EXIT_CODE, TIMED_OUT_EXIT_CODE, UNAUTHORIZED, Refused
+
+HOME = "/home/user"
+_DISK_BYTES = 16 * 1024 ** 3
+_MAX_SLEEP_S = 3600.0
+
+
+@dataclass
+class Outcome:
+    """What a command left: output and exit code."""
+
+    stdout: bytes = b""
+    stderr: bytes = b""
+    exit_code: int = 0
+    timed_out: bool = False
+
+
+@dataclass
+class Guest:
+    """State of one guest. `files` maps absolute paths to contents; `token` is what its agent demands."""
+
+    token: str
+    sandbox_id: str | None = None
+    env: dict[str, str] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as a JSON object: what a saved state or a snapshot keeps."""
+        files = {path: base64.b64encode(content).decode() for path, content in self.files.items()}
+        return {"token": self.token, "sandbox_id": self.sandbox_id, "env": self.env, "files": files}
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "Guest":
+        """The guest `to_json` described."""
+        files = {path: base64.b64decode(content) for path, content in record["files"].items()}
+        return cls(record["token"], record["sandbox_id"], record["env"], files)
+
+    def check(self, token: object) -> None:
+        """Raises Refused unless `token` is the guest's."""
+        if token != self.token:
+            raise Refused(UNAUTHORIZED, "the token is not valid")
+
+    def ping(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The agent's `ping`."""
+        return {"agentVersion": "simulated", "bootId": f"simulated-{id(self)}", "adopted": self.sandbox_id}
+
+    def adopt(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The agent's `adopt`: take token, environment and, for a clone, machine-id and host name."""
+        if request.get("renew"):
+            self.files["/etc/machine-id"] = f"{request['machineId']}\n".encode()
+            self.files["/etc/hostname"] = f"{request['hostname']}\n".encode()
+        self.token, self.sandbox_id, self.env = request["newToken"], request["sandboxId"], request.get("env") or {}
+        return {"adopted": self.sandbox_id, "clockNs": time.time_ns()}
+
+    def disk(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The agent's `disk`."""
+        used = sum(map(len, self.files.values()))
+        return {"totalBytes": _DISK_BYTES, "usedBytes": used, "availableBytes": _DISK_BYTES - used}
+
+    def wait_port(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The agent's `wait_port`: nothing ever listens in a simulated guest."""
+        time.sleep(request["timeoutMs"] / 1000)
+        return {"open": False}
+
+    def write(self, request: dict[str, Any], content: bytes) -> dict[str, Any]:
+        """The agent's `write`; a size that differs from the announced one leaves the old file."""
+        if request.get("sizeBytes", len(content)) != len(content):
+            raise Refused(BAD_REQUEST, "the content is not of the announced size")
+        self.files[posixpath.normpath(request["path"])] = content
+        return {"sizeBytes": len(content)}
+
+    def read(self, request: dict[str, Any]) -> bytes:
+        """The agent's `read`."""
+        try:
+            return self.files[posixpath.normpath(request["path"])]
+        except KeyError:
+            raise Refused(NOT_FOUND, f"there is no file {request['path']}") from None
+
+    def execute(self, request: dict[str, Any]) -> Outcome:
+        """The agent's `exec` for the commands in `_COMMANDS`; a shell line is split into words and nothing more."""
+        argv = request.get("argv") or shlex.split(request.get("shell", ""))
+        command = _COMMANDS.get(posixpath.basename(argv[0])) if argv else None
+        if command is None:
+            return Outcome(stderr=f"{' '.join(argv)}: not found\n".encode(), exit_code=NOT_FOUND_EXIT_CODE)
+        return command(self, argv[1:], request)
+
+
+def _echo(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcome:
+    return Outcome(" ".join(arguments).encode() + b"\n")
+
+
+def _cat(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcome:
+    cwd = request.get("cwd") or HOME
+    paths = [posixpath.normpath(posixpath.join(cwd, argument)) for argument in arguments]
+    missing = [path for path in paths if path not in guest.files]
+    output = b"".join(guest.files.get(path, b"") for path in paths)
+    errors = "".join(f"cat: {path}: No such file or directory\n" for path in missing)
+    return Outcome(output, errors.encode(), 1 if missing else 0)
+
+
+def _env(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcome:
+    variables = {"HOME": "/root", **guest.env, **(request.get("env") or {})}
+    return Outcome("".join(f"{name}={value}\n" for name, value in variables.items()).encode())
+
+
+def _sleep(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcome:
+    try:
+        wanted_s = min(float(arguments[0]), _MAX_SLEEP_S)
+    except (IndexError, ValueError):
+        return Outcome(stderr=b"sleep: expects a number of seconds\n", exit_code=1)
+    limit_s = request.get("timeoutMs", 60_000) / 1000
+    time.sleep(min(wanted_s, limit_s))
+    return Outcome(exit_code=TIMED_OUT_EXIT_CODE, timed_out=True) if wanted_s > limit_s else Outcome()
+
+
+_COMMANDS: dict[str, Callable[[Guest, list[str], dict[str, Any]], Outcome]] = {
+    "echo": _echo,
+    "cat": _cat,
+    "env": _env,
+    "sleep": _sleep,
+    "true": lambda guest, arguments, request: Outcome(),
+    "false": lambda guest, arguments, request: Outcome(exit_code=1),
+    "pwd": lambda guest, arguments, request: Outcome(f"{request.get('cwd') or HOME}\n".encode()),
+}

@@ -1,0 +1,76 @@
+"""The API as a client sees it while Redis, Postgres or the API itself is killed, with every process real."""
+import time
+
+import httpx
+import pytest
+
+
+@pytest.fixture(scope="module")
+def sandbox(alice):
+    made = alice.create()
+    yield made["id"]
+    alice.delete(f"/v1/sandboxes/{made['id']}")
+
+
+def eventually(probe, wanted, timeout_s=60):
+    deadline = time.monotonic() + timeout_s
+    seen = None
+    while time.monotonic() < deadline:
+        try:
+            seen = probe()
+        except httpx.TransportError as error:
+            seen = repr(error)
+        if seen == wanted:
+            return
+        time.sleep(0.1)
+    pytest.fail(f"wanted {wanted!r}, last seen {seen!r}")
+
+
+def test_without_redis_everything_but_new_lifecycle_steps_goes_on(sim_stack, alice, sandbox):
+    sim_stack.stop("redis")
+    try:
+        assert alice.get("/health").status_code == 200
+        assert alice.get(f"/v1/sandboxes/{sandbox}").json()["status"] == "running"
+        assert alice.get("/v1/sandboxes").status_code == 200
+        assert alice.exec(sandbox, "echo", "still here")["stdout"] == "still here\n"
+        began = time.monotonic()
+        accepted = alice.post("/v1/sandboxes", json={})
+        assert accepted.status_code == 201 and time.monotonic() - began < 10
+        assert alice.get(f"/v1/sandboxes/{accepted.json()['id']}").json()["status"] == "provisioning"
+    finally:
+        sim_stack.start("redis")
+    alice.wait_for(accepted.json()["id"], "running")
+    assert alice.delete(f"/v1/sandboxes/{accepted.json()['id']}").json()["status"] == "stopped"
+
+
+def test_without_postgres_503_and_back_without_a_restart(sim_stack, alice, sandbox):
+    sim_stack.crash("postgres")
+    try:
+        for path in (f"/v1/sandboxes/{sandbox}", "/v1/sandboxes", "/health"):
+            answer = alice.get(path)
+            assert answer.status_code == 503 and list(answer.json()) == ["error"]
+    finally:
+        sim_stack.start("postgres")
+    eventually(lambda: alice.get(f"/v1/sandboxes/{sandbox}").status_code, 200)
+    eventually(lambda: alice.post(f"/v1/sandboxes/{sandbox}/exec", json={"cmd": "echo back"}).status_code, 200)
+
+
+def test_a_killed_api_comes_back_and_knows_everything(sim_stack, alice, sandbox):
+    body = {"idempotencyKey": f"across a crash {time.time_ns()}"}
+    first = alice.post("/v1/sandboxes", json=body).json()["id"]
+    sim_stack.kill("api")
+    eventually(lambda: alice.get(f"/v1/sandboxes/{sandbox}").status_code, 200)
+    assert alice.post("/v1/sandboxes", json=body).json()["id"] == first
+    alice.wait_for(first, "running")
+    alice.delete(f"/v1/sandboxes/{first}")
+
+
+def test_no_log_holds_a_secret(sim_stack, alice, sandbox):
+    alice.post(f"/v1/sandboxes/{sandbox}/exec", json={"cmd": "echo hunter2", "env": {"TOKEN": "hunter2"}})
+    alice.get("/v1/sandboxes?access_token=hunter2")
+    alice.get("/v1/sandboxes", headers={"Authorization": "Bearer hunter2"})
+    for process in ("api", "identity", "node-ops", "control", "relay"):
+        text = sim_stack.logs(process, 10_000)
+        for secret in ("hunter2", alice.api_key, alice.password, alice.jwt):
+            assert secret not in text, process
+    assert "GET /v1/sandboxes 200" in sim_stack.logs("api", 10_000)

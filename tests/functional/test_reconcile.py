@@ -1,0 +1,79 @@
+"""Rows and machines are compared both ways, and what differs is mended, on a whole stack with the simulated driver."""
+import time
+
+import psycopg2
+import pytest
+
+from nodeworker.hypervisor.driver import VmState
+from nodeworker.hypervisor.factory import make_driver
+
+
+@pytest.fixture
+def host(sim_stack):
+    """The driver of the stack's node, as another process sees it."""
+    return make_driver(sim_stack.settings)
+
+
+@pytest.fixture
+def sandbox(alice):
+    sandbox_id = alice.create()["id"]
+    yield sandbox_id
+    alice.delete(f"/v1/sandboxes/{sandbox_id}")
+
+
+def rewrite(stack, statement, *values):
+    """Change rows behind the service's back, as a restored backup would."""
+    with psycopg2.connect(stack.settings.database_url) as link, link.cursor() as cursor:
+        cursor.execute(statement, values)
+    link.close()
+
+
+def becomes(probe, wanted, timeout_s=30):
+    deadline = time.monotonic() + timeout_s
+    while (found := probe()) != wanted:
+        assert time.monotonic() < deadline, f"{found}, wanted {wanted}"
+        time.sleep(0.1)
+
+
+def test_a_machine_without_a_row_is_removed_after_the_grace_period(sim_stack, alice, host):
+    sandbox_id = alice.create()["id"]
+    assert host.inspect(sandbox_id) is VmState.RUNNING
+    rewrite(sim_stack, "UPDATE sandboxes SET status = 'stopped' WHERE id = %s", sandbox_id)
+    becomes(lambda: host.inspect(sandbox_id), None)
+
+
+def test_a_machine_awake_under_a_sleeping_row_is_put_to_sleep(sim_stack, alice, host, sandbox):
+    rewrite(sim_stack, "UPDATE sandboxes SET status = 'hibernated' WHERE id = %s", sandbox)
+    becomes(lambda: host.inspect(sandbox), VmState.SAVED)
+    assert alice.post(f"/v1/sandboxes/{sandbox}/wake").json()["status"] == "running"
+
+
+def test_a_machine_asleep_under_a_running_row_makes_the_row_say_so(sim_stack, alice, host, sandbox):
+    host.hibernate(sandbox)
+    becomes(lambda: alice.get(f"/v1/sandboxes/{sandbox}").json()["status"], "hibernated")
+    assert alice.post(f"/v1/sandboxes/{sandbox}/wake").json()["status"] == "running"
+
+
+def test_a_row_whose_machine_is_gone_is_kept_says_why_and_can_be_deleted(sim_stack, alice, host, sandbox):
+    host.destroy(sandbox)
+    becomes(lambda: alice.get(f"/v1/sandboxes/{sandbox}").json()["status"], "hibernated")
+    answer = alice.post(f"/v1/sandboxes/{sandbox}/wake")
+    assert answer.status_code == 503 and "not on its node" in answer.json()["error"]
+    assert alice.delete(f"/v1/sandboxes/{sandbox}").json()["status"] == "stopped"
+
+
+def test_a_capture_nothing_needs_is_removed(sim_stack, alice, host, sandbox):
+    taken = alice.post(f"/v1/sandboxes/{sandbox}/snapshot").json()["id"]
+    assert taken in host.list_snapshots()
+    rewrite(sim_stack, "UPDATE snapshots SET state = 'failed' WHERE id = %s", taken)
+    becomes(lambda: taken in host.list_snapshots(), False)
+
+
+def test_transient_captures_of_forks_do_not_pile_up(sim_stack, alice, host, sandbox):
+    before = host.list_snapshots()
+    forks = [alice.post(f"/v1/sandboxes/{sandbox}/fork", json={}).json()["id"] for _ in range(3)]
+    for fork in forks:
+        alice.wait_for(fork, "running")
+    becomes(lambda: host.list_snapshots() - before, set())
+    for fork in forks:
+        alice.delete(f"/v1/sandboxes/{fork}")

@@ -1,0 +1,49 @@
+"""A node of its own for driver tests: one with real VMs, one simulated; each lives for the session and starts empty."""
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bin import stack as stacks
+from tests.vm.lab import SHAPE, Lab
+
+
+@pytest.fixture(scope="session")
+def qemu_lab(clean_host: None) -> Iterator[Lab]:
+    """Real VMs from the image of this checkout, on a node beside any other."""
+    stack = stacks.private_stack("test-driver", {"SVC_DRIVER": "qemu"}, processes=())
+    try:
+        stack.ensure_images()
+        lab = Lab(stack.site.values)
+        lab.driver.reclaim()
+        lab.driver.bake(SHAPE)
+        yield lab
+        lab.clean()
+    finally:
+        stack.destroy()
+
+
+@pytest.fixture(scope="session")
+def simulated_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Guests in memory; needs neither root nor an image."""
+    directory: Path = tmp_path_factory.mktemp("simulated")
+    lab = Lab({"SVC_DRIVER": "simulated", "SVC_NODE_DIR": str(directory), "SVC_HOST_PORTS": "30000,32700"})
+    lab.driver.reclaim()
+    lab.driver.bake(SHAPE)
+    yield lab
+    lab.clean()
+
+
+@pytest.fixture(params=["simulated", "qemu"])
+def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """Each driver in turn; every sandbox and snapshot of a test is removed after it."""
+    chosen: Lab = request.getfixturevalue(f"{request.param}_lab")
+    yield chosen
+    chosen.clean()
+
+
+@pytest.fixture
+def real(qemu_lab: Lab) -> Iterator[Lab]:
+    """The driver with real VMs; every sandbox and snapshot of a test is removed after it."""
+    yield qemu_lab
+    qemu_lab.clean()
