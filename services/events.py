@@ -101,7 +101,7 @@ def sandbox_started(sandbox_id: str, snapshot_id: str | None) -> Event:
 
 
 def sandbox_stopped(sandbox_id: str, reason: StopReason, error: str | None) -> Event | None:
-    """The sandbox has just become `stopped`, if its row says so; a sandbox stops once, so only the first call counts."""
+    """The sandbox has just become `stopped`, if its row says so; it stops once, so only the first call counts."""
     row = Sandbox.get_by_id(sandbox_id)
     told = Event.select().where((Event.subject == sandbox_id) & (Event.type == EventType.SANDBOX_STOPPED))
     if row.status != SandboxStatus.STOPPED or told.exists():

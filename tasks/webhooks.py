@@ -5,7 +5,8 @@ nobody else.
    a pump for each receiver that has something due. Ticks are many; one at a time does the work.
 2. A deliver job runs the pump of its receiver, if it is not running already. There is a thread for each, and some to
    spare, so that no receiver waits for another.
-3. At start the leases of an earlier life of this sender end, so that a crash costs no more than the restart.
+3. At start the leases of an earlier life of this sender end, so that a crash costs no more than the restart, and what
+   waits for receivers that are no longer configured is dropped.
 """
 import logging
 import threading
@@ -53,6 +54,7 @@ def _take_up(sender: Any, **_: object) -> None:
         with connection():
             while deliveries.bury_mine(sender.hostname, options.waits_s):
                 log.warning("went on with deliveries that an earlier life of this sender had not finished")
+            _drop_strays()
     except peewee.PeeweeException as error:
         log.warning("cannot look for unfinished deliveries (%s); their leases will end", type(error).__name__)
 
@@ -104,10 +106,14 @@ def tidy() -> None:
     """Drop what waits for receivers that are gone, and forget what is old; without receivers, events are only kept."""
     get_deps()
     with connection():
-        dropped = deliveries.drop_strays(list(_pumps))
-        if dropped:
-            log.warning("dropped %d deliveries to receivers that are no longer configured", dropped)
+        _drop_strays()
         while not _pumps and deliveries.route((), 0.0):
             pass
         while deliveries.forget_old(settings.event_days):
             pass
+
+
+def _drop_strays() -> None:
+    dropped = deliveries.drop_strays(list(_pumps))
+    if dropped:
+        log.warning("dropped %d deliveries to receivers that are no longer configured", dropped)

@@ -7,6 +7,7 @@
 import asyncio
 import hashlib
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -32,8 +33,9 @@ class Arrival:
 class Receiver(threading.Thread):
     """Listens on a port of its own until `close`."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(name="receiver", daemon=True)
+        self._tls = tls
         self._loop = asyncio.new_event_loop()
         self._lock = threading.Lock()
         self._arrivals: dict[str, list[Arrival]] = defaultdict(list)
@@ -44,7 +46,7 @@ class Receiver(threading.Thread):
         self.start()
 
     def url(self, path: str) -> str:
-        return f"http://127.0.0.1:{self.port}{path}"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}{path}"
 
     def arrivals(self, path: str) -> list[Arrival]:
         """What came to a path so far, in order."""
@@ -65,7 +67,7 @@ class Receiver(threading.Thread):
 
     def run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(asyncio.start_server(self._serve, sock=self._socket))
+        self._loop.run_until_complete(asyncio.start_server(self._serve, sock=self._socket, ssl=self._tls))
         self._loop.run_forever()
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
