@@ -41,6 +41,22 @@ SELECT taken.id, taken.attempts, taken.next_attempt_at, events.id, events.type, 
 FROM taken JOIN events ON events.id = taken.event_id ORDER BY taken.next_attempt_at
 """
 
+# Batches too: a receiver that answers quickly gives hundreds of results a second.
+_RECORD_ATTEMPTS = """
+UPDATE delivery_attempts a
+SET outcome = v.outcome, duration_ms = v.duration_ms, http_status = v.http_status, reason = v.reason
+FROM unnest(%s::bigint[], %s::integer[], %s::text[], %s::float[], %s::integer[], %s::text[])
+    AS v (delivery_id, number, outcome, duration_ms, http_status, reason)
+WHERE a.delivery_id = v.delivery_id AND a.number = v.number
+"""
+_RECORD_ENDS = """
+UPDATE deliveries d
+SET state = v.state, next_attempt_at = COALESCE(v.due, d.next_attempt_at), claimed_by = NULL, lease_until = NULL,
+    finished_at = CASE WHEN v.due IS NULL THEN %s END
+FROM unnest(%s::bigint[], %s::integer[], %s::text[], %s::timestamptz[]) AS v (id, number, state, due)
+WHERE d.id = v.id AND d.attempts = v.number AND (d.state = 'sending' OR v.state = 'delivered')
+"""
+
 
 @dataclass(frozen=True)
 class Claimed:
@@ -123,46 +139,38 @@ def claim_due(receiver: str, sender: str, *, limit: int, lease_s: float) -> list
     ]
 
 
-def record_results(results: Iterable[Result], waits_s: Sequence[float]) -> None:
+def record_results(results: Sequence[Result], waits_s: Sequence[float]) -> None:
     """Write the results of claimed attempts in one transaction.
 
-    A result that comes after its attempt was buried corrects the ledger, and an unfinished delivery if it was a
-    success.
+    A result that comes after its attempt was buried corrects the ledger, and ends the delivery if it was a success.
     """
+    attempts = [
+        (
+            result.claimed.delivery_id,
+            result.claimed.number,
+            (AttemptOutcome.DELIVERED if result.delivered else AttemptOutcome.FAILED).value,
+            result.duration_ms,
+            result.http_status,
+            result.reason,
+        )
+        for result in results
+    ]
+    ends = [(result.claimed.delivery_id, result.claimed.number, *_end(result, waits_s)) for result in results]
     with database.atomic():
-        for result in results:
-            _record(result, waits_s)
+        database.execute_sql(_RECORD_ATTEMPTS, _columns(attempts))
+        database.execute_sql(_RECORD_ENDS, [now(), *_columns(ends)])
 
 
-def _record(result: Result, waits_s: Sequence[float]) -> None:
-    claimed = result.claimed
-    DeliveryAttempt.update(
-        outcome=AttemptOutcome.DELIVERED if result.delivered else AttemptOutcome.FAILED,
-        duration_ms=result.duration_ms,
-        http_status=result.http_status,
-        reason=result.reason,
-    ).where(
-        (DeliveryAttempt.delivery == claimed.delivery_id) & (DeliveryAttempt.number == claimed.number)
-    ).execute()
-    ours = (Delivery.id == claimed.delivery_id) & (Delivery.attempts == claimed.number)
+def _end(result: Result, waits_s: Sequence[float]) -> tuple[str, datetime | None]:
+    """The state of the delivery after this result, and when the next attempt is due."""
     if result.delivered:
-        _finish(ours, DeliveryState.DELIVERED)
-    else:
-        due = next_due(claimed.due_at, claimed.started_at, claimed.number, waits_s)
-        _go_on(ours & (Delivery.state == DeliveryState.SENDING), due)
+        return DeliveryState.DELIVERED.value, None
+    due = next_due(result.claimed.due_at, result.claimed.started_at, result.claimed.number, waits_s)
+    return (DeliveryState.PENDING if due else DeliveryState.DROPPED).value, due
 
 
-def _go_on(which: Any, due: datetime | None) -> None:
-    if due is None:
-        _finish(which, DeliveryState.DROPPED)
-    else:
-        Delivery.update(
-            state=DeliveryState.PENDING, next_attempt_at=due, claimed_by=None, lease_until=None
-        ).where(which).execute()
-
-
-def _finish(which: Any, state: DeliveryState) -> None:
-    Delivery.update(state=state, finished_at=now(), claimed_by=None, lease_until=None).where(which).execute()
+def _columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
 def bury_expired(waits_s: Sequence[float]) -> int:
@@ -190,8 +198,15 @@ def _bury(which: peewee.Expression, waits_s: Sequence[float]) -> int:
             attempt.outcome, attempt.reason = AttemptOutcome.UNKNOWN, SENDER_DIED
             attempt.save(only=[DeliveryAttempt.outcome, DeliveryAttempt.reason])
             due = next_due(orphan.next_attempt_at, attempt.started_at, orphan.attempts, waits_s)
-            _go_on(Delivery.id == orphan.id, due)
+            _put_back(orphan, due)
     return len(orphans)
+
+
+def _put_back(orphan: Delivery, due: datetime | None) -> None:
+    values: dict[str, Any] = {"state": DeliveryState.DROPPED, "finished_at": now()}
+    if due is not None:
+        values = {"state": DeliveryState.PENDING, "next_attempt_at": due}
+    Delivery.update(claimed_by=None, lease_until=None, **values).where(Delivery.id == orphan.id).execute()
 
 
 def drop_strays(receivers: Sequence[str]) -> int:

@@ -7,6 +7,7 @@
 Database calls run in a thread of their own, so that a slow one neither delays answers nor makes them look late.
 """
 import asyncio
+import contextlib
 import logging
 import ssl
 import threading
@@ -56,23 +57,36 @@ class Pump:
             self._busy.release()
 
     async def _run(self, sender: str, rows: ThreadPoolExecutor) -> int:
-        under_way: set[asyncio.Task[Result]] = set()
+        under_way: set[asyncio.Task[None]] = set()
+        results: list[Result] = []
+        news = asyncio.Event()
+
+        async def attempt(claimed: Claimed) -> None:
+            results.append(await self._attempt(claimed))
+            news.set()
+
         made, look_at = 0, 0.0
         while True:
-            free = self._options.slots - len(under_way)
-            if free and time.monotonic() >= look_at and not self._stop.is_set():
-                limit = min(free, _CLAIM_BATCH)
+            limit = min(self._options.slots - len(under_way), _CLAIM_BATCH)
+            more = False
+            if limit > 0 and time.monotonic() >= look_at and not self._stop.is_set():
                 claimed = await self._claim(sender, limit, rows)
                 made += len(claimed)
-                under_way |= {asyncio.create_task(self._attempt(one)) for one in claimed}
-                look_at = 0.0 if len(claimed) == limit else time.monotonic() + _POLL_S
-            if not under_way:
+                for one in claimed:
+                    task = asyncio.create_task(attempt(one))
+                    under_way.add(task)
+                    task.add_done_callback(under_way.discard)
+                more = len(claimed) == limit
+                look_at = 0.0 if more else time.monotonic() + _POLL_S
+            if results:
+                batch, results[:] = list(results), []
+                await self._record(batch, rows)
+            elif not under_way:
                 return made
-            may_claim = len(under_way) < self._options.slots and not self._stop.is_set()
-            patience = max(look_at - time.monotonic(), 0.0) if may_claim else _POLL_S
-            done, under_way = await asyncio.wait(under_way, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-            if done:
-                await self._record([task.result() for task in done], rows)
+            elif not more:
+                news.clear()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(news.wait(), _POLL_S)
 
     async def _attempt(self, claimed: Claimed) -> Result:
         timestamp = int(time.time())
