@@ -7,6 +7,7 @@ import json
 from typing import Any, NoReturn
 
 from flask import request
+from gunicorn.http.errors import ParseException
 from marshmallow import Schema, ValidationError
 from werkzeug.exceptions import ClientDisconnected
 
@@ -67,8 +68,8 @@ def read(limit_bytes: int) -> bytes:
             received += chunk
             if len(received) > limit_bytes:
                 raise _too_large(limit_bytes)
-    except (ClientDisconnected, OSError) as error:
-        raise InvalidRequest("The body ended too early.") from error
+    except (ClientDisconnected, ParseException, OSError) as error:
+        raise InvalidRequest("The body is broken or ended too early.") from error
     return bytes(received)
 
 

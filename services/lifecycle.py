@@ -3,14 +3,15 @@ from dataclasses import asdict
 from datetime import timedelta
 
 from models.base import ROW_LOCK, connection, database, new_id
-from models.nodes import Node
+from models.nodes import Node, PortBinding
 from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import OperationKind, OperationState, SandboxStatus, SnapshotState
 from models.users import User
 from services import idempotency, operations, outbox, placement, sandboxes
-from services.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unavailable
+from services.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unavailable, WrongNode
+from services.plans import check_fork
 from services.protocols import Deps
 from services.sandboxes import LaunchOptions
 from services.transitions import TRANSITIONS, describe
@@ -75,6 +76,7 @@ def _change(
 
     1. If it is there already: done. 2. If the same operation is under way: join it. 3. If another one is: wait for its
     end and look again (a wake right after a pause must work). 4. Otherwise begin it and wait for its end.
+    Ports that are not bound yet need an operation of their own: with them, 1 and 2 do not count.
     """
     timeout_s = deps.settings.operation_wait_s
     sandboxes.get_owned(owner, sandbox_id, pinned_node=pinned_node)
@@ -83,17 +85,21 @@ def _change(
         with database.atomic():
             sandbox = operations.lock_sandbox(sandbox_id)
             assert sandbox is not None
-            if sandbox.task is None and SandboxStatus(sandbox.status) in TRANSITIONS[kind].already:
-                _bind_more(sandbox, ports, readiness_port)
+            there = sandbox.task is None and SandboxStatus(sandbox.status) in TRANSITIONS[kind].already
+            more = _has_more_ports(sandbox, ports)
+            if there and not more:
+                _set_launch(sandbox, (), readiness_port)
                 return "already there"
-            if sandbox.task == kind.value:
+            if sandbox.task == kind.value and not more:
                 return int(sandbox.op_seq)
             if sandbox.task is not None and kind is not OperationKind.STOP:
+                _check_booted(sandbox, kind)
                 return None
             if kind is OperationKind.WAKE and sandbox.status == SandboxStatus.HIBERNATED:
                 placement.claim_capacity(deps.settings, sandbox)
-            _bind_more(sandbox, ports, readiness_port)
-            operation, messages = operations.begin(deps.settings, sandbox, kind)
+            _set_launch(sandbox, ports, readiness_port)
+            # A wake of a running machine resumes nothing; it has the driver forward the new ports.
+            operation, messages = operations.begin(deps.settings, sandbox, kind, from_any=there)
         outbox.flush(deps.queue, messages)
         return int(operation.op_seq)
 
@@ -105,7 +111,18 @@ def _change(
     return sandboxes.get_view(owner, sandbox_id)
 
 
-def _bind_more(sandbox: Sandbox, ports: tuple[int, ...], readiness_port: int | None) -> None:
+def _check_booted(sandbox: Sandbox, kind: OperationKind) -> None:
+    """Waiting for a boot is for those who want it to run; everything else is refused, with the state (our choice)."""
+    if sandbox.status == SandboxStatus.PROVISIONING and kind is not OperationKind.WAKE:
+        raise Conflict(f"The sandbox is {sandbox.status}; {kind.value} is not possible in that state.")
+
+
+def _has_more_ports(sandbox: Sandbox, ports: tuple[int, ...]) -> bool:
+    bound = PortBinding.select(PortBinding.guest_port).where(PortBinding.sandbox_id == sandbox.id)
+    return bool(set(ports) - {row.guest_port for row in bound}) if ports else False
+
+
+def _set_launch(sandbox: Sandbox, ports: tuple[int, ...], readiness_port: int | None) -> None:
     if ports:
         node = Node.select().where(Node.id == sandbox.node_id).for_update(ROW_LOCK).get()
         placement.bind_ports(node, sandbox.id, ports)
@@ -169,6 +186,7 @@ def snapshot(
                 if not known.first:
                     return known.resource_id
             if sandbox.task is not None and sandbox.task != OperationKind.STOP:
+                _check_booted(sandbox, OperationKind.SNAPSHOT)
                 # The key must not stay reserved for a capture that was not begun.
                 transaction.rollback()
                 return None
@@ -192,6 +210,11 @@ def _await_snapshot(deps: Deps, sandbox_id: str, snapshot_id: str, route: str) -
     if row.state == SnapshotState.FAILED:
         with connection():
             idempotency.release(route, snapshot_id)
+            deleted = Operation.select().where(
+                (Operation.snapshot_id == snapshot_id) & (Operation.state == OperationState.SUPERSEDED)
+            )
+            if deleted.exists():
+                raise Conflict(row.error or "The sandbox was deleted meanwhile.")
         raise Unavailable(row.error or "The snapshot could not be captured.")
     return snapshot_view(row)
 
@@ -227,6 +250,7 @@ def fork_sandbox(
             source = operations.lock_sandbox(sandbox_id)
             assert source is not None
             if source.task is not None and source.task != OperationKind.STOP:
+                _check_booted(source, OperationKind.SNAPSHOT)
                 return None
             capture, messages = _begin_capture(deps, source, new_id("snap"), transient=True)
             taken = Snapshot.get_by_id(capture.snapshot_id)
@@ -243,17 +267,25 @@ def fork_sandbox(
 
 
 def fork_snapshot(
-    deps: Deps, owner: User, snapshot_id: str, options: LaunchOptions, *, idempotency_key: str | None = None
+    deps: Deps,
+    owner: User,
+    snapshot_id: str,
+    options: LaunchOptions,
+    *,
+    idempotency_key: str | None = None,
+    pinned_node: str | None = None,
 ) -> SandboxView:
     """Start a new sandbox from a snapshot the owner owns, on the node that holds it (contract, Fork rules 1 to 4).
 
     A replay of the key returns the first response and makes no second VM. Raises NotFound, Forbidden, Conflict,
-    Unavailable.
+    PlanRequired, WrongNode, Unavailable.
     """
     check_launch(options)
     with connection():
         with database.atomic():
             taken = _get_owned_snapshot(owner, snapshot_id)
+            if pinned_node is not None and taken.node_id != pinned_node:
+                raise WrongNode(f"Snapshot {snapshot_id} is on node {taken.node_id}, not on {pinned_node}.")
             sandbox_id = new_id()
             if idempotency_key:
                 known = idempotency.reserve(
@@ -303,6 +335,7 @@ def _insert_fork(
     options: LaunchOptions,
     inherit: Sandbox | None = None,
 ) -> Sandbox:
+    check_fork(owner.plan, taken.vcpus, taken.mem_mb)
     node = placement.claim_node(deps.settings, taken.vcpus, taken.mem_mb, taken.node_id)
     fork = sandboxes.insert(deps, owner, sandbox_id, node, taken.vcpus, taken.mem_mb, options)
     source = inherit or Sandbox.get_by_id(taken.source_sandbox_id)

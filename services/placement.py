@@ -14,11 +14,12 @@ from models.base import ROW_LOCK, now
 from models.nodes import Node, PortBinding
 from models.sandboxes import Sandbox
 from models.states import OperationKind, SandboxStatus
-from services.errors import Unavailable, WrongNode
+from services.errors import InvalidRequest, Unavailable, WrongNode
 from services.plans import Size
 
 # Guest port of the agent (guest/agent/protocol.py); its host port is bound like any other.
 AGENT_GUEST_PORT = 1024
+PORTS_MAX = 64
 _PORT_TRIES = 8
 
 
@@ -52,11 +53,14 @@ def claim_capacity(settings: Settings, sandbox: Sandbox) -> None:
 def bind_ports(node: Node, sandbox_id: str, guest_ports: tuple[int, ...]) -> dict[int, int]:
     """Give each guest port a host port of `node` (whose row is locked) and return guest port -> host port.
 
-    Ports already bound for the sandbox keep theirs. Raises Unavailable when the range is used up.
+    Ports already bound for the sandbox keep theirs. Raises InvalidRequest beyond PORTS_MAX, Unavailable when the range
+    is used up.
     """
     bound = {
         row.guest_port: row.host_port for row in PortBinding.select().where(PortBinding.sandbox_id == sandbox_id)
     }
+    if len({*bound, *guest_ports, AGENT_GUEST_PORT}) > PORTS_MAX + 1:
+        raise InvalidRequest(f"a sandbox may expose at most {PORTS_MAX} ports")
     for guest_port in guest_ports:
         if guest_port not in bound:
             bound[guest_port] = _bind_one(node, sandbox_id, guest_port)

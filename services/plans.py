@@ -59,6 +59,16 @@ def choose_size(plan: str, size: str | None, vcpus: int | None, mem_mb: int | No
     )
 
 
+def check_fork(plan: str, vcpus: int, mem_mb: int) -> None:
+    """A fork has its snapshot's shape, so the plan has to include a machine at least as large (contract, States).
+
+    Raises PlanRequired.
+    """
+    included = [SIZES[name] for name in PLAN_SIZES.get(Plan(plan), ())]
+    if not any(size.vcpus >= vcpus and size.mem_mb >= mem_mb for size in included):
+        raise PlanRequired(f"Forking a machine of {vcpus} vCPUs and {mem_mb} MB is not included in the plan {plan}.")
+
+
 def _requested(size: str | None, vcpus: int | None, mem_mb: int | None) -> list[Size]:
     if size is not None:
         if size not in SIZES:

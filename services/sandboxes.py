@@ -71,8 +71,6 @@ def create(deps: Deps, owner: User, request: CreateRequest, *, pinned_node: str 
     A replay of the same idempotency key returns the first response and makes nothing. Raises InvalidRequest,
     PlanRequired, Conflict, WrongNode, Unavailable; then nothing was made.
     """
-    size = choose_size(owner.plan, request.size, request.vcpus, request.mem_mb)
-    _check_template(request)
     sandbox_id = new_id()
     with connection():
         with database.atomic():
@@ -87,6 +85,9 @@ def create(deps: Deps, owner: User, request: CreateRequest, *, pinned_node: str 
                 )
                 if not reservation.first:
                     return replayed(reservation)
+            # After the key: a replay gets its answer even if the owner's plan has changed since.
+            size = choose_size(owner.plan, request.size, request.vcpus, request.mem_mb)
+            _check_template(request)
             node = placement.claim_node(deps.settings, size.vcpus, size.mem_mb, pinned_node)
             sandbox = insert(deps, owner, sandbox_id, node, size.vcpus, size.mem_mb, request.options)
             _, messages = operations.begin(deps.settings, sandbox, OperationKind.BOOT)

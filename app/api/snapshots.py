@@ -37,6 +37,11 @@ def fork_snapshot() -> tuple[Response, int]:
     """Start a sandbox from a snapshot; answers before it has booted."""
     owner, body = current_owner(), bodies.load(SnapshotForkBody())
     view = lifecycle.fork_snapshot(
-        get_deps(), owner, body.snapshot_id, body.options, idempotency_key=body.idempotency_key
+        get_deps(),
+        owner,
+        body.snapshot_id,
+        body.options,
+        idempotency_key=body.idempotency_key,
+        pinned_node=pinned_node(),
     )
     return jsonify(serializers.sandbox(view)), 201

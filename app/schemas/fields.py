@@ -8,8 +8,8 @@ from typing import Any
 
 from marshmallow import Schema, ValidationError, fields, pre_load, validate
 
-AGENT_PORT = 1024
-PORTS_MAX = 64
+from services.placement import AGENT_GUEST_PORT, PORTS_MAX
+
 ENV_MAX_VARIABLES, ENV_MAX_BYTES = 256, 64 * 1024
 TEXT_MAX, PATH_MAX, COMMAND_MAX = 1024, 4096, 128 * 1024
 IDEMPOTENCY_KEY_MAX = 256
@@ -78,8 +78,8 @@ class Port(Whole):
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> Any:
         port = super()._deserialize(value, attr, data, **options)
-        if port == AGENT_PORT:
-            raise ValidationError(f"port {AGENT_PORT} is reserved for the guest agent")
+        if port == AGENT_GUEST_PORT:
+            raise ValidationError(f"port {AGENT_GUEST_PORT} is reserved for the guest agent")
         return port
 
 

@@ -119,17 +119,19 @@ class Connection:
 
     def _accept_frames(self, received: bytes) -> None:
         self._reader.feed(received)
-        if self._requested:
-            self.close()  # nothing may follow a request that is served here; one that takes input was detached
-            return
         try:
+            if self._requested:
+                raise ProtocolError("there is more after the request")
             for kind, payload in self._reader.frames():
                 if kind != REQUEST:
                     raise ProtocolError("the first frame is not a request")
                 self._requested = True
                 self._timer.cancel()
                 self._serve(self, decode_json(payload))
-                return
+                break
+            # Nothing may follow a request that is served here; one that takes input has been detached by now.
+            if self._requested and self._session and self._reader.rest():
+                raise ProtocolError("there is more after the request")
         except ProtocolError:
             self.close()
 

@@ -33,8 +33,8 @@ def writing(request: dict[str, Any], root: str) -> Work:
         try:
             size = _store(channel, descriptor, expected, path)
             with _told_in_codes(path):
-                os.fchmod(descriptor, mode)
                 os.fchown(descriptor, *_owner_of(target, owner))
+                os.fchmod(descriptor, mode)  # after the owner, whose change takes set-user-id away
                 os.rename(temporary, target)
         except BaseException:
             os.unlink(temporary)

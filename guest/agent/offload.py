@@ -59,11 +59,12 @@ class Channel:
             raise PeerGone from error
 
     def finish(self, kind: int, reply: dict) -> None:
-        """Send the last frame and wait for the peer to close, so that unread input cannot reset the reply away."""
+        """Send the last frame. A refusal may leave input unread, which must not reset it away before it is read."""
         try:
             self._socket.sendall(encode_json(kind, reply))
             self._socket.shutdown(socket.SHUT_WR)
-            self._discard_input()
+            if kind == FAILURE:
+                self._discard_input()
         except OSError as error:
             raise PeerGone from error
 

@@ -1,6 +1,7 @@
 """Accepts connections, checks the token of each request and hands it to what serves its operation."""
 import selectors
 import socket
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ from .identity import Identity, adopt
 from .kernel import Kernel
 from .loop import Loop
 from .offload import Offload, Work
-from .protocol import AGENT_VERSION, BAD_REQUEST, FAILURE, RESULT, UNAUTHORIZED, Refused
+from .protocol import AGENT_VERSION, BAD_REQUEST, FAILED, FAILURE, RESULT, UNAUTHORIZED, Refused
 from .requests import exec_request
 
 MAX_CONNECTIONS = 512
@@ -31,12 +32,12 @@ class Agent:
         self._offload = Offload(loop)
         self._connections: set[Connection] = set()
         self._boot_id = _boot_id()
-        self._immediate: dict[Any, Callable[[dict[str, Any]], dict[str, Any]]] = {
+        self._immediate: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "ping": self._ping,
             "adopt": self._adopt,
             "disk": lambda request: dict(upkeep.disk_usage(root)),
         }
-        self._in_child: dict[Any, Callable[[dict[str, Any]], Work]] = {
+        self._in_child: dict[str, Callable[[dict[str, Any]], Work]] = {
             "write": lambda request: files.writing(request, root),
             "read": lambda request: files.reading(request, root),
             "sync": lambda request: upkeep.syncing(),
@@ -66,6 +67,9 @@ class Agent:
             self._dispatch(connection, request)
         except Refused as refusal:
             connection.finish(FAILURE, {"code": refusal.code, "message": refusal.message})
+        except Exception as error:
+            sys.excepthook(*sys.exc_info())
+            connection.finish(FAILURE, {"code": FAILED, "message": f"the agent could not do it: {error!r}"})
 
     def _check_token(self, token: Any) -> None:
         if not isinstance(token, str) or not _same_secret(token.encode("utf-8", "replace"), self._identity.token):
@@ -73,6 +77,8 @@ class Agent:
 
     def _dispatch(self, connection: Connection, request: dict[str, Any]) -> None:
         operation = request.get("op")
+        if not isinstance(operation, str):
+            raise Refused(BAD_REQUEST, "op must be the name of an operation")
         if operation == "exec":
             self._exec(connection, request)
         elif operation in self._immediate:

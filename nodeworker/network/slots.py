@@ -36,7 +36,7 @@ class SlotPool:
 
     def claim(self, owner: str) -> Slot:
         """Take a slot for `owner`, a ready one if there is one; raises NoSlot."""
-        for number in sorted(self._numbers("ready")):
+        for number in sorted(self.ready()):
             if self._move("ready", str(number), "used", f"{number}.{owner}"):
                 if namespaces.namespace_exists(self.slot(number).namespace):
                     return self.slot(number)
@@ -55,6 +55,10 @@ class SlotPool:
     def owners(self) -> dict[str, int]:
         """Owner -> slot number of every slot in use."""
         return {name.partition(".")[2]: int(name.partition(".")[0]) for name in self._names("used")}
+
+    def ready(self) -> set[int]:
+        """Numbers of the slots that wait to be claimed."""
+        return self._numbers("ready")
 
     def fill(self) -> None:
         """Build slots until `target` are ready."""

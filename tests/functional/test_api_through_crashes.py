@@ -1,5 +1,7 @@
 """The API as a client sees it while Redis, Postgres or the API itself is killed, with every process real."""
+import socket
 import time
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -24,6 +26,15 @@ def eventually(probe, wanted, timeout_s=60):
             return
         time.sleep(0.1)
     pytest.fail(f"wanted {wanted!r}, last seen {seen!r}")
+
+
+def accepts_connections(url):
+    parts = urlsplit(url)
+    try:
+        socket.create_connection((parts.hostname, parts.port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_without_redis_everything_but_new_lifecycle_steps_goes_on(sim_stack, alice, sandbox):
@@ -58,7 +69,10 @@ def test_without_postgres_503_and_back_without_a_restart(sim_stack, alice, sandb
 def test_a_killed_api_comes_back_and_knows_everything(sim_stack, alice, sandbox):
     body = {"idempotencyKey": f"across a crash {time.time_ns()}"}
     first = alice.post("/v1/sandboxes", json=body).json()["id"]
-    sim_stack.kill("api")
+    sim_stack.crash("api")
+    # The workers of a killed master serve until they notice, and cut off who is waiting when they end.
+    eventually(lambda: accepts_connections(sim_stack.api_url), False)
+    sim_stack.start("api")
     eventually(lambda: alice.get(f"/v1/sandboxes/{sandbox}").status_code, 200)
     assert alice.post("/v1/sandboxes", json=body).json()["id"] == first
     alice.wait_for(first, "running")

@@ -48,6 +48,14 @@ def test_wake_may_add_ports(alice, sandbox):
     assert sorted(woken["portMap"].values()) == [3000, 9000]
 
 
+def test_the_ports_of_all_wakes_together_are_limited(alice, sandbox):
+    post(alice, sandbox, "hibernate")
+    answer = post(alice, sandbox, "wake", ports=list(range(5000, 5064)))
+    assert answer.status_code == 400 and "64" in answer.json()["error"]
+    assert alice.get(f"/v1/sandboxes/{sandbox}").json()["status"] == "hibernated"
+    assert len(post(alice, sandbox, "wake", ports=list(range(5000, 5063))).json()["portMap"]) == 64
+
+
 def test_extend_answers_with_the_sandbox(alice, sandbox):
     answer = post(alice, sandbox, "extend", timeout=300)
     assert answer.status_code == 200 and answer.json().keys() == SHAPE

@@ -5,12 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field, replace
 
 from bin.site import ROOT
 from config.settings import Settings, load
 from nodeworker.guest.client import AgentClient
-from nodeworker.hypervisor.driver import Driver, Forward, LaunchSpec, Shape
+from nodeworker.hypervisor.driver import Driver, Forward, LaunchSpec, Shape, VmState
 from nodeworker.hypervisor.factory import make_driver
 from nodeworker.hypervisor.simulator.control import SimulatorControl
 
@@ -80,6 +81,10 @@ class Lab:
             os.kill(record["pid"], signal.SIGKILL)
         else:
             os.kill(SimulatorControl(self.settings.node_dir / "simulator").pid(), signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while self.driver.inspect(sandbox_id) is VmState.RUNNING:
+            assert time.monotonic() < deadline, "the killed machine does not end"
+            time.sleep(0.01)
 
     def clean(self) -> None:
         """Remove every sandbox and snapshot."""

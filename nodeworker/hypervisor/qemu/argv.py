@@ -94,9 +94,10 @@ def accelerator_option(accelerator: str) -> str:
     return f"tcg,thread=multi,tb-size={TRANSLATION_CACHE_MB}" if accelerator == "tcg" else accelerator
 
 
-def node_name(number: int) -> str:
-    """Name of the disk node at this height of the chain; the image is number 0."""
-    return f"disk{number}"
+def node_name(reference: str) -> str:
+    """Name of the disk node of a layer: unique over the life of a process, at most 26 of the 31 characters allowed."""
+    kind, _, name = reference.partition(":")
+    return f"L{name}" if kind == "layer" else kind
 
 
 def disk_options(layers: tuple[DiskLayer, ...]) -> list[str]:

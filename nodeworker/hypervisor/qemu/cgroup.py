@@ -2,6 +2,7 @@
 
 Moving QEMU out of the worker's cgroup also keeps systemd from ending it with the worker's unit.
 """
+import contextlib
 import os
 import time
 from dataclasses import dataclass
@@ -117,5 +118,5 @@ class CgroupTree:
         for name in self.names():
             self.remove(name)
         for parent in self._parents():
-            if parent.is_dir():
+            with contextlib.suppress(FileNotFoundError):
                 os.rmdir(parent)

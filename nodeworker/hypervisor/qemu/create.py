@@ -60,7 +60,7 @@ def _start(host: Host, rundir: RunDir, spec: LaunchSpec) -> RunningVm:
     with host.layers.referring():
         source = find_source(host, spec)
         layer = host.layers.new_reference()
-        machine = replace(source.machine, shape=spec.shape, chain=(*source.machine.chain, layer), made_on=host.tuple)
+        machine = replace(source.machine, shape=spec.shape, chain=(*source.machine.chain, layer), made_on=host.tuple_for(source.machine))
         record = rundir.write(SandboxRecord(
             sandbox_id=spec.sandbox_id, machine=machine, phase=Phase.RUNNING, task=Task.CREATE, boot_id=boot_id(),
             agent_port=spec.agent_port, forwards=spec.forwards), durable=False)
@@ -110,8 +110,8 @@ def find_source(host: Host, spec: LaunchSpec) -> Source:
     token = read_json(directory / "token")
     if token is None:
         raise DriverError(f"{directory} has no agent token")
-    tokens = (token["token"], host.image.agent_token)
-    return Source(machine, tokens, directory, mismatch(machine, host.tuple, spec))
+    tokens = (token["token"], host.image_for(machine).agent_token)
+    return Source(machine, tokens, directory, mismatch(machine, host.tuple_for(machine), spec))
 
 
 def mismatch(machine: Machine, here: object, spec: LaunchSpec) -> str:

@@ -6,8 +6,16 @@ from typing import Any, TypeVar
 
 from config.settings import Settings
 from nodeworker.faults import InjectedFault
-from nodeworker.hypervisor.driver import (Driver, DriverError, HostTuple, LaunchSpec, RunningVm, Shape, SnapshotFacts,
-                                          VmState)
+from nodeworker.hypervisor.driver import (
+    Driver,
+    DriverError,
+    HostTuple,
+    LaunchSpec,
+    RunningVm,
+    Shape,
+    SnapshotFacts,
+    VmState,
+)
 from nodeworker.hypervisor.qemu.bake import bake
 from nodeworker.hypervisor.qemu.create import create
 from nodeworker.hypervisor.qemu.destroy import delete_snapshot, destroy

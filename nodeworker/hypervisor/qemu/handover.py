@@ -12,12 +12,19 @@ from nodeworker.hypervisor.qemu.records import SandboxRecord
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.network.addresses import AGENT_PORT
 
+# Good clocks; a guest that fell back to another would drift, and every clone of it.
+_CLOCK_SOURCES = {"tsc", "kvm-clock"}
+_CLOCK_FILE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 _WARM_UP_ROUNDS = 5
 _PREPARE_LIMIT_S = 180.0
 
 
+class BadBoot(DriverError):
+    """A guest did not come up, or not well; booting it again may help."""
+
+
 def adopt(rundir: RunDir, host: Host, spec: LaunchSpec, record: SandboxRecord, *, renew: bool, limit_s: float) -> None:
-    """After it the guest answers to `spec.agent_token` only. Raises DriverError if it does not answer or refuses."""
+    """After it the guest answers to `spec.agent_token` only. Raises BadBoot if it is silent, DriverError if it refuses."""
     wanted = _identity(spec, renew=renew)
     for token in rundir.tokens():
         try:
@@ -26,7 +33,7 @@ def adopt(rundir: RunDir, host: Host, spec: LaunchSpec, record: SandboxRecord, *
             if refusal.code != "unauthorized":
                 raise DriverError(f"the guest of {spec.sandbox_id} refused its identity: {refusal}") from refusal
         except AgentError as error:
-            raise DriverError(f"the guest of {spec.sandbox_id} does not answer: {error}") from error
+            raise BadBoot(f"the guest of {spec.sandbox_id} does not answer: {error}") from error
         else:
             rundir.write_tokens(spec.agent_token)
             return
@@ -34,16 +41,19 @@ def adopt(rundir: RunDir, host: Host, spec: LaunchSpec, record: SandboxRecord, *
 
 
 def warm_up(host: Host, record: SandboxRecord, limit_s: float) -> None:
-    """Wait for a freshly booted guest, let it settle, and walk its hot path a few times. Raises DriverError."""
+    """Wait for a freshly booted guest, let it settle, and walk its hot path a few times. Raises BadBoot."""
     agent = _client(host, record, host.image.agent_token)
     try:
         agent.wait_ready(limit_s)
+        source = agent.exec(["cat", _CLOCK_FILE], cwd="/").stdout.decode().strip()
         agent.prepare(_PREPARE_LIMIT_S)
         for _ in range(_WARM_UP_ROUNDS):
             agent.exec(["/bin/true"], cwd="/")
             agent.ping()
     except AgentError as error:
-        raise DriverError(f"warming up the guest: {error}") from error
+        raise BadBoot(f"warming up the guest: {error}") from error
+    if source not in _CLOCK_SOURCES:
+        raise BadBoot(f"the guest measures time by {source}")
 
 
 def _client(host: Host, record: SandboxRecord, token: str) -> AgentClient:

@@ -43,12 +43,14 @@ def hibernate(host: Host, sandbox_id: str) -> None:
 def _save(host: Host, rundir: RunDir, record: SandboxRecord) -> SandboxRecord:
     if not rundir.is_alive():
         raise DriverError(f"{record.sandbox_id} has no process and no saved memory")
-    record = rundir.write(replace(record, task=Task.HIBERNATE), durable=False) if record.task is None else record
-    fault("hibernate.begun")
     try:
         with Monitor.of(rundir) as monitor:
             try:
-                record = settle_chain(host, rundir, record, monitor)
+                if record.task is not None:
+                    record = settle_chain(host, rundir, record, monitor)
+                    monitor.run("cont")
+                record = rundir.write(replace(record, task=Task.HIBERNATE), durable=False)
+                fault("hibernate.begun")
                 monitor.run("stop")
                 fault("hibernate.stopped")
                 monitor.save(rundir.state)
@@ -56,7 +58,7 @@ def _save(host: Host, rundir: RunDir, record: SandboxRecord) -> SandboxRecord:
                 for path in (host.layers.path(record.machine.chain[-1]), rundir.ram, rundir.state):
                     sync_file(path)
                 fault("hibernate.flushed")
-                saved = replace(record, phase=Phase.SAVED, task=None, machine=replace(record.machine, made_on=host.tuple))
+                saved = replace(record, phase=Phase.SAVED, task=None, machine=replace(record.machine, made_on=host.tuple_for(record.machine)))
                 rundir.write(saved, durable=True)
             except Exception:
                 _let_run(rundir, record, monitor)

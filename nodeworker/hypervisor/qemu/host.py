@@ -11,7 +11,7 @@ from nodeworker.hypervisor.driver import HostTuple, Shape
 from nodeworker.hypervisor.qemu import argv
 from nodeworker.hypervisor.qemu.accelerator import KVM, choose_accelerator
 from nodeworker.hypervisor.qemu.cgroup import CgroupTree
-from nodeworker.hypervisor.qemu.image import Image, current_image
+from nodeworker.hypervisor.qemu.image import Image, current_image, image_of
 from nodeworker.hypervisor.qemu.records import Machine
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.hypervisor.qemu.timestamp import counter_khz
@@ -47,11 +47,26 @@ class Host:
     @functools.cached_property
     def tuple(self) -> HostTuple:
         """What memory states made here depend on."""
-        version = qemu_version()
-        accelerator = choose_accelerator(self.settings.accelerator, self.image, version, self.image_dir)
-        machine = self.image.machine if self.settings.machine == "auto" else self.settings.machine
-        cpu = f"{self.image.cpu}/{_host_cpu() if accelerator == KVM else self.counter_khz}"
-        return HostTuple(version, f"{machine}/{argv.HARDWARE_REVISION}", accelerator, cpu, self.image.key)
+        return self._tuple_of(self.image)
+
+    def image_for(self, machine: Machine) -> Image:
+        """The image at the bottom of a machine's disk, which may be older than the current one."""
+        key = machine.chain[0].partition(":")[2]
+        return self.image if key == self.image.key else image_of(self.image_dir, key)
+
+    def tuple_for(self, machine: Machine) -> HostTuple:
+        """What a memory state of `machine`, made here now, depends on; a newer current image does not change it."""
+        return self._tuple_of(self.image_for(machine))
+
+    def _tuple_of(self, image: Image) -> HostTuple:
+        machine = image.machine if self.settings.machine == "auto" else self.settings.machine
+        cpu = f"{image.cpu}/{_host_cpu() if self.accelerator == KVM else self.counter_khz}"
+        return HostTuple(qemu_version(), f"{machine}/{argv.HARDWARE_REVISION}", self.accelerator, cpu, image.key)
+
+    @functools.cached_property
+    def accelerator(self) -> str:
+        """`kvm` or `tcg`."""
+        return choose_accelerator(self.settings.accelerator, self.image, qemu_version(), self.image_dir)
 
     @functools.cached_property
     def counter_khz(self) -> int:

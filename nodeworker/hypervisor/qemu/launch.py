@@ -17,7 +17,7 @@ from nodeworker.hypervisor.qemu.accelerator import TCG, device_groups
 from nodeworker.hypervisor.qemu.argv import DiskLayer, Hardware, Kernel
 from nodeworker.hypervisor.qemu.cgroup import Limits
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.image import Image, image_of
+from nodeworker.hypervisor.qemu.image import Image
 from nodeworker.hypervisor.qemu.process import QemuProcess
 from nodeworker.hypervisor.qemu.records import Machine
 from nodeworker.hypervisor.qemu.rundir import RunDir
@@ -42,7 +42,7 @@ class Launched:
 
 def launch(host: Host, rundir: RunDir, machine: Machine, slot: Slot, state: Path | None = None) -> Launched:
     """Start QEMU, stopped; with `state` it waits for `load`. The RAM file must exist in its full size."""
-    image = image_of(host.image_dir, machine.chain[0].partition(":")[2])
+    image = host.image_for(machine)
     uid = host.settings.vm_uid_base + slot.number
     with ExitStack() as stack:
         def keep(descriptor: int) -> int:
@@ -55,16 +55,17 @@ def launch(host: Host, rundir: RunDir, machine: Machine, slot: Slot, state: Path
         os.fchown(ram, uid, uid)
         tap = keep(namespaces.in_namespace(slot.namespace, lambda: namespaces.open_tap(TAP_NAME)))
         listener = stack.enter_context(qmp.listen(rundir.monitor))
-        kernel = _open_kernel(image, _command_line(host, image), keep)
+        kernel = _open_kernel(image, kernel_command_line(host, image), keep)
         incoming = keep(os.open(state, os.O_RDONLY | os.O_CLOEXEC)) if state else None
         hardware = Hardware(
-            name=f"{host.settings.net_prefix}/{rundir.sandbox_id}", machine=host.tuple.machine.partition("/")[0], accelerator=host.tuple.accelerator,
+            name=f"{host.settings.net_prefix}/{rundir.sandbox_id}",
+            machine=host.tuple_for(machine).machine.partition("/")[0], accelerator=host.accelerator,
             cpu=image.cpu, shape=machine.shape, ram_descriptor=ram, layers=layers, tap_descriptor=tap, mac=GUEST_MAC,
             monitor_descriptor=listener.fileno(), kernel=kernel, incoming=state is not None)
         descriptors = [lock, ram, tap, listener.fileno(), kernel.descriptor, *(layer.descriptor for layer in layers)]
         descriptors += [number for number in (kernel.initrd_descriptor, incoming) if number is not None]
         started = process.spawn(
-            argv.qemu_argv(hardware), uid=uid, groups=device_groups(host.tuple.accelerator, host.settings.vm_uid_base),
+            argv.qemu_argv(hardware), uid=uid, groups=device_groups(host.accelerator, host.settings.vm_uid_base),
             namespace=slot.namespace, descriptors=tuple(descriptors))
     return Launched(started, incoming)
 
@@ -80,13 +81,13 @@ def _open_layers(host: Host, chain: tuple[str, ...], keep: Any) -> tuple[DiskLay
     for number, reference in enumerate(chain):
         mode = os.O_RDWR if number == len(chain) - 1 else os.O_RDONLY
         descriptor = keep(os.open(host.layers.path(reference), mode | os.O_CLOEXEC))
-        layers.append(DiskLayer("raw" if number == 0 else "qcow2", argv.node_name(number), descriptor))
+        layers.append(DiskLayer("raw" if number == 0 else "qcow2", argv.node_name(reference), descriptor))
     return tuple(layers)
 
 
-def _command_line(host: Host, image: Image) -> str:
+def kernel_command_line(host: Host, image: Image) -> str:
     """The image's, plus the counter's rate where the guest could only guess it (see `timestamp`)."""
-    known_rate = f" tsc_early_khz={host.counter_khz}" if host.tuple.accelerator == TCG else ""
+    known_rate = f" tsc_early_khz={host.counter_khz}" if host.accelerator == TCG else ""
     return image.command_line + known_rate
 
 
@@ -160,4 +161,3 @@ class Monitor(qmp.QmpClient):
             return str(self.run("ringbuf-read", {"device": "console", "size": argv.CONSOLE_BYTES}))
         except qmp.QmpError:
             return ""
-

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from nodeworker.hypervisor.sockets import short_path
 
@@ -14,6 +14,9 @@ _READ_BYTES = 65536
 
 class QmpError(Exception):
     """QEMU refused a command, or its monitor went away or stayed silent."""
+
+
+_Client = TypeVar("_Client", bound="QmpClient")
 
 
 class QmpClient:
@@ -37,7 +40,7 @@ class QmpClient:
             self._socket.close()
             raise
 
-    def __enter__(self) -> "QmpClient":
+    def __enter__(self: _Client) -> _Client:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -108,4 +111,3 @@ def listen(path: Path) -> socket.socket:
         server.bind(address)
     server.listen(4)
     return server
-

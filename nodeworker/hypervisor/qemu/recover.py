@@ -27,7 +27,7 @@ def recover(host: Host, rundir: RunDir, record: SandboxRecord) -> SandboxRecord:
 def settle_chain(host: Host, rundir: RunDir, record: SandboxRecord, monitor: Monitor) -> SandboxRecord:
     """A snapshot records its new layer before QEMU switches to it: if QEMU never did, take the layer off again."""
     chain = record.machine.chain
-    if monitor.active_node() == argv.node_name(len(chain) - 1):
+    if monitor.active_node() == argv.node_name(chain[-1]):
         return record
     settled = replace(record, machine=replace(record.machine, chain=chain[:-1]))
     rundir.write(settled, durable=True)

@@ -115,4 +115,3 @@ def ram_is_whole(record: SandboxRecord) -> bool:
     if record.phase is Phase.WAKING:
         return record.boot_id == boot_id()
     return record.phase is Phase.SAVED
-

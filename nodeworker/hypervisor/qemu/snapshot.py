@@ -86,7 +86,7 @@ def _capture_running(host: Host, rundir: RunDir, record: SandboxRecord, director
             try:
                 record = _grow_chain(host, rundir, record, Task.SNAPSHOT)
                 overlay = _attach_overlay(host, record, monitor)
-                below = argv.node_name(len(record.machine.chain) - 2)
+                below = argv.node_name(record.machine.chain[-2])
                 fault("snapshot.layer_recorded")
                 began = time.monotonic()
                 monitor.run("stop")
@@ -107,8 +107,9 @@ def _capture_running(host: Host, rundir: RunDir, record: SandboxRecord, director
                 raise
     except QmpError as error:
         raise DriverError(f"snapshot of {record.sandbox_id}: {error}") from error
+    record = rundir.write(replace(record, task=None), durable=False)
     fault("snapshot.resumed")
-    return rundir.write(replace(record, task=None), durable=False), pause_ms
+    return record, pause_ms
 
 
 def _capture_saved(host: Host, rundir: RunDir, record: SandboxRecord, directory: Path) -> tuple[SandboxRecord, float]:
@@ -132,14 +133,14 @@ def _grow_chain(host: Host, rundir: RunDir, record: SandboxRecord, task: Task | 
 
 def _attach_overlay(host: Host, record: SandboxRecord, monitor: Monitor) -> str:
     """Open the top layer in QEMU, not yet in use; returns the name of its node."""
-    number = len(record.machine.chain) - 1
-    descriptor = os.open(host.layers.path(record.machine.chain[-1]), os.O_RDWR | os.O_CLOEXEC)
+    reference = record.machine.chain[-1]
+    descriptor = os.open(host.layers.path(reference), os.O_RDWR | os.O_CLOEXEC)
     try:
-        monitor.run("add-fd", {"fdset-id": number}, descriptor)
+        fd_set = monitor.run("add-fd", descriptor=descriptor)["fdset-id"]
     finally:
         os.close(descriptor)
-    name = argv.node_name(number)
-    for node in argv.layer_nodes("qcow2", name, number, below=None, writable=True):
+    name = argv.node_name(reference)
+    for node in argv.layer_nodes("qcow2", name, fd_set, below=None, writable=True):
         monitor.run("blockdev-add", node)
     return name
 

@@ -16,7 +16,7 @@ from nodeworker.hypervisor.qemu.launch import LoadFailed
 from nodeworker.hypervisor.qemu.records import Phase, SandboxRecord, Task
 from nodeworker.hypervisor.qemu.recover import recover
 from nodeworker.hypervisor.qemu.rundir import RunDir, ram_is_whole
-from nodeworker.hypervisor.qemu.running import (FIRST_REPLY_LIMIT_S, Start, cold_boot, fresh_record, restore, stop)
+from nodeworker.hypervisor.qemu.running import FIRST_REPLY_LIMIT_S, Start, cold_boot, fresh_record, restore, stop
 
 _log = logging.getLogger(__name__)
 
@@ -44,10 +44,10 @@ def _wake(host: Host, rundir: RunDir, spec: LaunchSpec, record: SandboxRecord) -
                 return _answer(host, awake)
         stop(host, rundir, record)
         record = rundir.find_record() or record
-    rundir.write_tokens(spec.agent_token, *rundir.tokens(), host.image.agent_token)
+    rundir.write_tokens(spec.agent_token, *rundir.tokens(), host.image_for(record.machine).agent_token)
     reason = "no saved memory: its process ended without being hibernated"
     if ram_is_whole(record):
-        reason = mismatch(record.machine, host.tuple, replace(spec, shape=record.machine.shape))
+        reason = mismatch(record.machine, host.tuple_for(record.machine), replace(spec, shape=record.machine.shape))
         if not reason:
             try:
                 return _answer(host, _restore(host, rundir, spec, record))
@@ -76,7 +76,7 @@ def _restore(host: Host, rundir: RunDir, spec: LaunchSpec, record: SandboxRecord
 
 def _cold(host: Host, rundir: RunDir, spec: LaunchSpec, record: SandboxRecord, reason: str) -> SandboxRecord:
     _log.warning("sandbox %s boots cold: %s", spec.sandbox_id, reason)
-    machine = replace(record.machine, made_on=host.tuple)
+    machine = replace(record.machine, made_on=host.tuple_for(record.machine))
     booting = rundir.write(fresh_record(spec, replace(record, machine=machine), phase=Phase.RUNNING, task=Task.WAKE),
                            durable=True)
     return cold_boot(host, rundir, Start(spec, booting, renew=False))
@@ -89,7 +89,7 @@ def _keep(host: Host, rundir: RunDir, spec: LaunchSpec, record: SandboxRecord) -
     try:
         if not completed:
             record = recover(host, rundir, record)
-            rundir.write_tokens(spec.agent_token, *rundir.tokens(), host.image.agent_token)
+            rundir.write_tokens(spec.agent_token, *rundir.tokens(), host.image_for(record.machine).agent_token)
             handover.adopt(rundir, host, spec, record, renew=False, limit_s=FIRST_REPLY_LIMIT_S)
         record = rundir.write(replace(record, agent_port=spec.agent_port, forwards=spec.forwards, task=None), durable=False)
     except DriverError:

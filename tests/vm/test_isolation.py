@@ -1,0 +1,195 @@
+"""What a guest and its QEMU process may reach: the public internet and their own files, nothing else."""
+import json
+import os
+import socket
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from nodeworker.network import addresses, namespaces, nft
+
+# Stands for any public server; lives in a namespace of its own, so that the test needs no internet.
+PUBLIC = "9.9.9.53"
+CONNECT = "import socket,sys; s=socket.socket(); s.settimeout(2); s.bind((sys.argv[3],0)); s.connect((sys.argv[1],int(sys.argv[2])))"
+
+
+@pytest.fixture
+def internet(real):
+    """A listener at a public address; yields its port."""
+    name = f"{real.settings.net_prefix}-0internet"
+    namespaces.create_namespace(name)
+    try:
+        for line in (f"link add {name[:12]}p type veth peer name inside netns {name}", f"link set {name[:12]}p up",
+                     f"addr add 192.0.2.250/32 dev {name[:12]}p", f"route add {PUBLIC}/32 dev {name[:12]}p",
+                     f"-n {name} addr add {PUBLIC}/32 dev inside", f"-n {name} link set inside up",
+                     f"-n {name} route add 192.0.2.250/32 dev inside"):
+            subprocess.run(["ip", *line.split()], check=True)
+        listener = namespaces.in_namespace(name, lambda: socket.create_server((PUBLIC, 0), backlog=16))
+        with listener:
+            yield listener.getsockname()[1]
+    finally:
+        namespaces.delete_namespace(name)
+
+
+@pytest.fixture
+def host_listener():
+    """Something on the host that listens on every address, as a careless service would."""
+    with socket.create_server(("0.0.0.0", 0), backlog=16) as listener:
+        yield listener.getsockname()[1]
+
+
+def connects(lab, spec, address, port, source="0.0.0.0"):
+    result = lab.agent(spec).exec(["python3", "-c", CONNECT, address, str(port), source])
+    return result.exit_code == 0
+
+
+def own_addresses():
+    """Every IPv4 address of this host."""
+    listing = json.loads(subprocess.run(["ip", "-j", "-4", "addr"], capture_output=True, check=True).stdout)
+    return {entry["local"] for link in listing for entry in link["addr_info"]}
+
+
+def process_of(lab, spec):
+    record = json.loads((lab.settings.node_dir / "sandboxes" / spec.sandbox_id / "vm.json").read_text())
+    return Path("/proc") / str(record["pid"]), record
+
+
+def test_a_guest_reaches_the_public_internet_and_its_answers_come_back(real, internet):
+    assert connects(real, real.create(), PUBLIC, internet)
+
+
+def test_a_guest_reaches_no_address_of_the_host(real, host_listener):
+    spec = real.create()
+    for address in own_addresses() | {addresses.GATEWAY_ADDRESS}:
+        if address != "127.0.0.1":
+            socket.create_connection((address, host_listener), timeout=2).close() if address in own_addresses() else None
+            assert not connects(real, spec, address, host_listener), address
+
+
+def test_a_guest_reaches_no_other_guest_by_any_road(real):
+    spec, other = real.create(), real.create()
+    _, record = process_of(real, other)
+    other_address = real.driver.host.network.slots.slot(record["slot"]).address
+    assert real.agent(other).ping()
+    for address, port in ((other_address, addresses.AGENT_PORT), *((own, other.agent_port) for own in own_addresses())):
+        assert not connects(real, spec, address, port), (address, port)
+
+
+@pytest.mark.parametrize("address", ["169.254.169.254", "10.0.0.1", "172.16.0.1", "192.168.1.1", "100.100.100.200"])
+def test_packets_to_private_and_metadata_addresses_never_leave_the_host(real, internet, address):
+    """The address is routed to a live listener, so that only the policy stands in between."""
+    name = f"{real.settings.net_prefix}-0internet"
+    subprocess.run(["ip", "-n", name, "addr", "add", f"{address}/32", "dev", "inside"], check=True)
+    subprocess.run(["ip", "route", "add", f"{address}/32", "dev", f"{name[:12]}p"], check=True)
+    listener = namespaces.in_namespace(name, lambda: socket.create_server((address, 0)))
+    with listener:
+        port = listener.getsockname()[1]
+        socket.create_connection((address, port), timeout=2).close()
+        assert not connects(real, real.create(), address, port)
+
+
+def test_forged_source_addresses_are_dropped(real, internet):
+    spec, other = real.create(), real.create()
+    _, record = process_of(real, other)
+    for source in (real.driver.host.network.slots.slot(record["slot"]).address, "8.8.8.8", "172.30.0.9"):
+        real.shell(spec, f"ip addr add {source}/32 dev eth0")
+        assert not connects(real, spec, PUBLIC, internet, source), source
+    assert connects(real, spec, PUBLIC, internet)
+
+
+def test_host_ports_reach_the_guest_and_only_the_ports_asked_for(real):
+    spec = real.create()
+    real.agent(spec).exec(["python3", "-m", "http.server", "8000"], detached=True, cwd="/etc")
+    assert real.agent(spec).wait_port(8000, timeout_s=30)
+    with socket.create_connection(("127.0.0.1", spec.forwards[0].host_port), timeout=10) as connection:
+        connection.sendall(b"GET /hostname HTTP/1.0\r\n\r\n")
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert spec.sandbox_id.encode() in answer
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", spec.forwards[0].host_port + 1), timeout=5)
+
+
+def test_qemu_runs_without_any_privilege_in_a_place_of_its_own(real):
+    spec = real.create()
+    process, record = process_of(real, spec)
+    status = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines() if ":\t" in line)
+    uid = str(real.settings.vm_uid_base + record["slot"])
+    assert set(status["Uid"].split()) == set(status["Gid"].split()) == {uid}
+    assert (status["NoNewPrivs"], status["Seccomp"], int(status["CapEff"], 16), int(status["CapBnd"], 16)) == ("1", "2", 0, 0)
+    namespace = namespaces.NETNS_DIR / real.driver.host.network.slots.slot(record["slot"]).namespace
+    assert os.stat(process / "ns" / "net").st_ino == namespace.stat().st_ino
+    assert os.getsid(record["pid"]) == record["pid"]
+    assert record["pid"] in real.driver.host.cgroups.pids(spec.sandbox_id)
+    groups = (process / "cgroup").read_text()
+    assert f"/{real.settings.net_prefix}/{spec.sandbox_id}" in groups
+
+
+def test_qemu_has_no_file_of_another_sandbox_open(real):
+    spec, _ = real.create(), real.create()
+    process, record = process_of(real, spec)
+    layers = {layer.partition(":")[2] for layer in record["machine"]["chain"]}
+    for link in (process / "fd").iterdir():
+        target = os.readlink(link)
+        if target.startswith(str(real.settings.node_dir)):
+            path = Path(target)
+            assert path.parent.name == spec.sandbox_id or path.stem in layers, target
+
+
+def test_nothing_is_left_on_the_host_after_destroy(real):
+    first, second = real.create(), real.create()
+    real.driver.snapshot(first.sandbox_id, "snap")
+    real.driver.hibernate(second.sandbox_id)
+    real.clean()
+    host = real.driver.host
+    assert host.network.slots.owners() == {} and host.network.forwards.current() == {}
+    assert host.cgroups.names() == set()
+    ready = {host.network.slots.slot(number).namespace for number in host.network.slots.ready()}
+    assert set(namespaces.list_namespaces(real.settings.net_prefix)) <= ready
+    assert [path for path in host.sandboxes.iterdir()] == [path for path in host.snapshots.iterdir()] == []
+    assert not list((real.settings.node_dir / "layers").glob("*.qcow2"))
+    processes = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert f"-name {real.settings.net_prefix}/" not in processes
+
+
+def test_a_lost_packet_policy_is_loaded_again(real):
+    spec = real.create()
+    nft.apply(f"delete table inet {real.settings.net_prefix}")
+    real.driver.reclaim()
+    assert real.agent(spec).ping().adopted == spec.sandbox_id
+    nft.apply(f"delete table inet {real.settings.net_prefix}")
+    real.driver.wake(spec)
+    assert real.agent(spec).ping().adopted == spec.sandbox_id
+
+
+def test_reclaim_removes_strays_and_leaves_live_machines_alone(real):
+    spec = real.create()
+    host = real.driver.host
+    stray = host.network.slots.claim("nobody")
+    host.network.forward(stray, {real.settings.host_ports[1]: 80}, fresh=True)
+    (host.snapshots / "half.tmp").mkdir()
+    (host.sandboxes / "half").mkdir()
+    real.driver.reclaim()
+    assert set(host.network.slots.owners()) == {spec.sandbox_id}
+    assert real.settings.host_ports[1] not in host.network.forwards.current()
+    assert not (host.snapshots / "half.tmp").exists() and not (host.sandboxes / "half").exists()
+    assert real.agent(spec).ping().adopted == spec.sandbox_id
+
+
+def test_machines_in_parallel_share_nothing_and_all_come_up(real):
+    specs, failures = [real.spec() for _ in range(4)], []
+
+    def attempt(spec):
+        try:
+            real.driver.create(spec)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=attempt, args=(spec,)) for spec in specs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert {real.agent(spec).ping().adopted for spec in specs} == {spec.sandbox_id for spec in specs}
