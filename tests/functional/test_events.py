@@ -285,8 +285,8 @@ SANDBOX = {"sandboxId": text(), "nodeId": text()}
 SNAPSHOT = {
     "snapshotId": text(), "sourceSandboxId": text(), "nodeId": text(),
     "kind": text(validate=validate.OneOf(["user_project", "files_only"])), "rootfsSha": text(),
-    "sizeBytes": fields.Integer(required=True, strict=True), "tarballSizeBytes": fields.Integer(required=True,
-    strict=True),
+    "sizeBytes": fields.Integer(required=True, strict=True),
+    "tarballSizeBytes": fields.Integer(required=True, strict=True),
 }
 DEPLOY = {"deployIntentId": text(allow_none=True), "slug": text(), "runId": text()}
 DATA = {
