@@ -1,4 +1,5 @@
-"""The floor of the VM figures: the same QEMU restore by a bare script, without locks, users, cgroups, records or identity.
+"""The floor of the VM figures: the same QEMU restore by a bare script, without locks, users, cgroups, records or
+identity.
 
 `create_to_exec`: copy the template's RAM, an empty overlay, start QEMU, load, continue, first command answered.
 `wake_to_exec`: the same from RAM and state that are there already. Each returns milliseconds; QEMU's end is not timed.
@@ -15,13 +16,13 @@ from types import TracebackType
 from config.settings import Settings
 from nodeworker.disks import qcow2, sparse
 from nodeworker.disks.durable import read_json
+from nodeworker.guest.client import AgentClient
 from nodeworker.hypervisor.driver import Shape
 from nodeworker.hypervisor.qemu import argv, qmp
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.launch import Monitor, kernel_command_line
 from nodeworker.network import namespaces
 from nodeworker.network.addresses import AGENT_PORT, GUEST_MAC, TAP_NAME
-from nodeworker.guest.client import AgentClient
 
 _SHAPE = Shape(1, 1024)
 _OWNER = "bench-floor"
@@ -44,7 +45,9 @@ class Floor:
         self._process: "subprocess.Popen[bytes] | None" = None
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._end()
         self._host.network.release(_OWNER)
         shutil.rmtree(self._directory)

@@ -111,7 +111,8 @@ class CgroupTree:
 
     def names(self) -> set[str]:
         """Names of all cgroups of this node."""
-        return {path.name for parent in self._parents() if parent.is_dir() for path in parent.iterdir() if path.is_dir()}
+        parents = [parent for parent in self._parents() if parent.is_dir()]
+        return {path.name for parent in parents for path in parent.iterdir() if path.is_dir()}
 
     def remove_all(self) -> None:
         """Remove every empty cgroup of this node and the parents."""

@@ -1,7 +1,9 @@
-"""Hand a guest over to its sandbox through its agent: clock, randomness, token, environment, and an identity if it is new.
+"""Hand a guest over to its sandbox through its agent: clock, randomness, token, environment, and an identity if it is
+new.
 
-The guest asks for one of several tokens, depending on where an earlier try stopped: the one it was given last, the one of
-the snapshot or template it was cloned from, or the image's after a cold boot. All of them are tried, the likeliest first.
+The guest asks for one of several tokens, depending on where an earlier try stopped: the one it was given last, the one
+of the snapshot or template it was cloned from, or the image's after a cold boot. All of them are tried, the likeliest
+first.
 """
 from nodeworker.guest.client import AgentClient, GuestIdentity
 from nodeworker.guest.errors import AgentError, AgentRefused
@@ -24,7 +26,8 @@ class BadBoot(DriverError):
 
 
 def adopt(rundir: RunDir, host: Host, spec: LaunchSpec, record: SandboxRecord, *, renew: bool, limit_s: float) -> None:
-    """After it the guest answers to `spec.agent_token` only. Raises BadBoot if it is silent, DriverError if it refuses."""
+    """After it the guest answers to `spec.agent_token` only. Raises BadBoot if it is silent, DriverError if it
+    refuses."""
     wanted = _identity(spec, renew=renew)
     for token in rundir.tokens():
         try:

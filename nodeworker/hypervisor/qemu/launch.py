@@ -127,7 +127,8 @@ class Monitor(qmp.QmpClient):
             raise LoadFailed(f"loading the saved state ended as {status}")
 
     def save(self, path: Path) -> None:
-        """Write the device state of the stopped guest to the new file `path`; RAM is not in it, being a file already."""
+        """Write the device state of the stopped guest to the new file `path`; RAM is not in it, being a file
+        already."""
         self.events.clear()
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:

@@ -43,7 +43,9 @@ class QmpClient:
     def __enter__(self: _Client) -> _Client:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -104,7 +106,8 @@ class QmpClient:
 
 
 def listen(path: Path) -> socket.socket:
-    """A listening socket at `path` to hand to QEMU, so that connecting works before QEMU is up; replaces a stale one."""
+    """A listening socket at `path` to hand to QEMU, so that connecting works before QEMU is up; replaces a stale
+    one."""
     path.unlink(missing_ok=True)
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with short_path(path) as address:

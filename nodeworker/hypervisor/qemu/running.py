@@ -108,7 +108,8 @@ def _boot_once(host: Host, rundir: RunDir, start: Start, limit_s: float) -> Sand
 
 @contextmanager
 def started(host: Host, rundir: RunDir, start: Start, background: ThreadPoolExecutor) -> Iterator[Started]:
-    """A stopped QEMU with slot, host ports and cgroup; on failure in the block, process, network and cgroup are removed."""
+    """A stopped QEMU with slot, host ports and cgroup; on failure in the block, process, network and cgroup are
+    removed."""
     record = start.record
     try:
         slot = host.network.claim(rundir.sandbox_id)
@@ -142,10 +143,10 @@ def make_ram(path: Path, mem_mb: int) -> None:
         os.close(descriptor)
 
 
-def fresh_record(spec: LaunchSpec, record: SandboxRecord, *, phase: Phase, task: Task) -> SandboxRecord:
+def fresh_record(spec: LaunchSpec, record: SandboxRecord, *, phase: Phase, task: Task | None) -> SandboxRecord:
     """`record` for a new start with the ports of `spec`, without a process."""
-    return replace(record, phase=phase, task=task, boot_id=boot_id(), agent_port=spec.agent_port, forwards=spec.forwards,
-                   pid=None, start_ticks=None, slot=None)
+    return replace(record, phase=phase, task=task, boot_id=boot_id(), agent_port=spec.agent_port,
+                   forwards=spec.forwards, pid=None, start_ticks=None, slot=None)
 
 
 def _with_process(record: SandboxRecord, launched: Launched, slot: Slot) -> SandboxRecord:

@@ -65,7 +65,8 @@ def facts(record: SnapshotRecord) -> SnapshotFacts:
 
 @contextmanager
 def _making(host: Host, snapshot_id: str) -> Iterator[Path]:
-    """A locked working directory `<id>.tmp`; whatever an earlier attempt left in it is removed, and what this one leaves."""
+    """A locked working directory `<id>.tmp`; whatever an earlier attempt left in it is removed, and what this one
+    leaves."""
     directory = host.snapshots / f"{snapshot_id}.tmp"
     remove_tree(directory, host.trash)
     directory.mkdir(mode=0o700)
