@@ -16,7 +16,8 @@ from tests.stack.webhooks import check_signatures, lateness, ledger, occur, unfi
 
 EVENTS = 1000
 PER_SECOND = 50
-PATHS = ("/ok", "/coin", "/fail")
+# One answers after a second, so that every kill of the sender catches attempts under way.
+PATHS = ("/ok", "/coin", "/fail", "/slow")
 WAITS = (1.0, 5.0, 20.0)
 SECRET = "storm"
 VICTIMS = ("webhooks", "webhooks", "redis", "postgres", "beat")

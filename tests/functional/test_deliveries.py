@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from click.testing import CliRunner
 
-from app import admin_webhooks
+from app import admin, admin_webhooks
 from config import settings as configuration
 from models.base import connect, connection, database, new_id, now
 from models.events import Delivery, DeliveryAttempt, Event
@@ -332,3 +332,8 @@ def test_an_operator_tries_the_receivers(operator, names):
     assert answer.exit_code == 0
     assert Event.get().type == "webhook.test" and Event.get().id == answer.output.strip()
     assert operator("send-test", "--wait", "0.3").exit_code == 1, "no sender runs here"
+
+
+def test_the_commands_are_part_of_the_operators_program(operator, postgres_url):
+    kept, = occur()
+    assert kept in CliRunner().invoke(admin.main, ["webhooks", "list"]).output
