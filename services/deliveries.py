@@ -4,7 +4,7 @@
 2. `claim_due` gives a sender what is due, for the length of a lease. The attempt is counted and in the ledger before
    anything is sent, so there is never one more than the schedule has.
 3. `record_results` writes what became of it, and when the next attempt is due.
-4. A sender that died in between: `bury_expired` after the lease, or `bury_mine` when it is back. The attempt has
+4. A sender that died in between: `bury_expired` after the lease, or `bury_earlier` when it is back. The attempt has
    counted, its outcome is unknown, and the schedule goes on. A receiver may therefore get an event twice, and knows it
    by its id.
 """
@@ -178,9 +178,12 @@ def bury_expired(waits_s: Sequence[float]) -> int:
     return _bury(Delivery.lease_until < now(), waits_s)
 
 
-def bury_mine(sender: str, waits_s: Sequence[float]) -> int:
-    """Go on at once with what an earlier life of this sender had claimed; returns how many."""
-    return _bury(Delivery.claimed_by == sender, waits_s)
+def bury_earlier(sender: str, waits_s: Sequence[float]) -> int:
+    """Go on at once with what earlier lives of this sender had claimed; `sender` is its name, a slash, and something
+    that no other life of it has. Returns how many, at most a batch."""
+    name = sender.split("/")[0]
+    earlier = (peewee.fn.split_part(Delivery.claimed_by, "/", 1) == name) & (Delivery.claimed_by != sender)
+    return _bury(earlier, waits_s)
 
 
 def _bury(which: peewee.Expression, waits_s: Sequence[float]) -> int:

@@ -5,16 +5,17 @@ nobody else.
    a pump for each receiver that has something due. Ticks are many; one at a time does the work.
 2. A deliver job runs the pump of its receiver, if it is not running already. There is a thread for each, and some to
    spare, so that no receiver waits for another.
-3. At start the leases of an earlier life of this sender end, so that a crash costs no more than the restart, and what
-   waits for receivers that are no longer configured is dropped.
+3. The first sweep ends the leases of earlier lives of this sender, so that a crash costs no more than the restart, and
+   drops what waits for receivers that are no longer configured.
 """
 import logging
+import secrets
 import threading
 from typing import Any
 
 import peewee
 from celery import Celery
-from celery.signals import setup_logging, worker_ready, worker_shutting_down
+from celery.signals import setup_logging, worker_shutting_down
 
 from config.celery import celery_options
 from config.logging import configure
@@ -39,6 +40,10 @@ app.conf.task_default_queue = contracts.WEBHOOKS_QUEUE
 app.conf.worker_concurrency = len(options.receivers) + 4
 
 _stop = threading.Event()
+# Set once what earlier lives of this sender left has been taken up.
+_taken_up = threading.Event()
+# Distinguishes this life of the sender from earlier ones of the same name.
+_LIFE = secrets.token_hex(4)
 _pumps = {receiver.name: Pump(receiver, options, _stop) for receiver in options.receivers}
 
 
@@ -47,30 +52,22 @@ def _logging(**_: object) -> None:
     configure(settings.log_level)
 
 
-@worker_ready.connect  # type: ignore[untyped-decorator]
-def _take_up(sender: Any, **_: object) -> None:
-    get_deps()
-    try:
-        with connection():
-            while deliveries.bury_mine(sender.hostname, options.waits_s):
-                log.warning("went on with deliveries that an earlier life of this sender had not finished")
-            _drop_strays()
-    except peewee.PeeweeException as error:
-        log.warning("cannot look for unfinished deliveries (%s); their leases will end", type(error).__name__)
-
-
 @worker_shutting_down.connect  # type: ignore[untyped-decorator]
 def _wind_down(**_: object) -> None:
     """What is under way ends within its time-out; nothing more is begun."""
     _stop.set()
 
 
-@app.task(name=contracts.WEBHOOKS_SWEEP)  # type: ignore[untyped-decorator]
-def sweep() -> None:
+def _name(task: Any) -> str:
+    return f"{task.request.hostname}/{_LIFE}"
+
+
+@app.task(name=contracts.WEBHOOKS_SWEEP, bind=True)  # type: ignore[untyped-decorator]
+def sweep(task: Any) -> None:
     """Find what is due and have it sent."""
     get_deps()
     try:
-        due = _sweep_rows(list(_pumps))
+        due = _sweep_rows(list(_pumps), _name(task))
         for name in due:
             get_queue().publish(
                 contracts.WEBHOOKS_QUEUE,
@@ -82,14 +79,25 @@ def sweep() -> None:
         log.warning("sweep given up (%s); the next tick sweeps again", type(error).__name__)
 
 
-def _sweep_rows(names: list[str]) -> list[str]:
+def _sweep_rows(names: list[str], sender: str) -> list[str]:
     """Bring the rows up to date; returns those receivers that have something due."""
-    with connection(), database.atomic():
-        if not database.execute_sql("SELECT pg_try_advisory_xact_lock(%s)", (_SWEEP_LOCK,)).fetchone()[0]:
-            return []
-        deliveries.bury_expired(options.waits_s)
-        deliveries.route(names, options.waits_s[0])
-        return deliveries.list_due(names)
+    with connection():
+        with database.atomic():
+            if not database.execute_sql("SELECT pg_try_advisory_xact_lock(%s)", (_SWEEP_LOCK,)).fetchone()[0]:
+                return []
+            if not _taken_up.is_set():
+                _take_up(sender)
+            deliveries.bury_expired(options.waits_s)
+            deliveries.route(names, options.waits_s[0])
+            due = deliveries.list_due(names)
+        _taken_up.set()
+    return due
+
+
+def _take_up(sender: str) -> None:
+    _drop_strays()
+    while found := deliveries.bury_earlier(sender, options.waits_s):
+        log.warning("going on with %d deliveries that an earlier life of this sender had not finished", found)
 
 
 @app.task(name=contracts.WEBHOOKS_DELIVER, bind=True)  # type: ignore[untyped-decorator]
@@ -98,7 +106,7 @@ def deliver(task: Any, **payload: Any) -> None:
     get_deps()
     pump = _pumps.get(contracts.parse(contracts.WEBHOOKS_DELIVER, payload).receiver)
     if pump:
-        pump.run(task.request.hostname)
+        pump.run(_name(task))
 
 
 @app.task(name=contracts.WEBHOOKS_TIDY)  # type: ignore[untyped-decorator]

@@ -183,15 +183,16 @@ def test_the_schedule_goes_on_from_the_attempt_that_was_lost():
     assert Delivery.get().next_attempt_at == claimed.due_at + timedelta(seconds=5)
 
 
-def test_a_sender_that_is_back_ends_its_own_leases_only():
-    occur(2)
+def test_a_sender_that_is_back_ends_the_leases_of_its_earlier_lives_only():
+    occur(3)
     route("a")
     make_due()
-    mine, = claim(sender="me", limit=1)
-    other, = claim(sender="other", limit=1)
-    assert deliveries.bury_mine("me", WAITS) == 1
+    earlier, = claim(sender="me@host/1", limit=1)
+    mine, = claim(sender="me@host/2", limit=1)
+    other, = claim(sender="me@host2/1", limit=1)
+    assert deliveries.bury_earlier("me@host/2", WAITS) == 1
     states = {row.id: row.state for row in Delivery.select()}
-    assert states == {mine.delivery_id: PENDING, other.delivery_id: SENDING}
+    assert states == {earlier.delivery_id: PENDING, mine.delivery_id: SENDING, other.delivery_id: SENDING}
 
 
 def test_a_late_success_counts_and_a_late_failure_changes_nothing():

@@ -40,7 +40,7 @@ class Receiver(threading.Thread):
         self._lock = threading.Lock()
         self._arrivals: dict[str, list[Arrival]] = defaultdict(list)
         self._counts: dict[tuple[str, str], int] = defaultdict(int)
-        self.connections = 0
+        self._writers: set[asyncio.StreamWriter] = set()
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=1024)
         self.port: int = self._socket.getsockname()[1]
         self.start()
@@ -67,15 +67,18 @@ class Receiver(threading.Thread):
 
     def run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(asyncio.start_server(self._serve, sock=self._socket, ssl=self._tls))
+        server = self._loop.run_until_complete(asyncio.start_server(self._serve, sock=self._socket, ssl=self._tls))
         self._loop.run_forever()
+        server.close()
+        for writer in self._writers:
+            writer.transport.abort()
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
         self._loop.run_until_complete(asyncio.sleep(0.05))
         self._loop.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
+        self._writers.add(writer)
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             first, *lines = head.strip().split("\r\n")
@@ -85,6 +88,7 @@ class Receiver(threading.Thread):
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
+            self._writers.discard(writer)
             writer.close()
 
     async def _answer(self, path: str, headers: dict[str, str], body: bytes, writer: asyncio.StreamWriter) -> None:
