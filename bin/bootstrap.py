@@ -25,6 +25,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "qemu-system-x86": ("qemu-system-x86_64",),
     "qemu-utils": ("qemu-img",),
     "mmdebstrap": ("mmdebstrap",),
+    # how mmdebstrap tells Ubuntu's releases, and so their archive, from Debian's
+    "distro-info-data": ("/usr/share/distro-info/ubuntu.csv",),
     "nftables": ("nft",),
     "iproute2": ("ip",),
     "redis-server": ("redis-server",),
@@ -36,6 +38,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "kmod": ("modprobe",),
     "procps": ("ps",),
     "util-linux": ("setpriv",),
+    "mount": ("mount",),
     "ca-certificates": ("/etc/ssl/certs/ca-certificates.crt",),
 }
 # Services that these packages enable at boot; ours are private ones, so theirs are switched off again.

@@ -35,6 +35,16 @@ def test_a_wake_is_a_resume_and_not_a_boot(vm_alice, machine):
     assert min(resumes) < boot_s / 3, f"boot {boot_s:.1f} s, resumes {resumes}"
 
 
+@pytest.mark.parametrize("line", ["shutdown -h now", "halt -f", "reboot"])
+def test_a_machine_that_its_user_turns_off_is_asleep_and_keeps_its_files(vm_alice, machine, line):
+    """A machine that only halted would be `running` for ever, and nothing in it would answer."""
+    vm_alice.exec(machine, "sh", "-c", "echo kept > /root/note && sync")
+    vm_alice.post(f"/v1/sandboxes/{machine}/exec", json={"cmd": line, "detached": True})
+    vm_alice.wait_for(machine, "hibernated")
+    assert vm_alice.post(f"/v1/sandboxes/{machine}/wake").json()["status"] == "running"
+    assert vm_alice.exec(machine, "cat", "/root/note")["stdout"] == "kept\n"
+
+
 def test_ports_added_to_a_running_sandbox_reach_it(vm_alice, machine):
     path = f"/v1/sandboxes/{machine}"
     server = {"cmd": "cd /etc && exec python3 -m http.server 3000", "detached": True}

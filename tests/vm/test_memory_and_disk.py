@@ -11,10 +11,18 @@ from nodeworker.hypervisor.driver import Shape, VmState
 
 CYCLES = 20
 # A process that knows a nonce which is nowhere but in its memory, and tells it when it is asked.
-KEEPER = """ import os, signal, time nonce = os.urandom(16).hex() def tell(*_): open('/dev/shm/told.new',
-'w').write(nonce); os.rename('/dev/shm/told.new', '/dev/shm/told') signal.signal(signal.SIGUSR1, tell)
-open('/dev/shm/keeper.pid', 'w').write(str(os.getpid())) tell() while True: time.sleep(0.05) open('/dev/shm/beats',
-'a').write('x')
+KEEPER = """
+import os, signal, time
+nonce = os.urandom(16).hex()
+def tell(*_):
+    open('/dev/shm/told.new', 'w').write(nonce)
+    os.rename('/dev/shm/told.new', '/dev/shm/told')
+signal.signal(signal.SIGUSR1, tell)
+open('/dev/shm/keeper.pid', 'w').write(str(os.getpid()))
+tell()
+while True:
+    time.sleep(0.05)
+    open('/dev/shm/beats', 'a').write('x')
 """
 ASK = ("rm -f /dev/shm/told; kill -USR1 $(cat /dev/shm/keeper.pid); "
        "until cat /dev/shm/told 2>/dev/null; do sleep 0.02; done")
