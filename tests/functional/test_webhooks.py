@@ -1,12 +1,15 @@
 """Webhooks end to end: beat, broker, sender and receivers are real; what is asserted of time is relative to the
 settings."""
 import itertools
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
 
 import pytest
 
+from bin.site import ROOT
 from bin.stack import private_stack
 from config.settings import Settings
 from models.base import connect, connection, database
@@ -208,3 +211,16 @@ def test_a_receiver_that_was_removed_is_not_told_any_more(receiver, sender):
     until(lambda: unfinished([event_id]) == 0, 90)
     assert results(receiver, [event_id], "/hang?8")[event_id][0].state == DeliveryState.DROPPED
     assert receiver.arrivals("/hang?8") == []
+
+
+@pytest.mark.parametrize(("path", "code", "text"), [
+    ("/ok?9", 0, "delivered after 1 attempts"), ("/fail?9", 1, "dropped after 2 attempts: HTTP 500"),
+])
+def test_an_operator_tries_a_receiver(stack, receiver, sender, path, code, text):
+    sender(path, SVC_WEBHOOK_WAITS="0.2,0.2")
+    values = {"SVC_WEBHOOK_RECEIVER_URL": receiver.url(path), "SVC_WEBHOOK_SECRETS": "v1:one"}
+    command = [sys.executable, "-m", "app.admin", "webhooks", "send-test"]
+    answer = subprocess.run(command, cwd=ROOT, env={**stack.env, **values}, text=True, capture_output=True, check=False,
+                            timeout=90)
+    assert (answer.returncode, text in answer.stdout) == (code, True), answer
+    assert {one.headers["x-svc-webhook-type"] for one in receiver.arrivals(path)} == {"webhook.test"}
