@@ -39,6 +39,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "procps": ("ps",),
     "util-linux": ("setpriv",),
     "mount": ("mount",),
+    "curl": ("curl",),
     "ca-certificates": ("/etc/ssl/certs/ca-certificates.crt",),
 }
 # Services that these packages enable at boot; ours are private ones, so theirs are switched off again.
