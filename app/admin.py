@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from app import seeds
+from app.admin_webhooks import webhooks
 from app.signing_keys import KeyDirectory
 from config.settings import get_settings
 from models.base import connect
@@ -91,6 +92,8 @@ def seed_dev(existing: Path | None) -> None:
     for name, value in seeds.seed(get_settings(), known).items():
         click.echo(f"{name}={value}")
 
+
+main.add_command(webhooks)
 
 if __name__ == "__main__":
     main()

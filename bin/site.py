@@ -109,6 +109,7 @@ def _generated(data_dir: Path, preferred: dict[str, int]) -> dict[str, str]:
         "SVC_S3_ACCESS_KEY": secrets.token_hex(10),
         "SVC_S3_SECRET_KEY": secrets.token_hex(20),
         "SVC_SESSION_SECRET": secrets.token_urlsafe(32),
+        "SVC_WEBHOOK_SECRETS": f"v1:{secrets.token_urlsafe(32)}",
         "SVC_FLOWER_PORT": str(port["flower"]),
         "SVC_FLOWER_BASIC_AUTH": f"admin:{secrets.token_urlsafe(18)}",
     }

@@ -19,6 +19,10 @@ def _integers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(",") if part.strip())
 
 
+def _numbers(text: str) -> tuple[float, ...]:
+    return tuple(float(part) for part in text.split(",") if part.strip())
+
+
 def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
@@ -38,6 +42,7 @@ _PARSERS: dict[Any, Callable[[str], Any]] = {
     bool: _flag,
     Path: lambda text: Path(text).absolute(),
     tuple[int, ...]: _integers,
+    tuple[float, ...]: _numbers,
     tuple[str, ...]: _names,
 }
 
@@ -121,6 +126,15 @@ class Settings:
     simulated_latency_ms: int = 0
     simulated_failures: tuple[str, ...] = ()
     ops_concurrency: int = 4
+
+    # Webhooks
+    webhook_receiver_url: tuple[str, ...] = ()
+    webhook_secrets: tuple[str, ...] = ()
+    webhook_waits: tuple[float, ...] = (1.0, 5.0, 20.0)
+    webhook_timeout_s: float = 10.0
+    webhook_sweep_s: float = 0.2
+    webhook_slots: int = 256
+    event_days: int = 30
 
     # Flower
     flower_port: int = 15555

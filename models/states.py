@@ -51,6 +51,24 @@ class SnapshotKind(str, enum.Enum):
     FILES_ONLY = "files_only"
 
 
+class DeliveryState(str, enum.Enum):
+    """PENDING waits for its time, SENDING is in a sender's hands; the last two are final."""
+
+    PENDING = "pending"
+    SENDING = "sending"
+    DELIVERED = "delivered"
+    DROPPED = "dropped"
+
+
+class AttemptOutcome(str, enum.Enum):
+    """UNKNOWN: its sender died before it had an answer; the receiver may or may not have got it."""
+
+    UNDER_WAY = "under_way"
+    DELIVERED = "delivered"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
 class Plan(str, enum.Enum):
     """The plan of an account; which machine each includes is in `services/plans.py`."""
 

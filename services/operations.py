@@ -20,8 +20,9 @@ from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import OPEN_STATES, OperationKind, OperationState, SandboxStatus, SnapshotState
-from services import outbox
+from services import events, outbox
 from services.errors import Conflict
+from services.event_types import StopReason
 from services.placement import release_ports
 from services.transitions import TRANSITIONS, describe
 from services.waits import announce
@@ -214,6 +215,9 @@ def finish(claimed: Claim, outcome: Outcome) -> list[OutboxMessage]:
         if claimed.kind is OperationKind.SNAPSHOT and claimed.snapshot_id:
             _finish_snapshot(claimed.snapshot_id, outcome)
         messages = _release_dependents(rows[0], ok=outcome.ok, error=outcome.error)
+        events.operation_finished(
+            claimed.kind, claimed.sandbox_id, claimed.snapshot_id, outcome.status, outcome.error, ok=outcome.ok
+        )
         announce(claimed.sandbox_id)
     return messages
 
@@ -230,6 +234,8 @@ def fail_unclaimed(operation: Operation, error: str) -> bool:
     Sandbox.update(**values).where(
         (Sandbox.id == operation.sandbox_id) & (Sandbox.op_seq == operation.op_seq)
     ).execute()
+    if operation.kind == OperationKind.BOOT:
+        events.sandbox_stopped(operation.sandbox_id, StopReason.BOOT_FAILED, error)
     if operation.kind == OperationKind.SNAPSHOT and operation.snapshot_id:
         _fail_snapshot(operation.snapshot_id, error)
     _release_dependents(operation, ok=False, error=error)
@@ -293,5 +299,6 @@ def _fail_dependent(dependent: Operation, error: str) -> None:
     Sandbox.update(task=None, status=SandboxStatus.STOPPED, stopped_at=now(), error=error).where(
         (Sandbox.id == dependent.sandbox_id) & (Sandbox.op_seq == dependent.op_seq)
     ).execute()
+    events.sandbox_stopped(dependent.sandbox_id, StopReason.SOURCE_NOT_CAPTURED, error)
     release_ports(dependent.sandbox_id)
     announce(dependent.sandbox_id)

@@ -23,6 +23,13 @@ class ShapePayload:
 
 
 @dataclass(frozen=True)
+class ReceiverPayload:
+    """Names a webhook receiver, see `services.receivers`."""
+
+    receiver: str
+
+
+@dataclass(frozen=True)
 class NoPayload:
     """A tick."""
 
@@ -30,15 +37,27 @@ class NoPayload:
 IDLE_SWEEP = "control.idle.sweep"
 OPERATIONS_SWEEP = "control.operations.sweep"
 EXPIRY_SWEEP = "control.expiry.sweep"
+WEBHOOKS_SWEEP = "control.webhooks.sweep"
+WEBHOOKS_DELIVER = "control.webhooks.deliver"
+WEBHOOKS_TIDY = "control.webhooks.tidy"
 RECONCILE_ALL = "control.nodes.reconcile"
 RECONCILE = "node.reconcile"
 BAKE = "node.template.bake"
+
+CONTROL_QUEUE = "control"
+# Apart from `control`, so that neither a slow receiver nor a busy control plane delays the other.
+WEBHOOKS_QUEUE = "webhooks"
+# A tick more frequent than this (s) lives for this long: the clocks of two hosts may differ by more than its interval.
+TICK_LIFE_S = 2.0
 
 JOBS: dict[str, type] = {
     **{job_name(kind): OperationPayload for kind in OperationKind},
     IDLE_SWEEP: NoPayload,
     OPERATIONS_SWEEP: NoPayload,
     EXPIRY_SWEEP: NoPayload,
+    WEBHOOKS_SWEEP: NoPayload,
+    WEBHOOKS_DELIVER: ReceiverPayload,
+    WEBHOOKS_TIDY: NoPayload,
     RECONCILE_ALL: NoPayload,
     RECONCILE: NoPayload,
     BAKE: ShapePayload,

@@ -1,4 +1,5 @@
-"""The beat schedule: every entry is a tick that expires before the next one, so a backlog never piles up."""
+"""The beat schedule: every entry is a tick that expires before the next one (or within two seconds), so a backlog never
+piles up."""
 from typing import Any
 
 from config.settings import Settings
@@ -13,7 +14,15 @@ def beat_schedule(settings: Settings) -> dict[str, dict[str, Any]]:
         contracts.EXPIRY_SWEEP: 60.0,
         contracts.RECONCILE_ALL: settings.reconcile_s,
     }
+    webhooks = {contracts.WEBHOOKS_TIDY: 60.0}
+    if settings.webhook_receiver_url:
+        webhooks[contracts.WEBHOOKS_SWEEP] = settings.webhook_sweep_s
     return {
-        job: {"task": job, "schedule": seconds, "options": {"queue": "control", "expires": seconds}}
-        for job, seconds in intervals.items()
+        **{job: _tick(job, seconds, contracts.CONTROL_QUEUE) for job, seconds in intervals.items()},
+        **{job: _tick(job, seconds, contracts.WEBHOOKS_QUEUE) for job, seconds in webhooks.items()},
     }
+
+
+def _tick(job: str, seconds: float, queue: str) -> dict[str, Any]:
+    expires = max(seconds, contracts.TICK_LIFE_S) if queue == contracts.WEBHOOKS_QUEUE else seconds
+    return {"task": job, "schedule": seconds, "options": {"queue": queue, "expires": expires}}

@@ -15,10 +15,15 @@ def test_every_operation_has_a_job_and_a_transition():
 
 
 def test_every_periodic_job_is_known_and_expires_before_the_next():
-    for job, entry in beat_schedule(Settings()).items():
+    for job, entry in beat_schedule(Settings(webhook_receiver_url=("http://receiver",))).items():
         assert job in contracts.JOBS
-        assert entry["options"]["expires"] <= entry["schedule"]
-        assert entry["options"]["queue"] == "control"
+        webhooks = job.startswith("control.webhooks.")
+        assert entry["options"]["queue"] == (contracts.WEBHOOKS_QUEUE if webhooks else contracts.CONTROL_QUEUE)
+        assert entry["options"]["expires"] <= max(entry["schedule"], contracts.TICK_LIFE_S if webhooks else 0)
+
+
+def test_without_a_receiver_nobody_looks_for_deliveries():
+    assert contracts.WEBHOOKS_SWEEP not in beat_schedule(Settings())
 
 
 def test_a_payload_is_parsed_into_its_record():
