@@ -7,7 +7,7 @@ nothing. Each allowance is one row holding the moment at which it is whole again
 import hashlib
 import ipaddress
 import math
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from models.base import connection, database, now, relaxed_transaction
 from models.users import LoginThrottle
@@ -29,18 +29,12 @@ _WAIT = "SELECT extract(epoch FROM full_at + %s - %s - clock_timestamp()) FROM l
 
 def pay(email: str, address: str) -> None:
     """Take one try out of every allowance that it counts for; raises RateLimited, and takes none, if one is empty."""
-    refused: tuple[str, timedelta] | None = None
-    with connection():
-        with relaxed_transaction() as transaction:
-            # In one order, so that two tries never wait for each other.
-            for subject, tries in sorted(_allowances(email, address).items()):
-                each = WINDOW / tries
-                if database.execute_sql(_PAY, (subject, each, each, each, WINDOW)).fetchone() is None:
-                    refused = subject, each
-                    transaction.rollback()
-                    break
-        if refused is not None:
-            raise RateLimited("Too many failed sign-ins; wait a while.", retry_after_s=_wait_s(*refused))
+    with connection(), relaxed_transaction():
+        # In one order, so that two tries never wait for each other.
+        for subject, tries in sorted(_allowances(email, address).items()):
+            each = WINDOW / tries
+            if database.execute_sql(_PAY, (subject, each, each, each, WINDOW)).fetchone() is None:
+                raise RateLimited("Too many failed sign-ins; wait a while.", retry_after_s=_wait_s(subject, each))
 
 
 def refund(email: str, address: str) -> None:
@@ -54,15 +48,9 @@ def refund(email: str, address: str) -> None:
                 LoginThrottle.delete().where(row).execute()
             else:
                 LoginThrottle.update(full_at=LoginThrottle.full_at - WINDOW / tries).where(row).execute()
-        old = LoginThrottle.select(LoginThrottle.subject).where(LoginThrottle.full_at < _some_time_ago())
-        LoginThrottle.delete().where(LoginThrottle.subject.in_(old.limit(_SWEPT).for_update(_SKIP))).execute()
-
-
-_SKIP = "FOR UPDATE SKIP LOCKED"
-
-
-def _some_time_ago() -> datetime:
-    return now() - WINDOW
+        old = LoginThrottle.select(LoginThrottle.subject).where(LoginThrottle.full_at < now() - WINDOW)
+        LoginThrottle.delete().where(
+            LoginThrottle.subject.in_(old.limit(_SWEPT).for_update("FOR UPDATE SKIP LOCKED"))).execute()
 
 
 def _wait_s(subject: str, each: timedelta) -> int:

@@ -1,4 +1,4 @@
-"""The routes that only services may call (contract, Deploy surface; User JWT 3): the guard stands, the rooms are empty."""
+"""The routes that only services may call (contract, Deploy surface; User JWT 3): the guard, not yet the work."""
 from typing import NoReturn
 
 from flask import Blueprint

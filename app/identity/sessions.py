@@ -42,16 +42,14 @@ class Sessions:
 
     def start(self, request: Request, response: Response, user: User) -> None:
         """Begin a session in place of the browser's old one, if any, and set its cookie."""
-        self.end(request, response)
+        self._end_row(request)
         value = self._serializer.dumps(sessions.start(user))
         response.set_cookie(self._name, value, max_age=int(sessions.LIFETIME.total_seconds()), httponly=True,
                             samesite="Lax", secure=self._secure)
 
     def end(self, request: Request, response: Response) -> None:
         """End the browser's session for good, if it has one, and remove the cookie."""
-        session_id = self._find_id(request)
-        if session_id is not None:
-            sessions.end(session_id)
+        self._end_row(request)
         response.delete_cookie(self._name, httponly=True, samesite="Lax", secure=self._secure)
 
     def get_user(self, request: Request) -> User:
@@ -60,6 +58,11 @@ class Sessions:
         if session_id is None:
             raise Unauthenticated("There is no valid session; sign in first.")
         return sessions.get_user(session_id)
+
+    def _end_row(self, request: Request) -> None:
+        session_id = self._find_id(request)
+        if session_id is not None:
+            sessions.end(session_id)
 
     def _find_id(self, request: Request) -> str | None:
         try:
