@@ -22,7 +22,7 @@ from services.tokens import VerificationKey
 
 log = logging.getLogger(__name__)
 
-REFETCH_S = 5.0
+REFETCH_S = 1.0
 _IMPATIENT_S = 0.5
 _TIMEOUT_S = 3.0
 _WAIT_S = 2.0

@@ -26,7 +26,6 @@ QUICK = {
     "SVC_ORPHAN_GRACE_S": "3",
     "SVC_NODE_HEARTBEAT_S": "1",
     "SVC_IDENTITY_POLL_S": "1",
-    "SVC_KEY_PUBLISH_S": "4",
 }
 
 

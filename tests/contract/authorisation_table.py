@@ -1,9 +1,9 @@
 """The authorisation table as data: every route times every kind of credential has one expected status.
 
-Nothing here looks at the code under test: the surfaces say in numbers who may come in, the rows which surface a route
-belongs to. A cell is 401, one of three ways to be refused with 403, or OWNER / STRANGER: what the row says about a
-caller who was let in and who owns, or does not own, the thing in the path. Requests are chosen so that being let in changes nothing: a sandbox that is
-stopped (409), a body that breaks a rule (400), a pin to a node that does not exist (421).
+Nothing here looks at the code under test: the surfaces say who may come in, the rows which surface a route belongs to.
+A cell is 401, one of three ways to be refused with 403, or OWNER / STRANGER: what the row says about a caller who was
+let in and who owns, or does not own, the thing in the path. Requests are chosen so that being let in changes nothing: a
+sandbox that is stopped (409), a body that breaks a rule (400), a pin to a node that does not exist (421).
 """
 from dataclasses import dataclass, field
 from typing import Any

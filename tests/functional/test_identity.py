@@ -7,8 +7,8 @@ import jwt
 import pytest
 from jwt.algorithms import OKPAlgorithm
 
-from app.identity.sessions import COOKIE
 from app.authority import LocalAuthority
+from app.identity.sessions import COOKIE
 from app.signing_keys import KeyDirectory
 from models.base import connection
 from models.users import User
