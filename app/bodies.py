@@ -136,7 +136,8 @@ def check(schema: Schema, value: Any, path: str = "") -> Any:
 
 def _flatten(messages: Any, path: str) -> Any:
     if isinstance(messages, dict):
-        for name, inner in messages.items():
+        # marshmallow reports unknown fields in the order of a set, which differs from process to process.
+        for name, inner in sorted(messages.items(), key=lambda item: str(item[0])):
             step = "" if name == "_schema" else str(name)[:80]
             yield from _flatten(inner, f"{path}.{step}".strip("."))
     elif isinstance(messages, list):

@@ -25,6 +25,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "qemu-system-x86": ("qemu-system-x86_64",),
     "qemu-utils": ("qemu-img",),
     "mmdebstrap": ("mmdebstrap",),
+    # how mmdebstrap tells Ubuntu's releases, and so their archive, from Debian's
+    "distro-info-data": ("/usr/share/distro-info/ubuntu.csv",),
     "nftables": ("nft",),
     "iproute2": ("ip",),
     "redis-server": ("redis-server",),
@@ -36,6 +38,9 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "kmod": ("modprobe",),
     "procps": ("ps",),
     "util-linux": ("setpriv",),
+    "mount": ("mount",),
+    "curl": ("curl",),
+    "openssh-client": ("ssh-keygen",),
     "ca-certificates": ("/etc/ssl/certs/ca-certificates.crt",),
 }
 # Services that these packages enable at boot; ours are private ones, so theirs are switched off again.
@@ -92,7 +97,9 @@ def _apt(arguments: list[str], environ: dict[str, str]) -> None:
                             stderr=subprocess.STDOUT, text=True, check=False)
     if result.returncode:
         tail = "\n".join(result.stdout.splitlines()[-15:])
-        raise Advice(f"`{' '.join(command)}` failed; put this right and run make again:\n{tail}")
+        absent = "candidate" in tail or "locate" in tail
+        hint = " On Ubuntu the component `universe` has to be enabled." if absent else ""
+        raise Advice(f"`{' '.join(command)}` failed; put this right and run make again.{hint}\n{tail}")
 
 
 def make_venv() -> None:

@@ -1,24 +1,38 @@
 """Finds and ends what a stack left on the host after its supervisor was killed, and nothing else.
 
 A process belongs to a stack if SVC_DATA_DIR (ours) or STACK_DIR (a private server) in its environment is that stack's
-directory, or if it is a QEMU that holds files of that directory open. Nothing is ever ended for its name alone.
+directory. A VM has neither; it is one if it holds files of the stack's node directory open. VMs are told apart, because
+they are to outlive the processes. Nothing is ever ended for its name alone.
 """
 import contextlib
 import os
 import signal
 import time
+from collections.abc import Callable, Collection
 from pathlib import Path
+
+# Beginnings of the names of private stacks' directories, which lie in var/ beside the development stack's files.
+PRIVATE = ("test-", "bench-")
 
 
 def processes_of(data_dir: Path) -> dict[int, str]:
     """Pid -> command line of every living process that belongs to the stack in `data_dir`, this one excepted."""
+    return _matching(lambda entry, command: _carries_name(entry, data_dir))
+
+
+def vms_of(node_dir: Path) -> dict[int, str]:
+    """Pid -> command line of every VM with files under `node_dir`."""
+    return _matching(lambda entry, command: _is_vm(entry, command, node_dir))
+
+
+def _matching(belongs: Callable[[Path, bytes], bool]) -> dict[int, str]:
     found = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) in (os.getpid(), os.getppid()):
             continue
         with contextlib.suppress(OSError):
             command = (entry / "cmdline").read_bytes()
-            if command and (_carries_name(entry, data_dir) or _is_vm(entry, command, data_dir)):
+            if command and belongs(entry, command):
                 found[int(entry.name)] = command.replace(b"\0", b" ").decode(errors="replace").strip()
     return found
 
@@ -31,22 +45,21 @@ def _carries_name(entry: Path, data_dir: Path) -> bool:
     return any(f"{name}={data_dir}".encode() in variables for name in ("SVC_DATA_DIR", "STACK_DIR"))
 
 
-def _is_vm(entry: Path, command: bytes, data_dir: Path) -> bool:
-    """A VM has no environment and no working directory of ours, but its RAM and disks are files of the stack."""
+def _is_vm(entry: Path, command: bytes, node_dir: Path) -> bool:
     if not command.split(b"\0")[0].rpartition(b"/")[2].startswith((b"qemu-system", b"setpriv")):
         return False
-    return any(os.readlink(link).startswith(f"{data_dir}/") for link in (entry / "fd").iterdir())
+    return any(os.readlink(link).startswith(f"{node_dir}/") for link in (entry / "fd").iterdir())
 
 
-def end(data_dir: Path, patience_s: float = 3.0) -> None:
-    """End every process of the stack, politely for `patience_s` seconds (not at all for 0), then for good."""
+def end(find: Callable[[], Collection[int]], patience_s: float = 3.0) -> None:
+    """End every process that `find` finds, politely for `patience_s` seconds (not at all for 0), then for good."""
     polite = [(signal.SIGTERM, patience_s)] if patience_s else []
     for signum, wait_s in (*polite, (signal.SIGKILL, 5.0)):
-        for pid in processes_of(data_dir):
+        for pid in find():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signum)
         deadline = time.monotonic() + wait_s
-        while processes_of(data_dir) and time.monotonic() < deadline:
+        while find() and time.monotonic() < deadline:
             time.sleep(0.05)
 
 
@@ -75,7 +88,7 @@ def sign(data_dir: Path) -> None:
 def abandoned(parent: Path) -> list[Path]:
     """Directories of private stacks (`test-*`, `bench-*`) under `parent` whose owner has died without removing them."""
     found = []
-    for data_dir in sorted([*parent.glob("test-*"), *parent.glob("bench-*")]):
+    for data_dir in sorted(entry for entry in parent.glob("*-*") if entry.name.startswith(PRIVATE)):
         owner = data_dir / "owner"
         pid, _, since = (owner.read_text() if owner.exists() else "0").partition(" ")
         if not since or alive_since(int(pid)) != since:

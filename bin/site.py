@@ -22,8 +22,8 @@ INHERITED = ("HOME", "LANG", "LC_ALL", "TZ", "TERM", "HTTP_PROXY", "HTTPS_PROXY"
              "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "CI")
 # Facts of the host or wishes of the operator that hold for test stacks too.
 HOST_SETTINGS = ("SVC_GUEST_DISTRO", "SVC_ACCELERATOR", "SVC_MACHINE", "SVC_IMAGE_DIR", "SVC_GUEST_DNS")
-# Where clients reach the service: facts of a stack, which a shell that sourced another stack's dev.env must not change.
-ADDRESSES = {"SVC_API_URL", "SVC_AUTH_URL", "SVC_SHELL_URL"}
+# Facts of a stack, which a shell that sourced the dev.env or stack.env of another must not change.
+FACTS = {"SVC_API_URL", "SVC_AUTH_URL", "SVC_SHELL_URL", "SVC_DATA_DIR"}
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,7 @@ class Site:
         values = {**_generated(data_dir, PREFERRED), **remembered, **_share_values(share)}
         values["SVC_NODE_ID"] = remembered.get("SVC_NODE_ID", "node-1")
         write_env(data_dir / "stack.env", values)
-        settings = {f"SVC_{field.name.upper()}" for field in fields(Settings)} - ADDRESSES
-        chosen = {name: os.environ[name] for name in settings if name in os.environ}
-        return cls(data_dir, {**values, **read_env(ROOT / ".env"), **chosen})
+        return cls.existing(data_dir)
 
     @classmethod
     def private(cls, data_dir: Path, settings: Mapping[str, str]) -> "Site":
@@ -61,8 +59,10 @@ class Site:
 
     @classmethod
     def existing(cls, data_dir: Path) -> "Site":
-        """The stack whose directory is there already, as it was last run."""
-        return cls(data_dir, read_env(data_dir / "stack.env") or {"SVC_DATA_DIR": str(data_dir)})
+        """The stack whose directory is there already; for the development stack with the operator's wishes."""
+        values = read_env(data_dir / "stack.env") or {"SVC_DATA_DIR": str(data_dir)}
+        wishes = _wishes() if data_dir == ROOT / "var" else {}
+        return cls(data_dir, {**values, **wishes, "SVC_DATA_DIR": str(data_dir)})
 
     @property
     def environ(self) -> dict[str, str]:
@@ -77,6 +77,12 @@ class Site:
     def port(self, name: str) -> int:
         """The port out of a URL setting, such as `SVC_API_URL`."""
         return urlsplit(self.values[name]).port or 0
+
+
+def _wishes() -> dict[str, str]:
+    """Lines of `.env`, and settings in the caller's environment, which win over them."""
+    settings = {f"SVC_{field.name.upper()}" for field in fields(Settings)} - FACTS
+    return {**read_env(ROOT / ".env"), **{name: os.environ[name] for name in settings if name in os.environ}}
 
 
 def _share_values(share: ports.Share) -> dict[str, str]:

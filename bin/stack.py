@@ -13,6 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from pathlib import Path
 
 from bin import health, leftovers, ports, servers, supervise
 from bin.console import Advice, say, step
@@ -74,7 +75,7 @@ class Stack:
     def start_servers(self) -> None:
         """Postgres, Redis and the S3 server, answering, with the database made."""
         if not self.supervisor.running():
-            leftovers.end(self.site.data_dir)
+            leftovers.end(self._processes)
         servers.prepare(self.site, durable=self.durable)
         self.supervisor.launch()
         for name, setting in zip(SERVERS, ("SVC_DATABASE_URL", "SVC_REDIS_URL", "SVC_S3_URL"), strict=True):
@@ -192,27 +193,38 @@ class Stack:
                     self.run("python -m nodeworker.drain")
             with step("Stopping the processes"):
                 self.stop(*reversed(self.processes))
+        elif self._vms():
+            raise Advice("virtual machines run, but nothing that could hibernate them. `make up` first, then "
+                         "`make down`; or `make clean`, which removes them.")
+        leftovers.end(self._vms)
         with _as_warning("the network of the sandboxes was not removed"):
             self.run("python -m nodeworker.network.teardown")
         self.supervisor.shutdown()
-        leftovers.end(self.site.data_dir)
+        leftovers.end(self._processes)
 
     def destroy(self, keep: Collection[str] = ()) -> None:
         """End every process and VM of this stack and remove its directory; works on a half-made or killed one too.
 
-        Entries of the directory named in `keep` stay.
+        Entries of the directory named in `keep` stay, and so do private stacks inside it: they have their own owners.
         """
-        leftovers.end(self.site.data_dir, patience_s=0)
+        leftovers.end(self._processes, patience_s=0)
+        leftovers.end(self._vms, patience_s=0)
         with contextlib.suppress(Advice):
             self.run("python -m nodeworker.network.teardown")
         if "SVC_NET_PREFIX" in self.site.values:
             leftovers.remove_cgroups(self.site.values["SVC_NET_PREFIX"])
         ports.release_share(self.site.data_dir)
         for entry in self.site.data_dir.iterdir() if self.site.data_dir.is_dir() else ():
-            if entry.name not in keep:
+            if entry.name not in keep and not entry.name.startswith(leftovers.PRIVATE):
                 shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.site.data_dir.rmdir()
+
+    def _processes(self) -> dict[int, str]:
+        return leftovers.processes_of(self.site.data_dir)
+
+    def _vms(self) -> dict[int, str]:
+        return leftovers.vms_of(Path(self.site.values.get("SVC_NODE_DIR", self.site.data_dir / "node")))
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,9 @@ from services.transitions import describe
 
 log = logging.getLogger(__name__)
 
+# What a running guest goes on through: a capture pauses it for a moment, a wake only adds ports. The rest end it.
+_HARMLESS = (OperationKind.SNAPSHOT, OperationKind.WAKE)
+
 
 @contextmanager
 def in_use(sandbox: Sandbox, *, for_s: float, what: str) -> Iterator[None]:
@@ -37,8 +40,7 @@ def in_use(sandbox: Sandbox, *, for_s: float, what: str) -> Iterator[None]:
 
 def _begin(sandbox: Sandbox, for_s: float, what: str) -> int:
     with relaxed_transaction():
-        # A capture pauses the guest for a moment only; every other operation ends what runs in it.
-        usable = Sandbox.task.is_null() | (Sandbox.task == OperationKind.SNAPSHOT)
+        usable = Sandbox.task.is_null() | Sandbox.task.in_(_HARMLESS)
         touched = (
             Sandbox.update(**touch_values(sandbox.idle_timeout_s))
             .where((Sandbox.id == sandbox.id) & (Sandbox.status == SandboxStatus.RUNNING) & usable)
@@ -74,7 +76,7 @@ def still_running(sandbox: Sandbox) -> bool:
             .where(
                 (Sandbox.id == sandbox.id)
                 & (Sandbox.status == SandboxStatus.RUNNING)
-                & (Sandbox.task.is_null() | (Sandbox.task == OperationKind.SNAPSHOT))
+                & (Sandbox.task.is_null() | Sandbox.task.in_(_HARMLESS))
             )
             .exists()
         )

@@ -3,7 +3,7 @@ from dataclasses import asdict
 from datetime import timedelta
 
 from models.base import ROW_LOCK, connection, database, new_id
-from models.nodes import Node
+from models.nodes import Node, PortBinding
 from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
@@ -76,6 +76,7 @@ def _change(
 
     1. If it is there already: done. 2. If the same operation is under way: join it. 3. If another one is: wait for its
     end and look again (a wake right after a pause must work). 4. Otherwise begin it and wait for its end.
+    Ports that are not bound yet need an operation of their own: with them, 1 and 2 do not count.
     """
     timeout_s = deps.settings.operation_wait_s
     sandboxes.get_owned(owner, sandbox_id, pinned_node=pinned_node)
@@ -84,18 +85,21 @@ def _change(
         with database.atomic():
             sandbox = operations.lock_sandbox(sandbox_id)
             assert sandbox is not None
-            if sandbox.task is None and SandboxStatus(sandbox.status) in TRANSITIONS[kind].already:
-                _bind_more(sandbox, ports, readiness_port)
+            there = sandbox.task is None and SandboxStatus(sandbox.status) in TRANSITIONS[kind].already
+            more = _has_more_ports(sandbox, ports)
+            if there and not more:
+                _set_launch(sandbox, (), readiness_port)
                 return "already there"
-            if sandbox.task == kind.value:
+            if sandbox.task == kind.value and not more:
                 return int(sandbox.op_seq)
             if sandbox.task is not None and kind is not OperationKind.STOP:
                 _check_booted(sandbox, kind)
                 return None
             if kind is OperationKind.WAKE and sandbox.status == SandboxStatus.HIBERNATED:
                 placement.claim_capacity(deps.settings, sandbox)
-            _bind_more(sandbox, ports, readiness_port)
-            operation, messages = operations.begin(deps.settings, sandbox, kind)
+            _set_launch(sandbox, ports, readiness_port)
+            # A wake of a running machine resumes nothing; it has the driver forward the new ports.
+            operation, messages = operations.begin(deps.settings, sandbox, kind, from_any=there)
         outbox.flush(deps.queue, messages)
         return int(operation.op_seq)
 
@@ -113,7 +117,12 @@ def _check_booted(sandbox: Sandbox, kind: OperationKind) -> None:
         raise Conflict(f"The sandbox is {sandbox.status}; {kind.value} is not possible in that state.")
 
 
-def _bind_more(sandbox: Sandbox, ports: tuple[int, ...], readiness_port: int | None) -> None:
+def _has_more_ports(sandbox: Sandbox, ports: tuple[int, ...]) -> bool:
+    bound = PortBinding.select(PortBinding.guest_port).where(PortBinding.sandbox_id == sandbox.id)
+    return bool(set(ports) - {row.guest_port for row in bound}) if ports else False
+
+
+def _set_launch(sandbox: Sandbox, ports: tuple[int, ...], readiness_port: int | None) -> None:
     if ports:
         node = Node.select().where(Node.id == sandbox.node_id).for_update(ROW_LOCK).get()
         placement.bind_ports(node, sandbox.id, ports)

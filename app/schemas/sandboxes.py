@@ -30,7 +30,7 @@ class CreateBody(Body):
     skip_app_processes = Flag(data_key="skipAppProcesses")
     agent_server_source = fields.Raw(data_key="agentServerSource")
     agent_bootstrap = fields.Dict(data_key="agentBootstrap")
-    idempotency_key = Text(data_key="idempotencyKey", high=IDEMPOTENCY_KEY_MAX)
+    idempotency_key = Text(data_key="idempotencyKey", low=0, high=IDEMPOTENCY_KEY_MAX)
 
     @validates_schema
     def _one_template(self, data: dict[str, Any], **_: Any) -> None:

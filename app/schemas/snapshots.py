@@ -16,7 +16,7 @@ class SnapshotBody(Body):
     restore_kind = fields.String(
         data_key="restoreKind", validate=validate.OneOf([FULL, PROJECT_ONLY]), load_default=FULL
     )
-    idempotency_key = Text(data_key="idempotencyKey", high=IDEMPOTENCY_KEY_MAX, load_default=None)
+    idempotency_key = Text(data_key="idempotencyKey", low=0, high=IDEMPOTENCY_KEY_MAX, load_default=None)
 
 
 class ForkBody(Body):
@@ -50,7 +50,7 @@ class SnapshotForkBody(ForkBody):
     """Body of a fork of a snapshot. Loads to `SnapshotFork`."""
 
     snapshot_id = Text(data_key="snapshotId", high=64, required=True)
-    idempotency_key = Text(data_key="idempotencyKey", high=IDEMPOTENCY_KEY_MAX, load_default=None)
+    idempotency_key = Text(data_key="idempotencyKey", low=0, high=IDEMPOTENCY_KEY_MAX, load_default=None)
 
     @post_load
     def _options(self, data: dict[str, Any], **_: Any) -> SnapshotFork:

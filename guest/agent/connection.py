@@ -16,6 +16,14 @@ REQUEST_WAIT_S = 10.0
 STALLED_PEER_S = 60.0
 LINGER_S = 2.0
 OUTPUT_HIGH_BYTES = 256 * 1024
+_SOCKET_OPTIONS = (
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    # A clone inherits connections whose peers know nothing of it: a minute of silence settles that.
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
 
 
 class Session(Protocol):
@@ -34,8 +42,8 @@ class Connection:
     def __init__(self, loop: Loop, peer: socket.socket, serve: Callable[["Connection", dict], None],
                  on_closed: Callable[["Connection"], None]) -> None:
         peer.setblocking(False)
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for level, option, value in _SOCKET_OPTIONS:
+            peer.setsockopt(level, option, value)
         self._loop = loop
         self._socket = peer
         self._serve = serve

@@ -4,6 +4,7 @@ The child uses the socket in plain blocking style and always ends by itself; the
 thread, which is what makes a bare fork safe.
 """
 import os
+import select
 import selectors
 import socket
 import sys
@@ -57,6 +58,12 @@ class Channel:
             self._socket.sendall(encode_frame(kind, payload))
         except OSError as error:
             raise PeerGone from error
+
+    def wait_unless_gone(self, seconds: float) -> None:
+        """Let time pass, for work that sends nothing meanwhile; raises PeerGone if the peer closes."""
+        readable, _, _ = select.select([self._socket], [], [], seconds)
+        if readable:
+            raise PeerGone("the peer closed or sent what nobody asked for")
 
     def finish(self, kind: int, reply: dict) -> None:
         """Send the last frame. A refusal may leave input unread, which must not reset it away before it is read."""

@@ -49,7 +49,7 @@ def waiting_for_port(request: dict[str, Any]) -> Work:
     def work(channel: Channel) -> dict[str, Any]:
         deadline = time.monotonic() + timeout_ms / 1000
         while not (is_open := _accepts(port)) and time.monotonic() < deadline:
-            time.sleep(PORT_POLL_S)
+            channel.wait_unless_gone(PORT_POLL_S)
         return {"open": is_open}
 
     return work

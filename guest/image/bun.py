@@ -19,7 +19,11 @@ def fetch_bun(work_dir: Path) -> Path:
     """Download Bun and return the path of the binary, inside `work_dir`."""
     work_dir.mkdir(parents=True, exist_ok=True)
     command = [*_npm(work_dir), "pack", "--silent", f"{BUN_PACKAGE}@{BUN_VERSION}"]
-    listing = run(command, cwd=work_dir, timeout_s=FETCH_TIMEOUT_S)
+    try:
+        listing = run(command, cwd=work_dir, timeout_s=FETCH_TIMEOUT_S)
+    except ImageError as error:
+        sentence = "Bun could not be fetched from the npm registry; check that npm reaches it, then run this again"
+        raise ImageError(f"{sentence}. {error}") from error
     archives = sorted(work_dir.glob("*.tgz"))
     if not archives:
         raise ImageError(f"npm pack left no archive of {BUN_PACKAGE}; it said: {listing.strip()[-300:]}")

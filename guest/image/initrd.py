@@ -27,16 +27,19 @@ exec switch_root /root /sbin/init
 """
 
 
-def module_files(dependencies: str, wanted: tuple[str, ...]) -> list[str]:
-    """The files of `wanted` and all they depend on, from the text of modules.dep; raises ImageError for an unknown one.
+def loadable(builtin: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of `wanted` that are not in modules.builtin, which lists what the kernel has in itself."""
+    in_kernel = {_module_name(path) for path in builtin.split()}
+    return tuple(name for name in wanted if name not in in_kernel)
 
-    A module that is not in modules.dep may be built into the kernel, which the caller has to know.
-    """
+
+def module_files(dependencies: str, wanted: tuple[str, ...]) -> list[str]:
+    """The files of `wanted` and all they depend on, from modules.dep; raises ImageError for an unknown one."""
     table = {}
     for line in dependencies.splitlines():
         path, _, needs = line.partition(":")
         table[path] = needs.split()
-    by_name = {Path(path).name.split(".")[0].replace("-", "_"): path for path in table}
+    by_name = {_module_name(path): path for path in table}
     files: dict[str, None] = {}
     for name in wanted:
         if name not in by_name:
@@ -44,6 +47,10 @@ def module_files(dependencies: str, wanted: tuple[str, ...]) -> list[str]:
         for path in [by_name[name], *table[by_name[name]]]:
             files[path] = None
     return list(files)
+
+
+def _module_name(path: str) -> str:
+    return Path(path).name.split(".")[0].replace("-", "_")
 
 
 def newc_entry(name: str, mode: int, content: bytes, number: int) -> bytes:
@@ -62,7 +69,9 @@ def make_initrd(rootfs: Path, modules: tuple[str, ...], target: Path) -> None:
     for directory in _DIRECTORIES:
         (tree / directory).mkdir(parents=True)
     shutil.copy(rootfs / "bin" / "busybox", tree / "bin" / "busybox")
-    for file in module_files((rootfs / modules_dir / "modules.dep").read_text(), modules):
+    dependencies, builtin = ((rootfs / modules_dir / name).read_text() for name in ("modules.dep", "modules.builtin"))
+    needed = loadable(builtin, modules)
+    for file in module_files(dependencies, needed):
         (tree / modules_dir / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(rootfs / modules_dir / file, tree / modules_dir / file)
     run(["depmod", "-b", tree, release], timeout_s=60)
@@ -70,7 +79,7 @@ def make_initrd(rootfs: Path, modules: tuple[str, ...], target: Path) -> None:
     for applet in applets:
         if applet != "busybox":
             os.symlink("busybox", tree / "bin" / applet)
-    (tree / "init").write_text("#!/bin/sh\nexport PATH=/bin\n" + init_script(modules).partition("\n")[2])
+    (tree / "init").write_text("#!/bin/sh\nexport PATH=/bin\n" + init_script(needed).partition("\n")[2])
     (tree / "init").chmod(0o755)
     target.write_bytes(_archive(tree))
     shutil.rmtree(tree)

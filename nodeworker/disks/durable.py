@@ -30,7 +30,8 @@ def sync_file(path: Path) -> None:
 
 
 def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """Replace `path` (mode 0600) in one step; with `durable` it survives a power failure, else only the death of processes."""
+    """Replace `path` (mode 0600) in one step; with `durable` it survives a power failure, else only the death of
+    processes."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

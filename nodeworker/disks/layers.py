@@ -1,8 +1,9 @@
 """Disk layers of a node: frozen qcow2 files shared by sandboxes and snapshots, referred to by name in their records.
 
-A chain is a tuple of references from the bottom up: `image:<key>` (raw ext4), `template:<key>`, `layer:<id>`. A layer file
-keeps its name from the day it is the active layer of a sandbox until nothing refers to it; freezing it only takes away the
-right to write. Nothing counts references: the collector reads every record, while `referring` holds off new ones.
+A chain is a tuple of references from the bottom up: `image:<key>` (raw ext4), `template:<key>`, `layer:<id>`. A layer
+file keeps its name from the day it is the active layer of a sandbox until nothing refers to it; freezing it only takes
+away the right to write. Nothing counts references: the collector reads every record, while `referring` holds off new
+ones.
 """
 import fcntl
 import hashlib
@@ -45,6 +46,10 @@ class LayerStore:
         """Make the empty overlay file for `reference`."""
         qcow2.create_overlay(self.path(reference), size_bytes)
 
+    def is_empty(self, reference: str, size_bytes: int) -> bool:
+        """True if nothing was ever written to this layer of a disk of `size_bytes`."""
+        return self.path(reference).stat().st_size == qcow2.overlay_bytes(size_bytes)
+
     def freeze(self, reference: str) -> None:
         """From now on nobody writes this layer; flushed. Only layers of this node may be frozen."""
         descriptor = os.open(self.path(reference), os.O_RDONLY)
@@ -77,12 +82,14 @@ class LayerStore:
 
     @contextmanager
     def referring(self) -> Iterator[None]:
-        """Hold while taking over references from a record or making a layer, until they are recorded: the collector waits."""
+        """Hold while taking over references from a record or making a layer, until they are recorded: the collector
+        waits."""
         with self._lock(fcntl.LOCK_SH):
             yield
 
     def collect(self, referenced: Callable[[], set[str] | None]) -> set[str]:
-        """Delete every layer of this node that `referenced()` does not name (None: not known); returns what was deleted."""
+        """Delete every layer of this node that `referenced()` does not name (None: not known); returns what was
+        deleted."""
         with self._lock(fcntl.LOCK_EX):
             references = referenced()
             if references is None:

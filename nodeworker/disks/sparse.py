@@ -53,7 +53,8 @@ def without_small_holes(ranges: Iterable[tuple[int, int]], smallest: int = MIN_H
 
 
 def clone(source: int, target: int) -> None:
-    """Make the empty file `target` equal to `source`, holes kept; both are open descriptors, the positions are not used."""
+    """Make the empty file `target` equal to `source`, holes kept; both are open descriptors, the positions are not
+    used."""
     try:
         fcntl.ioctl(target, _FICLONE, source)
         return

@@ -1,8 +1,8 @@
 """What the node worker asks of a hypervisor, and what is true after each call, whether it succeeds or fails.
 
 Every method may be called again after `kill -9` of its caller at any instruction: it looks at what is on the host,
-finishes or undoes what it finds, and never makes a second VM for one sandbox. Calls for one sandbox are serialised by the
-driver itself with a lock on the host, so that two workers that both believe to own an operation cannot interleave.
+finishes or undoes what it finds, and never makes a second VM for one sandbox. Calls for one sandbox are serialised by
+the driver itself with a lock on the host, so that two workers that both believe to own an operation cannot interleave.
 """
 import enum
 from abc import ABC, abstractmethod
@@ -111,26 +111,26 @@ class Driver(ABC):
     def bake(self, shape: Shape) -> None:
         """Cold-boot the image in `shape`, warm it up and save it as the template of that shape.
 
-        After success `has_template(shape)` is True. After failure or a crash nothing of the attempt is visible. A template
-        that exists already is left alone.
+        After success `has_template(shape)` is True. After failure or a crash nothing of the attempt is visible. A
+        template that exists already is left alone.
         """
 
     @abstractmethod
     def create(self, spec: LaunchSpec) -> RunningVm:
         """Start a new sandbox from the template of its shape, or from `spec.snapshot_id`.
 
-        After success the sandbox is RUNNING, its agent answers to `spec.agent_token` only, and it has a machine-id, SSH host
-        key, hostname, clock and random state of its own. After failure nothing of it is left on the host. Repeated after a
-        crash: a RUNNING sandbox of this id is returned as it is, anything less is removed and started anew.
-        Raises VmNotFound if the snapshot is not here, VmBusy, DriverError.
+        After success the sandbox is RUNNING, its agent answers to `spec.agent_token` only, and it has a machine-id,
+        SSH host key, hostname, clock and random state of its own. After failure nothing of it is left on the host.
+        Repeated after a crash: a RUNNING sandbox of this id is returned as it is, anything less is removed and started
+        anew. Raises VmNotFound if the snapshot is not here, VmBusy, DriverError.
         """
 
     @abstractmethod
     def hibernate(self, sandbox_id: str) -> None:
         """Save RAM, device state and disk, flushed to stable storage, then end the VM process and free its network.
 
-        After success SAVED (repeating is a no-op). After failure the guest executes again as if nothing had been asked, or,
-        if its process died meanwhile, the sandbox is DISK_ONLY. Raises VmNotFound, VmBusy, DriverError.
+        After success SAVED (repeating is a no-op). After failure the guest executes again as if nothing had been
+        asked, or, if its process died meanwhile, the sandbox is DISK_ONLY. Raises VmNotFound, VmBusy, DriverError.
         """
 
     @abstractmethod
@@ -138,21 +138,24 @@ class Driver(ABC):
         """Restore a SAVED sandbox, or cold-boot a DISK_ONLY one; on a RUNNING one re-apply forwards and return it.
 
         A saved state that does not fit this host (`HostTuple` differs) or fails to load is cold-booted from disk, with
-        `cold=True`. After failure the sandbox is what it was before: the saved state is consumed only once the guest runs.
-        Raises VmNotFound, VmBusy, DriverError.
+        `cold=True`. After failure the sandbox is what it was before: the saved state is consumed only once the guest
+        runs. Raises VmNotFound, VmBusy, DriverError.
         """
 
     @abstractmethod
     def snapshot(self, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
-        """Capture RAM, device state and disk of a RUNNING or SAVED sandbox as `snapshot_id`; the sandbox stays what it was.
+        """Capture RAM, device state and disk of a RUNNING or SAVED sandbox as `snapshot_id`; the sandbox stays what it
+        was.
 
-        The cut is consistent: disk and memory of one instant. Repeating with the id of a complete snapshot returns its facts
-        (with `pause_ms` as first measured). After failure nothing of the snapshot is left and the sandbox is unharmed.
+        The cut is consistent: disk and memory of one instant. Repeating with the id of a complete snapshot returns its
+        facts (with `pause_ms` as first measured). After failure nothing of the snapshot is left and the sandbox is
+        unharmed.
         """
 
     @abstractmethod
     def destroy(self, sandbox_id: str) -> None:
-        """End the VM, free its network and ports, remove all its files. Nothing there: no-op. Never raises VmNotFound."""
+        """End the VM, free its network and ports, remove all its files. Nothing there: no-op. Never raises
+        VmNotFound."""
 
     @abstractmethod
     def delete_snapshot(self, snapshot_id: str) -> None:
@@ -160,7 +163,8 @@ class Driver(ABC):
 
     @abstractmethod
     def inspect(self, sandbox_id: str) -> VmState | None:
-        """What is on the host for this sandbox, found by looking (process, files), never from memory; None if nothing."""
+        """What is on the host for this sandbox, found by looking (process, files), never from memory; None if
+        nothing."""
 
     @abstractmethod
     def list_sandboxes(self) -> dict[str, VmState]:
@@ -173,5 +177,5 @@ class Driver(ABC):
     @abstractmethod
     def reclaim(self) -> None:
         """At start of the node worker, before any job: remove leftovers that belong to no sandbox (half-made clones and
-        snapshots, namespaces, taps, nftables elements, cgroups), re-create what live VMs need (nftables table), fill the
-        network pool. Live VMs are untouched."""
+        snapshots, namespaces, taps, nftables elements, cgroups), re-create what live VMs need (nftables table), fill
+        the network pool. Live VMs are untouched."""

@@ -15,7 +15,8 @@ _POLL_S = 0.01
 def try_lock(path: Path) -> int | None:
     """Lock `path` exclusively and make sure it still is the file of that name; None if another holds it.
 
-    Closing the returned descriptor, by all who inherited it, frees the lock. Raises FileNotFoundError without directory.
+    Closing the returned descriptor, by all who inherited it, frees the lock. Raises FileNotFoundError without
+    directory.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

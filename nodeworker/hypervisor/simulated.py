@@ -33,7 +33,7 @@ from nodeworker.hypervisor.driver import (
 from nodeworker.hypervisor.simulator.control import SimulatorControl
 
 _ADDRESS = "127.0.0.1"
-_BLANK = {"token": "", "sandbox_id": None, "env": {}, "files": {}}
+_BLANK: dict[str, Any] = {"token": "", "sandbox_id": None, "env": {}, "files": {}}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Names and addresses of a network slot, all functions of (prefix, slot network, number).
 
-Every guest has the same MAC and address inside its own namespace, so a restored guest finds the network it was saved with.
-Outside it is known by its slot address, which the namespace translates one to one.
+Every guest has the same MAC and address inside its own namespace, so a restored guest finds the network it was saved
+with. Outside it is known by its slot address, which the namespace translates one to one.
 """
 import ipaddress
 import zlib

@@ -1,4 +1,5 @@
-"""The one setting of the whole host that guests need, IPv4 forwarding: switched on, remembered, put back at teardown."""
+"""The one setting of the whole host that guests need, IPv4 forwarding: switched on, remembered, put back at
+teardown."""
 from pathlib import Path
 
 _SWITCH = Path("/proc/sys/net/ipv4/ip_forward")

@@ -16,7 +16,8 @@ _NUD_PERMANENT = 0x80
 
 
 def build_slot(slot: Slot, group: int) -> None:
-    """Make the slot ready for a VM; raises OSError or NftError and leaves it to `remove_slot` to clear what was made."""
+    """Make the slot ready for a VM; raises OSError or NftError and leaves it to `remove_slot` to clear what was
+    made."""
     namespaces.create_namespace(slot.namespace)
     descriptor = os.open(namespaces.NETNS_DIR / slot.namespace, os.O_RDONLY)
     try:

@@ -11,7 +11,8 @@ _log = logging.getLogger(__name__)
 
 
 class NodeNetwork:
-    """Network of the node with `prefix`; `directory` holds its records, `node_address` is where host ports are offered."""
+    """Network of the node with `prefix`; `directory` holds its records, `node_address` is where host ports are
+    offered."""
 
     def __init__(self, directory: Path, *, prefix: str, slot_network: str, node_address: str,
                  host_ports: tuple[int, int], pool_target: int) -> None:
@@ -40,7 +41,8 @@ class NodeNetwork:
         return self.slots.claim(owner)
 
     def forward(self, slot: Slot, ports: dict[int, int], *, fresh: bool) -> None:
-        """Forward exactly `ports` (host -> guest) to the slot; `fresh` says that it had none. A lost table is loaded again."""
+        """Forward exactly `ports` (host -> guest) to the slot; `fresh` says that it had none. A lost table is loaded
+        again."""
         change = self.forwards.add if fresh else self.forwards.replace
         try:
             change(slot.address, ports)

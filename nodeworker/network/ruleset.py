@@ -1,7 +1,7 @@
 """The packet policy as nftables text (pure): a guest reaches the public internet and nothing else.
 
-One table per node, `inet <prefix>`; our interfaces are recognised by their device group. Loading the text again replaces
-the rules and keeps the forwarded ports, in one transaction.
+One table per node, `inet <prefix>`; our interfaces are recognised by their device group. Loading the text again
+replaces the rules and keeps the forwarded ports, in one transaction.
 """
 from collections.abc import Iterable
 
@@ -57,7 +57,8 @@ def node_ruleset(prefix: str, slot_network: str, node_address: str, host_ports: 
 
 
 def slot_ruleset(slot: Slot) -> str:
-    """nft commands inside a slot's namespace: one-to-one NAT, no IPv6, no forged sources, nothing for the namespace itself."""
+    """nft commands inside a slot's namespace: one-to-one NAT, no IPv6, no forged sources, nothing for the namespace
+    itself."""
     table = "inet slot"
     lines = [
         f"add table {table}",

@@ -1,10 +1,11 @@
-"""Remove everything of this node from the host's network: table, namespaces, interfaces, forwarding switch.
+"""Remove everything of this node from the host: namespaces, interfaces, cgroups, packet policy, forwarding switch.
 
 Run by `make down` and by tests as `python -m nodeworker.network.teardown`; VMs must have ended before.
 """
 import shutil
 
 from config.settings import Settings, get_settings
+from nodeworker.hypervisor.qemu.cgroup import CgroupTree
 from nodeworker.network import addresses, forwarding, links, namespaces, nft
 
 
@@ -16,6 +17,7 @@ def teardown(settings: Settings) -> None:
         namespaces.delete_namespace(namespace)
     for interface in links.list_host_interfaces(addresses.device_group(prefix)):
         links.delete_host_interface(interface)
+    CgroupTree(prefix).remove_all()
     if nft.listing("table", "inet", prefix):
         nft.apply(f"delete table inet {prefix}")
     forwarding.restore(directory / "forwarding-was-off", others_need_it=_others_forward())

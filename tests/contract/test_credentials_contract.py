@@ -70,6 +70,7 @@ def test_a_service_acts_exactly_as_the_user_it_names(edge, method):
     listed = edge.api.get(SANDBOXES, headers=edge.key(owner)).json
     assert listed["total"] == (3 if method == "POST" else 0)
     assert listed == edge.api.get(SANDBOXES, headers=edge.service(owner)).json
+    assert edge.api.get(SANDBOXES, headers=edge.service(edge.newcomer())).json["total"] == 0, "and as nobody else"
 
 
 def test_a_key_has_no_rights_beyond_sandboxes(edge):

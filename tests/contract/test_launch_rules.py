@@ -3,6 +3,7 @@ from datetime import timedelta
 
 import pytest
 
+from app import wiring
 from models.base import connection, now
 from models.operations import IdempotencyKey
 from models.sandboxes import Sandbox
@@ -11,6 +12,7 @@ from models.states import Plan, SnapshotState
 from models.users import User
 from services import sweeps, users
 from services.nodes import NodeFacts, heartbeat
+from services.plans import PLAN_SIZES, SIZES
 
 SANDBOXES = "/v1/sandboxes"
 
@@ -112,6 +114,13 @@ def test_a_key_has_at_most_256_characters(post, snapshot, length, create, fork, 
     assert post(f"/{source}/snapshot", idempotencyKey=key).status_code == taken
 
 
+def test_an_empty_key_is_no_key(post, snapshot):
+    """The contract speaks of a non-empty key that is repeated."""
+    for path, body in (("", {}), ("/fork", {"snapshotId": snapshot})):
+        first, second = (post(path, idempotencyKey="", **body) for _ in range(2))
+        assert row(first).id != row(second).id
+
+
 def test_a_key_lives_as_long_as_its_sandbox_and_a_day_at_least(edge, post):
     def keys():
         with connection():
@@ -124,7 +133,7 @@ def test_a_key_lives_as_long_as_its_sandbox_and_a_day_at_least(edge, post):
         IdempotencyKey.update(expires_at=now() - timedelta(seconds=1)).where(
             IdempotencyKey.resource_id.in_([alive, gone])).execute()
     assert kept_for > timedelta(hours=23, minutes=55)
-    sweeps.forget_expired(None)
+    sweeps.forget_expired(wiring.get_attached(edge.api.application).deps)
     left = {key for (key,) in keys()}
     assert {"alive", "fresh"} <= left and "gone" not in left
 
@@ -152,6 +161,40 @@ def test_extend_restarts_the_clock_and_may_set_another_timeout(post):
     assert 990 < left_s() <= 1000, "the new timeout stays"
     for timeout in (0, 86_401, "60"):
         assert post(f"/{made}/extend", timeout=timeout).status_code == 400
+
+
+def test_a_wake_may_bring_ports_and_a_readiness_port(edge, post):
+    made = row(post()).id
+    with connection():
+        Sandbox.update(status="running", task=None).where(Sandbox.id == made).execute()
+    assert post(f"/{made}/wake", readinessPort=3000).status_code == 200
+    with connection():
+        assert Sandbox.get_by_id(made).readiness_port == 3000
+    for body in ({"readinessPort": 0}, {"readinessPort": "3000"}, {"ports": [70_000]}, {"ports": [3000, 3000]}):
+        assert post(f"/{made}/wake", **body).status_code == 400, body
+
+
+def test_fork_keys_are_scoped_to_their_owner(edge, post, snapshot):
+    mine = post("/fork", snapshotId=snapshot, idempotencyKey="shared").json["id"]
+    other = edge.newcomer()
+    with connection():
+        source = Snapshot.get_by_id(snapshot).source_sandbox_id
+        Sandbox.update(owner=other.id).where(Sandbox.id == source).execute()
+        Snapshot.update(owner=other.id).where(Snapshot.id == snapshot).execute()
+    fork = {"snapshotId": snapshot, "idempotencyKey": "shared"}
+    theirs, again = (edge.api.post(f"{SANDBOXES}/fork", json=fork, headers=edge.key(other)) for _ in range(2))
+    assert row(theirs).owner_id == other.id and theirs.json["id"] != mine
+    assert again.json == theirs.json, "a replay gets the caller's own"
+
+
+def test_the_sizes_are_the_contracts_table():
+    table = {"small": (1, 1), "medium": (2, 2), "large": (4, 4), "standard": (2, 4), "pro": (4, 8), "xlarge": (8, 16),
+             "fleet": (12, 36)}
+    assert {name: (size.vcpus, size.mem_mb / 1024) for name, size in SIZES.items()} == table
+    legacy = {"small", "medium", "large"}
+    assert {plan: set(sizes) for plan, sizes in PLAN_SIZES.items()} == {
+        Plan.STARTER: {"standard"}, Plan.STARTER_PLUS: {"standard"}, Plan.PERSONAL: {"pro"}, Plan.PRO: {"xlarge"},
+        Plan.ALWAYS_ON: {"fleet"}, Plan.LEGACY_PRO: legacy, Plan.LEGACY_MAX: legacy}
 
 
 def test_what_a_fork_says_about_itself_is_kept(post, snapshot):

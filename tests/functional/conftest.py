@@ -5,6 +5,7 @@ What involves a node is tested on `sim_stack`, where every process is its own.
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
@@ -70,7 +71,7 @@ def edge(postgres_url: str, redis_url: str, tmp_path_factory: pytest.TempPathFac
     yield from make_edge(postgres_url, redis_url, tmp_path_factory.mktemp("keys"))
 
 
-def make_edge(database_url: str, redis_url: str, keys_dir: Path, **changes: object) -> Iterator[Edge]:
+def make_edge(database_url: str, redis_url: str, keys_dir: Path, **changes: Any) -> Iterator[Edge]:
     """The same with other settings."""
     settings = dataclasses.replace(
         Settings(database_url=database_url, redis_url=redis_url, signing_keys_dir=keys_dir, session_secret="for tests"),

@@ -1,4 +1,7 @@
 """The end of a call on the data road never spoils its result: an activity that cannot be ended expires."""
+import contextlib
+from urllib.parse import urlsplit, urlunsplit
+
 import psycopg2
 import pytest
 
@@ -17,15 +20,24 @@ def sandbox(edge):
         return Sandbox.get_by_id(made)
 
 
-def cut_all(edge):
-    """End every connection that the pool holds, as a restart of the server does."""
-    killer = psycopg2.connect(edge.settings.database_url)
+@contextlib.contextmanager
+def database_away(edge):
+    """Cut every connection and let no new one in, until the block ends."""
+    url = urlsplit(edge.settings.database_url)
+    name = url.path.lstrip("/")
+    outside = psycopg2.connect(urlunsplit(url._replace(path="/svc")))
+    outside.autocommit = True
     try:
-        with killer, killer.cursor() as cursor:
-            cursor.execute("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
-                           " WHERE datname = current_database() AND pid <> pg_backend_pid()")
+        with outside.cursor() as cursor:
+            cursor.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+            cursor.execute("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = %s", (name,))
+            try:
+                yield
+            finally:
+                cursor.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
     finally:
-        killer.close()
+        outside.close()
+        database.close_idle()
 
 
 def activities(sandbox):
@@ -34,18 +46,18 @@ def activities(sandbox):
 
 
 def test_a_result_survives_the_database_going_away(edge, sandbox):
-    with in_use(sandbox, for_s=30, what="exec"):
-        assert activities(sandbox) == 1
-        cut_all(edge)
-        result = "done"
-    assert result == "done"
-    database.close_idle()
+    with contextlib.ExitStack() as away:
+        with in_use(sandbox, for_s=30, what="exec"):
+            assert activities(sandbox) == 1
+            away.enter_context(database_away(edge))
+            result = "done"
+        assert result == "done"
     assert activities(sandbox) == 1, "it was not ended and expires by itself"
 
 
 def test_an_error_of_the_call_itself_is_the_one_that_is_seen(edge, sandbox):
-    with pytest.raises(KeyError), in_use(sandbox, for_s=30, what="exec"):
-        cut_all(edge)
+    with contextlib.ExitStack() as away, pytest.raises(KeyError), in_use(sandbox, for_s=30, what="exec"):
+        away.enter_context(database_away(edge))
         raise KeyError
 
 

@@ -9,7 +9,7 @@ import pytest
 from guest.image.bootstrap import mmdebstrap_argv
 from guest.image.distros import DEBIAN, DISTROS, FALLBACK, UBUNTU
 from guest.image.errors import ImageError
-from guest.image.initrd import init_script, module_files, newc_entry
+from guest.image.initrd import init_script, loadable, module_files, newc_entry
 from guest.image.recipe import image_key, recipe_files
 
 CONTRACT_PACKAGES = {"git", "curl", "wget", "unzip", "python3", "openssh-server", "sudo"}
@@ -67,6 +67,11 @@ def test_modules_come_with_what_they_need_once_each() -> None:
         "kernel/drivers/virtio/virtio_pci.ko", "kernel/drivers/virtio/virtio.ko",
         "kernel/fs/ext4/ext4.ko", "kernel/lib/crc16.ko", "kernel/fs/jbd2/jbd2.ko", "kernel/net/virtio-net.ko.xz",
     ]
+
+
+def test_what_is_in_the_kernel_itself_is_not_loaded() -> None:
+    builtin = "kernel/fs/ext4/ext4.ko\nkernel/net/virtio-net.ko"
+    assert loadable(builtin, ("ext4", "virtio_pci", "virtio_net")) == ("virtio_pci",)
 
 
 def test_a_module_the_kernel_lacks_is_an_error_that_names_it() -> None:

@@ -11,7 +11,7 @@ from tests.vm.lab import SHAPE, Lab
 @pytest.fixture(scope="session")
 def qemu_lab(clean_host: None) -> Iterator[Lab]:
     """Real VMs from the image of this checkout, on a node beside any other."""
-    stack = stacks.private_stack("test-driver", {"SVC_DRIVER": "qemu"}, processes=())
+    stack = stacks.private_stack("test-driver", {"SVC_DRIVER": "qemu", "SVC_CHAIN_DEPTH_LIMIT": "3"}, processes=())
     try:
         stack.ensure_images()
         lab = Lab(stack.site.values)

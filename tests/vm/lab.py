@@ -59,7 +59,8 @@ class Lab:
         return result.stdout.decode()
 
     def in_child(self, operation: str, *arguments, fault_file=None) -> int:
-        """Return code of a worker process of its own that carries out one driver call (negative: the signal it died of)."""
+        """Return code of a worker process of its own that carries out one driver call (negative: the signal it died
+        of)."""
         plain = [vars(item) | {"shape": vars(item.shape), "forwards": [vars(forward) for forward in item.forwards]}
                  if isinstance(item, LaunchSpec) else item for item in arguments]
         environ = {**os.environ, **self.environ, **({"SVC_FAULT_FILE": str(fault_file)} if fault_file else {})}

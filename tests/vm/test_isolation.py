@@ -12,7 +12,13 @@ from nodeworker.network import addresses, namespaces, nft
 
 # Stands for any public server; lives in a namespace of its own, so that the test needs no internet.
 PUBLIC = "9.9.9.53"
-CONNECT = "import socket,sys; s=socket.socket(); s.settimeout(2); s.bind((sys.argv[3],0)); s.connect((sys.argv[1],int(sys.argv[2])))"
+CONNECT = """
+import socket, sys
+guest = socket.socket()
+guest.settimeout(2)
+guest.bind((sys.argv[3], 0))
+guest.connect((sys.argv[1], int(sys.argv[2])))
+"""
 
 
 @pytest.fixture
@@ -62,10 +68,10 @@ def test_a_guest_reaches_the_public_internet_and_its_answers_come_back(real, int
 
 def test_a_guest_reaches_no_address_of_the_host(real, host_listener):
     spec = real.create()
-    for address in own_addresses() | {addresses.GATEWAY_ADDRESS}:
-        if address != "127.0.0.1":
-            socket.create_connection((address, host_listener), timeout=2).close() if address in own_addresses() else None
-            assert not connects(real, spec, address, host_listener), address
+    for address in own_addresses() - {"127.0.0.1"}:
+        socket.create_connection((address, host_listener), timeout=2).close()
+        assert not connects(real, spec, address, host_listener), address
+    assert not connects(real, spec, addresses.GATEWAY_ADDRESS, host_listener)
 
 
 def test_a_guest_reaches_no_other_guest_by_any_road(real):
@@ -117,7 +123,8 @@ def test_qemu_runs_without_any_privilege_in_a_place_of_its_own(real):
     status = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines() if ":\t" in line)
     uid = str(real.settings.vm_uid_base + record["slot"])
     assert set(status["Uid"].split()) == set(status["Gid"].split()) == {uid}
-    assert (status["NoNewPrivs"], status["Seccomp"], int(status["CapEff"], 16), int(status["CapBnd"], 16)) == ("1", "2", 0, 0)
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+    assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == int(status["CapBnd"], 16) == 0
     namespace = namespaces.NETNS_DIR / real.driver.host.network.slots.slot(record["slot"]).namespace
     assert os.stat(process / "ns" / "net").st_ino == namespace.stat().st_ino
     assert os.getsid(record["pid"]) == record["pid"]

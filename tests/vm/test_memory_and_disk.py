@@ -1,4 +1,5 @@
-"""What a guest keeps over sleep, snapshot and fork: processes, memory and files to the last byte; and what clones do not."""
+"""What a guest keeps over sleep, snapshot and fork: processes, memory and files to the last byte; and what clones do
+not."""
 import json
 import os
 import subprocess
@@ -7,6 +8,7 @@ import time
 import pytest
 
 from nodeworker.hypervisor.driver import Shape, VmState
+from nodeworker.hypervisor.qemu.launch import Monitor
 
 CYCLES = 20
 # A process that knows a nonce which is nowhere but in its memory, and tells it when it is asked.
@@ -14,7 +16,8 @@ KEEPER = """
 import os, signal, time
 nonce = os.urandom(16).hex()
 def tell(*_):
-    open('/dev/shm/told.new', 'w').write(nonce); os.rename('/dev/shm/told.new', '/dev/shm/told')
+    open('/dev/shm/told.new', 'w').write(nonce)
+    os.rename('/dev/shm/told.new', '/dev/shm/told')
 signal.signal(signal.SIGUSR1, tell)
 open('/dev/shm/keeper.pid', 'w').write(str(os.getpid()))
 tell()
@@ -22,7 +25,8 @@ while True:
     time.sleep(0.05)
     open('/dev/shm/beats', 'a').write('x')
 """
-ASK = "rm -f /dev/shm/told; kill -USR1 $(cat /dev/shm/keeper.pid); until cat /dev/shm/told 2>/dev/null; do sleep 0.02; done"
+ASK = ("rm -f /dev/shm/told; kill -USR1 $(cat /dev/shm/keeper.pid); "
+       "until cat /dev/shm/told 2>/dev/null; do sleep 0.02; done")
 IDENTITY = "cat /etc/machine-id /etc/hostname /etc/ssh/ssh_host_ed25519_key.pub; head -c 16 /dev/urandom | sha256sum"
 SUMS = "sha256sum /dev/shm/memory /root/disk"
 
@@ -163,3 +167,35 @@ def test_a_power_failure_in_the_middle_of_a_wake_is_not_mistaken_for_a_saved_mem
         time.sleep(0.01)
     assert real.driver.inspect(box.sandbox_id) is VmState.DISK_ONLY
     assert real.driver.wake(box).cold
+
+
+def chain_of(lab, spec):
+    return json.loads(record_of(lab, spec).read_text())["machine"]["chain"]
+
+
+def test_long_disk_chains_are_flattened_while_the_guest_runs(real, box):
+    limit = real.settings.chain_depth_limit
+    short = len(chain_of(real, box))
+    for number in range(limit + 2):
+        real.shell(box, f"echo {number} > /root/number; head -c 200000 /dev/urandom > /root/noise{number}; sync")
+        real.driver.snapshot(box.sandbox_id, f"snap{number}")
+        with Monitor.of(real.driver.host.rundir(box.sandbox_id)) as monitor:
+            while monitor.run("query-block-jobs"):
+                time.sleep(0.02)
+    sums = real.shell(box, "sha256sum /root/noise* /root/disk")
+    real.driver.hibernate(box.sandbox_id)
+    assert len(chain_of(real, box)) <= short + limit
+    check_disks(real)
+    real.driver.wake(box)
+    assert real.shell(box, "echo 3 > /proc/sys/vm/drop_caches; sha256sum /root/noise* /root/disk") == sums
+    for number in (0, limit + 1):
+        assert real.shell(real.create(f"snap{number}"), "cat /root/number").strip() == str(number)
+
+
+def test_forks_of_a_sleeping_sandbox_do_not_lengthen_its_chain(real, box):
+    real.driver.hibernate(box.sandbox_id)
+    real.driver.snapshot(box.sandbox_id, "snap0")
+    length = len(chain_of(real, box))
+    real.driver.snapshot(box.sandbox_id, "snap1")
+    assert len(chain_of(real, box)) == length
+    assert real.shell(real.create("snap1"), SUMS) == real.shell(real.create("snap0"), SUMS)

@@ -1,7 +1,7 @@
 """The QEMU command line as a pure function of a description; golden-tested.
 
-Every file reaches QEMU as an inherited descriptor, the whole disk chain is spelled out, and nothing is left to defaults,
-so the process needs no access to the file system and two runs differ only where their descriptions differ.
+Every file reaches QEMU as an inherited descriptor, the whole disk chain is spelled out, and nothing is left to
+defaults, so the process needs no access to the file system and two runs differ only where their descriptions differ.
 """
 import json
 from dataclasses import dataclass
@@ -113,7 +113,9 @@ def disk_options(layers: tuple[DiskLayer, ...]) -> list[str]:
     return options
 
 
-def layer_nodes(image_format: str, node: str, fd_set: int, *, below: str | None, writable: bool) -> list[dict[str, object]]:
+def layer_nodes(
+    image_format: str, node: str, fd_set: int, *, below: str | None, writable: bool
+) -> list[dict[str, object]]:
     """The block nodes (file, then format) of one layer, for the command line and for blockdev-add alike."""
     file_node = {"driver": "file", "node-name": f"{node}-file", "filename": f"/dev/fdset/{fd_set}", "locking": "off",
                  "read-only": not writable, "discard": "unmap"}

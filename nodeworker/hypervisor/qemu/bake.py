@@ -6,6 +6,7 @@
 4. Everything flushed, then renamed into place: nothing of a failed attempt is ever visible.
 """
 import fcntl
+import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -19,7 +20,9 @@ from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.launch import Monitor
 from nodeworker.hypervisor.qemu.records import Machine, Phase, SandboxRecord
 from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id
-from nodeworker.hypervisor.qemu.running import COLD_BOOT_LIMIT_S, Start, make_ram, started, stop
+from nodeworker.hypervisor.qemu.running import COLD_BOOT_TRIES_S, Start, make_ram, started, stop
+
+_log = logging.getLogger(__name__)
 
 
 def bake(host: Host, shape: Shape) -> None:
@@ -30,23 +33,32 @@ def bake(host: Host, shape: Shape) -> None:
         if host.find_template(shape) is not None:
             return
         rundir = RunDir(target.with_name(f"{target.name}.tmp"))
-        _discard(host, rundir)
         try:
-            machine = _boot_and_save(host, rundir, shape)
-            _publish(host, rundir, machine)
+            _publish(host, rundir, _boot_well_and_save(host, rundir, shape))
         except BaseException:
-            _discard(host, rundir)
+            discard(host, rundir)
             raise
     fault("bake.complete")
 
 
-def _discard(host: Host, rundir: RunDir) -> None:
+def _boot_well_and_save(host: Host, rundir: RunDir, shape: Shape) -> Machine:
+    for limit_s in COLD_BOOT_TRIES_S[:-1]:
+        try:
+            return _boot_and_save(host, rundir, shape, limit_s)
+        except handover.BadBoot as error:
+            _log.warning("booting the image again for %s: %s", rundir.sandbox_id, error)
+    return _boot_and_save(host, rundir, shape, COLD_BOOT_TRIES_S[-1])
+
+
+def discard(host: Host, rundir: RunDir) -> None:
+    """Remove a template in the making, with its process and network; nothing there: no-op. Its lock must be held."""
     if rundir.path.exists():
         stop(host, rundir, rundir.find_record())
         remove_tree(rundir.path, host.trash)
 
 
-def _boot_and_save(host: Host, rundir: RunDir, shape: Shape) -> Machine:
+def _boot_and_save(host: Host, rundir: RunDir, shape: Shape, limit_s: float) -> Machine:
+    discard(host, rundir)
     rundir.path.mkdir(mode=0o700)
     blank = host.blank_machine(shape)
     machine = replace(blank, chain=(*blank.chain, f"template:{rundir.path.name}"))
@@ -54,12 +66,12 @@ def _boot_and_save(host: Host, rundir: RunDir, shape: Shape) -> Machine:
     make_ram(rundir.ram, shape.mem_mb)
     record = SandboxRecord(rundir.sandbox_id, machine, Phase.RUNNING, None, boot_id(), agent_port=0, forwards=())
     spec = LaunchSpec(rundir.sandbox_id, shape, host.image.agent_token, agent_port=0)
-    with ThreadPoolExecutor(max_workers=1) as background:
+    with ThreadPoolExecutor(max_workers=2) as background:
         with started(host, rundir, Start(spec, record, renew=False), background) as begun:
             fault("bake.spawned")
             with Monitor.of(rundir, begun.launched.process) as monitor:
                 begun.go(monitor)
-                handover.warm_up(host, begun.record, COLD_BOOT_LIMIT_S)
+                handover.warm_up(host, begun.record, limit_s)
                 monitor.run("stop")
                 monitor.save(rundir.state)
     stop(host, rundir, begun.record)

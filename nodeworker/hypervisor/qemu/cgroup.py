@@ -2,6 +2,7 @@
 
 Moving QEMU out of the worker's cgroup also keeps systemd from ending it with the worker's unit.
 """
+import contextlib
 import os
 import time
 from dataclasses import dataclass
@@ -110,12 +111,13 @@ class CgroupTree:
 
     def names(self) -> set[str]:
         """Names of all cgroups of this node."""
-        return {path.name for parent in self._parents() if parent.is_dir() for path in parent.iterdir() if path.is_dir()}
+        parents = [parent for parent in self._parents() if parent.is_dir()]
+        return {path.name for parent in parents for path in parent.iterdir() if path.is_dir()}
 
     def remove_all(self) -> None:
         """Remove every empty cgroup of this node and the parents."""
         for name in self.names():
             self.remove(name)
         for parent in self._parents():
-            if parent.is_dir():
+            with contextlib.suppress(FileNotFoundError):
                 os.rmdir(parent)

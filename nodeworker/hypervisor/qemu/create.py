@@ -60,7 +60,8 @@ def _start(host: Host, rundir: RunDir, spec: LaunchSpec) -> RunningVm:
     with host.layers.referring():
         source = find_source(host, spec)
         layer = host.layers.new_reference()
-        machine = replace(source.machine, shape=spec.shape, chain=(*source.machine.chain, layer), made_on=host.tuple_for(source.machine))
+        machine = replace(source.machine, shape=spec.shape, chain=(*source.machine.chain, layer),
+                          made_on=host.tuple_for(source.machine))
         record = rundir.write(SandboxRecord(
             sandbox_id=spec.sandbox_id, machine=machine, phase=Phase.RUNNING, task=Task.CREATE, boot_id=boot_id(),
             agent_port=spec.agent_port, forwards=spec.forwards), durable=False)
@@ -100,7 +101,8 @@ def find_source(host: Host, spec: LaunchSpec) -> Source:
     if spec.snapshot_id is None:
         machine, directory = host.find_template(spec.shape), host.template_dir(spec.shape)
         if machine is None:
-            return Source(host.blank_machine(spec.shape), (host.image.agent_token,), unfit="this shape is not baked yet")
+            blank = host.blank_machine(spec.shape)
+            return Source(blank, (host.image.agent_token,), unfit="this shape is not baked yet")
     else:
         directory = host.snapshots / spec.snapshot_id
         record = read_json(directory / "snapshot.json")

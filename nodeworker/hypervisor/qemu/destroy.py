@@ -1,4 +1,5 @@
-"""Remove a sandbox: process first, then its network, then its files, last the disk layers nothing refers to any more."""
+"""Remove a sandbox: process first, then its network, then its files, last the disk layers nothing refers to any
+more."""
 from nodeworker.disks.durable import remove_tree
 from nodeworker.faults import fault
 from nodeworker.hypervisor.qemu.host import Host

@@ -1,4 +1,5 @@
-"""The QEMU driver: one entry point per operation, each in a module of its own; here only errors and the pool of slots."""
+"""The QEMU driver: one entry point per operation, each in a module of its own; here only errors and the pool of
+slots."""
 import functools
 import subprocess
 from collections.abc import Callable
@@ -6,8 +7,16 @@ from typing import Any, TypeVar
 
 from config.settings import Settings
 from nodeworker.faults import InjectedFault
-from nodeworker.hypervisor.driver import (Driver, DriverError, HostTuple, LaunchSpec, RunningVm, Shape, SnapshotFacts,
-                                          VmState)
+from nodeworker.hypervisor.driver import (
+    Driver,
+    DriverError,
+    HostTuple,
+    LaunchSpec,
+    RunningVm,
+    Shape,
+    SnapshotFacts,
+    VmState,
+)
 from nodeworker.hypervisor.qemu.bake import bake
 from nodeworker.hypervisor.qemu.create import create
 from nodeworker.hypervisor.qemu.destroy import delete_snapshot, destroy
@@ -96,7 +105,8 @@ class QemuDriver(Driver):
 
     @_operation
     def list_snapshots(self) -> set[str]:
-        return {path.parent.name for path in self.host.snapshots.glob("*/snapshot.json") if path.parent.suffix != ".tmp"}
+        complete = self.host.snapshots.glob("*/snapshot.json")
+        return {path.parent.name for path in complete if path.parent.suffix != ".tmp"}
 
     @_operation
     def reclaim(self) -> None:

@@ -2,7 +2,8 @@
 
 1. `stop`; device state into a new file.
 2. Flush disk layer, RAM and state.
-3. The record says SAVED, flushed: the commit point. Before it a failure lets the guest run on; after it the sandbox sleeps.
+3. The record says SAVED, flushed: the commit point. Before it a failure lets the guest run on; after it the sandbox
+   sleeps.
 4. End QEMU, free network and cgroup.
 """
 import logging
@@ -12,6 +13,7 @@ from dataclasses import replace
 from nodeworker.disks.durable import sync_file
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError, VmNotFound
+from nodeworker.hypervisor.qemu import flatten
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.launch import Monitor
 from nodeworker.hypervisor.qemu.qmp import QmpError
@@ -49,6 +51,7 @@ def _save(host: Host, rundir: RunDir, record: SandboxRecord) -> SandboxRecord:
                 if record.task is not None:
                     record = settle_chain(host, rundir, record, monitor)
                     monitor.run("cont")
+                record = flatten.settle(rundir, record, monitor)
                 record = rundir.write(replace(record, task=Task.HIBERNATE), durable=False)
                 fault("hibernate.begun")
                 monitor.run("stop")
@@ -58,7 +61,8 @@ def _save(host: Host, rundir: RunDir, record: SandboxRecord) -> SandboxRecord:
                 for path in (host.layers.path(record.machine.chain[-1]), rundir.ram, rundir.state):
                     sync_file(path)
                 fault("hibernate.flushed")
-                saved = replace(record, phase=Phase.SAVED, task=None, machine=replace(record.machine, made_on=host.tuple_for(record.machine)))
+                machine = replace(record.machine, made_on=host.tuple_for(record.machine))
+                saved = replace(record, phase=Phase.SAVED, task=None, machine=machine)
                 rundir.write(saved, durable=True)
             except Exception:
                 _let_run(rundir, record, monitor)
@@ -87,5 +91,6 @@ def _sleep(host: Host, rundir: RunDir, record: SandboxRecord) -> None:
         rundir.write(replace(record, phase=Phase.RUNNING, task=None), durable=False)
         raise DriverError(f"{record.sandbox_id} lost its memory in a power failure")
     if record.phase is not Phase.SAVED or record.pid is not None:
-        rundir.write(replace(record, phase=Phase.SAVED, task=None, pid=None, start_ticks=None, slot=None), durable=False)
+        asleep = replace(record, phase=Phase.SAVED, task=None, pid=None, start_ticks=None, slot=None)
+        rundir.write(asleep, durable=False)
     fault("hibernate.ended")

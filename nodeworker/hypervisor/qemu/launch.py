@@ -55,7 +55,7 @@ def launch(host: Host, rundir: RunDir, machine: Machine, slot: Slot, state: Path
         os.fchown(ram, uid, uid)
         tap = keep(namespaces.in_namespace(slot.namespace, lambda: namespaces.open_tap(TAP_NAME)))
         listener = stack.enter_context(qmp.listen(rundir.monitor))
-        kernel = _open_kernel(image, _command_line(host, image), keep)
+        kernel = _open_kernel(image, kernel_command_line(host, image), keep)
         incoming = keep(os.open(state, os.O_RDONLY | os.O_CLOEXEC)) if state else None
         hardware = Hardware(
             name=f"{host.settings.net_prefix}/{rundir.sandbox_id}",
@@ -85,7 +85,7 @@ def _open_layers(host: Host, chain: tuple[str, ...], keep: Any) -> tuple[DiskLay
     return tuple(layers)
 
 
-def _command_line(host: Host, image: Image) -> str:
+def kernel_command_line(host: Host, image: Image) -> str:
     """The image's, plus the counter's rate where the guest could only guess it (see `timestamp`)."""
     known_rate = f" tsc_early_khz={host.counter_khz}" if host.accelerator == TCG else ""
     return image.command_line + known_rate
@@ -127,7 +127,8 @@ class Monitor(qmp.QmpClient):
             raise LoadFailed(f"loading the saved state ended as {status}")
 
     def save(self, path: Path) -> None:
-        """Write the device state of the stopped guest to the new file `path`; RAM is not in it, being a file already."""
+        """Write the device state of the stopped guest to the new file `path`; RAM is not in it, being a file
+        already."""
         self.events.clear()
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
@@ -155,10 +156,13 @@ class Monitor(qmp.QmpClient):
         """Name of the disk node the guest's disk writes to."""
         return str(self.run("query-block")[0]["inserted"]["node-name"])
 
+    def depth_below_active(self) -> int:
+        """How many layers lie under the one the guest's disk writes to."""
+        return int(self.run("query-block")[0]["inserted"]["backing_file_depth"])
+
     def console(self) -> str:
         """The last of what the guest wrote to its console."""
         try:
             return str(self.run("ringbuf-read", {"device": "console", "size": argv.CONSOLE_BYTES}))
         except qmp.QmpError:
             return ""
-

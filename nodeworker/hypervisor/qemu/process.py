@@ -21,7 +21,8 @@ _children: dict[int, "subprocess.Popen[bytes]"] = {}
 
 @dataclass(frozen=True)
 class QemuProcess:
-    """A started process; `errors` is the read end of its stderr (a pipe, so that a guest cannot fill a disk with it)."""
+    """A started process; `errors` is the read end of its stderr (a pipe, so that a guest cannot fill a disk with
+    it)."""
 
     pid: int
     start_ticks: int
@@ -48,7 +49,9 @@ def start_ticks(pid: int) -> int | None:
     return int(stat.rpartition(")")[2].split()[19])
 
 
-def spawn(argv: list[str], *, uid: int, groups: tuple[int, ...], namespace: str, descriptors: tuple[int, ...]) -> QemuProcess:
+def spawn(
+    argv: list[str], *, uid: int, groups: tuple[int, ...], namespace: str, descriptors: tuple[int, ...]
+) -> QemuProcess:
     """Start `argv` as user and group `uid` inside `namespace`; it inherits exactly `descriptors`."""
     supplementary = f"--groups={','.join(map(str, groups))}" if groups else "--clear-groups"
     command = ["setpriv", f"--reuid={uid}", f"--regid={uid}", supplementary, "--no-new-privs", "--inh-caps=-all",
@@ -88,7 +91,8 @@ def end_vm(rundir: RunDir, pid: int | None, ticks: int | None) -> None:
 
 
 def _kill(pid: int, ticks: int | None) -> bool:
-    """Kill `pid` if it is the process that started at `ticks`; the pidfd keeps the number from changing hands meanwhile."""
+    """Kill `pid` if it is the process that started at `ticks`; the pidfd keeps the number from changing hands
+    meanwhile."""
     try:
         descriptor = os.pidfd_open(pid)
     except OSError:
@@ -113,7 +117,8 @@ def _reap() -> None:
 def _lock_holders(rundir: RunDir) -> list[int]:
     """Processes started by us that have this run directory's vm.lock open."""
     wanted = rundir.vm_lock_inode()
-    return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_ours(pid) and wanted in _open_files(pid)]
+    pids = map(int, filter(str.isdigit, os.listdir("/proc")))
+    return [pid for pid in pids if _is_ours(pid) and wanted in _open_files(pid)]
 
 
 def _is_ours(pid: int) -> bool:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from nodeworker.hypervisor.sockets import short_path
 
@@ -14,6 +14,9 @@ _READ_BYTES = 65536
 
 class QmpError(Exception):
     """QEMU refused a command, or its monitor went away or stayed silent."""
+
+
+_Client = TypeVar("_Client", bound="QmpClient")
 
 
 class QmpClient:
@@ -37,10 +40,12 @@ class QmpClient:
             self._socket.close()
             raise
 
-    def __enter__(self) -> "QmpClient":
+    def __enter__(self: _Client) -> _Client:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -101,11 +106,11 @@ class QmpClient:
 
 
 def listen(path: Path) -> socket.socket:
-    """A listening socket at `path` to hand to QEMU, so that connecting works before QEMU is up; replaces a stale one."""
+    """A listening socket at `path` to hand to QEMU, so that connecting works before QEMU is up; replaces a stale
+    one."""
     path.unlink(missing_ok=True)
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with short_path(path) as address:
         server.bind(address)
     server.listen(4)
     return server
-

@@ -1,7 +1,7 @@
 """Start-up reclaim of a node: what belongs to no sandbox goes, what live VMs need is made again. Stated order:
 
 1. Packet policy and forwarding switch (a guest must never be without them).
-2. Sandboxes that were never completely created, and half-made snapshots, unless somebody is at work on them.
+2. Sandboxes that were never completely created, half-made snapshots and templates, unless somebody is at work on them.
 3. Processes, cgroups, slots, namespaces and forwarded ports without a live sandbox.
 4. Forwarded ports of live sandboxes; disk layers nobody refers to; trash; the pool of ready slots.
 """
@@ -9,12 +9,17 @@ import fcntl
 import logging
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from nodeworker.disks.durable import empty_trash, remove_tree
 from nodeworker.hypervisor.driver import VmBusy
+from nodeworker.hypervisor.qemu.bake import discard
 from nodeworker.hypervisor.qemu.destroy import destroy
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.records import Phase, Task
+from nodeworker.hypervisor.qemu.rundir import RunDir
 
 _log = logging.getLogger(__name__)
 
@@ -41,22 +46,33 @@ def _remove_half_made(host: Host) -> None:
             except VmBusy:
                 _log.info("sandbox %s is being worked on", path.name)
     for path in host.snapshots.glob("*.tmp"):
-        with (path / "lock").open("a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue
-            remove_tree(path, host.trash)
+        with _nobody_at_work(path / "lock") as is_ours:
+            if is_ours:
+                remove_tree(path, host.trash)
+    for path in host.templates.glob("*.tmp"):
+        with _nobody_at_work(path.with_suffix(".lock")) as is_ours:
+            if is_ours:
+                discard(host, RunDir(path))
+
+
+@contextmanager
+def _nobody_at_work(lock: Path) -> Iterator[bool]:
+    """True, and the lock held in the block, if no process holds it."""
+    with lock.open("a") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
 
 
 def _live_names(host: Host) -> set[str]:
     """Sandboxes with a process or an operation at work, and templates being baked."""
     names = {path.name for path in host.sandboxes.iterdir() if host.rundir(path.name).is_busy_or_alive()}
     for path in host.templates.glob("*.lock"):
-        with path.open("a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+        with _nobody_at_work(path) as is_idle:
+            if not is_idle:
                 names.add(f"{path.stem}.tmp")
     return names
 

@@ -44,12 +44,14 @@ class Machine:
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Machine":
         """Raises KeyError or TypeError for a record of another make."""
-        return cls(Shape(**record["shape"]), tuple(record["chain"]), record["disk_bytes"], HostTuple(**record["made_on"]))
+        shape, made_on = Shape(**record["shape"]), HostTuple(**record["made_on"])
+        return cls(shape, tuple(record["chain"]), record["disk_bytes"], made_on)
 
 
 @dataclass(frozen=True)
 class SandboxRecord:
-    """vm.json of one sandbox. `pid` and `start_ticks` name its process, `boot_id` the run of the host it was written in."""
+    """vm.json of one sandbox. `pid` and `start_ticks` name its process, `boot_id` the run of the host it was written
+    in."""
 
     sandbox_id: str
     machine: Machine

@@ -42,11 +42,13 @@ class RunDir:
         return self.path.name
 
     def operation(self, *, create: bool = False) -> AbstractContextManager[None]:
-        """Hold this sandbox's operation lock; raises VmBusy, or FileNotFoundError without directory (unless `create`)."""
+        """Hold this sandbox's operation lock; raises VmBusy, or FileNotFoundError without directory (unless
+        `create`)."""
         return locks.locked(self._operation_lock, make_directory=create)
 
     def take_vm_lock(self) -> int:
-        """The descriptor QEMU must inherit; raises VmBusy if a process holds the lock (a probe lets go within moments)."""
+        """The descriptor QEMU must inherit; raises VmBusy if a process holds the lock (a probe lets go within
+        moments)."""
         return locks.wait_lock(self._vm_lock)
 
     def is_alive(self) -> bool:
@@ -115,4 +117,3 @@ def ram_is_whole(record: SandboxRecord) -> bool:
     if record.phase is Phase.WAKING:
         return record.boot_id == boot_id()
     return record.phase is Phase.SAVED
-

@@ -26,7 +26,8 @@ from nodeworker.hypervisor.qemu.records import Phase, SandboxRecord, Task
 from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id
 from nodeworker.network.addresses import Slot
 
-COLD_BOOT_LIMIT_S = 240.0
+# A boot under emulation takes 6 to 25 s and now and then loses a timer interrupt and hangs; then it is started again.
+COLD_BOOT_TRIES_S = (75.0, 120.0, 240.0)
 FIRST_REPLY_LIMIT_S = 30.0
 _log = logging.getLogger(__name__)
 
@@ -75,30 +76,42 @@ def restore(host: Host, rundir: RunDir, start: Start) -> SandboxRecord:
                     fault("wake.marked")
                 begun.go(monitor)
             fault(f"{task}.running")
-            handover.adopt(rundir, host, start.spec, record, renew=start.renew, limit_s=FIRST_REPLY_LIMIT_S)
+            handover.adopt(rundir, host, start.spec, record, renew=start.renew, restored=True,
+                           limit_s=FIRST_REPLY_LIMIT_S)
             fault(f"{task}.adopted")
             return rundir.write(replace(record, task=None), durable=task == "create")
 
 
 def cold_boot(host: Host, rundir: RunDir, start: Start) -> SandboxRecord:
-    """Boot the guest from its disk with empty RAM; raises DriverError with what the guest wrote to its console."""
+    """Boot the guest from its disk with empty RAM, again if it hangs; raises DriverError when it never comes up."""
+    for limit_s in COLD_BOOT_TRIES_S[:-1]:
+        try:
+            return _boot_once(host, rundir, start, limit_s)
+        except handover.BadBoot as error:
+            _log.warning("booting %s again: %s", rundir.sandbox_id, error)
+    return _boot_once(host, rundir, start, COLD_BOOT_TRIES_S[-1])
+
+
+def _boot_once(host: Host, rundir: RunDir, start: Start, limit_s: float) -> SandboxRecord:
     rundir.state.unlink(missing_ok=True)
     make_ram(rundir.ram, start.record.machine.shape.mem_mb)
-    with ThreadPoolExecutor(max_workers=1) as background, started(host, rundir, start, background) as begun:
+    with ThreadPoolExecutor(max_workers=2) as background, started(host, rundir, start, background) as begun:
         with Monitor.of(rundir, begun.launched.process) as monitor:
             record = rundir.write(replace(begun.record, phase=Phase.RUNNING), durable=False)
             begun.go(monitor)
             try:
-                handover.adopt(rundir, host, start.spec, record, renew=start.renew, limit_s=COLD_BOOT_LIMIT_S)
-            except Exception:
-                _log.error("guest %s did not come up; its console ends: %s", rundir.sandbox_id, monitor.console()[-2000:])
+                handover.adopt(rundir, host, start.spec, record, renew=start.renew, restored=False,
+                               limit_s=limit_s)
+            except handover.BadBoot:
+                _log.error("the console of %s ends: %s", rundir.sandbox_id, monitor.console()[-2000:])
                 raise
         return rundir.write(replace(record, task=None), durable=True)
 
 
 @contextmanager
 def started(host: Host, rundir: RunDir, start: Start, background: ThreadPoolExecutor) -> Iterator[Started]:
-    """A stopped QEMU with slot, host ports and cgroup; on failure in the block, process, network and cgroup are removed."""
+    """A stopped QEMU with slot, host ports and cgroup; on failure in the block, process, network and cgroup are
+    removed."""
     record = start.record
     try:
         slot = host.network.claim(rundir.sandbox_id)
@@ -117,8 +130,10 @@ def started(host: Host, rundir: RunDir, start: Start, background: ThreadPoolExec
 
 def stop(host: Host, rundir: RunDir, record: SandboxRecord | None) -> None:
     """End the process of this run directory and free its network and cgroup; nothing there: no-op."""
-    end_vm(rundir, record.pid if record else None, record.start_ticks if record else None)
-    host.network.release(rundir.sandbox_id)
+    with ThreadPoolExecutor(max_workers=1) as background:
+        released = background.submit(host.network.release, rundir.sandbox_id)
+        end_vm(rundir, record.pid if record else None, record.start_ticks if record else None)
+        released.result()
     host.cgroups.remove(rundir.sandbox_id)
 
 
@@ -132,10 +147,10 @@ def make_ram(path: Path, mem_mb: int) -> None:
         os.close(descriptor)
 
 
-def fresh_record(spec: LaunchSpec, record: SandboxRecord, *, phase: Phase, task: Task) -> SandboxRecord:
+def fresh_record(spec: LaunchSpec, record: SandboxRecord, *, phase: Phase, task: Task | None) -> SandboxRecord:
     """`record` for a new start with the ports of `spec`, without a process."""
-    return replace(record, phase=phase, task=task, boot_id=boot_id(), agent_port=spec.agent_port, forwards=spec.forwards,
-                   pid=None, start_ticks=None, slot=None)
+    return replace(record, phase=phase, task=task, boot_id=boot_id(), agent_port=spec.agent_port,
+                   forwards=spec.forwards, pid=None, start_ticks=None, slot=None)
 
 
 def _with_process(record: SandboxRecord, launched: Launched, slot: Slot) -> SandboxRecord:

@@ -19,7 +19,7 @@ from nodeworker.disks import sparse
 from nodeworker.disks.durable import read_json, remove_tree, sync_directory, sync_file, write_json
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError, SnapshotFacts, VmNotFound
-from nodeworker.hypervisor.qemu import argv
+from nodeworker.hypervisor.qemu import argv, flatten
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.launch import Monitor
 from nodeworker.hypervisor.qemu.qmp import QmpError
@@ -65,7 +65,8 @@ def facts(record: SnapshotRecord) -> SnapshotFacts:
 
 @contextmanager
 def _making(host: Host, snapshot_id: str) -> Iterator[Path]:
-    """A locked working directory `<id>.tmp`; whatever an earlier attempt left in it is removed, and what this one leaves."""
+    """A locked working directory `<id>.tmp`; whatever an earlier attempt left in it is removed, and what this one
+    leaves."""
     directory = host.snapshots / f"{snapshot_id}.tmp"
     remove_tree(directory, host.trash)
     directory.mkdir(mode=0o700)
@@ -84,6 +85,7 @@ def _capture_running(host: Host, rundir: RunDir, record: SandboxRecord, director
     try:
         with Monitor.of(rundir) as monitor, ThreadPoolExecutor(max_workers=1) as background:
             try:
+                record = flatten.settle(rundir, record, monitor)
                 record = _grow_chain(host, rundir, record, Task.SNAPSHOT)
                 overlay = _attach_overlay(host, record, monitor)
                 below = argv.node_name(record.machine.chain[-2])
@@ -100,6 +102,7 @@ def _capture_running(host: Host, rundir: RunDir, record: SandboxRecord, director
                 fault("snapshot.ram_copied")
                 monitor.run("cont")
                 pause_ms = elapsed_ms(began)
+                flatten.begin(host, record, monitor)
             except Exception:
                 record = settle_chain(host, rundir, record, monitor)
                 monitor.run("cont")
@@ -115,7 +118,8 @@ def _capture_running(host: Host, rundir: RunDir, record: SandboxRecord, director
 def _capture_saved(host: Host, rundir: RunDir, record: SandboxRecord, directory: Path) -> tuple[SandboxRecord, float]:
     if rundir.is_alive() or not ram_is_whole(record):
         raise DriverError(f"{record.sandbox_id} is neither running nor saved")
-    record = _grow_chain(host, rundir, record, record.task)
+    if not host.layers.is_empty(record.machine.chain[-1], record.machine.disk_bytes):
+        record = _grow_chain(host, rundir, record, record.task)
     for name in ("ram", "state"):
         _copy_ram(rundir.path / name, directory / name)
     return record, 0.0

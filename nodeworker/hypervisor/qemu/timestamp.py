@@ -1,8 +1,8 @@
 """How fast this host's time stamp counter runs, measured once per boot of the host.
 
-Under emulation the guest's counter ticks at the host's rate. A guest that has to calibrate it on a busy host may give up and
-fall back to a clock that drifts and wakes it 250 times a second for ever, so the rate is passed to its kernel. A saved guest
-keeps counting at the rate it learnt, so the rate is part of the host tuple.
+Under emulation the guest's counter ticks at the host's rate. A guest that has to calibrate it on a busy host may give
+up and fall back to a clock that drifts and wakes it 250 times a second for ever, so the rate is passed to its kernel.
+A saved guest keeps counting at the rate it learnt, so the rate is part of the host tuple.
 """
 import ctypes
 import fcntl

@@ -1,8 +1,8 @@
 """Wake a sandbox: restore its saved state, or boot it cold from its disk where there is none that fits.
 
-The saved state is consumed by one write (phase RUNNING), made when everything is loaded and the guest has not moved yet.
-Before it, a failure or a crash leaves the sandbox saved; after it, RAM without its process is worth nothing and the next
-try boots from disk.
+The saved state is consumed by one write (phase RUNNING), made when everything is loaded and the guest has not moved
+yet. Before it, a failure or a crash leaves the sandbox saved; after it, RAM without its process is worth nothing and
+the next try boots from disk.
 """
 import logging
 from dataclasses import replace
@@ -16,7 +16,7 @@ from nodeworker.hypervisor.qemu.launch import LoadFailed
 from nodeworker.hypervisor.qemu.records import Phase, SandboxRecord, Task
 from nodeworker.hypervisor.qemu.recover import recover
 from nodeworker.hypervisor.qemu.rundir import RunDir, ram_is_whole
-from nodeworker.hypervisor.qemu.running import (FIRST_REPLY_LIMIT_S, Start, cold_boot, fresh_record, restore, stop)
+from nodeworker.hypervisor.qemu.running import FIRST_REPLY_LIMIT_S, Start, cold_boot, fresh_record, restore, stop
 
 _log = logging.getLogger(__name__)
 
@@ -84,18 +84,20 @@ def _cold(host: Host, rundir: RunDir, spec: LaunchSpec, record: SandboxRecord, r
 
 def _keep(host: Host, rundir: RunDir, spec: LaunchSpec, record: SandboxRecord) -> SandboxRecord | None:
     """Make a live VM what the spec says; None if it cannot be brought back to answering."""
-    assert record.slot is not None
-    completed = record.task is None
+    slot, completed = record.slot, record.task is None
+    assert slot is not None
     try:
         if not completed:
             record = recover(host, rundir, record)
             rundir.write_tokens(spec.agent_token, *rundir.tokens(), host.image_for(record.machine).agent_token)
-            handover.adopt(rundir, host, spec, record, renew=False, limit_s=FIRST_REPLY_LIMIT_S)
-        record = rundir.write(replace(record, agent_port=spec.agent_port, forwards=spec.forwards, task=None), durable=False)
+            handover.adopt(rundir, host, spec, record, renew=False, restored=True,
+                           limit_s=FIRST_REPLY_LIMIT_S)
+        kept = replace(record, agent_port=spec.agent_port, forwards=spec.forwards, task=None)
+        record = rundir.write(kept, durable=False)
     except DriverError:
         _log.exception("sandbox %s is alive but cannot be brought back", spec.sandbox_id)
         return None
-    host.network.forward(host.network.slots.slot(record.slot), record.host_ports(), fresh=False)
+    host.network.forward(host.network.slots.slot(slot), record.host_ports(), fresh=False)
     return record
 
 

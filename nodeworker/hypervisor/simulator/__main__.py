@@ -1,7 +1,7 @@
 """The simulator process of one node: holds the running guests, so that they outlive the workers, as real VMs do.
 
-`python -m nodeworker.hypervisor.simulator <directory>`; one per directory (a lock sees to it), driven through a Unix socket
-with one JSON line per connection. It ends when it has had no guest for a while or its directory is gone.
+`python -m nodeworker.hypervisor.simulator <directory>`; one per directory (a lock sees to it), driven through a Unix
+socket with one JSON line per connection. It ends when it has had no guest for a while or its directory is gone.
 """
 import json
 import os
@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,8 @@ class Simulator:
     def answer(self, line: bytes) -> dict[str, Any]:
         """Carry out one request line."""
         request = json.loads(line)
-        command = {"start": self.start, "state": self.state, "adopt": self.adopt, "stop": self.stop, "list": self.list}
+        command: dict[str, Callable[..., dict[str, Any]]] = {
+            "start": self.start, "state": self.state, "adopt": self.adopt, "stop": self.stop, "list": self.list}
         try:
             return {"result": command[request["do"]](**request["with"])}
         except (KeyError, TypeError, OSError) as error:

@@ -2,7 +2,7 @@
 import contextlib
 import socket
 import socketserver
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from guest.agent import protocol
@@ -48,8 +48,9 @@ class _Connection(socketserver.BaseRequestHandler):
 
     def _answer(self, request: dict[str, Any], frames: Iterator[tuple[int, bytes]]) -> None:
         guest, operation = self.server.guest, request.get("op")
-        simple = {"ping": guest.ping, "adopt": guest.adopt, "disk": guest.disk, "wait_port": guest.wait_port,
-                  "sync": lambda _: {}, "prepare": lambda _: {}}
+        simple: dict[object, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "ping": guest.ping, "adopt": guest.adopt, "disk": guest.disk, "wait_port": guest.wait_port,
+            "sync": lambda _: {}, "prepare": lambda _: {"freeBytes": 0}}
         if operation in simple:
             self._send(RESULT, simple[operation](request))
         elif operation == "write":

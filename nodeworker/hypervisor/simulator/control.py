@@ -49,9 +49,9 @@ class SimulatorControl:
     def _launch(self) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
         # Forked away, so that it is nobody's child and ends without leaving a zombie.
-        subprocess.run(["setsid", "--fork", sys.executable, "-m", "nodeworker.hypervisor.simulator", str(self._directory)],
-                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True,
-                       timeout=_START_LIMIT_S, env=_ENVIRONMENT)
+        command = [sys.executable, "-m", "nodeworker.hypervisor.simulator", str(self._directory)]
+        subprocess.run(["setsid", "--fork", *command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL, check=True, timeout=_START_LIMIT_S, env=_ENVIRONMENT)
 
     def _exchange(self, what: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
         """The simulator's answer; None if there is none to ask (it may end between two questions)."""

@@ -186,6 +186,14 @@ def test_slow_work_does_not_keep_others_waiting(agent: RunningAgent) -> None:
             slow.socket.recv(1)
 
 
+def test_slow_work_ends_when_nobody_waits_for_it(agent: RunningAgent) -> None:
+    wire = Wire(agent.port)
+    wire.request("wait_port", TOKEN, port=1, timeoutMs=600_000)
+    assert eventually(lambda: _children(agent) != [])
+    wire.socket.close()
+    assert eventually(lambda: not _children(agent)), "it waits for a port although its caller is gone"
+
+
 def test_more_slow_work_than_runs_at_once_is_all_done(agent: RunningAgent) -> None:
     crowd = [Wire(agent.port) for _ in range(80)]
     for wire in crowd:

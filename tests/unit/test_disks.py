@@ -1,0 +1,176 @@
+"""Sparse copies, qcow2 overlays, layers and records: every byte, and what a crash may leave."""
+import errno
+import fcntl
+import os
+import subprocess
+import threading
+
+import pytest
+
+from nodeworker.disks import durable, qcow2, sparse
+from nodeworker.disks.layers import LayerStore
+
+MB = 1 << 20
+KB = 1 << 10
+
+
+def sparse_file(path, size, pieces):
+    with path.open("w+b") as stream:
+        stream.truncate(size)
+        for offset, content in pieces.items():
+            stream.seek(offset)
+            stream.write(content)
+        os.fsync(stream.fileno())
+    return path
+
+
+def blocks(path):
+    return path.stat().st_blocks * 512
+
+
+@pytest.mark.parametrize("size", [512, MB, 16 << 30, (16 << 30) + 512, 1 << 42])
+def test_an_overlay_written_by_us_is_one_qemu_accepts_writes_and_finds_sound(tmp_path, size):
+    path = tmp_path / "overlay"
+    qcow2.create_overlay(path, size)
+    for command in (["qemu-img", "check"], ["qemu-io", "-c", "write -P 7 0 512", "-c", "read -P 7 0 512"],
+                    ["qemu-img", "check"]):
+        done = subprocess.run([*command, str(path)], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    facts = subprocess.run(["qemu-img", "info", "--output=json", str(path)], capture_output=True, text=True, check=True)
+    assert f'"virtual-size": {size}' in facts.stdout and "backing-filename" not in facts.stdout
+
+
+def test_an_overlay_never_replaces_a_file(tmp_path):
+    (tmp_path / "disk").write_bytes(b"precious")
+    with pytest.raises(FileExistsError):
+        qcow2.create_overlay(tmp_path / "disk", MB)
+    assert (tmp_path / "disk").read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("pieces", [
+    {},
+    {0: b"start"},
+    {64 * MB - 4: b"tail"},
+    {0: os.urandom(MB), 10 * MB: os.urandom(3 * MB), 40 * MB + 12345: b"odd"},
+], ids=["empty", "start", "end", "several"])
+def test_a_copy_is_equal_and_as_sparse_as_its_source(tmp_path, pieces):
+    source = sparse_file(tmp_path / "source", 64 * MB, pieces)
+    with source.open("rb") as reader, (tmp_path / "copy").open("w+b") as writer:
+        sparse.clone(reader.fileno(), writer.fileno())
+    assert (tmp_path / "copy").read_bytes() == source.read_bytes()
+    assert blocks(tmp_path / "copy") <= blocks(source) + 64 * KB
+
+
+@pytest.mark.parametrize(("ranges", "joined"), [
+    ([], []),
+    ([(0, 10)], [(0, 10)]),
+    ([(0, 10), (12, 20)], [(0, 20)]),
+    ([(0, 10), (30, 40)], [(0, 10), (30, 40)]),
+    ([(0, 10), (12, 20), (25, 30), (60, 70)], [(0, 30), (60, 70)]),
+])
+def test_small_holes_are_not_worth_an_extent(ranges, joined):
+    assert list(sparse.without_small_holes(ranges, smallest=10)) == joined
+
+
+def test_longer_runs_of_zero_pages_become_holes_and_nothing_else_changes(tmp_path):
+    content = b"a" * 4096 + bytes(MB) + b"b" * 4096 + bytes(8192) + b"c" * 100
+    path = sparse_file(tmp_path / "ram", 4 * MB, {0: content})
+    with path.open("r+b") as ram:
+        freed = sparse.punch_zero_pages(ram.fileno())
+    assert freed == MB
+    assert path.read_bytes() == content + bytes(4 * MB - len(content))
+    assert blocks(path) < MB
+
+
+def test_reading_a_source_that_shrank_fails_instead_of_looping(tmp_path):
+    source = sparse_file(tmp_path / "source", MB, {0: b"x" * MB})
+    with source.open("r+b") as reader, (tmp_path / "copy").open("w+b") as writer:
+        reader.truncate(0)
+        with pytest.raises(OSError) as failure:
+            sparse._copy_range(reader.fileno(), writer.fileno(), 0, MB)
+    assert failure.value.errno == errno.EIO
+
+
+@pytest.mark.parametrize("durable_write", [True, False])
+def test_a_record_is_replaced_as_a_whole_and_readable_by_its_owner_only(tmp_path, durable_write):
+    path = tmp_path / "record"
+    durable.write_json(path, {"version": 1}, durable=durable_write)
+    durable.write_json(path, {"version": 2}, durable=durable_write)
+    assert durable.read_json(path) == {"version": 2}
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [entry.name for entry in tmp_path.iterdir()] == ["record"]
+
+
+@pytest.mark.parametrize("content", [b"", b'{"half', b"[1]", b"\xff\xfe"])
+def test_a_record_that_is_not_whole_counts_as_none(tmp_path, content):
+    (tmp_path / "record").write_bytes(content)
+    assert durable.read_json(tmp_path / "record") is None
+    assert durable.read_json(tmp_path / "missing") is None
+
+
+def test_a_removed_tree_is_gone_at_once_and_again_is_no_error(tmp_path):
+    (tmp_path / "box" / "deep").mkdir(parents=True)
+    durable.remove_tree(tmp_path / "box", tmp_path / "trash")
+    assert not (tmp_path / "box").exists()
+    durable.remove_tree(tmp_path / "box", tmp_path / "trash")
+
+
+@pytest.fixture
+def store(tmp_path):
+    return LayerStore(tmp_path / "node", tmp_path / "images")
+
+
+def layer(store):
+    reference = store.new_reference()
+    store.create(reference, MB)
+    return reference
+
+
+def test_layers_that_nothing_refers_to_are_collected_and_all_others_stay(store):
+    kept, dropped = layer(store), layer(store)
+    assert store.collect(lambda: {kept, "image:some", "template:other"}) == {dropped.partition(":")[2]}
+    assert store.path(kept).exists() and not store.path(dropped).exists()
+
+
+def test_nothing_is_collected_while_the_references_are_not_known(store):
+    reference = layer(store)
+    assert store.collect(lambda: None) == set()
+    assert store.path(reference).exists()
+
+
+def test_the_collector_waits_for_a_reference_in_the_making(store):
+    recorded, outcome = set(), []
+    with store.referring():
+        reference = layer(store)
+        collector = threading.Thread(target=lambda: outcome.append(store.collect(lambda: set(recorded))))
+        collector.start()
+        collector.join(0.2)
+        assert collector.is_alive()
+        recorded.add(reference)
+    collector.join(10)
+    assert outcome == [set()] and store.path(reference).exists()
+
+
+def test_the_sha_of_a_chain_depends_on_every_layer_and_their_order(store):
+    first, second = layer(store), layer(store)
+    store.path(second).write_bytes(b"other content")
+    chains = ((), (first,), (second,), (first, second), (second, first))
+    shas = {store.chain_sha(("image:base", *rest)) for rest in chains}
+    assert len(shas | {store.chain_sha(("image:another", first))}) == 6
+
+
+def test_a_frozen_layer_may_not_be_written(store):
+    reference = layer(store)
+    store.freeze(reference)
+    assert store.path(reference).stat().st_mode & 0o777 == 0o400
+
+
+def test_an_unknown_kind_of_layer_is_refused(store):
+    with pytest.raises(ValueError, match="unknown kind"):
+        store.path("something:else")
+
+
+def test_a_shared_lock_does_not_keep_out_another_reference(store):
+    with store.referring():
+        with (store.path("layer:x").parent / "lock").open("r+") as other:
+            fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
