@@ -144,8 +144,12 @@ class KeyDirectory:
     def _starts_at(self, kid: str) -> float:
         try:
             return float((self._path / f"{kid}{_START}").read_text())
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError):
+            pass
+        try:
             return float(calendar.timegm(time.strptime(kid[:14], "%Y%m%d%H%M%S")))
+        except ValueError:  # not a name of ours: somebody brought a key along
+            return 0.0
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:

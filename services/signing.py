@@ -22,6 +22,7 @@ def blockers(
         if last_ends > present:
             left_s = int((last_ends - present).total_seconds()) + 1
             reasons.append(f"user tokens that it signed are valid for up to {left_s} s")
-    if count := live_service_tokens.get(kid, 0):
+    # Tokens minted before keys were recorded may be of any key.
+    if count := live_service_tokens.get(kid, 0) + live_service_tokens.get("", 0):
         reasons.append(f"{count} service token{'s' if count > 1 else ''} that it signed would end")
     return reasons

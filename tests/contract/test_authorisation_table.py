@@ -3,6 +3,7 @@
 `test_a_cell` asks the API and the identity host of a whole stack. The mutations run on both hosts in this process:
 each widens one route by one credential, or blinds the verifier in one respect, and some cell has to come out wrong.
 """
+import dataclasses
 import secrets
 import time
 from datetime import datetime, timezone
@@ -16,7 +17,9 @@ from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import Plan, SnapshotState
 from services import api_keys, tokens, users
+from services.nodes import heartbeat
 from tests.contract.authorisation_table import BAD, CELLS, GOOD, KINDS, SURFACES, TABLE
+from tests.functional.conftest import NODE
 from tests.stack.credentials import Newcomer, bearer, make_all
 from tests.stack.real import RealService
 
@@ -47,6 +50,7 @@ class InnerService:
         return self.edge.keys.get_signing()
 
     def make_things(self, owner):
+        heartbeat(NODE)  # nobody else speaks for it, and the other tests took their time
         _, made, _ = self.send("api", "POST", "/v1/sandboxes", bearer(owner.key), {})
         with connection():
             Sandbox.update(status="stopped", task=None).where(Sandbox.id == made["id"]).execute()
@@ -136,6 +140,17 @@ def test_a_cell(real, row, kind):
 
 def test_the_table_holds_in_here_too(inner):
     assert list(inner.mismatches(TABLE)) == []
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE if row.method == "GET"], ids=str)
+def test_head_is_guarded_like_get(inner, row):
+    head = dataclasses.replace(row, method="HEAD")
+    assert [inner.ask(head, kind)[0] for kind in KINDS] == [row.expected(kind) for kind in KINDS]
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE if row.surface != "public"], ids=str)
+def test_options_tells_strangers_nothing(inner, row):
+    assert inner.ask(dataclasses.replace(row, method="OPTIONS"), "none")[0] == 401
 
 
 def view_of(inner, row):

@@ -135,6 +135,14 @@ def test_an_api_host_needs_no_key_directory(site, apis):
         assert statuses(url, service, MODELS) == {501: 12}
 
 
+def test_seeding_again_replaces_only_what_stopped_working(site):
+    before = dict(site.stack.people)
+    execute(site, "UPDATE api_keys SET revoked_at = now() WHERE name = 'development'")
+    site.stack.seed()
+    after = site.people = site.stack.people
+    assert {name for name in before if before[name] != after[name]} == {"SVC_API_KEY"}
+
+
 def test_a_revoked_key_is_refused_by_the_next_request_on_every_process(site, apis):
     dashboard = bearer(token_of(site.sign_in("BOB")))
     made = site.client.post(apis[0] + KEYS, json={"name": "short"}, headers=dashboard).json()
