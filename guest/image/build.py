@@ -44,26 +44,32 @@ def build(image_dir: Path, distro: Distro, dns: tuple[str, ...] = DEFAULT_DNS) -
 
 
 def _build_or_fall_back(images: Path, distro: Distro, dns: tuple[str, ...]) -> str:
+    """The key of the image of `distro`, or of its fallback: once chosen, that stays until the mark of it is removed."""
+    mark = images / f".unreachable-{image_key(distro, dns)}"
     fallback = FALLBACK.get(distro.name)
-    key = image_key(distro, dns)
-    if (images / key).exists():
-        say(f"{key} is up to date")
-        return key
-    if fallback and (images / image_key(fallback, dns)).exists():
-        say(f"NOTICE: using {fallback.name}, built earlier because the {distro.name} archive could not be reached; "
-            f"remove {images / image_key(fallback, dns)} to try again")
-        return image_key(fallback, dns)
+    if fallback and mark.exists():
+        say(f"NOTICE: {fallback.name} stands in for {distro.name}, whose archive could not be reached; "
+            f"remove {mark} to try again")
+        return _build_unless_there(images, fallback, dns)
     try:
-        _make(images, distro, key, dns)
-        return key
+        return _build_unless_there(images, distro, dns)
     except ArchiveUnreachable as unreachable:
         if not fallback:
             raise
         say(f"NOTICE: {unreachable}")
         say(f"NOTICE: falling back to {fallback.name}")
-        key = image_key(fallback, dns)
-        _make(images, fallback, key, dns)
+        key = _build_unless_there(images, fallback, dns)
+        mark.touch()
         return key
+
+
+def _build_unless_there(images: Path, distro: Distro, dns: tuple[str, ...]) -> str:
+    key = image_key(distro, dns)
+    if (images / key).exists():
+        say(f"{key} is up to date")
+    else:
+        _make(images, distro, key, dns)
+    return key
 
 
 def _make(images: Path, distro: Distro, key: str, dns: tuple[str, ...]) -> None:

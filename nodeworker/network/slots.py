@@ -6,12 +6,16 @@ Files, unlike memory, are shared by all worker processes and survive their death
 import fcntl
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from nodeworker.network import addresses, links, namespaces
 from nodeworker.network.addresses import Slot
+
+# After a start the CPU belongs to the guest and its first caller, not to the next one's slot.
+_CALM_S = 1.0
 
 
 class NoSlot(Exception):
@@ -90,6 +94,7 @@ class SlotPool:
                     namespaces.delete_namespace(namespace)
 
     def _fill_quietly(self) -> None:
+        time.sleep(_CALM_S)
         try:
             self.fill()
         except (OSError, NoSlot):

@@ -126,8 +126,21 @@ def test_a_cgroup_tree_writes_what_its_version_of_the_kernel_reads(tmp_path, is_
 def test_a_sandbox_record_survives_being_written(tmp_path, record):
     rundir = RunDir(tmp_path / "box")
     rundir.path.mkdir()
-    rundir.write(record, durable=True)
-    assert rundir.find_record() == record
+    for durable in (True, False, True):
+        written = rundir.write(record, durable=durable)
+        assert rundir.find_record() == written == replace(record, revision=written.revision)
+
+
+def test_after_a_power_failure_the_last_durable_record_counts(tmp_path, monkeypatch):
+    rundir = RunDir(tmp_path / "box")
+    rundir.path.mkdir()
+    kept = rundir.write(RECORD, durable=True)
+    later = rundir.write(replace(RECORD, slot=99), durable=False)
+    assert rundir.find_record() == later
+    monkeypatch.setattr("nodeworker.hypervisor.qemu.rundir.boot_id", lambda: "the next boot")
+    assert rundir.find_record() == kept
+    (rundir.path / "vm.now").write_bytes(b"")
+    assert rundir.find_record() == kept
 
 
 def test_a_snapshot_record_survives_being_written():

@@ -13,6 +13,7 @@ from config.settings import Settings, load
 from nodeworker.guest.client import AgentClient
 from nodeworker.hypervisor.driver import Driver, Forward, LaunchSpec, Shape, VmState
 from nodeworker.hypervisor.factory import make_driver
+from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.hypervisor.simulator.control import SimulatorControl
 
 SHAPE = Shape(1, 1024)
@@ -78,8 +79,9 @@ class Lab:
     def kill_machine(self, sandbox_id: str) -> None:
         """End the process of a running VM as a crash would."""
         if self.is_real:
-            record = json.loads((self.settings.node_dir / "sandboxes" / sandbox_id / "vm.json").read_text())
-            os.kill(record["pid"], signal.SIGKILL)
+            record = RunDir(self.settings.node_dir / "sandboxes" / sandbox_id).find_record()
+            assert record and record.pid
+            os.kill(record.pid, signal.SIGKILL)
         else:
             os.kill(SimulatorControl(self.settings.node_dir / "simulator").pid(), signal.SIGKILL)
         deadline = time.monotonic() + 10

@@ -58,8 +58,8 @@ def own_addresses():
 
 
 def process_of(lab, spec):
-    record = json.loads((lab.settings.node_dir / "sandboxes" / spec.sandbox_id / "vm.json").read_text())
-    return Path("/proc") / str(record["pid"]), record
+    record = lab.driver.host.rundir(spec.sandbox_id).find_record()
+    return Path("/proc") / str(record.pid), record
 
 
 def test_a_guest_reaches_the_public_internet_and_its_answers_come_back(real, internet):
@@ -77,7 +77,7 @@ def test_a_guest_reaches_no_address_of_the_host(real, host_listener):
 def test_a_guest_reaches_no_other_guest_by_any_road(real):
     spec, other = real.create(), real.create()
     _, record = process_of(real, other)
-    other_address = real.driver.host.network.slots.slot(record["slot"]).address
+    other_address = real.driver.host.network.slots.slot(record.slot).address
     assert real.agent(other).ping()
     for address, port in ((other_address, addresses.AGENT_PORT), *((own, other.agent_port) for own in own_addresses())):
         assert not connects(real, spec, address, port), (address, port)
@@ -99,7 +99,7 @@ def test_packets_to_private_and_metadata_addresses_never_leave_the_host(real, in
 def test_forged_source_addresses_are_dropped(real, internet):
     spec, other = real.create(), real.create()
     _, record = process_of(real, other)
-    for source in (real.driver.host.network.slots.slot(record["slot"]).address, "8.8.8.8", "172.30.0.9"):
+    for source in (real.driver.host.network.slots.slot(record.slot).address, "8.8.8.8", "172.30.0.9"):
         real.shell(spec, f"ip addr add {source}/32 dev eth0")
         assert not connects(real, spec, PUBLIC, internet, source), source
     assert connects(real, spec, PUBLIC, internet)
@@ -121,14 +121,14 @@ def test_qemu_runs_without_any_privilege_in_a_place_of_its_own(real):
     spec = real.create()
     process, record = process_of(real, spec)
     status = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines() if ":\t" in line)
-    uid = str(real.settings.vm_uid_base + record["slot"])
+    uid = str(real.settings.vm_uid_base + record.slot)
     assert set(status["Uid"].split()) == set(status["Gid"].split()) == {uid}
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
     assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == int(status["CapBnd"], 16) == 0
-    namespace = namespaces.NETNS_DIR / real.driver.host.network.slots.slot(record["slot"]).namespace
+    namespace = namespaces.NETNS_DIR / real.driver.host.network.slots.slot(record.slot).namespace
     assert os.stat(process / "ns" / "net").st_ino == namespace.stat().st_ino
-    assert os.getsid(record["pid"]) == record["pid"]
-    assert record["pid"] in real.driver.host.cgroups.pids(spec.sandbox_id)
+    assert os.getsid(record.pid) == record.pid
+    assert record.pid in real.driver.host.cgroups.pids(spec.sandbox_id)
     groups = (process / "cgroup").read_text()
     assert f"/{real.settings.net_prefix}/{spec.sandbox_id}" in groups
 
@@ -136,7 +136,7 @@ def test_qemu_runs_without_any_privilege_in_a_place_of_its_own(real):
 def test_qemu_has_no_file_of_another_sandbox_open(real):
     spec, _ = real.create(), real.create()
     process, record = process_of(real, spec)
-    layers = {layer.partition(":")[2] for layer in record["machine"]["chain"]}
+    layers = {layer.partition(":")[2] for layer in record.machine.chain}
     for link in (process / "fd").iterdir():
         target = os.readlink(link)
         if target.startswith(str(real.settings.node_dir)):

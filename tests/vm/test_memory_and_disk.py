@@ -1,9 +1,10 @@
 """What a guest keeps over sleep, snapshot and fork: processes, memory and files to the last byte; and what clones do
 not."""
-import json
 import os
+import signal
 import subprocess
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -53,8 +54,8 @@ def check_disks(lab):
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def record_of(lab, spec):
-    return lab.settings.node_dir / "sandboxes" / spec.sandbox_id / "vm.json"
+def rundir_of(lab, spec):
+    return lab.driver.host.rundir(spec.sandbox_id)
 
 
 def test_processes_memory_files_and_clock_survive_twenty_sleeps(real, box):
@@ -104,9 +105,9 @@ def test_unsynced_files_are_in_the_snapshot_because_the_memory_is(real, box):
 def test_a_state_of_another_host_is_not_loaded_but_booted_from_its_disk(real, box):
     real.shell(box, "sync")
     real.driver.hibernate(box.sandbox_id)
-    record = json.loads(record_of(real, box).read_text())
-    record["machine"]["made_on"]["hypervisor_version"] = "another version"
-    record_of(real, box).write_text(json.dumps(record))
+    record = rundir_of(real, box).find_record()
+    elsewhere = replace(record.machine, made_on=replace(record.machine.made_on, hypervisor_version="another version"))
+    rundir_of(real, box).write(replace(record, machine=elsewhere), durable=True)
     running = real.driver.wake(box)
     assert running.cold and "another version" in running.cold_reason
     assert len(real.agent(box).read_file("/root/disk", 5 << 20)) == 4 << 20
@@ -117,7 +118,7 @@ def test_a_state_of_another_host_is_not_loaded_but_booted_from_its_disk(real, bo
 def test_a_damaged_state_is_not_loaded_but_booted_from_its_disk(real, box):
     real.shell(box, "sync")
     real.driver.hibernate(box.sandbox_id)
-    state = record_of(real, box).with_name("state")
+    state = rundir_of(real, box).state
     state.write_bytes(state.read_bytes()[:1000])
     running = real.driver.wake(box)
     assert running.cold and running.cold_reason
@@ -160,9 +161,9 @@ def test_a_power_failure_in_the_middle_of_a_wake_is_not_mistaken_for_a_saved_mem
     real.shell(box, "sync")
     real.driver.hibernate(box.sandbox_id)
     real.crash_at("wake.spawned", tmp_path, "wake", box)
-    record = json.loads(record_of(real, box).read_text())
-    os.kill(record["pid"], 9)
-    record_of(real, box).write_text(json.dumps(record | {"boot_id": "an earlier boot of the host"}))
+    record = rundir_of(real, box).find_record()
+    os.kill(record.pid, signal.SIGKILL)
+    rundir_of(real, box).write(replace(record, boot_id="an earlier boot of the host"), durable=True)
     while real.driver.inspect(box.sandbox_id) is VmState.PARTIAL:
         time.sleep(0.01)
     assert real.driver.inspect(box.sandbox_id) is VmState.DISK_ONLY
@@ -170,7 +171,7 @@ def test_a_power_failure_in_the_middle_of_a_wake_is_not_mistaken_for_a_saved_mem
 
 
 def chain_of(lab, spec):
-    return json.loads(record_of(lab, spec).read_text())["machine"]["chain"]
+    return rundir_of(lab, spec).find_record().machine.chain
 
 
 def test_long_disk_chains_are_flattened_while_the_guest_runs(real, box):

@@ -5,7 +5,9 @@ The guest asks for one of several tokens, depending on where an earlier try stop
 of the snapshot or template it was cloned from, or the image's after a cold boot. All of them are tried, the likeliest
 first.
 """
+import contextlib
 import logging
+import threading
 
 from nodeworker.guest.client import AgentClient, GuestIdentity
 from nodeworker.guest.errors import AgentError, AgentRefused, AgentUnreachable
@@ -21,6 +23,7 @@ _log = logging.getLogger(__name__)
 _CLOCK_SOURCES = {"tsc", "kvm-clock"}
 _CLOCK_FILE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 _WARM_UP_ROUNDS = 5
+_STIR_LIMIT_MS = 5000
 _PREPARE_LIMIT_S = 180.0
 
 
@@ -56,10 +59,18 @@ def _adopt(agent: AgentClient, wanted: GuestIdentity, limit_s: float, *, restore
     if restored:
         try:
             agent.adopt(wanted, timeout_s=limit_s)
+            threading.Thread(target=_stir, args=(agent,), name="stir", daemon=True).start()
             return
         except AgentUnreachable:
             _log.warning("the guest of %s did not take the first connection", wanted.sandbox_id)
     agent.adopt(wanted, timeout_s=limit_s, patient=True)
+
+
+def _stir(agent: AgentClient) -> None:
+    """Run nothing once, while the caller's answer is still under way: the emulator translates the guest's code anew
+    after every restore, and without this the first command of a user pays for it (145 instead of 45 ms)."""
+    with contextlib.suppress(AgentError):
+        agent.exec(["/bin/true"], cwd="/", timeout_ms=_STIR_LIMIT_MS)
 
 
 def warm_up(host: Host, record: SandboxRecord, limit_s: float) -> None:

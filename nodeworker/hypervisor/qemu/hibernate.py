@@ -92,5 +92,5 @@ def _sleep(host: Host, rundir: RunDir, record: SandboxRecord) -> None:
         raise DriverError(f"{record.sandbox_id} lost its memory in a power failure")
     if record.phase is not Phase.SAVED or record.pid is not None:
         asleep = replace(record, phase=Phase.SAVED, task=None, pid=None, start_ticks=None, slot=None)
-        rundir.write(asleep, durable=False)
+        rundir.write(asleep, durable=record.phase is not Phase.SAVED)
     fault("hibernate.ended")

@@ -96,12 +96,12 @@ class Host:
 
     def _referenced(self) -> set[str] | None:
         found: set[str] = set()
-        records = [*self.sandboxes.glob("*/vm.json"), *self.snapshots.glob("*/snapshot.json")]
-        for path in records:
-            record = read_json(path)
-            if record is None and path.exists():
-                return None
-            found.update(record["machine"]["chain"] if record else ())
+        for pattern in ("sandboxes/*/vm.json", "sandboxes/*/vm.now", "snapshots/*/snapshot.json"):
+            for path in self.settings.node_dir.glob(pattern):
+                record = read_json(path)
+                if record is None and path.suffix == ".json" and path.exists():
+                    return None
+                found.update(record["machine"]["chain"] if record else ())
         return found
 
 

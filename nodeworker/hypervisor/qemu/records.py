@@ -50,7 +50,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class SandboxRecord:
-    """vm.json of one sandbox. `pid` and `start_ticks` name its process, `boot_id` the run of the host it was written
+    """Record of one sandbox. `pid` and `start_ticks` name its process, `boot_id` the run of the host it was written
     in."""
 
     sandbox_id: str
@@ -63,6 +63,7 @@ class SandboxRecord:
     pid: int | None = None
     start_ticks: int | None = None
     slot: int | None = None
+    revision: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object `from_json` reads."""

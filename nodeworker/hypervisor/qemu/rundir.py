@@ -3,13 +3,16 @@
 `op.lock` is held during a driver call. `vm.lock` is taken before QEMU starts and inherited by it, so the kernel itself
 allows one VM per sandbox and frees the lock the instant the process dies. What is true follows from three facts:
 1. Is vm.lock held? Then a process lives.
-2. The phase in vm.json, and whether the host has been rebooted since.
-3. The task in vm.json: an operation at work, or one that died.
+2. The phase in its record (vm.json, and vm.now for what need not survive a power failure), and whether the host has
+   been rebooted since.
+3. The task in its record: an operation at work, or one that died.
 """
 import os
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from nodeworker.disks.durable import read_json, write_json
 from nodeworker.hypervisor import locks
@@ -31,7 +34,8 @@ class RunDir:
         self.ram = path / "ram"
         self.state = path / "state"
         self.monitor = path / "qmp.sock"
-        self._record = path / "vm.json"
+        self._durable = path / "vm.json"
+        self._volatile = path / "vm.now"
         self._tokens = path / "tokens"
         self._vm_lock = path / "vm.lock"
         self._operation_lock = path / "op.lock"
@@ -69,15 +73,23 @@ class RunDir:
 
     def find_record(self) -> SandboxRecord | None:
         """The record as last written; None if there is none or it is not whole."""
-        record = read_json(self._record)
-        try:
-            return SandboxRecord.from_json(record) if record else None
-        except (KeyError, TypeError, ValueError):
-            return None
+        volatile = read_json(self._volatile) or {}
+        this_boot = volatile if volatile.pop("written_in", None) == boot_id() else None
+        records = [record for record in map(_parse, (read_json(self._durable), this_boot)) if record is not None]
+        return max(records, key=lambda record: record.revision, default=None)
 
     def write(self, record: SandboxRecord, *, durable: bool) -> SandboxRecord:
-        """Replace the record; `durable` where a power failure must not bring the old one back."""
-        write_json(self._record, record.to_json(), durable=durable)
+        """Replace the record; `durable` where a power failure must not bring an older one back.
+
+        The others go to a file of their own that is believed in this boot of the host only: a file that was renamed but
+        not flushed may be empty after a power failure, and would take the durable record with it.
+        """
+        known = self.find_record()
+        record = replace(record, revision=known.revision + 1 if known else 1)
+        if durable:
+            write_json(self._durable, record.to_json())
+        else:
+            write_json(self._volatile, {**record.to_json(), "written_in": boot_id()}, durable=False)
         return record
 
     def tokens(self) -> tuple[str, ...]:
@@ -117,3 +129,10 @@ def ram_is_whole(record: SandboxRecord) -> bool:
     if record.phase is Phase.WAKING:
         return record.boot_id == boot_id()
     return record.phase is Phase.SAVED
+
+
+def _parse(record: dict[str, Any] | None) -> SandboxRecord | None:
+    try:
+        return SandboxRecord.from_json(record) if record else None
+    except (KeyError, TypeError, ValueError):
+        return None

@@ -68,7 +68,7 @@ def _restore(host: Host, rundir: RunDir, spec: LaunchSpec, record: SandboxRecord
         found = rundir.find_record()
         if found is not None and found.phase is Phase.RUNNING:
             raise LoadFailed(f"the restored guest did not answer: {error}") from error
-        rundir.write(fresh_record(spec, record, phase=Phase.SAVED, task=None), durable=False)
+        rundir.write(fresh_record(spec, record, phase=Phase.SAVED, task=None), durable=True)
         raise
     rundir.state.unlink(missing_ok=True)
     return awake
