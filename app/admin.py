@@ -9,9 +9,9 @@ from app import seeds
 from app.admin_webhooks import webhooks
 from app.signing_keys import KeyDirectory
 from config.settings import get_settings
-from models.base import connect
+from models.base import connect, now
 from models.states import Plan
-from services import tokens, users
+from services import sessions, tokens, users
 from services.errors import ServiceError
 
 _PLANS = click.Choice([plan.value for plan in Plan])
@@ -64,16 +64,55 @@ def user_password(email: str) -> None:
     click.echo(f"password {chosen}")
 
 
+@main.command("user-list")
+def user_list() -> None:
+    """Show every account: id, e-mail address, plan, whether it is shut out."""
+    for user in users.list_all():
+        click.echo(f"{user.id} {user.email} {user.plan} {'disabled' if user.disabled_at else 'active'}")
+
+
+@main.command("user-disable")
+@click.argument("email")
+def user_disable(email: str) -> None:
+    """Shut an account out: sessions end, keys and tokens are refused from the next request on."""
+    users.set_disabled(users.get_by_email(email), disabled=True)
+
+
+@main.command("user-enable")
+@click.argument("email")
+def user_enable(email: str) -> None:
+    """Let an account in again; its keys work as before."""
+    users.set_disabled(users.get_by_email(email), disabled=False)
+
+
+@main.command("user-sign-out")
+@click.argument("email")
+def user_sign_out(email: str) -> None:
+    """End every session of an account; tokens got with one last up to SVC_USER_JWT_S seconds more."""
+    click.echo(f"ended {sessions.end_all(users.get_by_email(email))}")
+
+
 @main.command("service-token-mint")
 @click.argument("name")
 @click.option("--app-id", default="", help="Goes into the token's appId claim.")
 def service_token_mint(name: str, app_id: str) -> None:
-    """Mint a token for the service NAME; it is shown once and lasts a year."""
+    """Mint a token for the service NAME (`admin` for the administrative routes); shown once, it lasts a year."""
     settings = get_settings()
     keys = KeyDirectory(settings.signing_keys_dir)
     keys.ensure(settings.jwt_algorithms[0])
     minted = tokens.mint_service_token(settings, keys.get_signing(), name, app_id)
     click.echo(f"jti {minted.jti}\ntoken {minted.text}")
+
+
+@main.command("service-token-list")
+@click.option("--all", "with_ended", is_flag=True, help="Revoked and expired ones too.")
+def service_token_list(with_ended: bool) -> None:
+    """Show the service tokens: jti, subject, app id, when each ends, its signing key, its state."""
+    for token in tokens.list_service_tokens():
+        state = "revoked" if token.revoked_at else "expired" if token.expires_at <= now() else "valid"
+        if with_ended or state == "valid":
+            expires = token.expires_at.strftime("%Y-%m-%dT%H:%M:%SZ")
+            click.echo(f"{token.jti} {token.subject} {token.app_id or '-'} {expires} {token.kid or '-'} {state}")
 
 
 @main.command("service-token-revoke")

@@ -3,14 +3,14 @@
 1. A route says what it takes with `@accepts(...)`; one that says nothing takes nothing. 2. Before the route runs, and
 before its body is read, the credential is looked up: missing or bad is 401. 3. A good one of a kind that the route
 does not take is 403. 4. A service says for whom it acts with `X-On-Behalf-Of`; from then on it is that user
-(contract, Service tokens 3).
+(contract, Service tokens 3). 5. A route that takes a session looks at the cookie only.
 """
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from flask import Flask, current_app, g, request
+from flask import Flask, Request, current_app, g, request
 
 from app.wiring import get_wired
 from models.users import User
@@ -27,9 +27,12 @@ class Credential(enum.Enum):
     API_KEY = "an API key"
     USER_JWT = "a user token"
     SERVICE = "a service token"
+    ADMIN = "an administrator's token"
+    SESSION = "a session"
 
 
-PUBLIC, API_KEY, USER_JWT, SERVICE = Credential
+PUBLIC, API_KEY, USER_JWT, SERVICE, ADMIN, SESSION = Credential
+_SESSIONS = "svc-sessions"
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,12 @@ def accepted_by(view: Any) -> frozenset[Credential]:
     return declared
 
 
-def install(app: Flask) -> None:
-    """Check the credential of every request of `app` before its route runs."""
+def install(app: Flask, sessions: Callable[[Request], User] | None = None) -> None:
+    """Check the credential of every request of `app` before its route runs.
+
+    `sessions` gives the user of a request's session or raises Unauthenticated; a host without it has none.
+    """
+    app.extensions[_SESSIONS] = sessions
     app.before_request(_authenticate)
 
 
@@ -68,10 +75,18 @@ def _authenticate() -> None:
     accepted = accepted_by(current_app.view_functions[request.endpoint])
     if PUBLIC in accepted:
         return
-    principal = _identify(_bearer())
+    principal = _of_session() if SESSION in accepted else _identify(_bearer())
     if principal.credential not in accepted:
         raise Forbidden(f"This route does not take {principal.credential.value}.")
     g.principal = principal
+
+
+def _of_session() -> Principal:
+    sessions = current_app.extensions[_SESSIONS]
+    if sessions is None:
+        raise Unauthenticated("There are no sessions on this host.")
+    user = sessions(request)
+    return Principal(SESSION, user.id, user)
 
 
 def _bearer() -> str:
@@ -86,7 +101,9 @@ def _identify(secret: str) -> Principal:
         owner = api_keys.authenticate(secret)
         return Principal(API_KEY, owner.id, owner)
     wired = get_wired()
-    claims = tokens.verify(wired.settings, wired.keys, secret)
+    claims = tokens.verify(wired.settings, wired.authority, secret)
+    if claims.audience is tokens.Audience.SERVICE and claims.subject == tokens.ADMIN_SUBJECT:
+        return Principal(ADMIN, claims.subject, None)
     if claims.audience is tokens.Audience.SERVICE:
         return Principal(SERVICE, claims.subject, _acted_for())
     user = users.find(claims.subject)

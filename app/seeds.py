@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
+from app.authority import LocalAuthority
 from app.signing_keys import KeyDirectory
 from config.settings import Settings
 from models.base import connection, now
@@ -69,7 +70,7 @@ def _service_token(settings: Settings, text: str) -> str:
     keys = KeyDirectory(settings.signing_keys_dir)
     keys.ensure(settings.jwt_algorithms[0])
     try:
-        if tokens.verify(settings, keys, text).audience is tokens.Audience.SERVICE:
+        if tokens.verify(settings, LocalAuthority(settings), text).audience is tokens.Audience.SERVICE:
             return text
     except Unauthenticated:
         pass

@@ -5,7 +5,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from models.sandboxes import Sandbox
-from models.users import ApiKey, User
+from models.users import ApiKey, ServiceToken, User
 from services.api_keys import NewKey
 from services.protocols import ExecOutcome
 from services.sandboxes import Page
@@ -157,3 +157,15 @@ def revoked(jtis: list[str]) -> Json:
 def key_set(keys: list[Mapping[str, str]]) -> Json:
     """A JSON Web Key Set (RFC 7517)."""
     return {"keys": [dict(key) for key in keys]}
+
+
+def service_token(record: ServiceToken) -> Json:
+    """A service token as an administrator sees it (our choice); the token itself is not kept."""
+    return {
+        "jti": record.jti,
+        "subject": record.subject,
+        "appId": record.app_id,
+        "issuedAt": timestamp(record.issued_at),
+        "expiresAt": timestamp(record.expires_at),
+        "revokedAt": _optional(record.revoked_at),
+    }

@@ -2,30 +2,34 @@
 from flask import Flask, current_app
 
 from app.guests import AgentGuests
-from app.signing_keys import KeyDirectory
+from app.identity_mirror import IdentityMirror
 from config.settings import Settings
 from models.base import connect
 from services.protocols import Deps
-from services.tokens import VerificationKeys
+from services.tokens import Authority
 from tasks.publisher import CeleryQueue
 
 _KEY = "svc"
 
 
 class Wired:
-    """What the routes of one process use: `deps` for the use cases, `keys` that verify tokens."""
+    """What the routes of one process use: `deps` for the use cases, `authority` to judge tokens by."""
 
-    def __init__(self, settings: Settings, deps: Deps, keys: VerificationKeys) -> None:
+    def __init__(self, settings: Settings, deps: Deps, authority: Authority) -> None:
         self.settings = settings
         self.deps = deps
-        self.keys = keys
+        self.authority = authority
 
 
-def build(settings: Settings, *, application: str) -> Wired:
-    """Wire a process; opens no connection yet."""
+def build(settings: Settings, *, application: str, authority: Authority | None = None) -> Wired:
+    """Wire a process; opens no database connection yet. Without an `authority` it mirrors the identity host."""
     connect(settings.database_url, pool_size=settings.db_pool_size, application=application)
     deps = Deps(settings=settings, queue=CeleryQueue(settings), guests=AgentGuests())
-    return Wired(settings, deps, KeyDirectory(settings.signing_keys_dir))
+    if authority is None:
+        mirror = IdentityMirror(settings)
+        mirror.start()
+        authority = mirror
+    return Wired(settings, deps, authority)
 
 
 def attach(app: Flask, wired: Wired) -> None:

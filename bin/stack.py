@@ -102,10 +102,11 @@ class Stack:
         self.run(supervise.release_command())
 
     def seed(self) -> None:
-        """Make the development users and write dev.env; skipped while the key in it works."""
+        """Make the development users and write dev.env, keeping what works of it; skipped while the key in it does."""
         if self._key_works():
             return
-        answer = self.run("python -m app.admin seed-dev").splitlines()
+        known_people = shlex.quote(str(self.site.data_dir / "dev.env"))
+        answer = self.run(f"python -m app.admin seed-dev --existing {known_people}").splitlines()
         lines = dict(line.split("=", 1) for line in answer if line.startswith("SVC_"))
         known = {**self.site.values, **lines}
         missing = [name for name in DEV_ENV if name not in known]

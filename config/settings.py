@@ -78,6 +78,10 @@ class Settings:
     jwt_algorithms: tuple[str, ...] = ("EdDSA",)
     signing_keys_dir: Path = Path("var/keys")
     session_secret: str = ""
+    browser_origins: tuple[str, ...] = ()
+    proxy_hops: int = 0
+    key_publish_s: float = 120.0
+    identity_poll_s: float = 30.0
     user_jwt_s: int = 900
     service_token_s: int = 365 * 24 * 3600
     api_key_limit: int = 10

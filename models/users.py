@@ -1,4 +1,4 @@
-"""People, their API keys, and the service tokens an operator minted."""
+"""People, their sessions and API keys, the service tokens an operator minted, and who guesses passwords."""
 import peewee
 
 from models.base import JsonField, Row, TimeField, now
@@ -17,6 +17,29 @@ class User(Row):
 
     class Meta:
         table_name = "users"
+
+
+class Session(Row):
+    """A signed-in browser. Only a hash of the id in the cookie is stored, so that the rows alone open nothing."""
+
+    id_hash = peewee.TextField(primary_key=True)
+    user = peewee.ForeignKeyField(User, column_name="user_id", index=False)
+    password_print = peewee.TextField()
+    created_at = TimeField(default=now)
+    expires_at = TimeField()
+
+    class Meta:
+        table_name = "sessions"
+
+
+class LoginThrottle(Row):
+    """How far the allowance of one account or address is used up: it is whole again at `full_at`."""
+
+    subject = peewee.TextField(primary_key=True)
+    full_at = TimeField()
+
+    class Meta:
+        table_name = "login_throttles"
 
 
 class ApiKey(Row):
@@ -43,6 +66,7 @@ class ServiceToken(Row):
     jti = peewee.TextField(primary_key=True)
     subject = peewee.TextField()
     app_id = peewee.TextField()
+    kid = peewee.TextField(default="")
     issued_at = TimeField(default=now)
     expires_at = TimeField()
     revoked_at = TimeField(null=True)

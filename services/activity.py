@@ -2,9 +2,13 @@
 
 The start is one statement that also checks the status under the row lock, so a call and the idle sweep cannot both win.
 """
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+
+import peewee
+from playhouse.pool import MaxConnectionsExceeded
 
 from models.base import connection, now, relaxed_transaction
 from models.operations import Operation
@@ -13,6 +17,8 @@ from models.states import OperationKind, OperationState, SandboxStatus
 from services.errors import Conflict
 from services.sandboxes import touch_values
 from services.transitions import describe
+
+log = logging.getLogger(__name__)
 
 # What a running guest goes on through: a capture pauses it for a moment, a wake only adds ports. The rest end it.
 _HARMLESS = (OperationKind.SNAPSHOT, OperationKind.WAKE)
@@ -29,9 +35,7 @@ def in_use(sandbox: Sandbox, *, for_s: float, what: str) -> Iterator[None]:
     try:
         yield
     finally:
-        with connection(), relaxed_transaction():
-            Activity.delete().where(Activity.id == activity_id).execute()
-            Sandbox.update(**touch_values(sandbox.idle_timeout_s)).where(Sandbox.id == sandbox.id).execute()
+        _finish(sandbox, activity_id)
 
 
 def _begin(sandbox: Sandbox, for_s: float, what: str) -> int:
@@ -46,6 +50,16 @@ def _begin(sandbox: Sandbox, for_s: float, what: str) -> int:
             return int(Activity.create(sandbox_id=sandbox.id, expires_at=now() + timedelta(seconds=for_s)).id)
     current = Sandbox.get_by_id(sandbox.id)
     raise Conflict(f"The sandbox is {describe(current.status, current.task)}; {what} needs it to be running.")
+
+
+def _finish(sandbox: Sandbox, activity_id: int) -> None:
+    """End an activity. The database being away now must not turn what was done into an error: it ends by itself."""
+    try:
+        with connection(), relaxed_transaction():
+            Activity.delete().where(Activity.id == activity_id).execute()
+            Sandbox.update(**touch_values(sandbox.idle_timeout_s)).where(Sandbox.id == sandbox.id).execute()
+    except (peewee.OperationalError, peewee.InterfaceError, MaxConnectionsExceeded) as error:
+        log.warning("an activity was not ended (%s); it expires", type(error).__name__, extra={"sandbox": sandbox.id})
 
 
 def still_running(sandbox: Sandbox) -> bool:

@@ -1,5 +1,6 @@
 """API keys: made, listed and revoked by their owner, and looked up at every request (contract, API keys)."""
 import hashlib
+import math
 import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -65,7 +66,7 @@ def _check_limits(settings: Settings, owner: User) -> None:
         .limit(settings.api_keys_per_hour)
     ]
     if len(recent) >= settings.api_keys_per_hour:
-        wait_s = int((recent[-1] + _HOUR - present).total_seconds()) + 1
+        wait_s = max(1, math.ceil((recent[-1] + _HOUR - present).total_seconds()))
         text = f"At most {settings.api_keys_per_hour} API keys may be made in an hour."
         raise RateLimited(text, retry_after_s=wait_s)
     unexpired = ApiKey.expires_at.is_null() | (ApiKey.expires_at > present)

@@ -73,3 +73,9 @@ class Unavailable(ServiceError):
     """No capacity, or something the service depends on does not answer; trying again later may work."""
 
     status = 503
+
+
+class NotBuilt(ServiceError):
+    """A route of the contract whose work this version does not do yet."""
+
+    status = 501

@@ -5,6 +5,8 @@ Which key and which algorithm verify a token is decided by the `kid` and our own
 token says its algorithm is.
 """
 import enum
+import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -16,7 +18,15 @@ import jwt
 from config.settings import Settings
 from models.base import connection, now
 from models.users import ServiceToken, User
-from services.errors import NotFound, Unauthenticated
+from services.errors import InvalidRequest, NotFound, Unauthenticated
+
+# Subjects of service tokens begin with this (contract, Service tokens 1).
+SERVICE_PREFIX = "svc:"
+# The service whose tokens open the administrative routes, and nothing else.
+ADMIN_SUBJECT = "svc:admin"
+# How far the clocks of our hosts may be apart.
+LEEWAY = timedelta(seconds=2)
+_SERVICE_NAME = re.compile("[a-z0-9][a-z0-9-]{0,63}")
 
 
 class Audience(str, enum.Enum):
@@ -44,11 +54,14 @@ class VerificationKey:
     public: Any
 
 
-class VerificationKeys(Protocol):
-    """Where public keys come from."""
+class Authority(Protocol):
+    """Whom a verifier believes: the identity host, near (its files and rows) or far (what it publishes)."""
 
     def find(self, kid: str) -> VerificationKey | None:
-        """The key of this id, or None."""
+        """The public key of this id, or None; raises Unavailable if that cannot be told."""
+
+    def is_revoked(self, jti: str) -> bool:
+        """True if the service token of this id was revoked."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +89,15 @@ def mint_user_token(settings: Settings, key: SigningKey, user: User, app_id: str
 
 
 def mint_service_token(settings: Settings, key: SigningKey, name: str, app_id: str) -> Token:
-    """A token of the service `name`, remembered by its `jti` so that it can be revoked."""
-    token = _mint(settings, key, Audience.SERVICE, f"svc:{name}", app_id, settings.service_token_s)
+    """A token of the service `name`, remembered by its `jti` so that it can be revoked; raises InvalidRequest."""
+    if not _SERVICE_NAME.fullmatch(name):
+        raise InvalidRequest("the name of a service is 1 to 64 lower-case letters, digits and hyphens")
+    subject = f"{SERVICE_PREFIX}{name}"
+    token = _mint(settings, key, Audience.SERVICE, subject, app_id, settings.service_token_s)
     with connection():
-        ServiceToken.create(jti=token.jti, subject=f"svc:{name}", app_id=app_id, expires_at=token.expires_at)
+        ServiceToken.create(
+            jti=token.jti, subject=subject, app_id=app_id, kid=key.kid, expires_at=token.expires_at
+        )
     return token
 
 
@@ -100,22 +118,25 @@ def _mint(settings: Settings, key: SigningKey, audience: Audience, subject: str,
     return Token(jwt.encode(claims, key.private, key.algorithm, headers={"kid": key.kid}), jti, expires_at)
 
 
-def verify(settings: Settings, keys: VerificationKeys, text: str) -> Claims:
-    """What a token says, if it is ours, in time and not revoked; raises Unauthenticated."""
-    claims = _decode(settings, keys, text)
+def verify(settings: Settings, authority: Authority, text: str) -> Claims:
+    """What a token says, if it is ours, in time and not revoked; raises Unauthenticated, Unavailable."""
+    claims = _decode(settings, authority, text)
     audience, subject, jti = claims["aud"], claims["sub"], claims["jti"]
     if not all(isinstance(claim, str) and claim.isprintable() for claim in (audience, subject, jti)):
         raise Unauthenticated("The token is not valid.")
     verified = Claims(Audience(audience), subject, str(claims.get("appId", "")), jti)
     if verified.audience is Audience.SERVICE:
-        _check_standing(verified.jti)
+        if not subject.startswith(SERVICE_PREFIX):
+            raise Unauthenticated("The token is not valid.")
+        if authority.is_revoked(jti):
+            raise Unauthenticated("The token was revoked.")
     return verified
 
 
-def _decode(settings: Settings, keys: VerificationKeys, text: str) -> Mapping[str, Any]:
+def _decode(settings: Settings, authority: Authority, text: str) -> Mapping[str, Any]:
     try:
         kid = jwt.get_unverified_header(text).get("kid")
-        key = keys.find(kid) if isinstance(kid, str) else None
+        key = authority.find(kid) if isinstance(kid, str) else None
         if key is None or key.algorithm not in settings.jwt_algorithms:
             raise Unauthenticated("The token is not signed by a key of this service.")
         return jwt.decode(
@@ -124,7 +145,7 @@ def _decode(settings: Settings, keys: VerificationKeys, text: str) -> Mapping[st
             algorithms=[key.algorithm],
             audience=[audience.value for audience in Audience],
             issuer=settings.auth_url,
-            leeway=2,
+            leeway=LEEWAY,
             options={"require": ["iss", "aud", "sub", "iat", "exp", "jti"]},
         )
     except jwt.ExpiredSignatureError as error:
@@ -133,11 +154,10 @@ def _decode(settings: Settings, keys: VerificationKeys, text: str) -> Mapping[st
         raise Unauthenticated("The token is not valid.") from error
 
 
-def _check_standing(jti: str) -> None:
+def is_standing(jti: str) -> bool:
+    """True if this service token was minted here and not revoked."""
     with connection():
-        row = ServiceToken.get_or_none(ServiceToken.jti == jti)
-    if row is None or row.revoked_at is not None:
-        raise Unauthenticated("The token was revoked.")
+        return ServiceToken.select().where((ServiceToken.jti == jti) & ServiceToken.revoked_at.is_null()).exists()
 
 
 def revoke(jti: str) -> ServiceToken:
@@ -156,6 +176,20 @@ def list_revoked() -> list[str]:
     """The `jti` of every revoked token that would still be in time; the others need no listing."""
     with connection():
         rows = ServiceToken.select(ServiceToken.jti).where(
-            ServiceToken.revoked_at.is_null(False) & (ServiceToken.expires_at > now())
+            ServiceToken.revoked_at.is_null(False) & (ServiceToken.expires_at > now() - LEEWAY)
         )
         return [row.jti for row in rows.order_by(ServiceToken.jti)]
+
+
+def list_service_tokens() -> list[ServiceToken]:
+    """Every service token that was minted, newest first; the tokens themselves are not kept."""
+    with connection():
+        return list(ServiceToken.select().order_by(ServiceToken.issued_at.desc(), ServiceToken.jti))
+
+
+def count_live_by_key() -> dict[str, int]:
+    """How many service tokens of each signing key would stop working if the key were removed."""
+    with connection():
+        live = ServiceToken.revoked_at.is_null() & (ServiceToken.expires_at > now())
+        rows = ServiceToken.select(ServiceToken.kid).where(live)
+        return dict(Counter(row.kid for row in rows))

@@ -2,9 +2,9 @@
 import argon2
 import peewee
 
-from models.base import connection, new_id
+from models.base import connection, database, new_id, now
 from models.states import Plan
-from models.users import User
+from models.users import Session, User
 from services.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
 
 PASSWORD_MIN, PASSWORD_MAX = 8, 256
@@ -71,8 +71,23 @@ def set_password(user: User, password: str) -> None:
     """Replace the password, which ends every session of the account."""
     if not PASSWORD_MIN <= len(password) <= PASSWORD_MAX:
         raise InvalidRequest(f"a password has {PASSWORD_MIN} to {PASSWORD_MAX} characters")
-    with connection():
+    with connection(), database.atomic():
         User.update(password_hash=_hasher.hash(password)).where(User.id == user.id).execute()
+        Session.delete().where(Session.user == user.id).execute()
+
+
+def set_disabled(user: User, *, disabled: bool) -> None:
+    """Shut an account out with every credential it has, or let it in again; its sandboxes stay what they are."""
+    with connection(), database.atomic():
+        User.update(disabled_at=now() if disabled else None).where(User.id == user.id).execute()
+        if disabled:
+            Session.delete().where(Session.user == user.id).execute()
+
+
+def list_all() -> list[User]:
+    """Every account, oldest first."""
+    with connection():
+        return list(User.select().order_by(User.created_at, User.id))
 
 
 def set_plan(user: User, plan: Plan) -> None:

@@ -61,8 +61,11 @@ class _Listener(threading.Thread):
             link.autocommit = True
             with link.cursor() as cursor:
                 cursor.execute(f"LISTEN {_CHANNEL}")
+            # poll, because select fails for a process with more than 1023 open files
+            poller = select.poll()
+            poller.register(link, select.POLLIN)
             while True:
-                if select.select([link], [], [], 30) == ([], [], []):
+                if not poller.poll(30_000):
                     with link.cursor() as cursor:
                         cursor.execute("SELECT 1")
                     continue

@@ -25,6 +25,7 @@ QUICK = {
     "SVC_RECONCILE_S": "1",
     "SVC_ORPHAN_GRACE_S": "3",
     "SVC_NODE_HEARTBEAT_S": "1",
+    "SVC_IDENTITY_POLL_S": "1",
 }
 
 

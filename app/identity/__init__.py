@@ -1,11 +1,12 @@
 """The identity host: `app.identity:create_app()`. Sessions of people, their tokens, and the keys that verify tokens."""
 from flask import Flask
+from werkzeug.middleware.proxy_fix import ProxyFix
 
 from app import auth, errors, request_ids, wiring
 from app.api import health
+from app.authority import LocalAuthority
 from app.identity import routes
 from app.identity.sessions import Sessions
-from app.identity.throttle import LoginThrottle
 from app.signing_keys import KeyDirectory
 from config.settings import Settings, get_settings
 
@@ -14,13 +15,18 @@ def create_app(settings: Settings | None = None) -> Flask:
     """The Flask app of the identity host; makes the first signing key if there is none."""
     settings = settings or get_settings()
     app = Flask("svc-identity", static_folder=None)
-    wiring.attach(app, wiring.build(settings, application="svc-identity"))
-    keys = KeyDirectory(settings.signing_keys_dir)
+    authority = LocalAuthority(settings)
+    wiring.attach(app, wiring.build(settings, application="svc-identity", authority=authority))
+    keys, sessions = KeyDirectory(settings.signing_keys_dir), Sessions(settings)
     keys.ensure(settings.jwt_algorithms[0])
-    routes.attach(app, routes.Parts(settings, keys, Sessions(settings), LoginThrottle()))
+    routes.attach(app, routes.Parts(settings, keys, sessions))
     errors.install(app)
     request_ids.install(app)
-    auth.install(app)
+    auth.install(app, sessions.get_user)
     app.register_blueprint(routes.routes)
     app.register_blueprint(health.routes)
+    if settings.proxy_hops > 0:
+        # Sign-ins are throttled by address: behind a proxy every one would be the proxy's.
+        app.wsgi_app = ProxyFix(  # type: ignore[method-assign]
+            app.wsgi_app, x_for=settings.proxy_hops, x_proto=0, x_host=0, x_port=0, x_prefix=0)
     return app

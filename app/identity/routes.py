@@ -4,14 +4,12 @@ from dataclasses import dataclass
 from flask import Blueprint, Flask, Response, current_app, jsonify, request
 
 from app import bodies, serializers
-from app.auth import PUBLIC, accepts
+from app.auth import ADMIN, PUBLIC, SESSION, accepts, current_owner
 from app.identity.sessions import Sessions
-from app.identity.throttle import LoginThrottle
-from app.schemas.identity import LoginBody, LogoutBody, TokenBody
+from app.schemas.identity import LoginBody, LogoutBody, RevokeBody, TokenBody
 from app.signing_keys import KeyDirectory, as_jwk
 from config.settings import Settings
-from services import tokens, users
-from services.errors import Unauthenticated
+from services import throttle, tokens, users
 
 routes = Blueprint("identity", __name__)
 _KEY = "svc-identity"
@@ -24,7 +22,6 @@ class Parts:
     settings: Settings
     keys: KeyDirectory
     sessions: Sessions
-    throttle: LoginThrottle
 
 
 def attach(app: Flask, parts: Parts) -> None:
@@ -37,21 +34,22 @@ def _parts() -> Parts:
     return parts
 
 
+@routes.before_request
+def check_origin() -> None:
+    """Keep pages of other sites out, before anything else of the request counts."""
+    _parts().sessions.check_origin(request)
+
+
 @routes.post("/login")
 @accepts(PUBLIC)
 def login() -> Response:
     """Start a session: the answer sets its cookie."""
-    body, parts = bodies.load(LoginBody()), _parts()
-    key = f"{request.remote_addr} {body['email'].strip().lower()}"
-    parts.throttle.check(key)
-    try:
-        user = users.sign_in(body["email"], body["password"])
-    except Unauthenticated:
-        parts.throttle.failed(key)
-        raise
-    parts.throttle.succeeded(key)
+    body, address = bodies.load(LoginBody()), request.remote_addr or ""
+    throttle.pay(body["email"], address)
+    user = users.sign_in(body["email"], body["password"])
+    throttle.refund(body["email"], address)
     response = jsonify(serializers.account(user))
-    parts.sessions.start(response, user)
+    _parts().sessions.start(request, response, user)
     return response
 
 
@@ -61,25 +59,23 @@ def logout() -> tuple[Response, int]:
     """End the session of this browser; without one that is no error."""
     bodies.load(LogoutBody())
     response = Response(status=204)
-    _parts().sessions.end(response)
+    _parts().sessions.end(request, response)
     return response, 204
 
 
 @routes.post("/token")
-@accepts(PUBLIC)
+@accepts(SESSION)
 def token() -> Response:
-    """A short-lived token that acts as the user of the session; the cookie is the credential."""
-    parts = _parts()
-    user = parts.sessions.get_user(request)
-    body = bodies.load(TokenBody())
-    minted = tokens.mint_user_token(parts.settings, parts.keys.get_signing(), user, body["app_id"])
+    """A short-lived token that acts as the user of the session."""
+    parts, owner, body = _parts(), current_owner(), bodies.load(TokenBody())
+    minted = tokens.mint_user_token(parts.settings, parts.keys.get_signing(), owner, body["app_id"])
     return jsonify(serializers.token(minted))
 
 
 @routes.get("/.well-known/jwks.json")
 @accepts(PUBLIC)
 def jwks() -> Response:
-    """The public keys that verify tokens."""
+    """The public keys that verify tokens, those included that will sign soon."""
     response = jsonify(serializers.key_set([as_jwk(key) for key in _parts().keys.list_public()]))
     response.headers["Cache-Control"] = "public, max-age=60"
     return response
@@ -92,3 +88,11 @@ def revoked() -> Response:
     response = jsonify(serializers.revoked(tokens.list_revoked()))
     response.headers["Cache-Control"] = "public, max-age=10"
     return response
+
+
+@routes.post("/admin/service-token/revoke")
+@accepts(ADMIN)
+def revoke_service_token() -> Response:
+    """End a service token for good; consumers know within their poll and the edge cache."""
+    body = bodies.load(RevokeBody())
+    return jsonify(serviceToken=serializers.service_token(tokens.revoke(body["jti"])))

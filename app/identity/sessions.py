@@ -1,10 +1,9 @@
-"""Dashboard sessions: a signed cookie that names the user, and nothing on the server.
+"""Dashboard sessions: a signed cookie that names a session row, and what protects it from other sites.
 
 `SVC_SESSION_SECRET` may hold several secrets separated by commas, newest first: the first signs, all verify, so it
-can be changed without signing everybody out. The cookie also carries a print of the password's hash, so that a new
-password ends every session.
+can be changed without signing everybody out. A page of another site cannot use the cookie: it is SameSite=Lax, bodies
+must be JSON, and a browser that names another origin than ours is refused.
 """
-import hashlib
 from urllib.parse import urlsplit
 
 from flask import Request, Response
@@ -12,11 +11,11 @@ from itsdangerous import BadSignature, URLSafeTimedSerializer
 
 from config.settings import Settings, SettingsError
 from models.users import User
-from services import users
-from services.errors import Unauthenticated
+from services import sessions
+from services.errors import Forbidden, Unauthenticated
 
 COOKIE = "svc_session"
-LIFETIME_S = 14 * 24 * 3600
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Sessions:
@@ -29,27 +28,54 @@ class Sessions:
         # itsdangerous signs with the last key of its list.
         self._serializer = URLSafeTimedSerializer(secrets[::-1], salt="svc-session")
         self._secure = urlsplit(settings.auth_url).scheme == "https"
+        # Over TLS the browser itself holds other hosts and paths off a cookie of this name.
+        self._name = f"__Host-{COOKIE}" if self._secure else COOKIE
+        self._origins = {_origin(url) for url in (settings.auth_url, *settings.browser_origins)}
 
-    def start(self, response: Response, user: User) -> None:
-        """Set the cookie of a new session."""
-        value = self._serializer.dumps([user.id, _print(user)])
-        response.set_cookie(COOKIE, value, max_age=LIFETIME_S, httponly=True, samesite="Lax", secure=self._secure)
+    def check_origin(self, request: Request) -> None:
+        """Raise Forbidden for a request that changes something and comes from a page of another site."""
+        origin = request.headers.get("Origin")
+        if request.method in _SAFE_METHODS or origin is None:  # programs send none, browsers always do
+            return
+        if _origin(origin) not in self._origins:
+            raise Forbidden("Requests from pages of other sites are not taken.")
 
-    def end(self, response: Response) -> None:
-        """Remove the cookie."""
-        response.delete_cookie(COOKIE, httponly=True, samesite="Lax", secure=self._secure)
+    def start(self, request: Request, response: Response, user: User) -> None:
+        """Begin a session in place of the browser's old one, if any, and set its cookie."""
+        self._end_row(request)
+        value = self._serializer.dumps(sessions.start(user))
+        response.set_cookie(self._name, value, max_age=int(sessions.LIFETIME.total_seconds()), httponly=True,
+                            samesite="Lax", secure=self._secure)
+
+    def end(self, request: Request, response: Response) -> None:
+        """End the browser's session for good, if it has one, and remove the cookie."""
+        self._end_row(request)
+        response.delete_cookie(self._name, httponly=True, samesite="Lax", secure=self._secure)
 
     def get_user(self, request: Request) -> User:
         """Whose session this is; raises Unauthenticated."""
+        session_id = self._find_id(request)
+        if session_id is None:
+            raise Unauthenticated("There is no valid session; sign in first.")
+        return sessions.get_user(session_id)
+
+    def _end_row(self, request: Request) -> None:
+        session_id = self._find_id(request)
+        if session_id is not None:
+            sessions.end(session_id)
+
+    def _find_id(self, request: Request) -> str | None:
         try:
-            user_id, print_then = self._serializer.loads(request.cookies.get(COOKIE, ""), max_age=LIFETIME_S)
-        except (BadSignature, ValueError, TypeError) as error:
-            raise Unauthenticated("There is no valid session; sign in first.") from error
-        user = users.find(user_id)
-        if user is None or print_then != _print(user):
-            raise Unauthenticated("The session has ended; sign in again.")
-        return user
+            session_id = self._serializer.loads(
+                request.cookies.get(self._name, ""), max_age=int(sessions.LIFETIME.total_seconds()))
+        except (BadSignature, ValueError, TypeError, RecursionError):
+            return None
+        return session_id if isinstance(session_id, str) else None
 
 
-def _print(user: User) -> str:
-    return hashlib.sha256(user.password_hash.encode()).hexdigest()[:16]
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        return "", None, None

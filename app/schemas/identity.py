@@ -18,3 +18,9 @@ class TokenBody(Body):
 
 class LogoutBody(Body):
     """Logout takes no fields."""
+
+
+class RevokeBody(Body):
+    """Which service token to revoke (our choice: the contract does not show this body)."""
+
+    jti = Text(high=128, required=True)

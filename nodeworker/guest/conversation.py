@@ -86,8 +86,10 @@ class Conversation:
                 raise AgentUnreachable(f"the connection to the guest agent broke: {error}") from error
 
     def _answer_waits(self) -> bool:
-        readable, _, _ = select.select([self._socket], [], [], 0)
-        return bool(readable)
+        # poll, because select fails for a process with more than 1023 open files
+        poller = select.poll()
+        poller.register(self._socket, select.POLLIN)
+        return bool(poller.poll(0))
 
     def _receive_frame(self) -> tuple[int, bytes]:
         try:

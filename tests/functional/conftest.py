@@ -11,6 +11,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from app import api, identity, seeds
+from app.authority import LocalAuthority
 from app.signing_keys import KeyDirectory
 from config.settings import Settings
 from models.base import connection, database, new_id, now
@@ -76,7 +77,7 @@ def make_edge(database_url: str, redis_url: str, keys_dir: Path, **changes: Any)
         Settings(database_url=database_url, redis_url=redis_url, signing_keys_dir=keys_dir, session_secret="for tests"),
         **changes,
     )
-    api_app, identity_app = api.create_app(settings), identity.create_app(settings)
+    api_app, identity_app = api.create_app(settings, LocalAuthority(settings)), identity.create_app(settings)
     people = seeds.seed(settings, {})
     heartbeat(NODE)
     yield Edge(settings, people, api_app.test_client(), identity_app.test_client())

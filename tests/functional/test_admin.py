@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from bin.site import ROOT
+from services import users
 
 NAMES = ["SVC_API_KEY", "SVC_ALICE_EMAIL", "SVC_ALICE_PASSWORD", "SVC_BOB_EMAIL", "SVC_BOB_PASSWORD",
          "SVC_MALLORY_EMAIL", "SVC_MALLORY_PASSWORD", "SVC_SERVICE_TOKEN"]
@@ -87,7 +88,67 @@ def test_service_tokens(edge, command):
     assert minted["jti"] in edge.identity.get("/tokens/revoked").json["jtis"]
 
 
+def revoke(edge, headers, body):
+    return edge.identity.post("/admin/service-token/revoke", json=body, headers=headers)
+
+
+def test_an_administrator_revokes_service_tokens_over_http(edge, command):
+    admin, target = (dict(line.split(" ", 1) for line in command("app.admin", "service-token-mint", name).splitlines())
+                     for name in ("admin", "target"))
+    headers = {"Authorization": f"Bearer {admin['token']}"}
+    for body in ({}, {"jti": 5}, {"jti": ""}, {"jti": "x" * 129}, {"jti": "a\0b"}, {"jti": "x", "more": 1}, []):
+        assert revoke(edge, headers, body).status_code == 400
+    assert revoke(edge, headers, {"jti": "unknown"}).status_code == 404
+    first = revoke(edge, headers, {"jti": target["jti"]})
+    assert first.status_code == 200
+    record = first.json["serviceToken"]
+    assert record.keys() == {"jti", "subject", "appId", "issuedAt", "expiresAt", "revokedAt"}
+    assert (record["jti"], record["subject"]) == (target["jti"], "svc:target") and record["revokedAt"]
+    assert revoke(edge, headers, {"jti": target["jti"]}).json == first.json
+    assert revoke(edge, {"Authorization": f"Bearer {target['token']}"}, {"jti": admin["jti"]}).status_code == 401
+    assert target["jti"] in edge.identity.get("/tokens/revoked").json["jtis"]
+    assert revoke(edge, headers, {"jti": admin["jti"]}).status_code == 200, "an administrator may end its own token"
+    assert revoke(edge, headers, {"jti": admin["jti"]}).status_code == 401
+
+
+def test_an_administrators_token_is_not_a_users(edge, command):
+    minted = command("app.admin", "service-token-mint", "admin").split("token ")[1].strip()
+    headers = {"Authorization": f"Bearer {minted}", "X-On-Behalf-Of": edge.user("alice").id}
+    assert status(edge, headers) == 403
+
+
+def test_service_tokens_are_listed_without_their_secret(edge, command):
+    minted = dict(line.split(" ", 1) for line in command(
+        "app.admin", "service-token-mint", "listed", "--app-id", "app-7").splitlines())
+    listed = command("app.admin", "service-token-list")
+    line = next(line for line in listed.splitlines() if minted["jti"] in line)
+    assert line.split()[1:3] == ["svc:listed", "app-7"] and line.endswith(" valid")
+    assert edge.keys.get_signing().kid in line and minted["token"] not in listed
+    command("app.admin", "service-token-revoke", minted["jti"])
+    assert minted["jti"] not in command("app.admin", "service-token-list")
+    assert any(minted["jti"] in line and line.endswith(" revoked")
+               for line in command("app.admin", "service-token-list", "--all").splitlines())
+
+
+def test_an_account_is_shut_out_and_let_in_again(edge, command):
+    password = command("app.admin", "user-create", "shut@example.test").split("password ")[1].strip()
+    body, key = {"email": "shut@example.test", "password": password}, edge.key(users.get_by_email("shut@example.test"))
+    browser = edge.identity.application.test_client()
+    assert browser.post("/login", json=body).status_code == 200
+    assert " shut@example.test free active" in command("app.admin", "user-list")
+    command("app.admin", "user-disable", "shut@example.test")
+    assert " shut@example.test free disabled" in command("app.admin", "user-list")
+    assert browser.post("/token", json={"appId": "x"}).status_code == 401
+    assert browser.post("/login", json=body).status_code == 401 and status(edge, key) == 401
+    command("app.admin", "user-enable", "shut@example.test")
+    assert browser.post("/token", json={"appId": "x"}).status_code == 401, "its sessions ended"
+    assert browser.post("/login", json=body).status_code == 200 and status(edge, key) == 200
+    assert command("app.admin", "user-sign-out", "shut@example.test").strip() == "ended 1"
+    assert browser.post("/token", json={"appId": "x"}).status_code == 401
+
+
 @pytest.mark.parametrize("arguments", [
+    ("service-token-mint", "With Spaces"), ("service-token-mint", ""), ("user-disable", "nobody@example.test"),
     ("user-create", "not an address"), ("user-create", "short@example.test", "--password", "short"),
     ("user-plan", "nobody@example.test", "pro"), ("user-plan", "alice@example.test", "golden"),
     ("service-token-revoke", "unknown"), ("user-create", "alice@example.test"),

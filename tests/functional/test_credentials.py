@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 from flask import Flask
 
 from app import auth, errors, request_ids, wiring
-from app.auth import API_KEY, PUBLIC, SERVICE, USER_JWT, accepted_by
+from app.auth import ADMIN, API_KEY, PUBLIC, SERVICE, SESSION, USER_JWT, accepted_by
 from models.base import connection, now
 from models.users import ApiKey, ServiceToken, User
 from services import api_keys, tokens
@@ -35,13 +35,17 @@ def test_the_table_of_the_api(edge):
             assert accepted == {API_KEY, USER_JWT, SERVICE}, rule
         elif rule.startswith(KEYS):
             assert accepted == {USER_JWT, SERVICE}, rule
+        elif rule.startswith(("/v1/deploys", "/v1/models", "/v1/messages")):
+            assert accepted == {SERVICE}, rule
         else:
             assert (rule, accepted) == ("/health", {PUBLIC})
 
 
 def test_only_identity_is_public(edge):
     assert {rule for rule, accepted in rules(edge.identity) if accepted == {PUBLIC}} == {
-        "/login", "/logout", "/token", "/.well-known/jwks.json", "/tokens/revoked", "/health"}
+        "/login", "/logout", "/.well-known/jwks.json", "/tokens/revoked", "/health"}
+    assert dict(rules(edge.identity))["/token"] == {SESSION}
+    assert dict(rules(edge.identity))["/admin/service-token/revoke"] == {ADMIN}
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
 """The identity host: sign in, sign out, user tokens, public keys."""
+import dataclasses
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -6,12 +7,13 @@ import jwt
 import pytest
 from jwt.algorithms import OKPAlgorithm
 
+from app.authority import LocalAuthority
 from app.identity.sessions import COOKIE
-from app.identity.throttle import FAILURES, WINDOW_S
 from app.signing_keys import KeyDirectory
 from models.base import connection
 from models.users import User
 from services import tokens, users
+from services.throttle import PAIR_TRIES, WINDOW
 
 APP = {"appId": "dashboard"}
 
@@ -125,10 +127,10 @@ def test_guessing_is_slowed_down_for_one_account_only(edge, browser):
     body = {"email": "guessed@example.test", "password": "a wrong password"}
     with ThreadPoolExecutor(4) as pool:
         tries = [pool.submit(edge.identity.application.test_client().post, "/login", json=body)
-                 for _ in range(FAILURES)]
+                 for _ in range(PAIR_TRIES)]
         assert {attempt.result().status_code for attempt in tries} == {401}
     answer = browser.post("/login", json=body | {"password": "the right password"})
-    assert answer.status_code == 429 and 0 < int(answer.headers["Retry-After"]) <= WINDOW_S
+    assert answer.status_code == 429 and 0 < int(answer.headers["Retry-After"]) <= WINDOW.total_seconds()
     assert sign_in(edge, browser).status_code == 200
 
 
@@ -147,11 +149,14 @@ def test_a_rotated_key_signs_and_the_old_one_still_verifies(edge, browser):
 
 
 def test_other_algorithms_are_possible_but_only_those_configured(edge, tmp_path):
+    elsewhere = dataclasses.replace(edge.settings, signing_keys_dir=tmp_path)
     keys = KeyDirectory(tmp_path)
     keys.ensure("ES256")
-    minted = tokens.mint_user_token(edge.settings, keys.get_signing(), edge.user("alice"), "x")
+    minted = tokens.mint_user_token(elsewhere, keys.get_signing(), edge.user("alice"), "x")
     with pytest.raises(tokens.Unauthenticated):
-        tokens.verify(edge.settings, keys, minted.text)
+        tokens.verify(elsewhere, LocalAuthority(elsewhere), minted.text)
+    both = dataclasses.replace(elsewhere, jwt_algorithms=("EdDSA", "ES256"))
+    assert tokens.verify(both, LocalAuthority(both), minted.text).subject == edge.user("alice").id
 
 
 def test_public_answers_may_be_cached_and_others_not(edge, browser):

@@ -4,6 +4,7 @@ import re
 import pytest
 
 from app import api, identity
+from app.authority import LocalAuthority
 from bin.site import ROOT
 from config.settings import Settings
 from services import errors
@@ -15,9 +16,9 @@ ROUTE = re.compile(r"`(GET|POST|PUT|PATCH|DELETE) (/[^`\s]*)`")
 @pytest.fixture(scope="module")
 def routes(tmp_path_factory):
     settings = Settings(session_secret="x", signing_keys_dir=tmp_path_factory.mktemp("keys"))
-    apps = api.create_app(settings), identity.create_app(settings)
+    apps = api.create_app(settings, LocalAuthority(settings)), identity.create_app(settings)
     rules = [rule for app in apps for rule in app.url_map.iter_rules()]
-    names = {"<sandbox_id>": "{id}", "<key_id>": "{key}"}
+    names = {"<sandbox_id>": "{id}", "<key_id>": "{key}", "<slug>": "{slug}"}
     return {(method, re.sub(r"<\w+>", lambda match: names[match.group()], rule.rule))
             for rule in rules for method in rule.methods - {"HEAD", "OPTIONS"}}
 

@@ -30,7 +30,9 @@ class QemuProcess:
 
     def last_words(self) -> str:
         """What it has written to stderr so far, shortened; does not wait."""
-        ready, _, _ = select.select([self.errors], [], [], 0)
+        poller = select.poll()  # select fails above 1023 open files
+        poller.register(self.errors, select.POLLIN)
+        ready = poller.poll(0)
         return os.read(self.errors, 4096).decode(errors="replace").strip() if ready else ""
 
     def detach(self) -> None:

@@ -1,0 +1,226 @@
+"""Every route times every kind of credential, against the real processes; and proof that the table would notice.
+
+`test_a_cell` asks the API and the identity host of a whole stack. The mutations run on both hosts in this process:
+each widens one route by one credential, or blinds the verifier in one respect, and some cell has to come out wrong.
+"""
+import dataclasses
+import secrets
+import time
+from datetime import datetime, timezone
+
+import jwt
+import pytest
+
+from app.auth import PUBLIC, SESSION, Credential, accepted_by
+from models.base import connection, new_id
+from models.sandboxes import Sandbox
+from models.snapshots import Snapshot
+from models.states import Plan, SnapshotState
+from services import api_keys, tokens, users
+from services.nodes import heartbeat
+from tests.contract.authorisation_table import BAD, CELLS, GOOD, KINDS, SURFACES, TABLE
+from tests.functional.conftest import NODE
+from tests.stack.credentials import Newcomer, bearer, make_all
+from tests.stack.real import RealService
+
+
+class InnerService:
+    """Both hosts in this process, with rows where a node would be needed."""
+
+    def __init__(self, edge):
+        self.edge = edge
+        self.issuer = edge.settings.auth_url
+
+    def app(self, host):
+        return (self.edge.api if host == "api" else self.edge.identity).application
+
+    def send(self, host, method, path, headers, body=None):
+        client = self.app(host).test_client(use_cookies=False)
+        answer = client.open(path, method=method, headers=headers, json=body)
+        return answer.status_code, answer.json if answer.data else None, answer.headers.get("Set-Cookie", "")
+
+    def make_user(self, email, password):
+        users.create(email, password, Plan.LEGACY_PRO)
+
+    def mint(self, name):
+        minted = tokens.mint_service_token(self.edge.settings, self.signing_key(), name, "")
+        return minted.jti, minted.text
+
+    def signing_key(self):
+        return self.edge.keys.get_signing()
+
+    def make_things(self, owner):
+        heartbeat(NODE)  # nobody else speaks for it, and the other tests took their time
+        _, made, _ = self.send("api", "POST", "/v1/sandboxes", bearer(owner.key), {})
+        with connection():
+            Sandbox.update(status="stopped", task=None).where(Sandbox.id == made["id"]).execute()
+            snapshot = Snapshot.create(id=new_id("snap"), owner=owner.id, node_id="n1", vcpus=1, mem_mb=1024,
+                                       source_sandbox_id=made["id"], state=SnapshotState.READY, cwd="/home/user")
+        return {"sandbox_id": made["id"], "snapshot_id": snapshot.id}
+
+
+class World:
+    """A service with an owner, a stranger and every credential; `ask` is one cell of the table."""
+
+    def __init__(self, service):
+        self.service = service
+        mark = secrets.token_hex(4)
+        owner, other = (Newcomer(service, f"{name}-{mark}@example.test") for name in ("owner", "other"))
+        self.things = service.make_things(owner) | {"key_id": owner.make_key("revoked")[1], "slug": "some-app"}
+        service.send("api", "DELETE", f"/v1/api-keys/{self.things['key_id']}", bearer(owner.jwt))
+        self.credentials = make_all(service, owner, other)
+        self.owner = owner
+        self._settle()
+
+    def _settle(self):
+        """Wait until every process knows of the revoked service token: some requests in a row are refused."""
+        deadline, refused = time.monotonic() + 30, 0
+        while refused < 20:
+            status, _, _ = self.service.send("api", "GET", "/v1/models", self.credentials["revoked service token"])
+            refused = refused + 1 if status == 401 else 0
+            assert time.monotonic() < deadline
+            if not refused:
+                time.sleep(0.2)
+
+    def ask(self, row, kind):
+        if row.rule == "/logout" and kind == "session":
+            headers, _ = self.owner.sign_in()
+        else:
+            headers = self.credentials[kind]
+        status, body, _ = self.service.send(row.host, row.method, row.path(self.things), headers | row.headers,
+                                            row.content(self.things))
+        return status, body
+
+    def mismatches(self, rows, kinds=KINDS):
+        for row in rows:
+            for kind in kinds:
+                status, body = self.ask(row, kind)
+                if status != row.expected(kind) or not said(body).startswith(row.sentence(kind)):
+                    yield f"{row} with {kind}: {status} {said(body)} instead of {row.expected(kind)}"
+
+
+def said(body):
+    """The sentence of an error."""
+    return body.get("error", "") if isinstance(body, dict) else ""
+
+
+@pytest.fixture(scope="module")
+def real(sim_stack):
+    service = RealService(sim_stack)
+    yield World(service)
+    service.close()
+
+
+@pytest.fixture(scope="module")
+def inner(edge):
+    return World(InnerService(edge))
+
+
+def test_the_table_has_every_route_once(edge):
+    routes = {(host, method, rule.rule)
+              for host, client in (("api", edge.api), ("identity", edge.identity))
+              for rule in client.application.url_map.iter_rules() for method in rule.methods - {"HEAD", "OPTIONS"}}
+    rows = [(row.host, row.method, row.rule) for row in TABLE]
+    assert set(rows) == routes and len(rows) == len(set(rows))
+
+
+def test_every_surface_has_every_kind():
+    assert len(set(KINDS)) == len(BAD) + len(GOOD)
+    for name, cells in SURFACES.items():
+        assert set(cells) == set(KINDS), name
+
+
+@pytest.mark.parametrize(("row", "kind"), CELLS, ids=lambda value: str(value))
+def test_a_cell(real, row, kind):
+    status, body = real.ask(row, kind)
+    assert status == row.expected(kind), body
+    if status in (401, 403):
+        assert list(body) == ["error"] and body["error"].startswith(row.sentence(kind))
+
+
+def test_the_table_holds_in_here_too(inner):
+    assert list(inner.mismatches(TABLE)) == []
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE if row.method == "GET"], ids=str)
+def test_head_is_guarded_like_get(inner, row):
+    head = dataclasses.replace(row, method="HEAD")
+    assert [inner.ask(head, kind)[0] for kind in KINDS] == [row.expected(kind) for kind in KINDS]
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE if row.surface != "public"], ids=str)
+def test_options_tells_strangers_nothing(inner, row):
+    assert inner.ask(dataclasses.replace(row, method="OPTIONS"), "none")[0] == 401
+
+
+def view_of(inner, row):
+    app = inner.service.app(row.host)
+    endpoint = next(rule.endpoint for rule in app.url_map.iter_rules()
+                    if rule.rule == row.rule and row.method in rule.methods)
+    return app.view_functions[endpoint]
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE if row.surface != "public"], ids=str)
+def test_a_route_widened_by_any_credential_is_noticed(inner, row, monkeypatch):
+    view = view_of(inner, row)
+    accepted = accepted_by(view)
+    for credential in set(Credential) - accepted:
+        with monkeypatch.context() as patch:
+            # A session goes before everything else a route takes, so a bearer can only come in its place.
+            rest = frozenset() if SESSION in accepted and credential is not PUBLIC else accepted
+            patch.setattr(view, "accepted", rest | {credential})
+            assert next(inner.mismatches([row]), None), f"{row} also takes {credential.value}, and no cell tells"
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE if row.surface not in ("public", "session")], ids=str)
+def test_a_route_that_takes_less_is_noticed(inner, row, monkeypatch):
+    view = view_of(inner, row)
+    for credential in accepted_by(view):
+        with monkeypatch.context() as patch:
+            patch.setattr(view, "accepted", accepted_by(view) - {credential})
+            assert next(inner.mismatches([row]), None), f"{row} lost {credential.value}, and no cell tells"
+
+
+def lax_decode(**changes):
+    """`jwt.decode` without one of its checks."""
+    strict = jwt.decode
+
+    def decode(text, key, algorithms, options, **more):
+        if changes.get("any_algorithm"):
+            algorithms = [jwt.get_unverified_header(text)["alg"]]
+            if algorithms == ["none"]:
+                return strict(text, options={"verify_signature": False})
+        more |= {name: None for name in ("audience", "issuer") if changes.get(f"any_{name}")}
+        options = {"require": [claim for claim in options["require"] if claim != changes.get("spare")]}
+        options |= {name: False for name in changes.get("skip", ())}
+        return strict(text, key, algorithms=algorithms, options=options, **more)
+
+    return decode
+
+
+@pytest.mark.parametrize(("blindness", "kind"), [
+    ({"skip": ["verify_exp"]}, "expired user token"),
+    ({"skip": ["verify_exp"]}, "expired service token"),
+    ({"skip": ["verify_iss"], "any_issuer": True}, "wrong issuer"),
+    ({"skip": ["verify_signature"]}, "foreign signature"),
+    ({"skip": ["verify_signature"]}, "tampered"),
+    ({"any_algorithm": True}, "no algorithm"),
+    ({"spare": "exp"}, "without exp"),
+    ({"spare": "iat"}, "without iat"),
+], ids=str)
+def test_a_verifier_blind_in_one_respect_is_noticed(inner, monkeypatch, blindness, kind):
+    rows = [row for row in TABLE if row.surface in ("sandbox", "keys") and "expired service" not in kind
+            or row.surface == "services" and "expired service" in kind]
+    monkeypatch.setattr(tokens.jwt, "decode", lax_decode(**blindness))
+    noticed = [next(inner.mismatches([row], [kind]), None) for row in rows]
+    assert all(noticed), noticed
+
+
+@pytest.mark.parametrize(("target", "name", "replacement", "kind"), [
+    (tokens, "is_standing", lambda jti: True, "revoked service token"),
+    (tokens, "SERVICE_PREFIX", "", "user token for services"),
+    (api_keys, "now", lambda: datetime(2000, 1, 1, tzinfo=timezone.utc), "expired key"),
+], ids=lambda value: value if isinstance(value, str) else "")
+def test_a_look_up_that_lets_too_much_through_is_noticed(inner, monkeypatch, target, name, replacement, kind):
+    monkeypatch.setattr(target, name, replacement)
+    assert next(inner.mismatches([row for row in TABLE if row.surface in ("sandbox", "services")], [kind]), None)
