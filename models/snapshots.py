@@ -23,6 +23,7 @@ class Snapshot(Row):
     size_bytes = peewee.BigIntegerField(default=0)
     tarball_size_bytes = peewee.BigIntegerField(default=0)
     uploaded_to_store = peewee.BooleanField(default=False)
+    upload_due_at = TimeField(null=True)
     pause_ms = peewee.FloatField(default=0.0)
     error = peewee.TextField(null=True)
     created_at = TimeField(default=now)

@@ -3,9 +3,10 @@ from typing import Any
 
 from models.base import connection
 from models.states import OperationKind
-from nodeworker import reconcile, runner
+from nodeworker import reconcile, runner, uploads
 from nodeworker.host import get_host
 from nodeworker.hypervisor.driver import Shape
+from nodeworker.store import ObjectStore
 from nodeworker.worker import LANE, app
 from services.operations import job_name
 from tasks import contracts
@@ -35,3 +36,11 @@ def bake_template(**payload: Any) -> None:
     """Bake the template of a shape that was asked for and not there."""
     asked = contracts.parse(contracts.BAKE, payload)
     get_host().driver.bake(Shape(asked.vcpus, asked.mem_mb))
+
+
+@app.task(name=contracts.UPLOAD)  # type: ignore[untyped-decorator]
+def upload_snapshot(**payload: Any) -> None:
+    """Carry the disk of a snapshot to the object store."""
+    asked = contracts.parse(contracts.UPLOAD, payload)
+    host = get_host()
+    uploads.upload(host, ObjectStore(host.settings), asked.snapshot_id)

@@ -11,19 +11,24 @@ import peewee
 from models.base import connection
 from nodeworker.host import Host
 from nodeworker.reconcile import get_reconciler
-from services import nodes, operations
+from services import nodes, operations, uploads
 from services.nodes import NodeFacts
 
 log = logging.getLogger(__name__)
 
 
 def begin(host: Host, lane: str) -> None:
-    """Reclaim (ctl only), end old leases, start the heartbeat (ctl only). The database may come up later than we do."""
+    """Reclaim and start the heartbeat (ctl), announce uploads again (bulk), end old leases (all).
+
+    The database may come up later than we do.
+    """
     if lane == "ctl":
         host.driver.reclaim()
         _when_database_answers(lambda: nodes.heartbeat(node_facts(host), started=True))
         _when_database_answers(lambda: get_reconciler(host).run())
         threading.Thread(target=_heartbeats, args=(host,), name="heartbeat", daemon=True).start()
+    if lane == "bulk":
+        _when_database_answers(lambda: uploads.hasten(host.settings.node_id))
     _when_database_answers(lambda: _end_leases(f"{host.settings.node_id}/{lane}"))
 
 

@@ -1,24 +1,17 @@
-"""Hibernate, wake, snapshot, fork, extend and delete: each begins an operation and waits on the row for its end."""
-from dataclasses import asdict
-from datetime import timedelta
-
-from models.base import ROW_LOCK, connection, database, new_id
+"""Hibernate, wake, extend and delete: each begins an operation and waits on the row for its end."""
+from models.base import ROW_LOCK, connection, database
 from models.nodes import Node, PortBinding
-from models.operations import Operation, OutboxMessage
+from models.operations import Operation
 from models.sandboxes import Sandbox
-from models.snapshots import Snapshot
-from models.states import OperationKind, OperationState, SandboxStatus, SnapshotState
+from models.states import OperationKind, OperationState, SandboxStatus
 from models.users import User
-from services import idempotency, operations, outbox, placement, sandboxes
-from services.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unavailable, WrongNode
-from services.plans import check_fork
+from services import operations, outbox, placement, sandboxes
+from services.errors import Conflict, Unavailable
 from services.protocols import Deps
-from services.sandboxes import LaunchOptions
 from services.transitions import TRANSITIONS, describe
-from services.views import SandboxView, SnapshotView, sandbox_view, snapshot_view
+from services.views import SandboxView, sandbox_view
 from services.waits import wait_until
 
-FORK_ROUTE = "sandboxes.fork"
 _FINAL = (OperationState.SUCCEEDED, OperationState.FAILED, OperationState.SUPERSEDED)
 
 
@@ -93,7 +86,7 @@ def _change(
             if sandbox.task == kind.value and not more:
                 return int(sandbox.op_seq)
             if sandbox.task is not None and kind is not OperationKind.STOP:
-                _check_booted(sandbox, kind)
+                check_booted(sandbox, kind)
                 return None
             if kind is OperationKind.WAKE and sandbox.status == SandboxStatus.HIBERNATED:
                 placement.claim_capacity(deps.settings, sandbox)
@@ -105,13 +98,13 @@ def _change(
 
     found = wait_until(sandbox_id, attempt, timeout_s)
     if found is None:
-        raise _still_busy(sandbox_id)
+        raise still_busy(sandbox_id)
     if isinstance(found, int):
         wait_for_operation(deps, sandbox_id, found)
     return sandboxes.get_view(owner, sandbox_id)
 
 
-def _check_booted(sandbox: Sandbox, kind: OperationKind) -> None:
+def check_booted(sandbox: Sandbox, kind: OperationKind) -> None:
     """Waiting for a boot is for those who want it to run; everything else is refused, with the state (our choice)."""
     if sandbox.status == SandboxStatus.PROVISIONING and kind is not OperationKind.WAKE:
         raise Conflict(f"The sandbox is {sandbox.status}; {kind.value} is not possible in that state.")
@@ -130,7 +123,8 @@ def _set_launch(sandbox: Sandbox, ports: tuple[int, ...], readiness_port: int | 
         Sandbox.update(readiness_port=readiness_port).where(Sandbox.id == sandbox.id).execute()
 
 
-def _still_busy(sandbox_id: str) -> Unavailable:
+def still_busy(sandbox_id: str) -> Unavailable:
+    """The error for a caller who has waited long enough; what it waited for goes on."""
     with connection():
         sandbox = Sandbox.get_by_id(sandbox_id)
     return Unavailable(
@@ -149,199 +143,9 @@ def wait_for_operation(deps: Deps, sandbox_id: str, op_seq: int) -> Operation:
 
     operation = wait_until(sandbox_id, probe, deps.settings.operation_wait_s)
     if operation is None:
-        raise _still_busy(sandbox_id)
+        raise still_busy(sandbox_id)
     if operation.state == OperationState.SUPERSEDED:
         raise Conflict("The sandbox was deleted meanwhile.")
     if operation.state == OperationState.FAILED:
         raise Unavailable(operation.error or "The operation failed.")
     return operation
-
-
-def snapshot(
-    deps: Deps, owner: User, sandbox_id: str, *, idempotency_key: str | None = None, pinned_node: str | None = None
-) -> SnapshotView:
-    """Capture a running or hibernated sandbox, which stays what it is; returns once the snapshot is durable on its
-    node.
-
-    The same key for the same sandbox returns the original snapshot, even when the sandbox is gone. Raises Conflict,
-    Unavailable.
-    """
-    sandboxes.get_owned(owner, sandbox_id, pinned_node=pinned_node)
-    route = f"sandboxes.snapshot:{sandbox_id}"
-
-    def attempt() -> str | None:
-        with database.atomic() as transaction:
-            sandbox = operations.lock_sandbox(sandbox_id)
-            assert sandbox is not None
-            snapshot_id = new_id("snap")
-            if idempotency_key:
-                known = idempotency.reserve(
-                    owner.id,
-                    route,
-                    idempotency_key,
-                    body_hash="",
-                    resource_id=snapshot_id,
-                    lifetime=timedelta(hours=deps.settings.idempotency_hours),
-                )
-                if not known.first:
-                    return known.resource_id
-            if sandbox.task is not None and sandbox.task != OperationKind.STOP:
-                _check_booted(sandbox, OperationKind.SNAPSHOT)
-                # The key must not stay reserved for a capture that was not begun.
-                transaction.rollback()
-                return None
-            _, messages = _begin_capture(deps, sandbox, snapshot_id, transient=False)
-        outbox.flush(deps.queue, messages)
-        return snapshot_id
-
-    snapshot_id = wait_until(sandbox_id, attempt, deps.settings.operation_wait_s)
-    if snapshot_id is None:
-        raise _still_busy(sandbox_id)
-    return _await_snapshot(deps, sandbox_id, snapshot_id, route)
-
-
-def _await_snapshot(deps: Deps, sandbox_id: str, snapshot_id: str, route: str) -> SnapshotView:
-    def probe() -> Snapshot | None:
-        return Snapshot.get_or_none((Snapshot.id == snapshot_id) & (Snapshot.state != SnapshotState.PENDING))
-
-    row = wait_until(sandbox_id, probe, deps.settings.operation_wait_s)
-    if row is None:
-        raise _still_busy(sandbox_id)
-    if row.state == SnapshotState.FAILED:
-        with connection():
-            idempotency.release(route, snapshot_id)
-            deleted = Operation.select().where(
-                (Operation.snapshot_id == snapshot_id) & (Operation.state == OperationState.SUPERSEDED)
-            )
-            if deleted.exists():
-                raise Conflict(row.error or "The sandbox was deleted meanwhile.")
-        raise Unavailable(row.error or "The snapshot could not be captured.")
-    return snapshot_view(row)
-
-
-def _begin_capture(
-    deps: Deps, sandbox: Sandbox, snapshot_id: str, *, transient: bool
-) -> tuple[Operation, list[OutboxMessage]]:
-    Snapshot.create(
-        id=snapshot_id,
-        owner=sandbox.owner_id,
-        node_id=sandbox.node_id,
-        source_sandbox_id=sandbox.id,
-        transient=transient,
-        vcpus=sandbox.vcpus,
-        mem_mb=sandbox.mem_mb,
-        cwd=sandbox.cwd,
-    )
-    return operations.begin(deps.settings, sandbox, OperationKind.SNAPSHOT, snapshot_id=snapshot_id)
-
-
-def fork_sandbox(
-    deps: Deps, owner: User, sandbox_id: str, options: LaunchOptions, *, pinned_node: str | None = None
-) -> SandboxView:
-    """Fork a running or hibernated sandbox, which goes on undisturbed; returns at once with the new sandbox.
-
-    The capture and the boot are two operations: the boot waits for the capture and fails with it.
-    """
-    check_launch(options)
-    sandboxes.get_owned(owner, sandbox_id, pinned_node=pinned_node)
-
-    def attempt() -> SandboxView | None:
-        with database.atomic():
-            source = operations.lock_sandbox(sandbox_id)
-            assert source is not None
-            if source.task is not None and source.task != OperationKind.STOP:
-                _check_booted(source, OperationKind.SNAPSHOT)
-                return None
-            capture, messages = _begin_capture(deps, source, new_id("snap"), transient=True)
-            taken = Snapshot.get_by_id(capture.snapshot_id)
-            fork = _insert_fork(deps, owner, new_id(), taken, options, inherit=source)
-            sandboxes.start_boot(deps, fork, snapshot=taken, after=capture)
-            view = sandbox_view(fork)
-        outbox.flush(deps.queue, messages)
-        return view
-
-    view = wait_until(sandbox_id, attempt, deps.settings.operation_wait_s)
-    if view is None:
-        raise _still_busy(sandbox_id)
-    return view
-
-
-def fork_snapshot(
-    deps: Deps,
-    owner: User,
-    snapshot_id: str,
-    options: LaunchOptions,
-    *,
-    idempotency_key: str | None = None,
-    pinned_node: str | None = None,
-) -> SandboxView:
-    """Start a new sandbox from a snapshot the owner owns, on the node that holds it (contract, Fork rules 1 to 4).
-
-    A replay of the key returns the first response and makes no second VM. Raises NotFound, Forbidden, Conflict,
-    PlanRequired, WrongNode, Unavailable.
-    """
-    check_launch(options)
-    with connection():
-        with database.atomic():
-            taken = _get_owned_snapshot(owner, snapshot_id)
-            if pinned_node is not None and taken.node_id != pinned_node:
-                raise WrongNode(f"Snapshot {snapshot_id} is on node {taken.node_id}, not on {pinned_node}.")
-            sandbox_id = new_id()
-            if idempotency_key:
-                known = idempotency.reserve(
-                    owner.id,
-                    FORK_ROUTE,
-                    idempotency_key,
-                    body_hash=idempotency.request_hash({"snapshot_id": snapshot_id, **asdict(options)}),
-                    resource_id=sandbox_id,
-                    lifetime=timedelta(hours=deps.settings.idempotency_hours),
-                )
-                if not known.first:
-                    return sandboxes.replayed(known)
-            if taken.state != SnapshotState.READY:
-                raise Conflict(f"The snapshot is {taken.state}; only a ready one can be forked.")
-            fork = _insert_fork(deps, owner, sandbox_id, taken, options)
-            messages = sandboxes.start_boot(deps, fork, snapshot=taken)
-            view = sandbox_view(fork)
-            if idempotency_key:
-                idempotency.store_response(owner.id, FORK_ROUTE, idempotency_key, view.to_json())
-        outbox.flush(deps.queue, messages)
-    return view
-
-
-def check_launch(options: LaunchOptions) -> None:
-    """Contract, Fork rule 4: a start command needs a readiness port, which must be among the ports."""
-    if options.start_command is not None and options.readiness_port is None:
-        raise InvalidRequest("startCommand needs a readinessPort")
-    if options.start_command is not None and options.readiness_port not in options.ports:
-        raise InvalidRequest("readinessPort must also be in ports")
-
-
-def _get_owned_snapshot(owner: User, snapshot_id: str) -> Snapshot:
-    row = Snapshot.get_or_none((Snapshot.id == snapshot_id) & (Snapshot.state != SnapshotState.DELETED))
-    if row is None:
-        raise NotFound(f"There is no snapshot {snapshot_id}.")
-    source_owner = Sandbox.select(Sandbox.owner).where(Sandbox.id == row.source_sandbox_id).scalar()
-    if row.owner_id != owner.id or source_owner != owner.id:
-        raise Forbidden("This snapshot belongs to another account.")
-    return row
-
-
-def _insert_fork(
-    deps: Deps,
-    owner: User,
-    sandbox_id: str,
-    taken: Snapshot,
-    options: LaunchOptions,
-    inherit: Sandbox | None = None,
-) -> Sandbox:
-    check_fork(owner.plan, taken.vcpus, taken.mem_mb)
-    node = placement.claim_node(deps.settings, taken.vcpus, taken.mem_mb, taken.node_id)
-    fork = sandboxes.insert(deps, owner, sandbox_id, node, taken.vcpus, taken.mem_mb, options)
-    source = inherit or Sandbox.get_by_id(taken.source_sandbox_id)
-    # A fork is the same computer: what the source's commands saw in their environment, the fork's see too.
-    Sandbox.update(snapshot_id=taken.id, cwd=taken.cwd, env=source.env | options.env).where(
-        Sandbox.id == fork.id
-    ).execute()
-    fork.cwd = taken.cwd
-    return fork

@@ -20,7 +20,7 @@ from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import OPEN_STATES, OperationKind, OperationState, SandboxStatus, SnapshotState
-from services import events, outbox
+from services import events, outbox, uploads
 from services.errors import Conflict
 from services.event_types import StopReason
 from services.placement import release_ports
@@ -212,9 +212,9 @@ def finish(claimed: Claim, outcome: Outcome) -> list[OutboxMessage]:
             raise LeaseLost(f"sandbox {claimed.sandbox_id} moved past operation {claimed.op_seq}")
         if outcome.status is SandboxStatus.STOPPED:
             release_ports(claimed.sandbox_id)
-        if claimed.kind is OperationKind.SNAPSHOT and claimed.snapshot_id:
-            _finish_snapshot(claimed.snapshot_id, outcome)
         messages = _release_dependents(rows[0], ok=outcome.ok, error=outcome.error)
+        if claimed.kind is OperationKind.SNAPSHOT and claimed.snapshot_id:
+            messages += _finish_snapshot(claimed.snapshot_id, outcome)
         events.operation_finished(
             claimed.kind, claimed.sandbox_id, claimed.snapshot_id, outcome.status, outcome.error, ok=outcome.ok
         )
@@ -261,11 +261,13 @@ def _fail_open(operation: Operation, error: str) -> bool:
     )
 
 
-def _finish_snapshot(snapshot_id: str, outcome: Outcome) -> None:
+def _finish_snapshot(snapshot_id: str, outcome: Outcome) -> list[OutboxMessage]:
     if outcome.ok:
         Snapshot.update(**outcome.snapshot).where(Snapshot.id == snapshot_id).execute()
-    else:
-        _fail_snapshot(snapshot_id, outcome.error or "The snapshot could not be captured.")
+        taken = Snapshot.get_by_id(snapshot_id)
+        return [] if taken.transient else [uploads.announce(taken)]
+    _fail_snapshot(snapshot_id, outcome.error or "The snapshot could not be captured.")
+    return []
 
 
 def _fail_snapshot(snapshot_id: str, error: str) -> None:

@@ -3,6 +3,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from models.states import OperationKind
+from services import uploads
 from services.operations import job_name
 
 
@@ -20,6 +21,13 @@ class ShapePayload:
 
     vcpus: int
     mem_mb: int
+
+
+@dataclass(frozen=True)
+class SnapshotPayload:
+    """Names a snapshot."""
+
+    snapshot_id: str
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,7 @@ WEBHOOKS_TIDY = "control.webhooks.tidy"
 RECONCILE_ALL = "control.nodes.reconcile"
 RECONCILE = "node.reconcile"
 BAKE = "node.template.bake"
+UPLOAD = uploads.JOB
 
 CONTROL_QUEUE = "control"
 # Apart from `control`, so that neither a slow receiver nor a busy control plane delays the other.
@@ -61,6 +70,7 @@ JOBS: dict[str, type] = {
     RECONCILE_ALL: NoPayload,
     RECONCILE: NoPayload,
     BAKE: ShapePayload,
+    UPLOAD: SnapshotPayload,
 }
 
 

@@ -1,7 +1,7 @@
 """Bodies of the control-plane jobs; each is one call of a rule, with the process's dependencies."""
 import logging
 
-from services import nodes, sweeps
+from services import nodes, sweeps, uploads
 from services.protocols import QueueUnavailable
 from tasks import contracts
 from tasks.celery_app import app, settings
@@ -20,11 +20,12 @@ def idle_sweep() -> None:
 
 @app.task(name=contracts.OPERATIONS_SWEEP)  # type: ignore[untyped-decorator]
 def operations_sweep() -> None:
-    """Announce neglected operations again and give up those past their deadline."""
+    """Announce neglected operations and uploads again and give up operations past their deadline."""
     deps = get_deps()
     count = sweeps.announce_neglected(deps)
     if count:
         log.warning("announced %d neglected operations again", count)
+    uploads.announce_due(deps)
     sweeps.fail_overdue(deps)
 
 

@@ -5,7 +5,7 @@ from app import bodies, serializers
 from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
 from app.schemas.snapshots import PROJECT_ONLY, ForkBody, SnapshotBody, SnapshotForkBody
 from app.wiring import get_deps
-from services import lifecycle
+from services import forks, snapshots
 from services.errors import Unavailable
 
 routes = Blueprint("snapshots", __name__, url_prefix="/v1/sandboxes")
@@ -18,7 +18,7 @@ def snapshot(sandbox_id: str) -> tuple[Response, int]:
     owner, body = current_owner(), bodies.load(SnapshotBody())
     if body.pop("restore_kind") == PROJECT_ONLY:
         raise Unavailable("project_only snapshots are not available in this version.")
-    view = lifecycle.snapshot(get_deps(), owner, sandbox_id, pinned_node=pinned_node(), **body)
+    view = snapshots.take(get_deps(), owner, sandbox_id, pinned_node=pinned_node(), **body)
     return jsonify(serializers.snapshot(view)), 201
 
 
@@ -27,7 +27,7 @@ def snapshot(sandbox_id: str) -> tuple[Response, int]:
 def fork_sandbox(sandbox_id: str) -> tuple[Response, int]:
     """Start a copy of a running or sleeping sandbox; answers before it has booted."""
     owner, options = current_owner(), bodies.load(ForkBody())
-    view = lifecycle.fork_sandbox(get_deps(), owner, sandbox_id, options, pinned_node=pinned_node())
+    view = forks.of_sandbox(get_deps(), owner, sandbox_id, options, pinned_node=pinned_node())
     return jsonify(serializers.sandbox(view)), 201
 
 
@@ -36,7 +36,7 @@ def fork_sandbox(sandbox_id: str) -> tuple[Response, int]:
 def fork_snapshot() -> tuple[Response, int]:
     """Start a sandbox from a snapshot; answers before it has booted."""
     owner, body = current_owner(), bodies.load(SnapshotForkBody())
-    view = lifecycle.fork_snapshot(
+    view = forks.of_snapshot(
         get_deps(),
         owner,
         body.snapshot_id,

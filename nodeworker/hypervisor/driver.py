@@ -7,6 +7,7 @@ the driver itself with a lock on the host, so that two workers that both believe
 import enum
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 class DriverError(Exception):
@@ -86,6 +87,15 @@ class SnapshotFacts:
 
 
 @dataclass(frozen=True)
+class DiskExport:
+    """Where a snapshot's disk stands on: the image `image_key`, whose root disk is in `image_file` (qcow2,
+    compressed)."""
+
+    image_key: str
+    image_file: Path
+
+
+@dataclass(frozen=True)
 class HostTuple:
     """What a memory snapshot depends on; RAM restores only where all of it is equal."""
 
@@ -160,6 +170,14 @@ class Driver(ABC):
     @abstractmethod
     def delete_snapshot(self, snapshot_id: str) -> None:
         """Remove a snapshot and every disk layer that nothing else on this host refers to. Nothing there: no-op."""
+
+    @abstractmethod
+    def export_disk(self, snapshot_id: str, target: Path) -> DiskExport:
+        """Write the disk of a complete snapshot, as it differs from its image, to the new file `target` (qcow2).
+
+        May take minutes; the snapshot is not locked meanwhile. After failure `target` may be half-written. Raises
+        VmNotFound, DriverError.
+        """
 
     @abstractmethod
     def inspect(self, sandbox_id: str) -> VmState | None:

@@ -19,6 +19,7 @@ from nodeworker.disks.durable import empty_trash, read_json, remove_tree, write_
 from nodeworker.faults import InjectedFault, fault
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import (
+    DiskExport,
     Driver,
     DriverError,
     HostTuple,
@@ -202,6 +203,16 @@ class SimulatedDriver(Driver):
 
     def delete_snapshot(self, snapshot_id: str) -> None:
         remove_tree(self._snapshots / snapshot_id, self._trash)
+
+    def export_disk(self, snapshot_id: str, target: Path) -> DiskExport:
+        snapshot = read_json(self._snapshots / snapshot_id / "snapshot.json")
+        if snapshot is None:
+            raise VmNotFound(f"no snapshot {snapshot_id} on this host")
+        self._injected("export_disk")
+        write_json(target, snapshot["guest"])
+        image = self._templates / "image.json"
+        write_json(image, _BLANK)
+        return DiskExport("simulated", image)
 
     def inspect(self, sandbox_id: str) -> VmState | None:
         return self._state(sandbox_id, self._simulator.running())

@@ -15,7 +15,7 @@ from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import OperationState, Plan, SandboxStatus, SnapshotState
 from models.users import User
-from services import events, lifecycle, operations, sandboxes, sweeps
+from services import events, forks, lifecycle, operations, sandboxes, snapshots, sweeps
 from services.errors import Unavailable
 from services.event_types import EventType
 from services.nodes import NodeFacts, heartbeat
@@ -82,7 +82,7 @@ def boot(deps, owner):
 
 
 def capture(deps, owner, sandbox_id):
-    begun(lifecycle.snapshot, deps, owner, sandbox_id)
+    begun(snapshots.take, deps, owner, sandbox_id)
     finish(sandbox_id, state=SnapshotState.READY, rootfs_sha="ab" * 32, size_bytes=123)
     with connection():
         return Snapshot.select().where(Snapshot.source_sandbox_id == sandbox_id).order_by(Snapshot.id).get().id
@@ -156,7 +156,7 @@ def test_a_boot_that_nobody_took_in_time(deps, alice):
 
 def test_a_fork_whose_source_could_not_be_captured(deps, alice):
     source = boot(deps, alice)
-    fork = lifecycle.fork_sandbox(deps, alice, source, OPTIONS).id
+    fork = forks.of_sandbox(deps, alice, source, OPTIONS).id
     finish(source, ok=False, error="disk full")
     assert brief(alice)[1:] == [("sandbox.stopped", {
         "sandboxId": fork, "nodeId": "n1", "reason": "source_not_captured", "error": "disk full",
@@ -165,7 +165,7 @@ def test_a_fork_whose_source_could_not_be_captured(deps, alice):
 
 def test_a_fork_and_its_capture_that_are_overdue_together_stop_once(deps, alice):
     source = boot(deps, alice)
-    fork = lifecycle.fork_sandbox(deps, alice, source, OPTIONS).id
+    fork = forks.of_sandbox(deps, alice, source, OPTIONS).id
     with connection():
         open_ones = Operation.sandbox_id.in_([source, fork]) & Operation.finished_at.is_null()
         Operation.update(deadline_at=now() - timedelta(seconds=1)).where(open_ones).execute()
@@ -175,7 +175,7 @@ def test_a_fork_and_its_capture_that_are_overdue_together_stop_once(deps, alice)
 
 def test_a_source_that_is_deleted_while_its_fork_waits(deps, alice):
     source = boot(deps, alice)
-    fork = lifecycle.fork_sandbox(deps, alice, source, OPTIONS).id
+    fork = forks.of_sandbox(deps, alice, source, OPTIONS).id
     begun(lifecycle.delete, deps, alice, source)
     finish(source, STOPPED)
     stopped = [(data["sandboxId"], data["reason"]) for kind, data in brief(alice) if kind == "sandbox.stopped"]
@@ -199,14 +199,14 @@ def test_a_snapshot_and_its_upload(deps, alice):
 
 def test_a_failed_snapshot_is_no_event(deps, alice):
     source = boot(deps, alice)
-    begun(lifecycle.snapshot, deps, alice, source)
+    begun(snapshots.take, deps, alice, source)
     finish(source, ok=False, error="disk full")
     assert [kind for kind, _ in brief(alice)] == ["sandbox.started"]
 
 
 def test_the_capture_that_carries_a_fork_is_no_event_and_the_fork_names_its_source(deps, alice):
     source = boot(deps, alice)
-    fork = lifecycle.fork_sandbox(deps, alice, source, OPTIONS).id
+    fork = forks.of_sandbox(deps, alice, source, OPTIONS).id
     finish(source, state=SnapshotState.READY)
     finish(fork)
     assert brief(alice)[1:] == [("sandbox.started", {
@@ -217,7 +217,7 @@ def test_the_capture_that_carries_a_fork_is_no_event_and_the_fork_names_its_sour
 def test_a_fork_of_a_snapshot_names_both(deps, alice):
     source = boot(deps, alice)
     snapshot_id = capture(deps, alice, source)
-    fork = lifecycle.fork_snapshot(deps, alice, snapshot_id, OPTIONS).id
+    fork = forks.of_snapshot(deps, alice, snapshot_id, OPTIONS).id
     finish(fork)
     data = brief(alice)[-1][1]
     assert (data["boot"], data["sourceSandboxId"], data["snapshotId"]) == ("fork", source, snapshot_id)

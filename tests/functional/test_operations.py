@@ -14,7 +14,7 @@ from models.sandboxes import Activity, Sandbox
 from models.snapshots import Snapshot
 from models.states import OperationKind, OperationState, Plan, SandboxStatus, SnapshotState
 from models.users import User
-from services import lifecycle, operations, outbox, sandboxes, sweeps
+from services import forks, lifecycle, operations, outbox, sandboxes, snapshots, sweeps
 from services.activity import in_use
 from services.errors import Conflict, Forbidden, InvalidRequest, PlanRequired, Unavailable, WrongNode
 from services.nodes import NodeFacts, heartbeat
@@ -189,14 +189,14 @@ def test_no_op_and_wrong_state(deps):
     assert lifecycle.wake(deps, user("alice"), sandbox_id).status == "running"
     with connection():
         Sandbox.update(status=SandboxStatus.STOPPED).execute()
-    for call in (lifecycle.wake, lifecycle.hibernate, lifecycle.snapshot):
+    for call in (lifecycle.wake, lifecycle.hibernate, snapshots.take):
         with pytest.raises(Conflict, match="stopped"):
             call(deps, user("alice"), sandbox_id)
 
 
 def test_fork_of_a_live_sandbox_boots_after_the_capture(deps):
     source = boot(deps)
-    fork = lifecycle.fork_sandbox(deps, user("alice"), source, LaunchOptions())
+    fork = forks.of_sandbox(deps, user("alice"), source, LaunchOptions())
     assert claim(fork.id) is None, "the boot must wait for the capture"
     with connection():
         capture = claim(source)
@@ -209,7 +209,7 @@ def test_fork_of_a_live_sandbox_boots_after_the_capture(deps):
 
 def test_a_failed_capture_stops_the_fork_and_spares_the_source(deps):
     source = boot(deps)
-    fork = lifecycle.fork_sandbox(deps, user("alice"), source, LaunchOptions())
+    fork = forks.of_sandbox(deps, user("alice"), source, LaunchOptions())
     with connection():
         operations.finish(claim(source), Outcome(False, SandboxStatus.RUNNING, error="disk full"))
     assert row(fork.id).status == "stopped" and row(fork.id).error == "disk full"
@@ -256,14 +256,14 @@ def test_parallel_replays_of_a_key_make_one_sandbox(deps):
 def test_a_snapshot_key_returns_the_first_snapshot_even_after_the_sandbox_is_gone(deps):
     sandbox_id = boot(deps)
     with pytest.raises(Unavailable):
-        lifecycle.snapshot(deps, user("alice"), sandbox_id, idempotency_key="s")
+        snapshots.take(deps, user("alice"), sandbox_id, idempotency_key="s")
     with connection():
         operations.finish(
             claim(sandbox_id), Outcome(True, SandboxStatus.RUNNING, snapshot={"state": SnapshotState.READY})
         )
         Sandbox.update(status=SandboxStatus.STOPPED).execute()
         first = Snapshot.get()
-    assert lifecycle.snapshot(deps, user("alice"), sandbox_id, idempotency_key="s").id == first.id
+    assert snapshots.take(deps, user("alice"), sandbox_id, idempotency_key="s").id == first.id
 
 
 def test_plans_ownership_and_pins(deps):
@@ -289,7 +289,7 @@ def test_fork_rule_four(deps):
         LaunchOptions(start_command="serve", readiness_port=3000, ports=(3001,)),
     ):
         with pytest.raises(InvalidRequest):
-            lifecycle.fork_snapshot(deps, user("alice"), "snapx", options)
+            forks.of_snapshot(deps, user("alice"), "snapx", options)
 
 
 def test_idle_sweep_spares_what_is_in_use(deps):

@@ -3,11 +3,13 @@ slots."""
 import functools
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from config.settings import Settings
 from nodeworker.faults import InjectedFault
 from nodeworker.hypervisor.driver import (
+    DiskExport,
     Driver,
     DriverError,
     HostTuple,
@@ -20,6 +22,7 @@ from nodeworker.hypervisor.driver import (
 from nodeworker.hypervisor.qemu.bake import bake
 from nodeworker.hypervisor.qemu.create import create
 from nodeworker.hypervisor.qemu.destroy import delete_snapshot, destroy
+from nodeworker.hypervisor.qemu.export import export_disk
 from nodeworker.hypervisor.qemu.hibernate import hibernate
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.qmp import QmpError
@@ -95,6 +98,10 @@ class QemuDriver(Driver):
     @_operation
     def delete_snapshot(self, snapshot_id: str) -> None:
         delete_snapshot(self.host, snapshot_id)
+
+    @_operation
+    def export_disk(self, snapshot_id: str, target: Path) -> DiskExport:
+        return export_disk(self.host, snapshot_id, target)
 
     @_operation
     def inspect(self, sandbox_id: str) -> VmState | None:

@@ -1,0 +1,121 @@
+"""Forks: a new sandbox in the state of a live one or of a snapshot (contract, Fork rules)."""
+from dataclasses import asdict
+from datetime import timedelta
+
+from models.base import connection, database, new_id
+from models.sandboxes import Sandbox
+from models.snapshots import Snapshot
+from models.states import OperationKind, SnapshotState
+from models.users import User
+from services import idempotency, operations, outbox, placement, sandboxes, snapshots
+from services.errors import Conflict, InvalidRequest, WrongNode
+from services.lifecycle import check_booted, still_busy
+from services.plans import check_fork
+from services.protocols import Deps
+from services.sandboxes import LaunchOptions
+from services.views import SandboxView, sandbox_view
+from services.waits import wait_until
+
+ROUTE = "sandboxes.fork"
+
+
+def of_sandbox(
+    deps: Deps, owner: User, sandbox_id: str, options: LaunchOptions, *, pinned_node: str | None = None
+) -> SandboxView:
+    """Fork a running or hibernated sandbox, which goes on undisturbed; returns at once with the new sandbox.
+
+    The capture and the boot are two operations: the boot waits for the capture and fails with it.
+    """
+    check_launch(options)
+    sandboxes.get_owned(owner, sandbox_id, pinned_node=pinned_node)
+
+    def attempt() -> SandboxView | None:
+        with database.atomic():
+            source = operations.lock_sandbox(sandbox_id)
+            assert source is not None
+            if source.task is not None and source.task != OperationKind.STOP:
+                check_booted(source, OperationKind.SNAPSHOT)
+                return None
+            capture, messages = snapshots.begin_capture(deps, source, new_id("snap"), transient=True)
+            taken = Snapshot.get_by_id(capture.snapshot_id)
+            fork = _insert_fork(deps, owner, new_id(), taken, options, inherit=source)
+            sandboxes.start_boot(deps, fork, snapshot=taken, after=capture)
+            view = sandbox_view(fork)
+        outbox.flush(deps.queue, messages)
+        return view
+
+    view = wait_until(sandbox_id, attempt, deps.settings.operation_wait_s)
+    if view is None:
+        raise still_busy(sandbox_id)
+    return view
+
+
+def of_snapshot(
+    deps: Deps,
+    owner: User,
+    snapshot_id: str,
+    options: LaunchOptions,
+    *,
+    idempotency_key: str | None = None,
+    pinned_node: str | None = None,
+) -> SandboxView:
+    """Start a new sandbox from a snapshot the owner owns, on the node that holds it (contract, Fork rules 1 to 4).
+
+    A replay of the key returns the first response and makes no second VM. Raises NotFound, Forbidden, Conflict,
+    PlanRequired, WrongNode, Unavailable.
+    """
+    check_launch(options)
+    with connection():
+        with database.atomic():
+            taken = snapshots.get_owned(owner, snapshot_id)
+            if pinned_node is not None and taken.node_id != pinned_node:
+                raise WrongNode(f"Snapshot {snapshot_id} is on node {taken.node_id}, not on {pinned_node}.")
+            sandbox_id = new_id()
+            if idempotency_key:
+                known = idempotency.reserve(
+                    owner.id,
+                    ROUTE,
+                    idempotency_key,
+                    body_hash=idempotency.request_hash({"snapshot_id": snapshot_id, **asdict(options)}),
+                    resource_id=sandbox_id,
+                    lifetime=timedelta(hours=deps.settings.idempotency_hours),
+                )
+                if not known.first:
+                    return sandboxes.replayed(known)
+            if taken.state != SnapshotState.READY:
+                raise Conflict(f"The snapshot is {taken.state}; only a ready one can be forked.")
+            fork = _insert_fork(deps, owner, sandbox_id, taken, options)
+            messages = sandboxes.start_boot(deps, fork, snapshot=taken)
+            view = sandbox_view(fork)
+            if idempotency_key:
+                idempotency.store_response(owner.id, ROUTE, idempotency_key, view.to_json())
+        outbox.flush(deps.queue, messages)
+    return view
+
+
+def check_launch(options: LaunchOptions) -> None:
+    """Contract, Fork rule 4: a start command needs a readiness port, which must be among the ports."""
+    if options.start_command is not None and options.readiness_port is None:
+        raise InvalidRequest("startCommand needs a readinessPort")
+    if options.start_command is not None and options.readiness_port not in options.ports:
+        raise InvalidRequest("readinessPort must also be in ports")
+
+
+def _insert_fork(
+    deps: Deps,
+    owner: User,
+    sandbox_id: str,
+    taken: Snapshot,
+    options: LaunchOptions,
+    inherit: Sandbox | None = None,
+) -> Sandbox:
+    check_fork(owner.plan, taken.vcpus, taken.mem_mb)
+    node = placement.claim_node(deps.settings, taken.vcpus, taken.mem_mb, taken.node_id)
+    fork = sandboxes.insert(deps, owner, sandbox_id, node, taken.vcpus, taken.mem_mb, options)
+    source = inherit or Sandbox.get_by_id(taken.source_sandbox_id)
+    # A fork is the same computer: what the source's commands saw in their environment, the fork's see too.
+    Sandbox.update(snapshot_id=taken.id, cwd=taken.cwd, env=source.env | options.env).where(
+        Sandbox.id == fork.id
+    ).execute()
+    fork.cwd = taken.cwd
+    return fork

@@ -1,0 +1,105 @@
+"""Snapshots: captures of a sandbox that outlive it."""
+from datetime import timedelta
+
+from models.base import connection, database, new_id
+from models.operations import Operation, OutboxMessage
+from models.sandboxes import Sandbox
+from models.snapshots import Snapshot
+from models.states import OperationKind, OperationState, SnapshotState
+from models.users import User
+from services import idempotency, operations, outbox, sandboxes
+from services.errors import Conflict, Forbidden, NotFound, Unavailable
+from services.lifecycle import check_booted, still_busy
+from services.protocols import Deps
+from services.views import SnapshotView, snapshot_view
+from services.waits import wait_until
+
+
+def take(
+    deps: Deps, owner: User, sandbox_id: str, *, idempotency_key: str | None = None, pinned_node: str | None = None
+) -> SnapshotView:
+    """Capture a running or hibernated sandbox, which stays what it is; returns once the snapshot is durable on its
+    node.
+
+    The same key for the same sandbox returns the original snapshot, even when the sandbox is gone. Raises Conflict,
+    Unavailable.
+    """
+    sandboxes.get_owned(owner, sandbox_id, pinned_node=pinned_node)
+    route = f"sandboxes.snapshot:{sandbox_id}"
+
+    def attempt() -> str | None:
+        with database.atomic() as transaction:
+            sandbox = operations.lock_sandbox(sandbox_id)
+            assert sandbox is not None
+            snapshot_id = new_id("snap")
+            if idempotency_key:
+                known = idempotency.reserve(
+                    owner.id,
+                    route,
+                    idempotency_key,
+                    body_hash="",
+                    resource_id=snapshot_id,
+                    lifetime=timedelta(hours=deps.settings.idempotency_hours),
+                )
+                if not known.first:
+                    return known.resource_id
+            if sandbox.task is not None and sandbox.task != OperationKind.STOP:
+                check_booted(sandbox, OperationKind.SNAPSHOT)
+                # The key must not stay reserved for a capture that was not begun.
+                transaction.rollback()
+                return None
+            _, messages = begin_capture(deps, sandbox, snapshot_id, transient=False)
+        outbox.flush(deps.queue, messages)
+        return snapshot_id
+
+    snapshot_id = wait_until(sandbox_id, attempt, deps.settings.operation_wait_s)
+    if snapshot_id is None:
+        raise still_busy(sandbox_id)
+    return _await_snapshot(deps, sandbox_id, snapshot_id, route)
+
+
+def _await_snapshot(deps: Deps, sandbox_id: str, snapshot_id: str, route: str) -> SnapshotView:
+    def probe() -> Snapshot | None:
+        return Snapshot.get_or_none((Snapshot.id == snapshot_id) & (Snapshot.state != SnapshotState.PENDING))
+
+    row = wait_until(sandbox_id, probe, deps.settings.operation_wait_s)
+    if row is None:
+        raise still_busy(sandbox_id)
+    if row.state == SnapshotState.FAILED:
+        with connection():
+            idempotency.release(route, snapshot_id)
+            deleted = Operation.select().where(
+                (Operation.snapshot_id == snapshot_id) & (Operation.state == OperationState.SUPERSEDED)
+            )
+            if deleted.exists():
+                raise Conflict(row.error or "The sandbox was deleted meanwhile.")
+        raise Unavailable(row.error or "The snapshot could not be captured.")
+    return snapshot_view(row)
+
+
+def begin_capture(
+    deps: Deps, sandbox: Sandbox, snapshot_id: str, *, transient: bool
+) -> tuple[Operation, list[OutboxMessage]]:
+    """Write the row of a snapshot and begin its capture, in the current transaction, with the sandbox row locked."""
+    Snapshot.create(
+        id=snapshot_id,
+        owner=sandbox.owner_id,
+        node_id=sandbox.node_id,
+        source_sandbox_id=sandbox.id,
+        transient=transient,
+        vcpus=sandbox.vcpus,
+        mem_mb=sandbox.mem_mb,
+        cwd=sandbox.cwd,
+    )
+    return operations.begin(deps.settings, sandbox, OperationKind.SNAPSHOT, snapshot_id=snapshot_id)
+
+
+def get_owned(owner: User, snapshot_id: str) -> Snapshot:
+    """The row, if `owner` owns snapshot and source sandbox; raises NotFound, Forbidden."""
+    row = Snapshot.get_or_none((Snapshot.id == snapshot_id) & (Snapshot.state != SnapshotState.DELETED))
+    if row is None:
+        raise NotFound(f"There is no snapshot {snapshot_id}.")
+    source_owner = Sandbox.select(Sandbox.owner).where(Sandbox.id == row.source_sandbox_id).scalar()
+    if row.owner_id != owner.id or source_owner != owner.id:
+        raise Forbidden("This snapshot belongs to another account.")
+    return row

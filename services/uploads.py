@@ -1,0 +1,64 @@
+"""Uploads of captured snapshots from their node to the object store: announced until they are done."""
+from datetime import timedelta
+
+from models.base import UNLOCKED_ROWS, connection, database, now
+from models.operations import OutboxMessage
+from models.snapshots import Snapshot
+from models.states import SnapshotState
+from services import events, outbox
+from services.protocols import Deps
+
+JOB = "node.snapshot.upload"
+# An upload that was announced this long ago (s) and is not done is announced again; a big one may still be under way,
+# and then the node's bulk lane, which does one thing at a time, finds nothing left to do.
+_ANNOUNCE_AGAIN_S = 300
+_RETRY_S = 5
+_BATCH = 50
+
+
+def announce(snapshot: Snapshot) -> OutboxMessage:
+    """Write the message that tells the snapshot's node to upload it, and when to say so again."""
+    again = now() + timedelta(seconds=_ANNOUNCE_AGAIN_S)
+    Snapshot.update(upload_due_at=again).where(Snapshot.id == snapshot.id).execute()
+    return outbox.add(f"node.{snapshot.node_id}.bulk", JOB, {"snapshot_id": snapshot.id})
+
+
+def announce_due(deps: Deps) -> int:
+    """Announce the uploads that are due and not done; returns how many."""
+    with connection():
+        with database.atomic():
+            due = (
+                Snapshot.select()
+                .where(
+                    (Snapshot.state == SnapshotState.READY)
+                    & ~Snapshot.uploaded_to_store
+                    & (Snapshot.upload_due_at <= now())
+                )
+                .order_by(Snapshot.upload_due_at)
+                .limit(_BATCH)
+                .for_update(UNLOCKED_ROWS)
+            )
+            messages = [announce(snapshot) for snapshot in due]
+        outbox.flush(deps.queue, messages)
+    return len(messages)
+
+
+def done(snapshot_id: str, size_bytes: int) -> None:
+    """The disk is in the store, `size_bytes` large; row and event in the current transaction."""
+    Snapshot.update(uploaded_to_store=True, tarball_size_bytes=size_bytes, upload_due_at=None).where(
+        Snapshot.id == snapshot_id
+    ).execute()
+    events.snapshot_uploaded(snapshot_id)
+
+
+def failed(snapshot_id: str) -> None:
+    """Try again soon."""
+    again = now() + timedelta(seconds=_RETRY_S)
+    Snapshot.update(upload_due_at=again).where(Snapshot.id == snapshot_id).execute()
+
+
+def hasten(node_id: str) -> None:
+    """The bulk lane of this node has just started: what it was at, or had been told, is announced again now."""
+    Snapshot.update(upload_due_at=now()).where(
+        (Snapshot.node_id == node_id) & (Snapshot.state == SnapshotState.READY) & ~Snapshot.uploaded_to_store
+    ).execute()

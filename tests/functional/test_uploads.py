@@ -1,0 +1,79 @@
+"""Snapshots reach the object store, and only then the row says so, on a whole stack with the simulated driver."""
+import time
+
+import pytest
+
+from config.settings import load
+from nodeworker.store import ObjectStore, StoreUnavailable
+from nodeworker.uploads import disk_key
+
+
+@pytest.fixture
+def store(sim_stack):
+    return ObjectStore(sim_stack.settings)
+
+
+@pytest.fixture
+def sandbox(alice):
+    sandbox_id = alice.create()["id"]
+    yield sandbox_id
+    alice.delete(f"/v1/sandboxes/{sandbox_id}")
+
+
+def uploaded(alice, sandbox_id, key):
+    """The snapshot taken under `key`, as it is now."""
+    return alice.post(f"/v1/sandboxes/{sandbox_id}/snapshot", json={"idempotencyKey": key}).json()
+
+
+def wait_uploaded(alice, sandbox_id, key, timeout_s=60):
+    deadline = time.monotonic() + timeout_s
+    while not (snapshot := uploaded(alice, sandbox_id, key))["uploadedToStore"]:
+        assert time.monotonic() < deadline, snapshot
+        time.sleep(0.2)
+    return snapshot
+
+
+def test_a_snapshot_is_uploaded_and_says_how_large(alice, sandbox, store):
+    taken = uploaded(alice, sandbox, "upload")
+    assert taken["sizeBytes"] > 0
+    snapshot = wait_uploaded(alice, sandbox, "upload")
+    assert store.find_size(disk_key(snapshot["id"])) == snapshot["tarballSizeBytes"] > 0
+
+
+def test_a_store_that_is_away_delays_the_upload_and_nothing_else(alice, sim_stack, sandbox, store):
+    sim_stack.crash("s3")
+    try:
+        taken = uploaded(alice, sandbox, "away")
+        assert taken["uploadedToStore"] is False
+        assert alice.exec(sandbox, "true")["exitCode"] == 0
+        with pytest.raises(StoreUnavailable):
+            store.find_size(disk_key(taken["id"]))
+    finally:
+        sim_stack.start("s3")
+    wait_uploaded(alice, sandbox, "away", timeout_s=90)
+
+
+def test_a_worker_killed_in_the_middle_does_not_lose_the_upload(alice, sim_stack, sandbox):
+    sim_stack.crash("node-bulk")
+    try:
+        assert uploaded(alice, sandbox, "killed")["uploadedToStore"] is False
+    finally:
+        sim_stack.start("node-bulk")
+    wait_uploaded(alice, sandbox, "killed", timeout_s=90)
+
+
+def test_transient_captures_are_not_uploaded(alice, sim_stack, sandbox, store):
+    fork = alice.post(f"/v1/sandboxes/{sandbox}/fork", json={}).json()["id"]
+    alice.wait_for(fork, "running")
+    alice.delete(f"/v1/sandboxes/{fork}")
+    wait_uploaded(alice, sandbox, "after the fork")
+    listed = store._client.list_objects_v2(Bucket=sim_stack.settings.s3_bucket, Prefix="snapshots/")
+    kept = {entry["Key"] for entry in listed.get("Contents", [])}
+    assert disk_key(uploaded(alice, sandbox, "after the fork")["id"]) in kept
+    assert not any(fork in key for key in kept)
+
+
+def test_wrong_credentials_are_refused(sim_stack):
+    stranger = load({**sim_stack.site.values, "SVC_S3_SECRET_KEY": "wrong"})
+    with pytest.raises(StoreUnavailable):
+        ObjectStore(stranger).find_size("anything")
