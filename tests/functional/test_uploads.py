@@ -1,6 +1,9 @@
 """Snapshots reach the object store, and only then the row says so, on a whole stack with the simulated driver."""
+import contextlib
+import json
 import time
 
+import psycopg2
 import pytest
 
 from config.settings import load
@@ -38,6 +41,15 @@ def test_a_snapshot_is_uploaded_and_says_how_large(alice, sandbox, store):
     assert taken["sizeBytes"] > 0
     snapshot = wait_uploaded(alice, sandbox, "upload")
     assert store.find_size(disk_key(snapshot["id"])) == snapshot["tarballSizeBytes"] > 0
+
+
+def test_receivers_are_told_of_the_upload(alice, sim_stack, sandbox):
+    snapshot = wait_uploaded(alice, sandbox, "told")
+    with contextlib.closing(psycopg2.connect(sim_stack.settings.database_url)) as link, link.cursor() as cursor:
+        cursor.execute("SELECT type, body FROM events WHERE body LIKE %s ORDER BY occurred_at", (f"%{snapshot['id']}%",))
+        told = cursor.fetchall()
+    assert [kind for kind, _ in told] == ["sandbox.snapshot.recorded", "sandbox.snapshot.uploaded"]
+    assert json.loads(told[1][1])["data"]["tarballSizeBytes"] == snapshot["tarballSizeBytes"]
 
 
 def test_a_store_that_is_away_delays_the_upload_and_nothing_else(alice, sim_stack, sandbox, store):
