@@ -46,7 +46,8 @@ def test_a_snapshot_is_uploaded_and_says_how_large(alice, sandbox, store):
 def test_receivers_are_told_of_the_upload(alice, sim_stack, sandbox):
     snapshot = wait_uploaded(alice, sandbox, "told")
     with contextlib.closing(psycopg2.connect(sim_stack.settings.database_url)) as link, link.cursor() as cursor:
-        cursor.execute("SELECT type, body FROM events WHERE body LIKE %s ORDER BY occurred_at", (f"%{snapshot['id']}%",))
+        about = f"%{snapshot['id']}%"
+        cursor.execute("SELECT type, body FROM events WHERE body LIKE %s ORDER BY occurred_at", (about,))
         told = cursor.fetchall()
     assert [kind for kind, _ in told] == ["sandbox.snapshot.recorded", "sandbox.snapshot.uploaded"]
     assert json.loads(told[1][1])["data"]["tarballSizeBytes"] == snapshot["tarballSizeBytes"]
