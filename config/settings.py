@@ -101,6 +101,7 @@ class Settings:
     image_dir: Path = Path("var/images")
     net_prefix: str = "svc"
     ram_dir: str = ""
+    ram_spares: int = 1
     driver: str = "qemu"
     accelerator: str = "auto"
     machine: str = "auto"

@@ -44,3 +44,5 @@ def bootstrap(distro: Distro, target: Path, *, bun: Path, token_file: Path, dns:
         if any(sign in str(error) for sign in _UNREACHABLE):
             raise ArchiveUnreachable(f"the {distro.name} archive cannot be reached: {error}") from error
         raise
+    # mmdebstrap cleans this file up last. Older ones write `uninitialized`, and systemd then mounts one read-only.
+    (target / "etc/machine-id").write_text("")

@@ -10,6 +10,7 @@ import pytest
 
 from nodeworker.hypervisor.driver import Shape, VmState
 from nodeworker.hypervisor.qemu.launch import Monitor
+from tests.vm.lab import SHAPE
 
 CYCLES = 20
 # A process that knows a nonce which is nowhere but in its memory, and tells it when it is asked.
@@ -200,3 +201,18 @@ def test_forks_of_a_sleeping_sandbox_do_not_lengthen_its_chain(real, box):
     real.driver.snapshot(box.sandbox_id, "snap1")
     assert len(chain_of(real, box)) == length
     assert real.shell(real.create("snap1"), SUMS) == real.shell(real.create("snap0"), SUMS)
+
+
+def test_memory_copied_ahead_is_used_once_and_is_the_template_s(real):
+    template = real.driver.host.template_dir(SHAPE)
+    spares = real.settings.node_dir / "spares" / template.name
+    real.create()
+    deadline = time.monotonic() + 60
+    while not list(spares.glob("[0-9a-f]" * 16)):
+        assert time.monotonic() < deadline, "no spare is made after a create"
+        time.sleep(0.1)
+    (spare,) = spares.iterdir()
+    assert spare.read_bytes() == (template / "ram").read_bytes()
+    first, second = real.create(), real.create()
+    assert not spare.exists()
+    assert len({real.shell(spec, "cat /etc/machine-id") for spec in (first, second)}) == 2

@@ -5,8 +5,8 @@
 3. QEMU starts while the source's RAM is copied; then as every restore, with a new identity for the guest.
 """
 import logging
-import os
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from nodeworker.disks import sparse
@@ -82,18 +82,15 @@ def _start(host: Host, rundir: RunDir, spec: LaunchSpec) -> RunningVm:
 
 
 def _clone(host: Host, rundir: RunDir, spec: LaunchSpec, record: SandboxRecord, directory: Path) -> SandboxRecord:
-    make_ram(rundir.ram, spec.shape.mem_mb)
-
-    def fill_ram() -> None:
-        source = os.open(directory / "ram", os.O_RDONLY | os.O_CLOEXEC)
-        target = os.open(rundir.ram, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            sparse.clone(source, target)
-        finally:
-            os.close(source)
-            os.close(target)
-
+    fill_ram = None if host.spares.take(directory, rundir.ram) else partial(_fill_ram, directory / "ram", rundir.ram)
+    if fill_ram is not None:
+        make_ram(rundir.ram, spec.shape.mem_mb)
     return restore(host, rundir, Start(spec, record, renew=True, state=directory / "state", fill_ram=fill_ram))
+
+
+def _fill_ram(source: Path, target: Path) -> None:
+    with source.open("rb") as saved, target.open("r+b") as ram:
+        sparse.clone(saved.fileno(), ram.fileno())
 
 
 def find_source(host: Host, spec: LaunchSpec) -> Source:

@@ -70,6 +70,8 @@ class QemuDriver(Driver):
     def create(self, spec: LaunchSpec) -> RunningVm:
         running = create(self.host, spec)
         self.host.network.slots.fill_in_background()
+        if spec.snapshot_id is None and not running.cold:
+            self.host.spares.refill_in_background(self.host.template_dir(spec.shape))
         return running
 
     @_operation

@@ -14,6 +14,7 @@ from nodeworker.hypervisor.qemu.cgroup import CgroupTree
 from nodeworker.hypervisor.qemu.image import Image, current_image, image_of
 from nodeworker.hypervisor.qemu.records import Machine
 from nodeworker.hypervisor.qemu.rundir import RunDir
+from nodeworker.hypervisor.qemu.spares import SparePool
 from nodeworker.hypervisor.qemu.timestamp import counter_khz
 from nodeworker.network.node import NodeNetwork
 
@@ -33,6 +34,7 @@ class Host:
         for directory in (self.sandboxes, self.snapshots, self.trash, self.templates):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.layers = LayerStore(settings.node_dir, settings.image_dir)
+        self.spares = SparePool(settings.node_dir / "spares", settings.ram_spares)
         self.cgroups = CgroupTree(settings.net_prefix)
         self.network = NodeNetwork(
             settings.node_dir / "net", prefix=settings.net_prefix, slot_network=settings.slot_network,

@@ -33,6 +33,7 @@ def reclaim(host: Host) -> None:
     host.network.slots.reclaim(live)
     _restore_forwards(host)
     host.collect_layers()
+    host.spares.reclaim({path.name for path in host.templates.iterdir()})
     empty_trash(host.trash)
     host.network.slots.fill()
 
