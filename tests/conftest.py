@@ -58,8 +58,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
             if isinstance(stack, stacks.Stack) and stack.site.data_dir.is_dir():
                 for process in (*stacks.SERVERS, *stack.processes):
                     report.sections.append((f"{name}: {process}", stack.logs(process, 15)))
-                shutil.copytree(stack.site.data_dir / "log", EVIDENCE / stack.site.data_dir.name, dirs_exist_ok=True)
+                _keep_logs(stack)
     return report
+
+
+def _keep_logs(stack: stacks.Stack) -> None:
+    logs = stack.site.data_dir / "log"
+    if logs.is_dir():
+        shutil.copytree(logs, EVIDENCE / stack.site.data_dir.name, dirs_exist_ok=True)
 
 
 @pytest.fixture(scope="session")
@@ -125,7 +131,11 @@ def _running(stack: stacks.Stack, *, images: bool = False) -> Iterator[stacks.St
     try:
         if images:
             stack.ensure_images()
-        stack.up()
+        try:
+            stack.up()
+        except BaseException:
+            _keep_logs(stack)
+            raise
         yield stack
     finally:
         stack.destroy()

@@ -22,7 +22,6 @@ echo sandbox > "$root/etc/hostname"
 printf '127.0.0.1 localhost\n::1 localhost\n127.0.1.1 sandbox\n' > "$root/etc/hosts"
 rm -f "$root/etc/resolv.conf"
 for address in $SVC_GUEST_DNS; do echo "nameserver $address"; done > "$root/etc/resolv.conf"
-tr -d - < /proc/sys/kernel/random/uuid > "$root/etc/machine-id"
 rm -f "$root"/etc/ssh/ssh_host_*
 (umask 077; : > "$root/etc/ssh/ssh_host_ed25519_key")
 : > "$root/etc/ssh/ssh_host_ed25519_key.pub"

@@ -6,6 +6,7 @@ import pytest
 
 from models.base import connection
 from models.sandboxes import Sandbox
+from services import tokens
 
 JSON = {"Content-Type": "application/json"}
 SANDBOX = "/v1/sandboxes/unknown00000"
@@ -65,19 +66,26 @@ WITH_BODY = [
     ("POST", "/login", "identity"),
     ("POST", "/logout", "identity"),
     ("POST", "/token", "identity"),
+    ("POST", "/admin/service-token/revoke", "identity"),
 ]
+# These answer 501 before they look at a body.
+NOT_BUILT = {"/v1/deploys", "/v1/messages"}
 ROUTES = pytest.mark.parametrize(("method", "path", "host"), WITH_BODY, ids=[row[1] for row in WITH_BODY])
 
 
 @pytest.fixture(scope="module")
 def send(edge):
-    """Sends with a credential that is good for the route; on the identity host with a session."""
+    """Sends with a credential that is good for the route; on the identity host with a session or as administrator."""
     alice = edge.user("alice")
     browser = edge.identity.application.test_client()
     browser.post("/login", json={"email": alice.email, "password": edge.people["SVC_ALICE_PASSWORD"]})
 
+    minted = tokens.mint_service_token(edge.settings, edge.keys.get_signing(), "admin", "")
+    admin = {"Authorization": f"Bearer {minted.text}"}
+
     def request(method, path, host, **options):
-        headers = {**edge.jwt(alice), **options.pop("headers", {})} if host == "api" else options.pop("headers", {})
+        own = edge.jwt(alice) if host == "api" else admin if path.startswith("/admin") else {}
+        headers = {**own, **options.pop("headers", {})}
         client = edge.api if host == "api" else browser
         return client.open(path, method=method, headers=headers, **options)
 
@@ -96,7 +104,7 @@ def test_every_route_with_a_body_is_tried(edge):
 
     expected = {known(rule.rule) for client in (edge.api, edge.identity)
                 for rule in client.application.url_map.iter_rules() if "POST" in rule.methods}
-    assert expected == {path for _, path, _ in WITH_BODY}
+    assert expected - NOT_BUILT == {path for _, path, _ in WITH_BODY}
 
 
 @ROUTES
