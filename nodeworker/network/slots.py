@@ -7,7 +7,7 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -76,8 +76,8 @@ class SlotPool:
         if len(self._names("ready")) < self._target:
             threading.Thread(target=self._fill_quietly, name="slot-fill", daemon=True).start()
 
-    def reclaim(self, live_owners: set[str]) -> None:
-        """Remove half-built slots, slots of owners that are not live, and namespaces of ours that no file knows."""
+    def reclaim(self, is_live: Callable[[str], bool]) -> None:
+        """Remove half-built slots, slots whose owner is not live, and namespaces of ours that no file knows."""
         with self._making():
             for kind in ("making", "dead"):
                 for name in self._names(kind):
@@ -86,7 +86,7 @@ class SlotPool:
                 if not namespaces.namespace_exists(self.slot(int(name)).namespace):
                     self._discard("ready", name)
             for name in self._names("used"):
-                if name.partition(".")[2] not in live_owners:
+                if not is_live(name.partition(".")[2]):
                     self._discard("used", name)
             known = {self.slot(number).namespace for number in self._all_numbers()}
             for namespace in namespaces.list_namespaces(self._prefix):

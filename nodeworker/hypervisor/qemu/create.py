@@ -42,7 +42,7 @@ def create(host: Host, spec: LaunchSpec) -> RunningVm:
         try:
             clear(host, rundir)
             return _start(host, rundir, spec)
-        except BaseException:
+        except Exception:
             stop(host, rundir, rundir.find_record())
             remove_tree(rundir.path, host.trash)
             host.collect_layers()

@@ -11,14 +11,16 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from nodeworker.disks.durable import empty_trash, remove_tree
+from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import VmBusy
 from nodeworker.hypervisor.qemu.bake import discard
 from nodeworker.hypervisor.qemu.destroy import destroy
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.records import Phase, Task
+from nodeworker.hypervisor.qemu.records import Phase
 from nodeworker.hypervisor.qemu.rundir import RunDir
 
 _log = logging.getLogger(__name__)
@@ -28,9 +30,8 @@ def reclaim(host: Host) -> None:
     """See Driver.reclaim."""
     host.network.reload()
     _remove_half_made(host)
-    live = _live_names(host)
-    _end_strays(host, live)
-    host.network.slots.reclaim(live)
+    _end_strays(host)
+    host.network.slots.reclaim(partial(_is_live, host))
     _restore_forwards(host)
     host.collect_layers()
     host.spares.reclaim({path.name for path in host.templates.iterdir()})
@@ -40,8 +41,7 @@ def reclaim(host: Host) -> None:
 
 def _remove_half_made(host: Host) -> None:
     for path in host.sandboxes.iterdir():
-        record = host.rundir(path.name).find_record()
-        if record is None or record.task is Task.CREATE:
+        if not host.rundir(path.name).was_created():
             try:
                 destroy(host, path.name)
             except VmBusy:
@@ -68,18 +68,18 @@ def _nobody_at_work(lock: Path) -> Iterator[bool]:
             yield True
 
 
-def _live_names(host: Host) -> set[str]:
-    """Sandboxes with a process or an operation at work, and templates being baked."""
-    names = {path.name for path in host.sandboxes.iterdir() if host.rundir(path.name).is_busy_or_alive()}
-    for path in host.templates.glob("*.lock"):
-        with _nobody_at_work(path) as is_idle:
-            if not is_idle:
-                names.add(f"{path.stem}.tmp")
-    return names
+def _is_live(host: Host, name: str) -> bool:
+    """True while the owner of a slot or cgroup has a process or an operation at work, or is a template being baked.
+
+    Asked about a name after it was found: an operation that made it since then holds its lock.
+    """
+    if host.rundir(name).is_busy_or_alive():
+        return True
+    return name.endswith(".tmp") and locks.is_locked((host.templates / name).with_suffix(".lock"))
 
 
-def _end_strays(host: Host, live: set[str]) -> None:
-    for name in host.cgroups.names() - live:
+def _end_strays(host: Host) -> None:
+    for name in [name for name in host.cgroups.names() if not _is_live(host, name)]:
         for pid in host.cgroups.pids(name):
             _log.warning("ending process %s of %s, which does not exist any more", pid, name)
             os.kill(pid, signal.SIGKILL)
@@ -87,9 +87,10 @@ def _end_strays(host: Host, live: set[str]) -> None:
 
 
 def _restore_forwards(host: Host) -> None:
-    owners = host.network.slots.owners()
+    forwarded = {target for target, _ in host.network.forwards.current().values()}
+    owners = host.network.slots.owners()  # looked at last: a slot is claimed before its ports are forwarded
     in_use = {host.network.slots.slot(number).address for number in owners.values()}
-    for address in {target for target, _ in host.network.forwards.current().values()} - in_use:
+    for address in forwarded - in_use:
         host.network.forwards.remove(address)
     for name, number in owners.items():
         record = host.rundir(name).find_record()

@@ -78,6 +78,10 @@ class RunDir:
         records = [record for record in map(_parse, (read_json(self._durable), this_boot)) if record is not None]
         return max(records, key=lambda record: record.revision, default=None)
 
+    def was_created(self) -> bool:
+        """True once a create has been completed: its last step makes the first durable record."""
+        return self._durable.exists()
+
     def write(self, record: SandboxRecord, *, durable: bool) -> SandboxRecord:
         """Replace the record; `durable` where a power failure must not bring an older one back.
 

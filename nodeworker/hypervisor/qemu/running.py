@@ -8,13 +8,11 @@ Restore (`restore`), the order that makes a crash harmless:
 """
 import logging
 import os
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Iterator
 
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import LaunchSpec
@@ -28,7 +26,8 @@ from nodeworker.network.addresses import Slot
 
 # A boot under emulation takes 6 to 25 s and now and then loses a timer interrupt and hangs; then it is started again.
 COLD_BOOT_TRIES_S = (75.0, 120.0, 240.0)
-FIRST_REPLY_LIMIT_S = 30.0
+# A restored guest that is only slow must not be taken for a dead one: its memory would be given up.
+FIRST_REPLY_LIMIT_S = 60.0
 _log = logging.getLogger(__name__)
 
 
@@ -110,8 +109,10 @@ def _boot_once(host: Host, rundir: RunDir, start: Start, limit_s: float) -> Sand
 
 @contextmanager
 def started(host: Host, rundir: RunDir, start: Start, background: ThreadPoolExecutor) -> Iterator[Started]:
-    """A stopped QEMU with slot, host ports and cgroup; on failure in the block, process, network and cgroup are
-    removed."""
+    """A stopped QEMU with slot, host ports and cgroup; if the block fails, process, network and cgroup are removed.
+
+    A worker that is told to exit leaves everything as a killed one does: the operation is repeated by another.
+    """
     record = start.record
     try:
         slot = host.network.claim(rundir.sandbox_id)
@@ -123,7 +124,7 @@ def started(host: Host, rundir: RunDir, start: Start, background: ThreadPoolExec
             yield Started(launched, record, (forwarded, confined))
         finally:
             launched.process.detach()
-    except BaseException:
+    except Exception:
         stop(host, rundir, record)
         raise
 
@@ -155,8 +156,3 @@ def fresh_record(spec: LaunchSpec, record: SandboxRecord, *, phase: Phase, task:
 
 def _with_process(record: SandboxRecord, launched: Launched, slot: Slot) -> SandboxRecord:
     return replace(record, pid=launched.process.pid, start_ticks=launched.process.start_ticks, slot=slot.number)
-
-
-def elapsed_ms(since: float) -> float:
-    """Milliseconds since `since` (a time.monotonic value)."""
-    return (time.monotonic() - since) * 1000

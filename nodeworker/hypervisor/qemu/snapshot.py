@@ -26,7 +26,6 @@ from nodeworker.hypervisor.qemu.qmp import QmpError
 from nodeworker.hypervisor.qemu.records import Phase, SandboxRecord, SnapshotRecord, Task
 from nodeworker.hypervisor.qemu.recover import recover, settle_chain
 from nodeworker.hypervisor.qemu.rundir import RunDir, ram_is_whole
-from nodeworker.hypervisor.qemu.running import elapsed_ms
 
 
 def snapshot(host: Host, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
@@ -101,7 +100,7 @@ def _capture_running(host: Host, rundir: RunDir, record: SandboxRecord, director
                 copied.result()
                 fault("snapshot.ram_copied")
                 monitor.run("cont")
-                pause_ms = elapsed_ms(began)
+                pause_ms = (time.monotonic() - began) * 1000
                 flatten.begin(host, record, monitor)
             except Exception:
                 record = settle_chain(host, rundir, record, monitor)
