@@ -1,7 +1,7 @@
 """Finds and ends what a stack left on the host after its supervisor was killed, and nothing else.
 
-A process belongs to a stack if SVC_DATA_DIR (ours) or STACK_DIR (a private server) in its environment is that stack's
-directory. A VM has neither; it is one if it holds files of the stack's node directory open. VMs are told apart, because
+A process belongs to a stack if SVC_DATA_DIR in its environment is that stack's directory, or if it is a private server,
+whose /mnt is a directory of the stack. A VM holds files of the stack's node directory open; VMs are told apart, because
 they are to outlive the processes. Nothing is ever ended for its name alone.
 """
 import contextlib
@@ -17,7 +17,8 @@ PRIVATE = ("test-", "bench-")
 
 def processes_of(data_dir: Path) -> dict[int, str]:
     """Pid -> command line of every living process that belongs to the stack in `data_dir`, this one excepted."""
-    return _matching(lambda entry, command: _carries_name(entry, data_dir))
+    directories = [os.stat(path) for path in (data_dir / "postgres", data_dir / "redis") if path.is_dir()]
+    return _matching(lambda entry, command: _carries_name(entry, data_dir) or _is_server(entry, directories))
 
 
 def vms_of(node_dir: Path) -> dict[int, str]:
@@ -41,8 +42,12 @@ def _carries_name(entry: Path, data_dir: Path) -> bool:
     """True for a process of the stack; not for an operator's program at a terminal, which may have its settings."""
     if (entry / "stat").read_text().rpartition(")")[2].split()[4] != "0":
         return False
-    variables = (entry / "environ").read_bytes().split(b"\0")
-    return any(f"{name}={data_dir}".encode() in variables for name in ("SVC_DATA_DIR", "STACK_DIR"))
+    return f"SVC_DATA_DIR={data_dir}".encode() in (entry / "environ").read_bytes().split(b"\0")
+
+
+def _is_server(entry: Path, directories: list[os.stat_result]) -> bool:
+    bound = os.stat(entry / "root" / "mnt")
+    return any(os.path.samestat(bound, directory) for directory in directories)
 
 
 def _is_vm(entry: Path, command: bytes, node_dir: Path) -> bool:

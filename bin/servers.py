@@ -20,9 +20,9 @@ from bin.site import Site
 
 # Postgres refuses to run as root, and root's home is closed to other users, so a server gets its directory bound to
 # /mnt in a mount namespace of its own and then drops to its user: nothing above that directory needs to be readable.
-# Its environment is emptied, so that it holds none of the service's secrets; bin/leftovers.py finds it by STACK_DIR.
+# Its environment is emptied, so that it holds none of the service's secrets; bin/leftovers.py finds it by that mount.
 # Propagation `slave`: with `private` it would keep every network namespace alive that was mounted when it started.
-_AS_USER = ("exec env -i PATH=\"$PATH\" STACK_DIR=\"$SVC_DATA_DIR\" unshare --mount --propagation slave sh -c '"
+_AS_USER = ("exec env -i PATH=\"$PATH\" unshare --mount --propagation slave sh -c '"
             "mount --bind \"$1\" /mnt && cd /mnt && user=\"$2\" && shift 2 && "
             "exec setpriv --reuid=\"$user\" --regid=\"$user\" --clear-groups --no-new-privs "
             "--inh-caps=-all --bounding-set=-all \"$@\"' as-user ")
@@ -61,9 +61,7 @@ def _prepare_redis(site: Site, durable: bool) -> None:
     directory, url = _owned_directory(site.data_dir / "redis", "redis"), urlsplit(site.values["SVC_REDIS_URL"])
     lines = ["bind 127.0.0.1", f"port {url.port}", f"requirepass {url.password}", "dir /mnt", "daemonize no",
              "appendonly yes", f"appendfsync {'everysec' if durable else 'no'}", 'save ""',
-             "maxmemory-policy noeviction",
-             # its process title would overwrite the environment that it is found by
-             "set-proc-title no"]
+             "maxmemory-policy noeviction"]
     _owned_file(directory / "redis.conf", "\n".join(lines) + "\n", "redis")
 
 
