@@ -12,7 +12,9 @@ from pathlib import Path
 from bin.console import Advice
 
 CLAIMS = Path("/run/svc-stacks")
-SHARES = 10
+SHARES = 13
+# Second part of each share's prefix; `c` is missing because share 0 is `svc`.
+_MARKS = "0123456789abd"
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Share:
     @property
     def net_prefix(self) -> str:
         """Never the beginning of another share's prefix: clean-up goes by prefix."""
-        return "svc" if self.number == 0 else f"sv{self.number}"
+        return "svc" if self.number == 0 else f"sv{_MARKS[self.number]}"
 
     @property
     def slot_network(self) -> str:
@@ -38,7 +40,7 @@ class Share:
         """Below the kernel's ephemeral range (32768), so that no outgoing connection sits on one."""
         if self.number == 0:
             return (20000, 24999)
-        return (25000 + 800 * (self.number - 1), 25799 + 800 * (self.number - 1))
+        return (25000 + 640 * (self.number - 1), 25639 + 640 * (self.number - 1))
 
     @property
     def vm_uid_base(self) -> int:
