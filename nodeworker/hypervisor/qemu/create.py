@@ -67,7 +67,7 @@ def _start(host: Host, rundir: RunDir, spec: LaunchSpec) -> RunningVm:
             agent_port=spec.agent_port, forwards=spec.forwards), durable=False)
         host.layers.create(layer, machine.disk_bytes)
     fault("create.recorded")
-    rundir.write_tokens(spec.agent_token, *source.tokens)
+    rundir.write_tokens(*source.tokens, spec.agent_token)
     reason = source.unfit
     if source.directory is not None and not reason:
         try:

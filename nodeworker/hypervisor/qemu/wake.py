@@ -44,7 +44,7 @@ def _wake(host: Host, rundir: RunDir, spec: LaunchSpec, record: SandboxRecord) -
                 return _answer(host, awake)
         stop(host, rundir, record)
         record = rundir.find_record() or record
-    rundir.write_tokens(spec.agent_token, *rundir.tokens(), host.image_for(record.machine).agent_token)
+    rundir.write_tokens(*rundir.tokens(), spec.agent_token, host.image_for(record.machine).agent_token)
     reason = "no saved memory: its process ended without being hibernated"
     if ram_is_whole(record):
         reason = mismatch(record.machine, host.tuple_for(record.machine), replace(spec, shape=record.machine.shape))
@@ -89,7 +89,7 @@ def _keep(host: Host, rundir: RunDir, spec: LaunchSpec, record: SandboxRecord) -
     try:
         if not completed:
             record = recover(host, rundir, record)
-            rundir.write_tokens(spec.agent_token, *rundir.tokens(), host.image_for(record.machine).agent_token)
+            rundir.write_tokens(*rundir.tokens(), spec.agent_token, host.image_for(record.machine).agent_token)
             handover.adopt(rundir, host, spec, record, renew=False, restored=True,
                            limit_s=FIRST_REPLY_LIMIT_S)
         kept = replace(record, agent_port=spec.agent_port, forwards=spec.forwards, task=None)
