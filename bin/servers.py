@@ -16,7 +16,7 @@ import psycopg2
 from psycopg2 import sql
 
 from bin.console import Advice
-from bin.site import Site
+from bin.site import ROOT, Site
 
 # Postgres refuses to run as root, and root's home is closed to other users, so a server gets its directory bound to
 # /mnt in a mount namespace of its own and then drops to its user: nothing above that directory needs to be readable.
@@ -26,13 +26,15 @@ _AS_USER = ("exec env -i PATH=\"$PATH\" unshare --mount --propagation slave sh -
             "mount --bind \"$1\" /mnt && cd /mnt && user=\"$2\" && shift 2 && "
             "exec setpriv --reuid=\"$user\" --regid=\"$user\" --clear-groups --no-new-privs "
             "--inh-caps=-all --bounding-set=-all \"$@\"' as-user ")
+# A copy of the server from .venv where `_prepare_redis` made one, else the system's.
+_REDIS = "$(test -x \"$SVC_DATA_DIR/redis/redis-server\" && echo /mnt/redis-server || echo redis-server)"
 
 
 def commands() -> dict[str, str]:
     """Shell command of each server, by name. None holds a secret: `ps` shows command lines to everybody."""
     return {
         "postgres": f"{_AS_USER} \"$SVC_DATA_DIR/postgres\" postgres {postgres_bin()}/postgres -D /mnt/data",
-        "redis": f"{_AS_USER} \"$SVC_DATA_DIR/redis\" redis redis-server /mnt/redis.conf",
+        "redis": f"{_AS_USER} \"$SVC_DATA_DIR/redis\" redis {_REDIS} /mnt/redis.conf",
         # The value is read as a line of CSV, so the pair needs quotes of its own.
         "s3": "export RCLONE_AUTH_KEY='\"'$SVC_S3_ACCESS_KEY,$SVC_S3_SECRET_KEY'\"'; exec rclone serve s3 "
               "--addr ${SVC_S3_URL#http://} --config /dev/null --log-level NOTICE \"$SVC_DATA_DIR/s3\"",
@@ -63,6 +65,11 @@ def _prepare_redis(site: Site, durable: bool) -> None:
              "appendonly yes", f"appendfsync {'everysec' if durable else 'no'}", 'save ""',
              "maxmemory-policy noeviction"]
     _owned_file(directory / "redis.conf", "\n".join(lines) + "\n", "redis")
+    # Ubuntu 22.04 has Redis 6.0, and kombu needs 6.2; requirements.txt brings one along for that Python.
+    bundled = ROOT / ".venv" / "bin" / "redis-server"
+    if bundled.exists() and not (directory / "redis-server").exists():
+        shutil.copy(bundled, directory / "redis-server")
+        (directory / "redis-server").chmod(0o755)
 
 
 def _init_postgres(site: Site) -> None:
