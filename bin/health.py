@@ -59,4 +59,4 @@ def workers_answer(site: Site, node_id: str, processes: Collection[str]) -> bool
         return False
     finally:
         app.close()
-    return wanted <= names and ("control" not in processes or any(name.startswith("control@") for name in names))
+    return wanted <= names and {"control", "webhooks"} & set(processes) <= {name.split("@")[0] for name in names}

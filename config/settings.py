@@ -105,7 +105,6 @@ class Settings:
     node_dir: Path = Path("var/node")
     image_dir: Path = Path("var/images")
     net_prefix: str = "svc"
-    ram_dir: str = ""
     ram_spares: int = 1
     driver: str = "qemu"
     accelerator: str = "auto"

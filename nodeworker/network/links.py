@@ -7,7 +7,7 @@
 import os
 from pathlib import Path
 
-from pyroute2 import IPRoute
+from pyroute2 import IPRoute, NetlinkError
 
 from nodeworker.network import addresses, namespaces, nft, ruleset
 from nodeworker.network.addresses import Slot
@@ -18,6 +18,13 @@ _NUD_PERMANENT = 0x80
 def build_slot(slot: Slot, group: int) -> None:
     """Make the slot ready for a VM; raises OSError or NftError and leaves it to `remove_slot` to clear what was
     made."""
+    try:
+        _build(slot, group)
+    except NetlinkError as error:
+        raise OSError(error.code, f"slot {slot.namespace} at {slot.address}: {error}") from error
+
+
+def _build(slot: Slot, group: int) -> None:
     namespaces.create_namespace(slot.namespace)
     descriptor = os.open(namespaces.NETNS_DIR / slot.namespace, os.O_RDONLY)
     try:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from nodeworker.network import addresses, links, namespaces
 from nodeworker.network.addresses import Slot
+from nodeworker.network.nft import NftError
 
 # After a start the CPU belongs to the guest and its first caller, not to the next one's slot.
 _CALM_S = 1.0
@@ -97,7 +98,7 @@ class SlotPool:
         time.sleep(_CALM_S)
         try:
             self.fill()
-        except (OSError, NoSlot):
+        except (OSError, NoSlot, NftError):
             return
 
     @contextmanager

@@ -121,7 +121,9 @@ def test_a_sandbox_tells_its_story(stack, receiver, alice):
 def test_the_dead_harm_only_themselves(stack, receiver, alice, capsys):
     before = lifecycle(alice), promptness(receiver)
     ids = pile_up(name_of(receiver.url("/hang")))
-    after = lifecycle(alice), promptness(receiver)
+    # A busy host slows one round or another; what a dead receiver costs, it costs in all of them.
+    rounds = [(lifecycle(alice), promptness(receiver)) for _ in range(3)]
+    after = min(took for took, _ in rounds), min(late for _, late in rounds)
     assert unfinished(ids) > BACKLOG * 0.9, "the dead receiver was to be busy all the while"
     assert len({one.event_id for one in receiver.arrivals("/hang")} & set(ids)) > 100, "and it was tried"
     with capsys.disabled():

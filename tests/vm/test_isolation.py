@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,11 @@ def own_addresses():
 def process_of(lab, spec):
     record = lab.driver.host.rundir(spec.sandbox_id).find_record()
     return Path("/proc") / str(record.pid), record
+
+
+def ready_namespaces(host):
+    """Namespaces of the slots that wait to be claimed; the pool may be making another one."""
+    return {host.network.slots.slot(number).namespace for number in host.network.slots.ready()}
 
 
 def test_a_guest_reaches_the_public_internet_and_its_answers_come_back(real, internet):
@@ -152,8 +158,10 @@ def test_nothing_is_left_on_the_host_after_destroy(real):
     host = real.driver.host
     assert host.network.slots.owners() == {} and host.network.forwards.current() == {}
     assert host.cgroups.names() == set()
-    ready = {host.network.slots.slot(number).namespace for number in host.network.slots.ready()}
-    assert set(namespaces.list_namespaces(real.settings.net_prefix)) <= ready
+    deadline = time.monotonic() + 30
+    while not set(namespaces.list_namespaces(real.settings.net_prefix)) <= ready_namespaces(host):
+        assert time.monotonic() < deadline, "a namespace is left that is neither ready nor being made"
+        time.sleep(0.05)
     assert [path for path in host.sandboxes.iterdir()] == [path for path in host.snapshots.iterdir()] == []
     assert not list((real.settings.node_dir / "layers").glob("*.qcow2"))
     processes = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
