@@ -1,5 +1,5 @@
 """The floor of an API read: one Flask route that reads one row through peewee, without authentication or rules."""
-from flask import Flask
+from flask import Flask, abort
 
 from config.settings import get_settings
 from models.base import connect, connection
@@ -13,5 +13,7 @@ connect(get_settings().database_url, pool_size=4, application="bench-floor")
 def read(sandbox_id: str) -> dict[str, str]:
     """The row's id and status."""
     with connection():
-        row = Sandbox.get_by_id(sandbox_id)
+        row = Sandbox.get_or_none(Sandbox.id == sandbox_id)
+    if row is None:
+        abort(404)
     return {"id": row.id, "status": row.status}

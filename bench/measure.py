@@ -137,7 +137,7 @@ def bare_app(port: int = 18999) -> Iterator[str]:
     )
     url = f"http://127.0.0.1:{port}"
     try:
-        _until(lambda: httpx.get(f"{url}/none").status_code == 500)
+        _until(lambda: httpx.get(f"{url}/none").status_code == 404)
         yield url
     finally:
         process.terminate()
