@@ -71,9 +71,8 @@ def _services_held_back() -> Iterator[None]:
             POLICY.unlink(missing_ok=True)
 
 
-def install_packages() -> None:
-    """Install what is missing with apt-get; raises Advice if that is impossible."""
-    missing = missing_packages()
+def install_packages(missing: list[str]) -> None:
+    """Install `missing` with apt-get; raises Advice if that is impossible."""
     if not missing:
         return
     if os.geteuid() != 0:
@@ -112,7 +111,8 @@ def make_venv() -> None:
     if stamp.is_file() and stamp.read_text() == wanted:
         return
     with step("Installing the Python packages of requirements.txt into .venv"):
-        if not (VENV / "bin" / "python").exists() or not _same_python():
+        # pip comes last: without it the environment is half made.
+        if not (VENV / "bin" / "pip").exists() or not _same_python():
             _quietly([sys.executable, "-m", "venv", "--clear", str(VENV)], "making the virtual environment")
         _install_wheels(pins)
         stamp.write_text(wanted)
@@ -147,13 +147,13 @@ def _quietly(command: list[str], what: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """`python3 -m bin.bootstrap [python]`: both steps, or only the virtual environment."""
+    """`python3 -m bin.bootstrap [python]`: both steps, or only the virtual environment with what that needs."""
     (ROOT / "var").mkdir(exist_ok=True)
     with explained(), (ROOT / "var" / ".bootstrap").open("w") as lock:
         # `make up` and `make test` started at once take turns.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if "python" not in arguments:
-            install_packages()
+        missing = missing_packages()
+        install_packages([name for name in missing if name == "python3-venv"] if "python" in arguments else missing)
         make_venv()
 
 

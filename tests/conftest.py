@@ -34,7 +34,8 @@ def pytest_configure(config: pytest.Config) -> None:
     def interrupt(signum: int, frame: object) -> None:
         raise KeyboardInterrupt
     for signum in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(signum, interrupt)
+        if signal.getsignal(signum) is not signal.SIG_IGN:  # nohup
+            signal.signal(signum, interrupt)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
