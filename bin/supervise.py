@@ -130,11 +130,18 @@ class Supervisor:
             time.sleep(0.05)
 
     def stop(self, *names: str) -> None:
-        """Stop processes for good, politely first; one that is stopped already is left alone."""
-        for name in names:
-            self._ask("stopProcess", name, False, tolerated=_FAULT_NOT_RUNNING)
+        """Stop processes for good, politely first; one that is stopped already is left alone.
+
+        One that has just died is about to be started anew, and cannot be stopped until it is: then it is asked again.
+        """
         deadline = time.monotonic() + 40
-        while any(self.state(name) in ("STOPPING", "RUNNING") for name in names) and time.monotonic() < deadline:
+        while time.monotonic() < deadline:
+            left = [name for name in names if self.state(name) not in ("STOPPED", "FATAL")]
+            if not left:
+                return
+            for name in left:
+                if self.state(name) != "STOPPING":
+                    self._ask("stopProcess", name, False, tolerated=_FAULT_NOT_RUNNING)
             time.sleep(0.05)
 
     def _ask(self, method: str, *arguments: Any, tolerated: int) -> None:
