@@ -15,7 +15,6 @@ from models.nodes import Node, PortBinding
 from models.sandboxes import Sandbox
 from models.states import OperationKind, SandboxStatus
 from services.errors import InvalidRequest, Unavailable, WrongNode
-from services.plans import Size
 
 # Guest port of the agent (guest/agent/protocol.py); its host port is bound like any other.
 AGENT_GUEST_PORT = 1024
@@ -94,11 +93,6 @@ def _insert_binding(node_id: str, sandbox_id: str, guest_port: int, host_port: i
 def release_ports(sandbox_id: str) -> None:
     """Free all host ports of a sandbox that is gone from its host."""
     PortBinding.delete().where(PortBinding.sandbox_id == sandbox_id).execute()
-
-
-def fits_somewhere(size: Size) -> bool:
-    """True if any node, empty, could hold a machine of this size."""
-    return Node.select().where((Node.vcpus >= size.vcpus) & (Node.mem_mb >= size.mem_mb)).exists()
 
 
 def _alive(settings: Settings) -> Any:
