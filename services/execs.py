@@ -6,6 +6,7 @@ import peewee
 from models.base import connection
 from models.nodes import Node
 from models.sandboxes import Sandbox
+from models.statements import Statement
 from models.users import User
 from services import sandboxes
 from services.activity import in_use, still_running
@@ -15,6 +16,7 @@ from services.protocols import Deps, ExecOutcome, ExecRequest, Guest, GuestRefus
 OUTPUT_CAP_BYTES = 8 * 1024 * 1024
 # What a call may take beyond the command's own deadline before we call the guest dead.
 _SLACK_S = 15.0
+_ADDRESS = Statement(Node, lambda node_id: Node.select(Node.address).where(Node.id == node_id))
 
 
 def run(
@@ -47,7 +49,7 @@ def _not_asleep(sandbox: Sandbox) -> bool:
 def connect(deps: Deps, sandbox: Sandbox) -> Guest:
     """The data road to a sandbox's guest, through the address of its node."""
     with connection():
-        address = Node.select(Node.address).where(Node.id == sandbox.node_id).scalar()
+        address = _ADDRESS.find(sandbox.node_id).address
     return deps.guests.connect(address, sandbox.agent_port, sandbox.agent_token)
 
 

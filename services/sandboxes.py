@@ -9,6 +9,7 @@ from models.nodes import Node
 from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
+from models.statements import Statement
 from models.states import OperationKind, SandboxStatus
 from models.users import User
 from services import idempotency, operations, outbox, placement
@@ -19,6 +20,7 @@ from services.views import SandboxView, sandbox_view
 
 CREATE_ROUTE = "sandboxes.create"
 LIST_LIMIT = 500
+_BY_ID = Statement(Sandbox, lambda sandbox_id: Sandbox.select().where(Sandbox.id == sandbox_id))
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ def insert(
 def get_owned(owner: User, sandbox_id: str, *, pinned_node: str | None = None) -> Sandbox:
     """The row, if `owner` owns it; raises NotFound, Forbidden, or WrongNode when the caller pinned another node."""
     with connection():
-        sandbox = Sandbox.get_or_none(Sandbox.id == sandbox_id)
+        sandbox = _BY_ID.find(sandbox_id)
     return check_owned(owner, sandbox, sandbox_id, pinned_node)
 
 

@@ -6,6 +6,11 @@ from typing import Any
 from models.nodes import PortBinding
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
+from models.statements import Statement
+
+_BINDINGS = Statement(
+    PortBinding, lambda sandbox_id: PortBinding.select().where(PortBinding.sandbox_id == sandbox_id)
+)
 
 
 @dataclass(frozen=True)
@@ -55,15 +60,14 @@ class SnapshotView:
 
 def sandbox_view(row: Sandbox) -> SandboxView:
     """The view of a row as it is now; reads the port bindings."""
-    bindings = PortBinding.select().where(
-        (PortBinding.sandbox_id == row.id) & (PortBinding.host_port != row.agent_port)
-    )
+    bindings = _BINDINGS.all(row.id)
     return SandboxView(
         id=row.id,
         status=row.status,
         cwd=row.cwd,
         vm_ip=row.vm_ip,
-        port_map={binding.host_port: binding.guest_port for binding in bindings},
+        port_map={binding.host_port: binding.guest_port for binding in bindings
+                  if binding.host_port != row.agent_port},
         created_at=row.created_at,
         preferred_model=row.preferred_model,
         node_id=row.node_id,

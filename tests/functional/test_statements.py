@@ -1,0 +1,64 @@
+"""Reads that every request makes: compiled once, right for every value, and few of them per request."""
+import logging
+from datetime import timedelta
+
+import pytest
+
+from models.base import connection, now
+from models.sandboxes import Sandbox
+from models.statements import Statement
+from models.users import User
+
+NAMES = ("ann", "ben", "cat")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def people(edge):
+    with connection():
+        for number, name in enumerate(NAMES):
+            User.create(id=name, email=f"{name}@example.org", password_hash="x",
+                        plan="free", created_at=now() - timedelta(days=number))
+
+
+def test_each_call_gives_the_row_of_its_own_value():
+    by_id = Statement(User, lambda user_id: User.select().where(User.id == user_id))
+    with connection():
+        found = [by_id.find(name) for name in NAMES]
+        assert [user.email for user in found] == [f"{name}@example.org" for name in NAMES]
+        assert by_id.find("nobody") is None
+        assert by_id.find("' OR true --") is None
+
+
+def test_the_text_is_made_once_and_constants_stay_what_they_are():
+    built = []
+
+    def build(since, name):
+        built.append(1)
+        return User.select().where((User.created_at > since) & (User.id != name) & (User.plan == "free"))
+
+    recent = Statement(User, build, values=2)
+    with connection():
+        assert {user.id for user in recent.all(now() - timedelta(days=1.5), "ann")} & set(NAMES) == {"ben"}
+        assert {user.id for user in recent.all(now() - timedelta(days=9), "")} >= set(NAMES)
+    assert len(built) == 1
+
+
+def test_other_columns_become_attributes():
+    shouted = Statement(User, lambda user_id: User.select(User.id, User.email.alias("address")).where(
+        User.id == user_id))
+    with connection():
+        assert shouted.find("ann").address == "ann@example.org"
+
+
+def test_a_wrong_number_of_values_is_refused():
+    with connection(), pytest.raises(ValueError):
+        Statement(Sandbox, lambda sandbox_id: Sandbox.select().where(Sandbox.id == sandbox_id)).find("a", "b")
+
+
+def test_reading_one_sandbox_asks_the_database_three_times(edge, caplog):
+    headers = edge.key(edge.newcomer())
+    sandbox_id = edge.api.post("/v1/sandboxes", headers=headers, json={}).json["id"]
+    with caplog.at_level(logging.DEBUG, logger="peewee"):
+        assert edge.api.get(f"/v1/sandboxes/{sandbox_id}", headers=headers).status_code == 200
+    asked = [record for record in caplog.records if "SELECT" in record.getMessage()]
+    assert len(asked) == 3, "the key with its owner, the sandbox, its ports"
