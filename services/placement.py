@@ -14,6 +14,7 @@ from models.base import ROW_LOCK, now
 from models.nodes import Node, PortBinding
 from models.sandboxes import Sandbox
 from models.states import OperationKind, SandboxStatus
+from services.capacity import Room, refusal
 from services.errors import InvalidRequest, Unavailable, WrongNode
 
 # Guest port of the agent (guest/agent/protocol.py); its host port is bound like any other.
@@ -25,7 +26,7 @@ _PORT_TRIES = 8
 def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None = None) -> Node:
     """Lock and return a live node that has room; the least loaded first, or exactly `pinned`.
 
-    Raises WrongNode when `pinned` does not exist, Unavailable when no node has room.
+    Raises WrongNode when `pinned` does not exist, Unavailable when no node has room; its text says what is short.
     """
     if pinned is not None:
         if not Node.select().where(Node.id == pinned).exists():
@@ -35,13 +36,10 @@ def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None =
         order = _by_load(settings)
     for node_id in order:
         node = Node.select().where((Node.id == node_id) & _alive(settings)).for_update(ROW_LOCK).get_or_none()
-        if node is None or not node.accepting:
-            continue
-        used_vcpus, used_mem_mb = _load(node_id)
-        if used_vcpus + vcpus <= node.vcpus and used_mem_mb + mem_mb <= node.mem_mb:
+        if node is not None and node.accepting and _room(node).can_hold(vcpus, mem_mb):
             return node
-    where = f"Node {pinned} has" if pinned else "No node has"
-    raise Unavailable(f"{where} room for {vcpus} vCPUs and {mem_mb} MB of memory right now.", retry_after_s=5)
+    asked = _alive(settings) if pinned is None else _alive(settings) & (Node.id == pinned)
+    raise refusal(vcpus, mem_mb, [_room(node) for node in Node.select().where(asked)], pinned)
 
 
 def claim_capacity(settings: Settings, sandbox: Sandbox) -> None:
@@ -105,7 +103,15 @@ def _occupying() -> Any:
     )
 
 
-def _load(node_id: str) -> tuple[int, int]:
+def _room(node: Node) -> Room:
+    used_vcpus, used_mem_mb = promised(node.id)
+    return Room(
+        node.id, node.accepting, node.vcpus, node.mem_mb, node.vcpus - used_vcpus, node.mem_mb - used_mem_mb
+    )
+
+
+def promised(node_id: str) -> tuple[int, int]:
+    """vCPUs and MiB of a node that belong to sandboxes which run there, or are about to."""
     row = (
         Sandbox.select(
             peewee.fn.COALESCE(peewee.fn.SUM(Sandbox.vcpus), 0), peewee.fn.COALESCE(peewee.fn.SUM(Sandbox.mem_mb), 0)

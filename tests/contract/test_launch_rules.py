@@ -5,6 +5,7 @@ import pytest
 
 from app import wiring
 from models.base import connection, now
+from models.nodes import PortBinding
 from models.operations import IdempotencyKey
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
@@ -80,9 +81,21 @@ def test_a_snapshot_is_forked_on_its_node_and_a_pin_to_another_is_421(edge, post
 
 
 def test_a_pin_to_a_full_node_is_503(post):
-    heartbeat(NodeFacts("tiny", "127.0.0.1", 1, 512, 20000, 29999, {}))
+    heartbeat(NodeFacts("tiny", "127.0.0.1", 1, 1024, 20000, 29999, {}))
+    assert post(pin="tiny").status_code == 201
     answer = post(pin="tiny")
-    assert answer.status_code == 503 and answer.headers["Retry-After"] and "tiny" in answer.json["error"]
+    assert answer.status_code == 503 and answer.headers["Retry-After"] and "tiny has 0 vCPUs" in answer.json["error"]
+
+
+def test_a_machine_too_large_for_its_node_is_503_that_says_what_is_short_and_changes_nothing(post, owner):
+    heartbeat(NodeFacts("narrow", "127.0.0.1", 1, 2048, 20000, 29999, {}))
+    answer = post(pin="narrow", size="large", idempotencyKey="too large")
+    assert answer.status_code == 503 and "Retry-After" not in answer.headers
+    assert answer.json["error"].endswith("1 vCPU and 2048 MB, so 3 vCPUs and 2048 MB of memory are short.")
+    with connection():
+        assert not Sandbox.select().where(Sandbox.owner == owner.id).exists()
+        assert not PortBinding.select().where(PortBinding.node_id == "narrow").exists()
+    assert post(size="small", idempotencyKey="too large").status_code == 201, "the key was not used up"
 
 
 @pytest.mark.parametrize("path", ["", "/fork"])

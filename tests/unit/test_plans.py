@@ -25,6 +25,47 @@ def test_the_machine_a_plan_gives(plan, size, vcpus, mem_mb, expected):
     assert choose_size(plan, size, vcpus, mem_mb).name == expected
 
 
+# The specification's table once more, written out: what each plan answers to each explicit size; None is a refusal.
+ROWS = {"small": (1, 1024), "medium": (2, 2048), "large": (4, 4096), "standard": (2, 4096), "pro": (4, 8192),
+        "xlarge": (8, 16384), "fleet": (12, 36864)}
+INCLUDED = {
+    "free": set(), "starter": {"standard"}, "starter_plus": {"standard"}, "personal": {"pro"}, "pro": {"xlarge"},
+    "always_on": {"fleet"}, "legacy_pro": {"small", "medium", "large"}, "legacy_max": {"small", "medium", "large"},
+}
+
+
+def outcome(plan, size, vcpus, mem_mb):
+    """The shape, or the name of the refusal."""
+    try:
+        chosen = choose_size(plan, size, vcpus, mem_mb)
+    except (InvalidRequest, PlanRequired) as error:
+        return type(error).__name__
+    return chosen.vcpus, chosen.mem_mb
+
+
+def test_the_written_table_names_every_plan_and_size():
+    assert INCLUDED.keys() == {plan.value for plan in Plan} and ROWS.keys() == SIZES.keys()
+
+
+@pytest.mark.parametrize("plan", INCLUDED)
+@pytest.mark.parametrize("size", ROWS)
+def test_every_plan_with_every_size(plan, size):
+    expected = ROWS[size] if size in INCLUDED[plan] else "PlanRequired"
+    assert outcome(plan, size, None, None) == expected
+    assert outcome(plan, None, *ROWS[size]) == expected, "the exact pair is as good as the name"
+    for pair in ((3, 999), (1, None), (None, 1024), ROWS["fleet"]):
+        assert outcome(plan, size, *pair) == expected, "the name wins over whatever stands beside it"
+
+
+@pytest.mark.parametrize("plan", INCLUDED)
+def test_no_other_pair_is_a_shape_on_any_plan(plan):
+    numbers = {value for row in ROWS.values() for value in row} | {0, 3, 2**40}
+    for vcpus in (None, *numbers):
+        for mem_mb in (None, *numbers):
+            if (vcpus, mem_mb) not in ROWS.values() and (vcpus, mem_mb) != (None, None):
+                assert outcome(plan, None, vcpus, mem_mb) == "InvalidRequest", (vcpus, mem_mb)
+
+
 @pytest.mark.parametrize("size", [None, "small", "fleet"])
 def test_a_free_account_gets_none(size):
     with pytest.raises(PlanRequired):
