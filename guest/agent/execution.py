@@ -71,7 +71,7 @@ def start(request: ExecRequest, stdout: int, stderr: int) -> subprocess.Popen[by
         )
     except OSError as error:
         raise _explain(request, error) from error
-    _expose_to_oom_killer(process.pid)
+    expose_to_oom_killer(process.pid)
     return process
 
 
@@ -245,7 +245,7 @@ def _readable_bytes(descriptor: int) -> int:
     return struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, b"\0" * 4))[0]
 
 
-def _expose_to_oom_killer(pid: int) -> None:
+def expose_to_oom_killer(pid: int) -> None:
     """The agent is spared by the kernel's out-of-memory killer; what it runs for callers must not inherit that."""
     try:
         with open(f"/proc/{pid}/oom_score_adj", "wb", buffering=0) as score:

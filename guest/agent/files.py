@@ -25,14 +25,14 @@ def writing(request: dict[str, Any], root: str) -> Work:
     expected = integer(request, "sizeBytes", 0, MAX_FILE_BYTES) if request.get("sizeBytes") is not None else None
 
     def work(channel: Channel) -> dict[str, Any]:
-        with _told_in_codes(path):
+        with told_in_codes(path):
             target = os.path.realpath(root + path)
             _require_file(target, missing_ok=True)
-            owner = _make_parents(os.path.dirname(target))
+            owner = make_parents(os.path.dirname(target))
             descriptor, temporary = _open_beside(target)
         try:
             size = _store(channel, descriptor, expected, path)
-            with _told_in_codes(path):
+            with told_in_codes(path):
                 os.fchown(descriptor, *_owner_of(target, owner))
                 os.fchmod(descriptor, mode)  # after the owner, whose change takes set-user-id away
                 os.rename(temporary, target)
@@ -52,7 +52,7 @@ def reading(request: dict[str, Any], root: str) -> Work:
     limit = integer(request, "maxBytes", 0, MAX_FILE_BYTES, MAX_FILE_BYTES)
 
     def work(channel: Channel) -> dict[str, Any]:
-        with _told_in_codes(path):
+        with told_in_codes(path):
             _require_file(root + path)
             descriptor = os.open(root + path, os.O_RDONLY | os.O_NONBLOCK)
         sent = 0
@@ -72,7 +72,7 @@ def reading(request: dict[str, Any], root: str) -> Work:
 
 
 @contextlib.contextmanager
-def _told_in_codes(path: str) -> Iterator[None]:
+def told_in_codes(path: str) -> Iterator[None]:
     """Turn what the file system says about `path` into a refusal the service understands."""
     try:
         yield
@@ -92,12 +92,12 @@ def _require_file(path: str, *, missing_ok: bool = False) -> None:
         raise Refused(NOT_A_FILE, "the path is not a regular file")
 
 
-def _make_parents(directory: str) -> tuple[int, int]:
+def make_parents(directory: str) -> tuple[int, int]:
     """Make `directory` with its parents, owned like the nearest one that existed; returns that owner."""
     if os.path.isdir(directory):
         facts = os.stat(directory)
         return facts.st_uid, facts.st_gid
-    owner = _make_parents(os.path.dirname(directory))
+    owner = make_parents(os.path.dirname(directory))
     with contextlib.suppress(FileExistsError):
         os.mkdir(directory, 0o755)
         os.chown(directory, *owner)
@@ -122,20 +122,23 @@ def _owner_of(target: str, parent_owner: tuple[int, int]) -> tuple[int, int]:
 def _store(channel: Channel, descriptor: int, expected: int | None, path: str) -> int:
     """Copy the DATA frames up to the empty one into `descriptor`; returns how many bytes it was."""
     size = 0
-    while True:
-        kind, payload = channel.receive()
-        if kind != DATA:
-            raise PeerGone("only data frames may follow a write request")
-        if not payload:
-            break
+    while payload := receive_data(channel):
         size += len(payload)
         if expected is not None and size > expected:
             raise Refused(BAD_REQUEST, f"more than the announced {expected} bytes were sent")
-        with _told_in_codes(path):
+        with told_in_codes(path):
             _write_all(descriptor, payload)
     if expected is not None and size != expected:
         raise Refused(BAD_REQUEST, f"{size} bytes were sent where {expected} were announced")
     return size
+
+
+def receive_data(channel: Channel) -> bytes:
+    """The next part of an incoming stream, empty at its end; raises PeerGone if it breaks."""
+    kind, payload = channel.receive()
+    if kind != DATA:
+        raise PeerGone("only data frames may follow the request")
+    return payload
 
 
 def _write_all(descriptor: int, payload: bytes) -> None:
@@ -145,5 +148,5 @@ def _write_all(descriptor: int, payload: bytes) -> None:
 
 
 def _read_chunk(descriptor: int, path: str) -> bytes:
-    with _told_in_codes(path):
+    with told_in_codes(path):
         return os.read(descriptor, CHUNK_BYTES)

@@ -1,4 +1,4 @@
-"""What the agent asks of the guest's kernel directly: the clock, the random number generator, the host name."""
+"""What the agent asks of the guest's kernel directly: clock, random numbers, host name, root device."""
 import fcntl
 import os
 import socket
@@ -8,6 +8,9 @@ import time
 # From linux/random.h: _IOW('R', 3, int[2]) and _IO('R', 7).
 RNDADDENTROPY = 0x40085203
 RNDRESEEDCRNG = 0x5207
+# From fs/ext4/ext4.h: _IOW('f', 16, __u64). It is all that resize2fs does to a mounted file system.
+EXT4_IOC_RESIZE_FS = 0x40086610
+SECTOR_BYTES = 512  # of /sys/block, whatever the device's own are
 
 
 class Kernel:
@@ -34,6 +37,21 @@ class Kernel:
         """Set the host name of the running system."""
         socket.sethostname(name)
 
+    def root_device_bytes(self) -> int:
+        """Size of the block device under the root file system."""
+        device = os.stat("/").st_dev
+        with open(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/size", encoding="ascii") as file:
+            return int(file.read()) * SECTOR_BYTES
+
+    def grow_root(self) -> None:
+        """Let the mounted root file system, an ext4, fill its device; one that does already stays as it is."""
+        blocks = self.root_device_bytes() // os.statvfs("/").f_bsize
+        descriptor = os.open("/", os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, EXT4_IOC_RESIZE_FS, struct.pack("=Q", blocks))
+        finally:
+            os.close(descriptor)
+
 
 class UntouchedKernel(Kernel):
     """For an agent tried out with `--root` on any machine, which keeps its clock, randomness and name."""
@@ -46,3 +64,10 @@ class UntouchedKernel(Kernel):
 
     def set_hostname(self, name: str) -> None:
         """Leave the name alone."""
+
+    def root_device_bytes(self) -> int:
+        """Larger than anyone waits for: the device does not grow here."""
+        return 1 << 62
+
+    def grow_root(self) -> None:
+        """Leave the file system alone."""

@@ -65,6 +65,15 @@ class Channel:
         if readable:
             raise PeerGone("the peer closed or sent what nobody asked for")
 
+    def wait_for(self, descriptor: int, event: int) -> None:
+        """Wait until `descriptor` is ready, however long; raises PeerGone if the peer closes meanwhile."""
+        poller = select.poll()
+        poller.register(descriptor, event)
+        poller.register(self._socket, select.POLLRDHUP)  # input may well wait: it is read when there is room for it
+        ready = dict(poller.poll())
+        if self._socket.fileno() in ready:
+            raise PeerGone("the peer closed")
+
     def finish(self, kind: int, reply: dict) -> None:
         """Send the last frame. A refusal may leave input unread, which must not reset it away before it is read."""
         try:

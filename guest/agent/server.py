@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from . import files, upkeep
+from . import archives, files, upkeep
 from .connection import Connection
 from .execution import Execution, start_detached
 from .identity import Identity, adopt
@@ -40,6 +40,9 @@ class Agent:
         self._in_child: dict[str, Callable[[dict[str, Any]], Work]] = {
             "write": lambda request: files.writing(request, root),
             "read": lambda request: files.reading(request, root),
+            "archive": lambda request: archives.archiving(request, root),
+            "unarchive": lambda request: archives.unarchiving(request, root),
+            "grow_disk": lambda request: upkeep.growing_disk(request, kernel, root),
             "sync": lambda request: upkeep.syncing(),
             "wait_port": upkeep.waiting_for_port,
             "prepare": lambda request: upkeep.preparing(root),

@@ -1,4 +1,4 @@
-"""Work on the guest as a whole: flushing and measuring its disk, waiting for a port, getting ready to be a template."""
+"""Work on the guest as a whole: its disk flushed, measured and grown, waiting for a port, becoming a template."""
 import mmap
 import os
 import socket
@@ -7,10 +7,15 @@ import time
 from typing import Any
 
 from .identity import rewrite_identity_files
+from .kernel import Kernel
 from .offload import Channel, Work
+from .protocol import FAILED, Refused
 from .requests import MAX_TIMEOUT_MS, integer
 
 PORT_POLL_S = 0.02
+DEVICE_POLL_S = 0.05
+DEVICE_WAIT_S = 15.0
+MAX_DEVICE_BYTES = 1 << 50
 # Boot leaves a few ten MiB of used and freed pages behind, which the allocator hands out first.
 ZEROED_BYTES = 128 * 1024 ** 2
 MAP_POPULATE = 0x8000  # the constant is missing from Python 3.10's mmap module
@@ -29,6 +34,22 @@ def disk_usage(root: str) -> dict[str, int]:
         "usedBytes": (facts.f_blocks - facts.f_bfree) * facts.f_frsize,
         "availableBytes": facts.f_bavail * facts.f_frsize,
     }
+
+
+def growing_disk(request: dict[str, Any], kernel: Kernel, root: str) -> Work:
+    """The work of a `grow_disk`: the mounted root file system fills its device, once that has `deviceBytes`."""
+    device_bytes = integer(request, "deviceBytes", 0, MAX_DEVICE_BYTES, 0)
+
+    def work(channel: Channel) -> dict[str, Any]:
+        give_up = time.monotonic() + DEVICE_WAIT_S
+        while kernel.root_device_bytes() < device_bytes:  # the host tells the driver, which takes its time to notice
+            if time.monotonic() > give_up:
+                raise Refused(FAILED, "the root device has not grown")
+            channel.wait_unless_gone(DEVICE_POLL_S)
+        kernel.grow_root()
+        return dict(disk_usage(root))
+
+    return work
 
 
 def syncing() -> Work:

@@ -150,8 +150,43 @@ class AgentClient:
 
     def disk(self, timeout_s: float = 10.0) -> DiskUsage:
         """Size and usage of the guest's root file system."""
-        reply = self._call("disk", {}, Deadline(timeout_s))
-        return DiskUsage(*(_integer(reply, name) for name in ("totalBytes", "usedBytes", "availableBytes")))
+        return _disk_usage(self._call("disk", {}, Deadline(timeout_s)))
+
+    def grow_disk(self, device_bytes: int = 0, timeout_s: float = 120.0) -> DiskUsage:
+        """Let the mounted root file system fill its device, once the guest sees at least `device_bytes` of it.
+
+        Open files are undisturbed; a file system that fills its device already stays as it is.
+        """
+        return _disk_usage(self._call("grow_disk", {"deviceBytes": device_bytes}, Deadline(timeout_s)))
+
+    def archive(self, directory: str, timeout_s: float) -> Iterator[bytes]:
+        """The contents of a directory as an uncompressed tar (pax, `.` its root), in pieces of at most 1 MiB.
+
+        Modes, numeric owners, times, links, holes and extended attributes are kept; sockets and other file systems
+        are left out. The stream is complete only if the iteration ends without an exception. The caller limits its
+        size: the guest is free to send for as long as `timeout_s` allows.
+        """
+        received = 0
+        with self._open(Deadline(timeout_s)) as conversation:
+            conversation.ask(self._request("archive", {"directory": directory}))
+            for kind, payload in conversation.frames():
+                if kind != DATA:
+                    raise AgentProtocolError(f"the guest agent sent a frame of type {kind} in the reply of an archive")
+                received += len(payload)
+                yield payload
+            if _integer(conversation.outcome, "sizeBytes") != received:
+                raise AgentProtocolError("the guest agent announced another size of an archive than it sent")
+
+    def unarchive(self, directory: str, chunks: Iterable[bytes], timeout_s: float) -> None:
+        """Unpack an uncompressed tar over a directory, which is made if it is missing.
+
+        Raises AgentRefused for a stream that is broken or ends early; what it held before that has been unpacked. An
+        exception from `chunks` breaks the stream off.
+        """
+        with self._open(Deadline(timeout_s)) as conversation:
+            conversation.ask(self._request("unarchive", {"directory": directory}))
+            conversation.upload(chunks)
+            conversation.result()
 
     def sync(self, timeout_s: float = 120.0) -> None:
         """Flush the guest's file systems to its disk."""
@@ -219,6 +254,10 @@ def _exec_result(reply: dict[str, Any], stdout: _Output, stderr: _Output) -> Exe
         pid=None if reply.get("pid") is None else _integer(reply, "pid"),
         log_path=None if log_path is None else str(log_path)[:4096],
     )
+
+
+def _disk_usage(reply: dict[str, Any]) -> DiskUsage:
+    return DiskUsage(*(_integer(reply, name) for name in ("totalBytes", "usedBytes", "availableBytes")))
 
 
 def _integer(reply: dict[str, Any], name: str) -> int:

@@ -49,7 +49,8 @@ class _Connection(socketserver.BaseRequestHandler):
     def _answer(self, request: dict[str, Any], frames: Iterator[tuple[int, bytes]]) -> None:
         guest, operation = self.server.guest, request.get("op")
         simple: dict[object, Callable[[dict[str, Any]], dict[str, Any]]] = {
-            "ping": guest.ping, "adopt": guest.adopt, "disk": guest.disk, "wait_port": guest.wait_port,
+            "ping": guest.ping, "adopt": guest.adopt, "disk": guest.disk, "grow_disk": guest.disk,
+            "wait_port": guest.wait_port,
             "sync": lambda _: {}, "prepare": lambda _: {"freeBytes": 0}}
         if operation in simple:
             self._send(RESULT, simple[operation](request))
@@ -59,6 +60,12 @@ class _Connection(socketserver.BaseRequestHandler):
             content = guest.read(request)
             self._stream(DATA, content)
             self._send(RESULT, {"sizeBytes": len(content)})
+        elif operation == "archive":
+            content = guest.archive(request)
+            self._stream(DATA, content)
+            self._send(RESULT, {"sizeBytes": len(content)})
+        elif operation == "unarchive":
+            self._send(RESULT, guest.unarchive(request, _content(frames)))
         elif operation == "exec":
             self._exec(request)
         else:

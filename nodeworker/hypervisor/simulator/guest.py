@@ -1,17 +1,28 @@
 """One simulated guest: files and environment in memory, and a fixed set of commands that touch nothing outside it."""
 import base64
+import io
 import posixpath
 import shlex
+import tarfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from guest.agent.protocol import BAD_REQUEST, NOT_FOUND, NOT_FOUND_EXIT_CODE, TIMED_OUT_EXIT_CODE, UNAUTHORIZED, Refused
+from guest.agent.protocol import (
+    BAD_REQUEST,
+    FAILED,
+    NOT_FOUND,
+    NOT_FOUND_EXIT_CODE,
+    TIMED_OUT_EXIT_CODE,
+    UNAUTHORIZED,
+    Refused,
+)
 
 HOME = "/home/user"
 _DISK_BYTES = 16 * 1024 ** 3
 _MAX_SLEEP_S = 3600.0
+_END_MARK_BYTES = 1024
 
 
 @dataclass
@@ -85,6 +96,32 @@ class Guest:
         except KeyError:
             raise Refused(NOT_FOUND, f"there is no file {request['path']}") from None
 
+    def archive(self, request: dict[str, Any]) -> bytes:
+        """The agent's `archive`; a simulated guest has a directory as soon as it has a file in it."""
+        root = _directory(request)
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
+            for path, content in sorted(self.files.items()):
+                if path.startswith(root):
+                    entry = tarfile.TarInfo(f"./{path.removeprefix(root)}")
+                    entry.size, entry.mode, entry.uid, entry.gid = len(content), 0o644, 1000, 1000
+                    archive.addfile(entry, io.BytesIO(content))
+        return buffer.getvalue()
+
+    def unarchive(self, request: dict[str, Any], content: bytes) -> dict[str, Any]:
+        """The agent's `unarchive`, for regular files; other entries have no counterpart here."""
+        root = _directory(request)
+        if content[-_END_MARK_BYTES:] != bytes(_END_MARK_BYTES):
+            raise Refused(BAD_REQUEST, "the archive is cut short: its end mark is missing")
+        try:
+            with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
+                for entry in archive:
+                    if entry.isfile() and (file := archive.extractfile(entry)):
+                        self.files[_inside(root, entry.name)] = file.read()
+        except tarfile.TarError as error:
+            raise Refused(FAILED, f"tar could not extract the archive: {error}") from error
+        return {"sizeBytes": len(content)}
+
     def execute(self, request: dict[str, Any]) -> Outcome:
         """The agent's `exec` for the commands in `_COMMANDS`; a shell line is split into words and nothing more."""
         argv = request.get("argv") or shlex.split(request.get("shell", ""))
@@ -92,6 +129,18 @@ class Guest:
         if command is None:
             return Outcome(stderr=f"{' '.join(argv)}: not found\n".encode(), exit_code=NOT_FOUND_EXIT_CODE)
         return command(self, argv[1:], request)
+
+
+def _directory(request: dict[str, Any]) -> str:
+    """The directory of a request, absolute, with a slash at its end."""
+    return posixpath.normpath(posixpath.join(HOME, request["directory"])).rstrip("/") + "/"
+
+
+def _inside(root: str, name: str) -> str:
+    path = posixpath.normpath(posixpath.join(root, name.lstrip("/")))
+    if not path.startswith(root):
+        raise Refused(FAILED, f"tar could not extract the archive: {name}: Member name contains '..'")
+    return path
 
 
 def _echo(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcome:

@@ -130,6 +130,18 @@ def test_an_endless_file_ends_at_the_limit(guest_that) -> None:
     assert refusal.value.code == "too_large"
 
 
+@pytest.mark.parametrize("size", [59_999, 60_001, "60000", None])
+def test_an_archive_of_another_size_than_announced_is_no_archive(guest_that, size: object) -> None:
+    sent = (encode_frame(DATA, bytes(60_000)), encode_json(RESULT, {"sizeBytes": size}))
+    with pytest.raises(AgentProtocolError):
+        list(guest_that(sends(*sent)).archive("/d", 10))
+
+
+def test_an_archive_without_its_result_is_no_archive(guest_that) -> None:
+    with pytest.raises(AgentUnreachable):
+        list(guest_that(sends(encode_frame(DATA, bytes(60_000)))).archive("/d", 10))
+
+
 def test_a_refusal_carries_code_and_sentence_cut_to_size(guest_that) -> None:
     with pytest.raises(AgentRefused) as refusal:
         guest_that(sends(encode_json(FAILURE, {"code": "failed", "message": "m" * 9000}))).ping()
