@@ -68,7 +68,7 @@ class Settings:
     api_bind: str = ""
     auth_bind: str = ""
     api_workers: int = 2
-    api_threads: int = 32
+    api_threads: int = 320
     max_body_bytes: int = 16 * 1024 * 1024
     db_pool_size: int = 20
     sandbox_rate_per_s: float = 0.0

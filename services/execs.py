@@ -12,6 +12,7 @@ from services import sandboxes
 from services.activity import in_use, still_running
 from services.errors import Conflict, InvalidRequest, Unavailable
 from services.protocols import Deps, ExecOutcome, ExecRequest, Guest, GuestRefused, GuestUnreachable
+from services.waits import changes
 
 OUTPUT_CAP_BYTES = 8 * 1024 * 1024
 # What a call may take beyond the command's own deadline before we call the guest dead.
@@ -29,9 +30,11 @@ def run(
     """
     sandbox = sandboxes.get_owned(owner, sandbox_id, pinned_node=pinned_node)
     with_env = replace(request, env=sandbox.env | dict(request.env))
-    with in_use(sandbox, for_s=request.timeout_ms / 1000 + _SLACK_S, what="exec"):
+    hold_s = request.timeout_ms / 1000 + _SLACK_S
+    with in_use(sandbox, for_s=hold_s, what="exec"), changes(sandbox.id) as changed:
         try:
-            return connect(deps, sandbox).run(with_env, wanted=lambda: _not_asleep(sandbox))
+            # Asked every second by each of perhaps a hundred calls: the row is read only when it may have changed.
+            return connect(deps, sandbox).run(with_env, wanted=lambda: not changed() or _not_asleep(sandbox))
         except GuestRefused as refusal:
             raise InvalidRequest(f"The command could not be started: {refusal.message}.") from refusal
         except GuestUnreachable as error:

@@ -7,7 +7,8 @@ import select
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import psycopg2
@@ -18,7 +19,9 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 _CHANNEL = "sandbox"
-_POLL_S = 0.5
+_POLL_S, _POLL_MAX_S = 0.5, 2.0
+# Where many wait long, a lost notification may cost more.
+_UNSURE_S = 10.0
 
 
 def announce(sandbox_id: str) -> None:
@@ -100,7 +103,7 @@ def wait_until(sandbox_id: str, probe: Callable[[], Result | None], timeout_s: f
 
     The probe runs with a database connection that is given back between calls, so waiting holds none.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline, poll_s = time.monotonic() + timeout_s, _POLL_S
     listener = _get_listener()
     event = listener.register(sandbox_id)
     try:
@@ -113,6 +116,32 @@ def wait_until(sandbox_id: str, probe: Callable[[], Result | None], timeout_s: f
             left = deadline - time.monotonic()
             if left <= 0:
                 return None
-            event.wait(min(left, _POLL_S))
+            event.wait(min(left, poll_s))
+            poll_s = min(2 * poll_s, _POLL_MAX_S)
+    finally:
+        listener.unregister(sandbox_id, event)
+
+
+@contextmanager
+def changes(sandbox_id: str) -> Iterator[Callable[[], bool]]:
+    """Gives a question that costs nothing to ask: may the sandbox have changed since it was asked last?
+
+    It says yes the first time, after each change, and every 10 seconds to be sure.
+    """
+    listener = _get_listener()
+    event = listener.register(sandbox_id)
+    event.set()
+    sure_until = 0.0
+
+    def changed() -> bool:
+        nonlocal sure_until
+        if not event.is_set() and time.monotonic() < sure_until:
+            return False
+        event.clear()
+        sure_until = time.monotonic() + _UNSURE_S
+        return True
+
+    try:
+        yield changed
     finally:
         listener.unregister(sandbox_id, event)

@@ -1,7 +1,7 @@
 """The public API process: `app.api:create_app()`."""
 from flask import Flask
 
-from app import auth, errors, limits, request_ids, wiring
+from app import auth, errors, lanes, limits, request_ids, wiring
 from app.api import api_keys, execs, files, health, lifecycle, sandboxes, service_surface, snapshots
 from config.settings import Settings, get_settings
 from services.tokens import Authority
@@ -21,6 +21,7 @@ def create_app(settings: Settings | None = None, authority: Authority | None = N
     request_ids.install(app)
     auth.install(app)
     limits.install(app, settings)
+    lanes.install(app, settings)
     for resource in RESOURCES:
         app.register_blueprint(resource.routes)
     return app

@@ -3,6 +3,7 @@ from flask import Blueprint, Response, jsonify
 
 from app import bodies, serializers
 from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
+from app.lanes import LIFECYCLE, PROMPT, lane
 from app.schemas.sandboxes import ExtendBody, HibernateBody, WakeBody
 from app.wiring import get_deps
 from services import lifecycle
@@ -13,6 +14,7 @@ routes = Blueprint("lifecycle", __name__, url_prefix="/v1/sandboxes/<sandbox_id>
 @routes.post("/hibernate")
 @routes.post("/pause")
 @accepts(API_KEY, USER_JWT, SERVICE)
+@lane(LIFECYCLE)
 def hibernate(sandbox_id: str) -> Response:
     """Put a sandbox to sleep; returns once it is hibernated."""
     owner, _ = current_owner(), bodies.load(HibernateBody())
@@ -23,6 +25,7 @@ def hibernate(sandbox_id: str) -> Response:
 @routes.post("/wake")
 @routes.post("/resume")
 @accepts(API_KEY, USER_JWT, SERVICE)
+@lane(LIFECYCLE)
 def wake(sandbox_id: str) -> Response:
     """Resume a sandbox; returns once it is running."""
     owner, body = current_owner(), bodies.load(WakeBody())
@@ -32,6 +35,7 @@ def wake(sandbox_id: str) -> Response:
 
 @routes.post("/extend")
 @accepts(API_KEY, USER_JWT, SERVICE)
+@lane(PROMPT)
 def extend(sandbox_id: str) -> Response:
     """Restart the idle clock, with a new idle timeout if the body has one."""
     owner, body = current_owner(), bodies.load(ExtendBody())

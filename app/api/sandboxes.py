@@ -3,6 +3,7 @@ from flask import Blueprint, Response, jsonify
 
 from app import bodies, serializers
 from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
+from app.lanes import LIFECYCLE, PROMPT, lane
 from app.schemas.sandboxes import CreateBody, ListQuery
 from app.wiring import get_deps
 from services import lifecycle, sandboxes
@@ -29,6 +30,7 @@ def list_page() -> Response:
 
 @routes.get("/<sandbox_id>")
 @accepts(API_KEY, USER_JWT, SERVICE)
+@lane(PROMPT)
 def get(sandbox_id: str) -> Response:
     """One sandbox, a stopped one too, so that whoever polls sees how its boot ended."""
     view = sandboxes.get_view(current_owner(), sandbox_id, pinned_node=pinned_node())
@@ -37,6 +39,7 @@ def get(sandbox_id: str) -> Response:
 
 @routes.delete("/<sandbox_id>")
 @accepts(API_KEY, USER_JWT, SERVICE)
+@lane(LIFECYCLE)
 def delete(sandbox_id: str) -> Response:
     """Tear a sandbox down; returns once it is stopped."""
     view = lifecycle.delete(get_deps(), current_owner(), sandbox_id, pinned_node=pinned_node())

@@ -3,6 +3,7 @@ from flask import Blueprint, Response, jsonify
 
 from app import bodies, serializers
 from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
+from app.lanes import LIFECYCLE, lane
 from app.schemas.snapshots import PROJECT_ONLY, ForkBody, SnapshotBody, SnapshotForkBody
 from app.wiring import get_deps
 from services import forks, snapshots
@@ -13,6 +14,7 @@ routes = Blueprint("snapshots", __name__, url_prefix="/v1/sandboxes")
 
 @routes.post("/<sandbox_id>/snapshot")
 @accepts(API_KEY, USER_JWT, SERVICE)
+@lane(LIFECYCLE)
 def snapshot(sandbox_id: str) -> tuple[Response, int]:
     """Capture a sandbox, which goes on; returns once the snapshot is durable on its node."""
     owner, body = current_owner(), bodies.load(SnapshotBody())
@@ -24,6 +26,7 @@ def snapshot(sandbox_id: str) -> tuple[Response, int]:
 
 @routes.post("/<sandbox_id>/fork")
 @accepts(API_KEY, USER_JWT, SERVICE)
+@lane(LIFECYCLE)
 def fork_sandbox(sandbox_id: str) -> tuple[Response, int]:
     """Start a copy of a running or sleeping sandbox; answers before it has booted."""
     owner, options = current_owner(), bodies.load(ForkBody())

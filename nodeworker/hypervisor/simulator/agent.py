@@ -18,7 +18,7 @@ class AgentServer(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
-    request_queue_size = 64
+    request_queue_size = 256
 
     def __init__(self, port: int, guest: Guest) -> None:
         self.guest = guest

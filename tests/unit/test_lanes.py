@@ -1,0 +1,56 @@
+"""How many calls may wait at once, and which ones do."""
+import pytest
+
+from app import api, lanes
+from app.authority import LocalAuthority
+from app.lanes import DATA, LIFECYCLE, PROMPT, Places, places_of
+from config.settings import Settings
+
+WAIT_FOR_NOTHING = {"create", "list_page", "get", "extend", "fork_snapshot"}
+WAIT_FOR_A_ROW = {"hibernate", "wake", "delete", "snapshot", "fork_sandbox"}
+RESOURCES = ("sandboxes", "lifecycle", "snapshots", "execs", "files")
+
+
+@pytest.fixture(scope="module")
+def of_view(tmp_path_factory):
+    settings = Settings(session_secret="x", signing_keys_dir=tmp_path_factory.mktemp("keys"))
+    app = api.create_app(settings, LocalAuthority(settings))
+    return {rule.endpoint: lanes.lane_of(app.view_functions[rule.endpoint], rule.rule)
+            for rule in app.url_map.iter_rules()}
+
+
+def test_each_route_is_in_the_lane_of_what_it_waits_for(of_view):
+    for endpoint, lane in of_view.items():
+        resource, _, name = endpoint.rpartition(".")
+        if resource in RESOURCES:
+            expected = PROMPT if name in WAIT_FOR_NOTHING else LIFECYCLE if name in WAIT_FOR_A_ROW else DATA
+            assert lane is expected, endpoint
+    assert of_view["execs.run"] is of_view["files.write"] is of_view["files.read"] is DATA
+    assert of_view["health.health"] is of_view["api_keys.create"] is PROMPT
+
+
+def test_a_route_about_one_sandbox_waits_unless_it_says_otherwise():
+    def view():
+        """Declares nothing."""
+
+    assert lanes.lane_of(view, "/v1/sandboxes/<sandbox_id>/new") is DATA
+    assert lanes.lane_of(view, "/v1/new") is PROMPT
+
+
+def test_the_threads_of_a_process_allow_one_sandbox_a_hundred_and_keep_some_for_short_calls():
+    threads = Settings().api_threads
+    places = places_of(threads)
+    assert places[DATA].share >= 100 and places[DATA].share < places[DATA].capacity
+    assert sum(lane.capacity for lane in places.values()) <= threads * 7 / 8
+
+
+def test_one_owner_gets_its_share_and_all_together_the_capacity():
+    places = Places(4, 3)
+    assert [places.take("one") for _ in range(4)] == [True, True, True, False]
+    assert [places.take("two") for _ in range(2)] == [True, False]
+    places.give_back("one")
+    assert [places.take("two"), places.take("one")] == [True, False]
+
+
+def test_a_process_with_hardly_any_threads_still_takes_a_call():
+    assert all(places.take("one") for places in places_of(1).values())
