@@ -130,6 +130,12 @@ def current_owner() -> User:
     return principal.owner
 
 
+def current_namespace() -> User | None:
+    """Whose names this request is about: a user's, or None for a service that acts for nobody, the system's."""
+    principal: Principal = g.principal
+    return principal.owner
+
+
 def pinned_node() -> str | None:
     """The node that the caller pins this call to (`X-Svc-Node`), if any."""
     node = request.headers.get("X-Svc-Node", "").strip()

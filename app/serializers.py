@@ -5,6 +5,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from models.sandboxes import Sandbox
+from models.templates import Template
 from models.users import ApiKey, ServiceToken, User
 from services.api_keys import NewKey
 from services.protocols import ExecOutcome
@@ -118,6 +119,21 @@ def exec_result(outcome: ExecOutcome) -> Json:
 def file_content(content: bytes) -> Json:
     """Contract, File read result."""
     return {"content": base64.b64encode(content).decode()}
+
+
+def template(record: Template) -> Json:
+    """A registry entry (our choice; the contract does not show it)."""
+    return {
+        "id": record.name,
+        "version": record.version,
+        "scope": "system" if record.owner_id is None else "private",
+        "snapshotId": record.snapshot_id,
+        "startCommand": record.start_command,
+        "readinessPort": record.readiness_port,
+        "ports": record.ports,
+        "createdAt": timestamp(record.created_at),
+        "updatedAt": timestamp(record.updated_at),
+    }
 
 
 def api_key(record: ApiKey) -> Json:

@@ -8,7 +8,8 @@ from models.snapshots import Snapshot
 from models.states import OperationKind, SnapshotState
 from models.users import User
 from services import idempotency, operations, outbox, placement, sandboxes, snapshots
-from services.errors import Conflict, InvalidRequest, WrongNode
+from services.errors import Conflict, WrongNode
+from services.launches import check_launch
 from services.lifecycle import check_booted, still_busy
 from services.plans import check_fork
 from services.protocols import Deps
@@ -26,7 +27,7 @@ def of_sandbox(
 
     The capture and the boot are two operations: the boot waits for the capture and fails with it.
     """
-    check_launch(options)
+    check_launch(options.start_command, options.readiness_port, options.ports)
     sandboxes.get_owned(owner, sandbox_id, pinned_node=pinned_node)
 
     def attempt() -> SandboxView | None:
@@ -64,7 +65,7 @@ def of_snapshot(
     A replay of the key returns the first response and makes no second VM. Raises NotFound, Forbidden, Conflict,
     PlanRequired, WrongNode, Unavailable.
     """
-    check_launch(options)
+    check_launch(options.start_command, options.readiness_port, options.ports)
     with connection():
         with database.atomic():
             taken = snapshots.get_owned(owner, snapshot_id)
@@ -93,14 +94,6 @@ def of_snapshot(
     return view
 
 
-def check_launch(options: LaunchOptions) -> None:
-    """Contract, Fork rule 4: a start command needs a readiness port, which must be among the ports."""
-    if options.start_command is not None and options.readiness_port is None:
-        raise InvalidRequest("startCommand needs a readinessPort")
-    if options.start_command is not None and options.readiness_port not in options.ports:
-        raise InvalidRequest("readinessPort must also be in ports")
-
-
 def _insert_fork(
     deps: Deps,
     owner: User,
@@ -114,8 +107,5 @@ def _insert_fork(
     fork = sandboxes.insert(deps, owner, sandbox_id, node, taken.vcpus, taken.mem_mb, options)
     source = inherit or Sandbox.get_by_id(taken.source_sandbox_id)
     # A fork is the same computer: what the source's commands saw in their environment, the fork's see too.
-    Sandbox.update(snapshot_id=taken.id, cwd=taken.cwd, env=source.env | options.env).where(
-        Sandbox.id == fork.id
-    ).execute()
-    fork.cwd = taken.cwd
+    sandboxes.stand_on(fork, taken, source.env | options.env)
     return fork

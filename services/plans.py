@@ -59,6 +59,12 @@ def choose_size(plan: str, size: str | None, vcpus: int | None, mem_mb: int | No
     )
 
 
+def included_size(plan: str, vcpus: int, mem_mb: int) -> Size | None:
+    """The machine of exactly this shape, if `plan` includes it."""
+    included = [SIZES[name] for name in PLAN_SIZES.get(Plan(plan), ())]
+    return next((size for size in included if (size.vcpus, size.mem_mb) == (vcpus, mem_mb)), None)
+
+
 def check_fork(plan: str, vcpus: int, mem_mb: int) -> None:
     """A fork has its snapshot's shape, so the plan has to include a machine at least as large (contract, States).
 

@@ -1,6 +1,6 @@
 """Making and finding sandboxes."""
 import secrets
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,10 +11,12 @@ from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.statements import Statement
 from models.states import OperationKind, SandboxStatus
+from models.templates import Template
 from models.users import User
-from services import idempotency, operations, outbox, placement
+from services import catalogue, idempotency, operations, outbox, placement
+from services.catalogue import Baked
 from services.errors import Forbidden, NotFound, Unavailable, WrongNode
-from services.plans import choose_size
+from services.plans import Size, choose_size, included_size
 from services.protocols import Deps
 from services.views import SandboxView, sandbox_view
 
@@ -88,11 +90,14 @@ def create(deps: Deps, owner: User, request: CreateRequest, *, pinned_node: str 
                 if not reservation.first:
                     return replayed(reservation)
             # After the key: a replay gets its answer even if the owner's plan has changed since.
-            size = choose_size(owner.plan, request.size, request.vcpus, request.mem_mb)
-            _check_template(request)
-            node = placement.claim_node(deps.settings, size.vcpus, size.mem_mb, pinned_node)
-            sandbox = insert(deps, owner, sandbox_id, node, size.vcpus, size.mem_mb, request.options)
-            _, messages = operations.begin(deps.settings, sandbox, OperationKind.BOOT)
+            baked = _find_template(owner, request)
+            size = _choose_size(owner, request, baked)
+            node = placement.claim_node(deps.settings, size.vcpus, size.mem_mb, _pin(baked, pinned_node))
+            options = request.options if baked is None else _with_template(request.options, baked.template)
+            sandbox = insert(deps, owner, sandbox_id, node, size.vcpus, size.mem_mb, options)
+            if baked is not None:
+                stand_on(sandbox, baked.snapshot, _inherited_env(baked) | options.env)
+            messages = start_boot(deps, sandbox, snapshot=baked.snapshot if baked else None)
             view = sandbox_view(sandbox)
             if request.idempotency_key:
                 idempotency.store_response(owner.id, CREATE_ROUTE, request.idempotency_key, view.to_json())
@@ -100,11 +105,48 @@ def create(deps: Deps, owner: User, request: CreateRequest, *, pinned_node: str 
     return view
 
 
-def _check_template(request: CreateRequest) -> None:
+def _find_template(owner: User, request: CreateRequest) -> Baked | None:
     if request.template is not None:
         raise Unavailable("Agent presets are not available in this version.")
-    if request.template_id is not None:
-        raise NotFound(f"There is no template {request.template_id}.")
+    return None if request.template_id is None else catalogue.resolve(owner, request.template_id)
+
+
+def _choose_size(owner: User, request: CreateRequest, baked: Baked | None) -> Size:
+    """What was asked for, else the template's own shape where the plan includes it, else the plan's machine."""
+    if baked is not None and (request.size, request.vcpus, request.mem_mb) == (None, None, None):
+        own = included_size(owner.plan, baked.snapshot.vcpus, baked.snapshot.mem_mb)
+        if own is not None:
+            return own
+    return choose_size(owner.plan, request.size, request.vcpus, request.mem_mb)
+
+
+def _pin(baked: Baked | None, pinned_node: str | None) -> str | None:
+    """A snapshot lives on one node, and so do the sandboxes made from it."""
+    if baked is None:
+        return pinned_node
+    if pinned_node not in (None, baked.snapshot.node_id):
+        raise WrongNode(f"The template is on node {baked.snapshot.node_id}, not on {pinned_node}.")
+    return str(baked.snapshot.node_id)
+
+
+def _with_template(options: LaunchOptions, template: Template) -> LaunchOptions:
+    """`options` with what the template starts (contract, Templates 4); the caller's ports are added to its own."""
+    ports = tuple(dict.fromkeys((*template.ports, *options.ports)))
+    return replace(options, ports=ports, start_command=template.start_command, readiness_port=template.readiness_port)
+
+
+def _inherited_env(baked: Baked) -> dict[str, str]:
+    """The environment of the sandbox that a private template was made of; a stranger's stays the stranger's."""
+    if baked.template.owner_id is None:
+        return {}
+    env: dict[str, str] = Sandbox.get_by_id(baked.snapshot.source_sandbox_id).env
+    return env
+
+
+def stand_on(sandbox: Sandbox, taken: Snapshot, env: dict[str, str]) -> None:
+    """Say that an inserted sandbox is a copy of `taken`, with `env` as its environment."""
+    Sandbox.update(snapshot_id=taken.id, cwd=taken.cwd, env=env).where(Sandbox.id == sandbox.id).execute()
+    sandbox.cwd = taken.cwd
 
 
 def replayed(reservation: idempotency.Reservation) -> SandboxView:

@@ -2,11 +2,11 @@
 from flask import Flask
 
 from app import auth, errors, lanes, limits, request_ids, wiring
-from app.api import api_keys, execs, files, health, lifecycle, sandboxes, service_surface, snapshots
+from app.api import api_keys, execs, files, health, lifecycle, sandboxes, service_surface, snapshots, templates
 from config.settings import Settings, get_settings
 from services.tokens import Authority
 
-RESOURCES = (sandboxes, lifecycle, snapshots, execs, files, api_keys, service_surface, health)
+RESOURCES = (sandboxes, lifecycle, snapshots, execs, files, api_keys, templates, service_surface, health)
 
 
 def create_app(settings: Settings | None = None, authority: Authority | None = None) -> Flask:

@@ -41,6 +41,8 @@ USERS = {"own_user_token": OWNER, "other__s_user_token": STRANGER, "service": NO
 SURFACES: dict[str, dict[str, int | str]] = {
     "sandbox": _surface(own_key=OWNER, other__s_key=STRANGER, **USERS),
     "keys": _surface(**USERS),
+    # A service that acts for nobody changes the system catalogue.
+    "templates": _surface(own_key=OWNER, other__s_key=STRANGER, **USERS | {"service": STRANGER}),
     "services": _surface(service=OWNER, service_for_owner=OWNER, service_for_other=OWNER),
     "admin": _surface(admin=OWNER, admin_for_owner=OWNER),
     # The cookie is the credential; a bearer of any kind is not looked at.
@@ -115,6 +117,9 @@ TABLE = (
     Row("api", "POST", "/v1/api-keys", "keys", 400, 400, {"name": " "}),
     Row("api", "GET", "/v1/api-keys", "keys", 200, 200),
     Row("api", "DELETE", "/v1/api-keys/<key_id>", "keys", 200, 403),
+    Row("api", "POST", "/v1/templates/<template_id>/latest", "templates", 400, 400, {}),
+    Row("api", "GET", "/v1/templates/<template_id>/latest", "templates", 404, 404),
+    Row("api", "DELETE", "/v1/templates/<template_id>/latest", "templates", 404, 404),
     Row("api", "POST", "/v1/deploys", "services", 501, 501, {"slug": "app"}),
     Row("api", "GET", "/v1/deploys/<slug>", "services", 501, 501),
     Row("api", "DELETE", "/v1/deploys/<slug>", "services", 501, 501),

@@ -98,8 +98,7 @@ def test_null_is_the_same_as_leaving_a_field_out(create):
     assert create(size=None, ports=None, env=None, timeout=None, idempotencyKey=None).status_code == 201
 
 
-def test_templates_are_not_there_yet(create):
-    assert create(templateId="mine").status_code == 404
+def test_presets_are_not_there_yet(create):
     assert create(template="opencode").status_code == 503
 
 

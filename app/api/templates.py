@@ -1,0 +1,32 @@
+"""The templates registry: publish, look up, take back."""
+from flask import Blueprint, Response, jsonify
+
+from app import bodies, serializers
+from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_namespace
+from app.schemas.templates import TemplateBody
+from services import templates
+
+routes = Blueprint("templates", __name__, url_prefix="/v1/templates/<template_id>")
+
+
+@routes.post("/latest")
+@accepts(API_KEY, USER_JWT, SERVICE)
+def publish(template_id: str) -> tuple[Response, int]:
+    """Publish a snapshot under a name; 200 instead of 201 if just that was published already."""
+    namespace, release = current_namespace(), bodies.load(TemplateBody())
+    published = templates.publish(namespace, template_id, release)
+    return jsonify(serializers.template(published.template)), 201 if published.made else 200
+
+
+@routes.get("/latest")
+@accepts(API_KEY, USER_JWT, SERVICE)
+def get(template_id: str) -> Response:
+    """The template of this name, or the version of it, in the caller's own namespace."""
+    return jsonify(serializers.template(templates.get(current_namespace(), template_id)))
+
+
+@routes.delete("/latest")
+@accepts(API_KEY, USER_JWT, SERVICE)
+def delete(template_id: str) -> Response:
+    """Take a template back; sandboxes made from it go on."""
+    return jsonify(serializers.template(templates.delete(current_namespace(), template_id)))

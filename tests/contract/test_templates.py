@@ -1,0 +1,343 @@
+"""The templates registry line by line: names, versions, who may change what, and sandboxes made from templates."""
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from models.base import connection, new_id
+from models.nodes import PortBinding
+from models.operations import Operation
+from models.sandboxes import Sandbox
+from models.snapshots import Snapshot
+from models.states import OperationKind, Plan, SnapshotState
+from models.templates import Template
+from services import catalogue
+from services.nodes import NodeFacts, heartbeat
+from tests.functional.conftest import NODE
+
+ENTRY = {"id", "version", "scope", "snapshotId", "startCommand", "readinessPort", "ports", "createdAt", "updatedAt"}
+SERVE = {"startCommand": "serve", "readinessPort": 3000, "ports": [3000, 4000]}
+
+
+class Caller:
+    """One who publishes and creates; `owner` None is a service that acts for nobody."""
+
+    def __init__(self, edge, owner, headers):
+        self.edge, self.owner, self.headers = edge, owner, headers
+
+    def snapshot(self, vcpus=1, mem_mb=1024, **changes):
+        """A ready snapshot of a sandbox of one's own (a service's: of anybody's)."""
+        owner = self.owner or self.edge.newcomer()
+        with connection():
+            source = Sandbox.create(id=new_id(), owner=owner.id, node_id="n1", vcpus=vcpus, mem_mb=mem_mb,
+                                    agent_port=1, agent_token="x", idle_timeout_s=60, status="stopped",
+                                    env={"FROM": "source", "BOTH": "source"})
+            values = {"id": new_id("snap"), "owner": owner.id, "node_id": "n1", "source_sandbox_id": source.id,
+                      "vcpus": vcpus, "mem_mb": mem_mb, "cwd": "/srv", "state": SnapshotState.READY}
+            return Snapshot.create(**values | changes).id
+
+    def publish(self, name, **body):
+        return self._send("POST", f"/v1/templates/{name}/latest", body)
+
+    def get(self, name):
+        return self._send("GET", f"/v1/templates/{name}/latest")
+
+    def delete(self, name):
+        return self._send("DELETE", f"/v1/templates/{name}/latest")
+
+    def create(self, pin=None, **body):
+        return self._send("POST", "/v1/sandboxes", body, {"X-Svc-Node": pin} if pin else {})
+
+    def _send(self, method, path, body=None, more=()):
+        return self.edge.client().open(path, method=method, json=body, headers=self.headers | dict(more))
+
+
+@pytest.fixture
+def user(edge):
+    heartbeat(NODE)  # nobody else speaks for it
+
+    def make(plan=Plan.LEGACY_PRO):
+        owner = edge.newcomer(plan)
+        return Caller(edge, owner, edge.key(owner))
+
+    return make
+
+
+@pytest.fixture
+def alice(user):
+    return user()
+
+
+@pytest.fixture
+def service(edge):
+    return Caller(edge, None, edge.service())
+
+
+@pytest.fixture
+def name():
+    return new_id("box")
+
+
+def row(answer):
+    assert answer.status_code == 201, answer.text
+    with connection():
+        return Sandbox.get_by_id(answer.json["id"])
+
+
+def test_an_entry_shows_what_was_published(alice, name):
+    taken = alice.snapshot()
+    answer = alice.publish(name, snapshotId=taken, **SERVE)
+    assert answer.status_code == 201 and answer.json.keys() == ENTRY
+    assert answer.json | SERVE == answer.json
+    assert (answer.json["id"], answer.json["version"], answer.json["scope"]) == (name, "1", "private")
+    assert answer.json["snapshotId"] == taken
+    assert alice.get(name).json == answer.json == alice.get(f"{name}-v1").json
+
+
+def test_everything_but_the_snapshot_may_be_left_out(alice, name):
+    answer = alice.publish(name, snapshotId=alice.snapshot())
+    assert (answer.json["startCommand"], answer.json["readinessPort"], answer.json["ports"]) == (None, None, [])
+
+
+def test_the_same_user_by_key_token_or_service_is_one_namespace(edge, alice, name):
+    alice.publish(name, snapshotId=alice.snapshot())
+    for headers in (edge.jwt(alice.owner), edge.service(alice.owner)):
+        assert Caller(edge, alice.owner, headers).get(name).json["version"] == "1"
+
+
+def test_names_are_private(user, name):
+    one, other = user(), user()
+    mine, theirs = one.snapshot(), other.snapshot()
+    assert other.get(name).status_code == 404
+    assert one.publish(name, snapshotId=mine).status_code == other.publish(name, snapshotId=theirs).status_code == 201
+    assert (one.get(name).json["snapshotId"], other.get(name).json["snapshotId"]) == (mine, theirs)
+    assert other.delete(name).status_code == 200
+    assert other.get(name).status_code == 404 and one.get(name).json["snapshotId"] == mine
+    assert other.create(templateId=name).status_code == 404, "a stranger's name is no name"
+    assert other.delete(name).status_code == 404
+
+
+@pytest.mark.parametrize(("body", "complaint"), [
+    ({}, "snapshotId"), ({"snapshotId": 5}, "snapshotId"), ({"snapshotId": "x", "surprise": 1}, "surprise"),
+    ({"snapshotId": "x", "startCommand": "serve"}, "readinessPort"),
+    ({"snapshotId": "x", "startCommand": "serve", "readinessPort": 3000}, "ports"),
+    ({"snapshotId": "x", "startCommand": "serve", "readinessPort": 3000, "ports": [4000]}, "ports"),
+    ({"snapshotId": "x", "ports": [0]}, "ports"), ({"snapshotId": "x", "readinessPort": 1024}, "readinessPort"),
+    ({"snapshotId": "x", "version": 2}, "version"), ({"snapshotId": "x", "version": "beta"}, "digit"),
+    ({"snapshotId": "x", "version": "1/2"}, "version"), ({"snapshotId": "x", "version": "1" * 33}, "version"),
+])
+def test_a_bad_body_is_400_and_named(alice, name, body, complaint):
+    answer = alice.publish(name, **body)
+    assert answer.status_code == 400 and complaint in answer.json["error"]
+    assert alice.get(name).status_code == 404
+
+
+@pytest.mark.parametrize("bad", ["-x", ".x", "a b", "%C3%BC", "x" * 65, "a%0A", "x-v1%0A", "x-v1!", "_x"])
+def test_an_impossible_name_is_400_everywhere(alice, bad):
+    for answer in (alice.publish(bad, snapshotId=alice.snapshot()), alice.get(bad), alice.delete(bad)):
+        assert answer.status_code == 400, answer.text
+
+
+@pytest.mark.parametrize(("text", "meant"), [
+    ("react", ("react", None)), ("react-vite", ("react-vite", None)), ("py_3.11", ("py_3.11", None)),
+    ("react-v2", ("react", "2")), ("react-vite-v1.0.0-v2", ("react-vite", "1.0.0-v2")),
+    ("react-v2026-11-21", ("react", "2026-11-21")), ("react-v", ("react-v", None)), ("v2", ("v2", None)),
+])
+def test_what_is_a_name_and_what_a_version(text, meant):
+    reference = catalogue.parse(text)
+    assert (reference.name, reference.version) == meant and str(reference) == text
+
+
+def test_only_ready_snapshots_of_ones_own_sandboxes(edge, user, name):
+    one, other = user(), user()
+    assert one.publish(name, snapshotId=other.snapshot()).status_code == 403
+    assert one.publish(name, snapshotId="snapnone").status_code == 404
+    for state, status in ((SnapshotState.PENDING, 409), (SnapshotState.FAILED, 409), (SnapshotState.DELETED, 404)):
+        assert one.publish(name, snapshotId=one.snapshot(state=state)).status_code == status
+    assert one.publish(name, snapshotId=one.snapshot(transient=True)).status_code == 404
+    taken = one.snapshot()
+    with connection():
+        source = Snapshot.get_by_id(taken).source_sandbox_id
+        Sandbox.update(owner=other.owner.id).where(Sandbox.id == source).execute()
+    assert one.publish(name, snapshotId=taken).status_code == 403, "the sandbox must be the caller's, too"
+    assert one.get(name).status_code == 404
+
+
+def test_versions_count_up_and_the_name_is_the_latest(alice, name):
+    first, second = alice.snapshot(), alice.snapshot()
+    assert alice.publish(name, snapshotId=first).json["version"] == "1"
+    assert alice.publish(name, snapshotId=second).json["version"] == "2"
+    named = alice.publish(name, snapshotId=first, version="2.1-rc.1", ports=[80])
+    assert named.status_code == 201 and alice.get(name).json == named.json
+    assert alice.get(f"{name}-v2").json["snapshotId"] == second
+    assert alice.get(f"{name}-v2.1-rc.1").json["ports"] == [80]
+    assert alice.publish(name, snapshotId=first, **SERVE).json["version"] == "3"
+    assert alice.get(f"{name}-v9").status_code == 404
+
+
+def test_publishing_the_same_again_makes_nothing(alice, name):
+    body = {"snapshotId": alice.snapshot(), **SERVE}
+    first = alice.publish(name, **body)
+    again = alice.publish(name, **body)
+    assert (first.status_code, again.status_code) == (201, 200) and again.json == first.json
+    assert alice.publish(name, version="1", **body).status_code == 200
+
+
+def test_a_version_never_changes_but_can_become_the_latest_again(alice, name):
+    old, new = alice.snapshot(), alice.snapshot()
+    alice.publish(name, snapshotId=old, version="1")
+    alice.publish(name, snapshotId=new, version="2")
+    answer = alice.publish(name, snapshotId=new, version="1")
+    assert answer.status_code == 409 and "1" in answer.json["error"]
+    assert alice.get(f"{name}-v1").json["snapshotId"] == old and alice.get(name).json["version"] == "2"
+    assert alice.publish(name, snapshotId=old, version="1").status_code == 200
+    assert alice.get(name).json["version"] == "1", "a way back"
+
+
+def test_racing_publishers_get_a_version_each(alice, name):
+    taken = [alice.snapshot() for _ in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(lambda one: alice.publish(name, snapshotId=one), taken))
+    assert sorted(answer.json["version"] for answer in answers) == ["1", "2", "3", "4", "5", "6"]
+    with connection():
+        assert Template.select().where((Template.name == name) & Template.latest).count() == 1
+
+
+def test_a_user_cannot_touch_a_version(edge, alice, name):
+    taken = alice.snapshot()
+    alice.publish(name, snapshotId=taken)
+    for caller in (alice, Caller(edge, alice.owner, edge.service(alice.owner))):
+        for version in (f"{name}-v1", f"{name}-v7"):
+            assert caller.publish(version, snapshotId=taken).status_code == 403
+            assert caller.delete(version).status_code == 403
+    assert alice.get(f"{name}-v1").status_code == 200
+
+
+def test_a_deleted_template_is_gone_with_its_versions_and_none_of_them_comes_back_as_another(alice, name):
+    first, second = alice.snapshot(), alice.snapshot()
+    alice.publish(name, snapshotId=first)
+    alice.publish(name, snapshotId=second)
+    deleted = alice.delete(name)
+    assert deleted.status_code == 200 and deleted.json["snapshotId"] == second
+    for gone in (name, f"{name}-v1", f"{name}-v2"):
+        assert alice.get(gone).status_code == 404 and alice.create(templateId=gone).status_code == 404
+    assert alice.publish(name, snapshotId=second, version="1").status_code == 409
+    assert alice.publish(name, snapshotId=first).json["version"] == "3"
+
+
+def test_the_catalogue_is_everybodys_and_changed_by_services_only(edge, alice, service, name):
+    system = service.publish(name, snapshotId=service.snapshot(), **SERVE)
+    assert system.status_code == 201 and system.json["scope"] == "system"
+    assert alice.get(name).status_code == 404, "GET shows the caller's own namespace"
+    assert row(alice.create(templateId=name)).start_command == "serve"
+    assert alice.delete(name).status_code == 404
+    mine = alice.publish(name, snapshotId=alice.snapshot())
+    assert mine.json["scope"] == "private" and service.get(name).json == system.json
+    assert row(alice.create(templateId=name)).start_command is None, "private names come first"
+    alice.delete(name)
+    assert row(alice.create(templateId=f"{name}-v1")).start_command == "serve"
+    assert service.get(name).json == system.json
+
+
+def test_a_service_may_mend_and_remove_a_version_of_the_catalogue(alice, service, name):
+    good, bad, better = (service.snapshot() for _ in range(3))
+    service.publish(name, snapshotId=good)
+    service.publish(name, snapshotId=bad)
+    assert service.publish(f"{name}-v2", snapshotId=better, version="3").status_code == 400
+    mended = service.publish(f"{name}-v2", snapshotId=better)
+    assert mended.status_code == 200 and service.get(name).json["snapshotId"] == better
+    assert service.delete(f"{name}-v2").status_code == 200
+    assert service.get(name).json["version"] == "1" and service.get(f"{name}-v2").status_code == 404
+    assert service.delete(name).status_code == 200 and service.get(name).status_code == 404
+
+
+def test_a_sandbox_gets_a_copy_that_later_changes_do_not_touch(alice, name):
+    taken = alice.snapshot()
+    alice.publish(name, snapshotId=taken, **SERVE)
+    made = row(alice.create(templateId=name, ports=[5000, 3000], env={"BOTH": "create"}))
+    alice.publish(name, snapshotId=alice.snapshot(), startCommand="other", readinessPort=9000, ports=[9000])
+    alice.delete(name)
+    with connection():
+        after = Sandbox.get_by_id(made.id)
+        ports = {bound.guest_port for bound in PortBinding.select().where(PortBinding.sandbox_id == made.id)}
+        boot = Operation.get(Operation.sandbox_id == made.id)
+    assert (after.start_command, after.readiness_port, after.snapshot_id) == ("serve", 3000, taken)
+    assert ports == {3000, 4000, 5000, 1024} and after.cwd == "/srv"
+    assert after.env == {"FROM": "source", "BOTH": "create"}
+    assert (boot.kind, boot.snapshot_id) == (OperationKind.BOOT, taken)
+
+
+def test_a_system_template_does_not_carry_its_makers_variables(alice, service, name):
+    service.publish(name, snapshotId=service.snapshot())
+    assert row(alice.create(templateId=name, env={"MINE": "1"})).env == {"MINE": "1"}
+
+
+@pytest.mark.parametrize(("plan", "body", "shape"), [
+    (Plan.LEGACY_PRO, {}, (2, 2048)), (Plan.LEGACY_PRO, {"size": "small"}, (1, 1024)),
+    (Plan.LEGACY_PRO, {"vcpus": 4, "memMb": 4096}, (4, 4096)), (Plan.PERSONAL, {}, (4, 8192)),
+])
+def test_the_plan_decides_the_shape_and_the_template_only_where_the_plan_leaves_a_choice(user, name, plan, body, shape):
+    caller = user(plan)
+    caller.publish(name, snapshotId=caller.snapshot(vcpus=2, mem_mb=2048))
+    made = row(caller.create(templateId=name, **body))
+    assert (made.vcpus, made.mem_mb) == shape
+
+
+def test_the_plan_gates_templates_as_everything_else(user, name):
+    free, starter = user(Plan.FREE), user(Plan.STARTER)
+    for caller, body in ((free, {}), (starter, {"size": "pro"})):
+        caller.publish(name, snapshotId=caller.snapshot())
+        assert caller.create(templateId=name, **body).status_code == 402
+
+
+def test_a_sandbox_is_made_where_its_template_is(alice, name):
+    alice.publish(name, snapshotId=alice.snapshot())
+    heartbeat(NodeFacts("emptier", "127.0.0.1", 200_000, 200_000_000, 20000, 29999, {}))
+    assert alice.create(templateId=name).json["nodeId"] == "n1"
+    assert alice.create(templateId=name, pin="n1").status_code == 201
+    answer = alice.create(templateId=name, pin="emptier")
+    assert answer.status_code == 421 and "n1" in answer.json["error"]
+
+
+def test_a_full_node_is_503(alice, name):
+    heartbeat(NodeFacts("tiny", "127.0.0.1", 1, 512, 20000, 29999, {}))
+    alice.publish(name, snapshotId=alice.snapshot(node_id="tiny"))
+    answer = alice.create(templateId=name)
+    assert answer.status_code == 503 and "tiny" in answer.json["error"]
+
+
+def test_a_template_whose_snapshot_is_gone_is_409_and_says_so(alice, name):
+    taken = alice.snapshot()
+    alice.publish(name, snapshotId=taken)
+    with connection():
+        Snapshot.update(state=SnapshotState.DELETED).where(Snapshot.id == taken).execute()
+    answer = alice.create(templateId=name)
+    assert answer.status_code == 409 and name in answer.json["error"]
+
+
+def test_an_unknown_template_is_404_and_an_impossible_one_400(alice):
+    assert alice.create(templateId="nothing-like-it").status_code == 404
+    assert alice.create(templateId="a b").status_code == 400
+
+
+def test_a_replay_is_the_first_sandbox_although_the_template_has_changed(alice, name):
+    alice.publish(name, snapshotId=alice.snapshot())
+    first = alice.create(templateId=name, idempotencyKey="k")
+    alice.delete(name)
+    assert alice.create(templateId=name, idempotencyKey="k").json == first.json
+    assert alice.create(templateId="another", idempotencyKey="k").status_code == 409
+    assert alice.create(templateId=name, idempotencyKey="new").status_code == 404
+    assert alice.create(idempotencyKey="new").status_code == 201, "a refused request does not use its key up"
+
+
+def test_a_snapshot_is_needed_while_any_version_stands_on_it(alice, name):
+    def needed():
+        with connection():
+            return catalogue.needs_snapshot(taken).exists()
+
+    taken = alice.snapshot()
+    assert not needed()
+    alice.publish(name, snapshotId=taken)
+    alice.publish(name, snapshotId=alice.snapshot())
+    assert needed(), "an older version counts"
+    alice.delete(name)
+    assert not needed()
