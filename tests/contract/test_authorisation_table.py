@@ -66,8 +66,8 @@ class World:
         self.service = service
         mark = secrets.token_hex(4)
         owner, other = (Newcomer(service, f"{name}-{mark}@example.test") for name in ("owner", "other"))
-        self.things = service.make_things(owner) | {"key_id": owner.make_key("revoked")[1], "slug": "some-app",
-                                                "template_id": "no-such-template"}
+        self.things = service.make_things(owner) | {
+            "key_id": owner.make_key("revoked")[1], "slug": "some-app", "template_id": "no-such-template"}
         service.send("api", "DELETE", f"/v1/api-keys/{self.things['key_id']}", bearer(owner.jwt))
         self.credentials = make_all(service, owner, other)
         self.owner = owner
