@@ -51,7 +51,7 @@ def node_reports(site: Site, node_id: str) -> bool:
 
 def workers_answer(site: Site, node_id: str, processes: Collection[str]) -> bool:
     """True if each Celery worker among `processes` (Procfile names) answers a ping within a second."""
-    wanted = {f"{lane}@{node_id}" for lane in ("ctl", "ops", "bulk") if f"node-{lane}" in processes}
+    wanted = {f"{lane}@{node_id}" for lane in ("ctl", "ops", "bulk", "archive") if f"node-{lane}" in processes}
     app = Celery(broker=site.values["SVC_REDIS_URL"])
     try:
         names = {name for reply in app.control.ping(timeout=1.0) for name in reply}

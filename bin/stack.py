@@ -124,7 +124,7 @@ class Stack:
                     ["node-ctl", "node-ops"])
         self._until("the workers answer", timeout_s,
                     lambda: health.workers_answer(self.site, node_id, self.processes),
-                    ["control", "webhooks", "node-ops", "node-bulk"])
+                    ["control", "webhooks", "node-ops", "node-bulk", "node-archive"])
 
     def run(
         self, command: str, timeout_s: float = 900, *, show: bool = False, env: Mapping[str, str] | None = None

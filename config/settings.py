@@ -94,6 +94,9 @@ class Settings:
     operation_wait_s: float = 60.0
     boot_deadline_s: float = 600.0
     readiness_wait_s: float = 60.0
+    archive_wait_s: float = 300.0
+    archive_timeout_s: float = 900.0
+    archive_max_mb: int = 20480
     idle_sweep_s: float = 1.0
     operation_sweep_s: float = 2.0
     relay_poll_s: float = 0.5
@@ -150,7 +153,7 @@ class Settings:
         return range(low, high + 1)
 
     def queue(self, lane: str) -> str:
-        """Name of this node's Celery queue for `lane` (`ctl`, `ops` or `bulk`)."""
+        """Name of this node's Celery queue for `lane` (`ctl`, `ops`, `bulk` or `archive`)."""
         return f"node.{self.node_id}.{lane}"
 
 

@@ -7,7 +7,11 @@ from models.users import User
 
 
 class Snapshot(Row):
-    """One snapshot; `transient` ones carry a fork of a live sandbox and go away once the fork runs."""
+    """One snapshot; `transient` ones carry a fork of a live sandbox and go away once the fork runs.
+
+    A `files_only` one has no files on a node: `archive_key` is its object in the store, `rootfs_sha` and `size_bytes`
+    are of the tar, `tarball_size_bytes` is what the store holds of it.
+    """
 
     id = peewee.TextField(primary_key=True)
     owner = peewee.ForeignKeyField(User, column_name="owner_id", index=False)
@@ -24,6 +28,7 @@ class Snapshot(Row):
     tarball_size_bytes = peewee.BigIntegerField(default=0)
     uploaded_to_store = peewee.BooleanField(default=False)
     upload_due_at = TimeField(null=True)
+    archive_key = peewee.TextField(null=True)
     pause_ms = peewee.FloatField(default=0.0)
     error = peewee.TextField(null=True)
     created_at = TimeField(default=now)

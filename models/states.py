@@ -18,7 +18,12 @@ class OperationKind(str, enum.Enum):
     HIBERNATE = "hibernate"
     WAKE = "wake"
     SNAPSHOT = "snapshot"
+    ARCHIVE = "archive"
     STOP = "stop"
+
+
+# The operations that make a snapshot: of the whole machine, and of its project directory.
+CAPTURES = (OperationKind.SNAPSHOT, OperationKind.ARCHIVE)
 
 
 class OperationState(str, enum.Enum):
@@ -45,7 +50,7 @@ class SnapshotState(str, enum.Enum):
 
 
 class SnapshotKind(str, enum.Enum):
-    """The contract's `kind` of a snapshot."""
+    """The contract's `kind` of a snapshot: a whole machine, or its project directory as an archive in the store."""
 
     FULL = "user_project"
     FILES_ONLY = "files_only"

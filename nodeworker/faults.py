@@ -17,6 +17,7 @@ FAULT_POINTS = (
     "snapshot.begun", "snapshot.layer_recorded", "snapshot.stopped", "snapshot.switched", "snapshot.state_written",
     "snapshot.ram_copied", "snapshot.resumed", "snapshot.flushed", "snapshot.complete",
     "destroy.begun", "destroy.killed", "destroy.network_freed", "destroy.files_removed",
+    "archive.begun", "archive.stored", "unarchive.emptied", "unarchive.unpacked",
     "runner.claimed", "runner.handled", "runner.finished",
     "bake.spawned", "bake.saved", "bake.complete",
 )

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from models.base import connection, now
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
-from models.states import OperationKind, SandboxStatus, SnapshotState
+from models.states import OperationKind, SandboxStatus, SnapshotKind, SnapshotState
+from nodeworker import archives
+from nodeworker.archives import ArchiveFailed
 from nodeworker.host import Host
 from nodeworker.hypervisor.driver import RunningVm, Shape, VmNotFound, VmState
 from nodeworker.launch import NotReady, launch_spec, start_service
@@ -19,6 +21,9 @@ from services.sandboxes import touch_values
 from tasks import contracts
 
 log = logging.getLogger(__name__)
+# Errors whose text is for the owner.
+_TOLD = (NotReady, ArchiveFailed)
+_TEXT_LIMIT = 2000
 Handler = Callable[[Host, Claim, Sandbox], Outcome]
 
 # The status that is true of what the driver finds on the host.
@@ -31,10 +36,19 @@ STATUS_OF = {
 
 
 def boot(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
-    """Make the machine from its template or snapshot; `running` means the agent answers and the service is ready."""
-    shape = Shape(sandbox.vcpus, sandbox.mem_mb)
-    baked = claimed.snapshot_id is not None or host.driver.has_template(shape)
-    vm = host.driver.create(launch_spec(sandbox, snapshot_id=claimed.snapshot_id))
+    """Make the machine from its template or snapshot; `running` means the agent answers and the service is ready.
+
+    A copy of an archive is a machine from the template into which the archive has been unpacked.
+    """
+    shape, packed = Shape(sandbox.vcpus, sandbox.mem_mb), _find_archive(claimed)
+    captured_id = None if packed else claimed.snapshot_id
+    baked = captured_id is not None or host.driver.has_template(shape)
+    if packed and claimed.attempts > 1:
+        # An earlier attempt may still be unpacking into the machine it made.
+        host.driver.destroy(sandbox.id)
+    vm = host.driver.create(launch_spec(sandbox, snapshot_id=captured_id))
+    if packed:
+        archives.load(host, sandbox, packed)
     start_service(host, sandbox)
     if not baked:
         _bake_for_the_next(host, shape)
@@ -76,6 +90,24 @@ def snapshot(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
     )
 
 
+def archive(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
+    """Store the project directory of the machine, which runs on."""
+    assert claimed.snapshot_id is not None
+    stored = archives.save(host, sandbox, claimed.snapshot_id, claimed.epoch)
+    return Outcome(
+        True,
+        SandboxStatus(sandbox.status),
+        snapshot={
+            "state": SnapshotState.READY,
+            "archive_key": stored.key,
+            "rootfs_sha": stored.sha,
+            "size_bytes": stored.size_bytes,
+            "tarball_size_bytes": stored.stored_bytes,
+            "uploaded_to_store": True,
+        },
+    )
+
+
 def stop(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
     """Remove the machine and everything it owns on this host."""
     host.driver.destroy(sandbox.id)
@@ -87,16 +119,17 @@ HANDLERS: dict[OperationKind, Handler] = {
     OperationKind.HIBERNATE: hibernate,
     OperationKind.WAKE: wake,
     OperationKind.SNAPSHOT: snapshot,
+    OperationKind.ARCHIVE: archive,
     OperationKind.STOP: stop,
 }
 
 
 def failure(host: Host, claimed: Claim, sandbox: Sandbox, error: Exception) -> Outcome:
     """What is true after a handler failed for good: a boot leaves nothing, everything else what the host shows."""
-    operator_error = f"{type(error).__name__}: {error}"
+    operator_error = _printable(f"{type(error).__name__}: {error}")
     if claimed.kind is OperationKind.BOOT:
         host.driver.destroy(sandbox.id)
-        text = str(error) if isinstance(error, NotReady) else "The sandbox could not be started."
+        text = _printable(str(error)) if isinstance(error, _TOLD) else "The sandbox could not be started."
         gone = {"stopped_at": now(), "error": text, "vm_ip": "", "idle_at": None}
         return Outcome(False, SandboxStatus.STOPPED, sandbox=gone, error=text, operator_error=operator_error)
     found = host.driver.inspect(sandbox.id)
@@ -104,7 +137,20 @@ def failure(host: Host, claimed: Claim, sandbox: Sandbox, error: Exception) -> O
     text = f"The {claimed.kind.value} failed; the sandbox is {status.value}."
     if isinstance(error, VmNotFound):
         text = "The sandbox's files are not on its node."
+    elif isinstance(error, _TOLD):
+        text = _printable(str(error))
     return Outcome(False, status, error=text, operator_error=operator_error)
+
+
+def _printable(text: str) -> str:
+    """`text` as a row can hold it: parts of it may be what a hostile guest said."""
+    return "".join(sign if sign.isprintable() else " " for sign in text[:_TEXT_LIMIT])
+
+
+def superseded(host: Host, claimed: Claim) -> None:
+    """Undo what a handler left outside this host although its result did not count."""
+    if claimed.kind is OperationKind.ARCHIVE and claimed.snapshot_id:
+        archives.discard(host, claimed.snapshot_id, claimed.epoch)
 
 
 def forget_transient(host: Host, snapshot_id: str) -> None:
@@ -114,6 +160,14 @@ def forget_transient(host: Host, snapshot_id: str) -> None:
     Snapshot.update(state=SnapshotState.DELETED).where(
         (Snapshot.id == snapshot_id) & (Snapshot.transient == True)  # noqa: E712 - an SQL expression
     ).execute()
+
+
+def _find_archive(claimed: Claim) -> Snapshot | None:
+    """The snapshot that a boot stands on, if it is one of files only."""
+    with connection():
+        return Snapshot.get_or_none(
+            (Snapshot.id == claimed.snapshot_id) & (Snapshot.kind == SnapshotKind.FILES_ONLY)
+        )
 
 
 def _running(vm: RunningVm, sandbox: Sandbox) -> dict[str, object]:

@@ -21,6 +21,7 @@ from nodeworker.host import Host
 from nodeworker.hypervisor.driver import VmBusy, VmNotFound
 from nodeworker.launch import NotReady
 from nodeworker.leases import LeaseKeeper
+from nodeworker.store import StoreUnavailable
 from services import operations, outbox
 from services.operations import Claim, LeaseLost, Outcome
 
@@ -88,10 +89,17 @@ def _finish(host: Host, claimed: Claim, outcome: Outcome) -> None:
             messages = operations.finish(claimed, outcome)
         except LeaseLost as error:
             log.warning("result of %s of %s does not count: %s", claimed.kind.value, claimed.sandbox_id, error)
-            return
+            return _undo(host, claimed)
         fault("runner.finished")
         outbox.flush(host.queue, messages)
         if claimed.kind is OperationKind.BOOT and claimed.snapshot_id:
             carried = Snapshot.get_by_id(claimed.snapshot_id)
             if carried.transient:
                 lifecycle.forget_transient(host, carried.id)
+
+
+def _undo(host: Host, claimed: Claim) -> None:
+    try:
+        lifecycle.superseded(host, claimed)
+    except StoreUnavailable as error:
+        log.warning("what %s of %s stored in vain stays: %s", claimed.kind.value, claimed.sandbox_id, error)

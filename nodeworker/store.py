@@ -1,5 +1,8 @@
 """The object store, any that speaks S3: keys are written once, and nothing relies on conditional writes."""
+import contextlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import boto3
 from boto3.s3.transfer import TransferConfig
@@ -9,6 +12,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from config.settings import Settings
 
 _PART_BYTES = 8 * 1024 * 1024
+_PIECE_BYTES = 256 * 1024
 _SECONDS = 30
 
 
@@ -16,8 +20,12 @@ class StoreUnavailable(Exception):
     """The store did not take or give an object; trying again later may work."""
 
 
+class ObjectMissing(Exception):
+    """There is no object of this key."""
+
+
 class ObjectStore:
-    """One bucket. Files are streamed in parts, so memory does not grow with them."""
+    """One bucket. Content is streamed in parts, so memory does not grow with it."""
 
     def __init__(self, settings: Settings) -> None:
         self._bucket = settings.s3_bucket
@@ -34,6 +42,8 @@ class ObjectStore:
             ),
         )
         self._transfer = TransferConfig(multipart_chunksize=_PART_BYTES, max_concurrency=2)
+        # Threads would read on, and keep what they read, faster than the store takes it.
+        self._one_part = TransferConfig(multipart_chunksize=_PART_BYTES, use_threads=False)
 
     def put_once(self, key: str, path: Path) -> int:
         """Store a file under `key` unless it is there in that size already; returns its bytes. Raises
@@ -46,13 +56,86 @@ class ObjectStore:
                 raise StoreUnavailable(f"cannot store {key}: {type(error).__name__}") from error
         return size_bytes
 
+    def put_stream(self, key: str, chunks: Iterable[bytes]) -> int:
+        """Store what `chunks` yields, holding one part in memory; returns its bytes.
+
+        The object appears as a whole, at the end. After an error, those of `chunks` included, there is none, and no
+        part of it. Raises StoreUnavailable.
+        """
+        source = _Source(chunks)
+        try:
+            self._client.upload_fileobj(source, self._bucket, key, Config=self._one_part)
+        except (BotoCoreError, ClientError) as error:
+            raise StoreUnavailable(f"cannot store {key}: {type(error).__name__}") from error
+        return source.taken_bytes
+
+    def get_stream(self, key: str) -> Iterator[bytes]:
+        """The content of an object, in pieces; raises ObjectMissing, StoreUnavailable (also halfway)."""
+        try:
+            body = self._client.get_object(Bucket=self._bucket, Key=key)["Body"]
+            with contextlib.closing(body):
+                yield from body.iter_chunks(_PIECE_BYTES)
+        except ClientError as error:
+            if _status(error) == 404:
+                raise ObjectMissing(key) from error
+            raise StoreUnavailable(f"cannot read {key}: {type(error).__name__}") from error
+        except BotoCoreError as error:
+            raise StoreUnavailable(f"cannot read {key}: {type(error).__name__}") from error
+
+    def remove_all(self, prefix: str) -> None:
+        """Remove the objects whose keys begin with `prefix`, half-stored ones too; raises StoreUnavailable."""
+        try:
+            for entry in self._client.list_objects_v2(Bucket=self._bucket, Prefix=prefix).get("Contents", ()):
+                self._client.delete_object(Bucket=self._bucket, Key=entry["Key"])
+            for upload in self._list_uploads(prefix):
+                self._client.abort_multipart_upload(
+                    Bucket=self._bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+                )
+        except (BotoCoreError, ClientError) as error:
+            raise StoreUnavailable(f"cannot remove {prefix}: {type(error).__name__}") from error
+
+    def _list_uploads(self, prefix: str) -> list[dict[str, Any]]:
+        try:
+            listed = self._client.list_multipart_uploads(Bucket=self._bucket, Prefix=prefix)
+        except ClientError as error:
+            if _status(error) == 404:  # so says rclone when there are none
+                return []
+            raise
+        return list(listed.get("Uploads", ()))
+
     def find_size(self, key: str) -> int | None:
         """Bytes of an object; None if there is none. Raises StoreUnavailable."""
         try:
             return int(self._client.head_object(Bucket=self._bucket, Key=key)["ContentLength"])
         except ClientError as error:
-            if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 404:
+            if _status(error) == 404:
                 return None
             raise StoreUnavailable(f"cannot look for {key}: {error.response['Error'].get('Code')}") from error
         except BotoCoreError as error:
             raise StoreUnavailable(f"cannot look for {key}: {type(error).__name__}") from error
+
+
+class _Source:
+    """An iteration read like a file; counts what has been taken from it."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = iter(chunks)
+        self._buffer = bytearray()
+        self.taken_bytes = 0
+
+    def read(self, size: int = -1) -> bytes:
+        """The next `size` bytes, fewer only at the end; all that is left without a size."""
+        while size < 0 or len(self._buffer) < size:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                size = len(self._buffer) if size < 0 else size
+                break
+            self._buffer += chunk
+        part = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        self.taken_bytes += len(part)
+        return part
+
+
+def _status(error: ClientError) -> int:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))

@@ -1,4 +1,4 @@
-"""The Celery app of a VM host; one worker process per lane (`SVC_LANE`: ctl, ops or bulk).
+"""The Celery app of a VM host; one worker process per lane (`SVC_LANE`: ctl, ops, bulk or archive).
 
 At start 1. the ctl lane reclaims what an earlier life left on the host, then begins to send heartbeats; 2. every lane
 ends the leases it held before, so that interrupted operations are taken up at once.

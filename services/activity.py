@@ -13,14 +13,15 @@ from playhouse.pool import MaxConnectionsExceeded
 from models.base import connection, database, now
 from models.operations import Operation
 from models.sandboxes import Sandbox
-from models.states import OperationKind, OperationState, SandboxStatus
+from models.states import CAPTURES, OperationKind, OperationState, SandboxStatus
 from services.errors import Conflict
 from services.transitions import describe
 
 log = logging.getLogger(__name__)
 
-# What a running guest goes on through: a capture pauses it for a moment, a wake only adds ports. The rest end it.
-_HARMLESS = (OperationKind.SNAPSHOT, OperationKind.WAKE)
+# What a running guest goes on through: a capture pauses it for a moment, an archive is read beside everything else, a
+# wake only adds ports. The rest end it.
+_HARMLESS = (*CAPTURES, OperationKind.WAKE)
 
 # Twice in every call: one statement each, a transaction of its own, whose loss in a crash of the server is harmless, so
 # it does not wait for the disk (the setting counts at the commit and ends with it).

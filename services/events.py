@@ -12,7 +12,7 @@ from models.base import database
 from models.events import Event
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
-from models.states import OperationKind, SandboxStatus
+from models.states import CAPTURES, OperationKind, SandboxStatus
 from services.event_types import (
     Boot,
     DeployFailed,
@@ -81,8 +81,10 @@ def operation_finished(
         sandbox_stopped(sandbox_id, StopReason.DELETED if ok else StopReason.BOOT_FAILED, error)
     elif ok and kind is OperationKind.BOOT:
         sandbox_started(sandbox_id, snapshot_id)
-    elif ok and kind is OperationKind.SNAPSHOT and snapshot_id:
+    elif ok and kind in CAPTURES and snapshot_id:
         snapshot_recorded(snapshot_id)
+        if kind is OperationKind.ARCHIVE:  # which goes to the store at once, past the node's disk
+            snapshot_uploaded(snapshot_id)
 
 
 def sandbox_started(sandbox_id: str, snapshot_id: str | None) -> Event:

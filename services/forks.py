@@ -8,7 +8,7 @@ from models.snapshots import Snapshot
 from models.states import OperationKind, SnapshotState
 from models.users import User
 from services import idempotency, operations, outbox, placement, sandboxes, snapshots
-from services.errors import Conflict, WrongNode
+from services.errors import Conflict
 from services.launches import check_launch
 from services.lifecycle import check_booted, still_busy
 from services.plans import check_fork
@@ -39,7 +39,7 @@ def of_sandbox(
                 return None
             capture, messages = snapshots.begin_capture(deps, source, new_id("snap"), transient=True)
             taken = Snapshot.get_by_id(capture.snapshot_id)
-            fork = _insert_fork(deps, owner, new_id(), taken, options, inherit=source)
+            fork = _insert_fork(deps, owner, new_id(), taken, source.node_id, options, inherit=source)
             sandboxes.start_boot(deps, fork, snapshot=taken, after=capture)
             view = sandbox_view(fork)
         outbox.flush(deps.queue, messages)
@@ -62,6 +62,8 @@ def of_snapshot(
 ) -> SandboxView:
     """Start a new sandbox from a snapshot the owner owns, on the node that holds it (contract, Fork rules 1 to 4).
 
+    A `files_only` snapshot is in the store and goes to any node with room.
+
     A replay of the key returns the first response and makes no second VM. Raises NotFound, Forbidden, Conflict,
     PlanRequired, WrongNode, Unavailable.
     """
@@ -69,8 +71,7 @@ def of_snapshot(
     with connection():
         with database.atomic():
             taken = snapshots.get_owned(owner, snapshot_id)
-            if pinned_node is not None and taken.node_id != pinned_node:
-                raise WrongNode(f"Snapshot {snapshot_id} is on node {taken.node_id}, not on {pinned_node}.")
+            node_id = placement.node_of_copy(taken, pinned_node)
             sandbox_id = new_id()
             if idempotency_key:
                 known = idempotency.reserve(
@@ -85,7 +86,7 @@ def of_snapshot(
                     return sandboxes.replayed(known)
             if taken.state != SnapshotState.READY:
                 raise Conflict(f"The snapshot is {taken.state}; only a ready one can be forked.")
-            fork = _insert_fork(deps, owner, sandbox_id, taken, options)
+            fork = _insert_fork(deps, owner, sandbox_id, taken, node_id, options)
             messages = sandboxes.start_boot(deps, fork, snapshot=taken)
             view = sandbox_view(fork)
             if idempotency_key:
@@ -99,11 +100,12 @@ def _insert_fork(
     owner: User,
     sandbox_id: str,
     taken: Snapshot,
+    node_id: str | None,
     options: LaunchOptions,
     inherit: Sandbox | None = None,
 ) -> Sandbox:
     check_fork(owner.plan, taken.vcpus, taken.mem_mb)
-    node = placement.claim_node(deps.settings, taken.vcpus, taken.mem_mb, taken.node_id)
+    node = placement.claim_node(deps.settings, taken.vcpus, taken.mem_mb, node_id)
     fork = sandboxes.insert(deps, owner, sandbox_id, node, taken.vcpus, taken.mem_mb, options)
     source = inherit or Sandbox.get_by_id(taken.source_sandbox_id)
     # A fork is the same computer: what the source's commands saw in their environment, the fork's see too.

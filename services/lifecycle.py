@@ -78,7 +78,9 @@ def _change(
         with database.atomic():
             sandbox = operations.lock_sandbox(sandbox_id)
             assert sandbox is not None
-            there = sandbox.task is None and SandboxStatus(sandbox.status) in TRANSITIONS[kind].already
+            # An archive leaves the sandbox what it is, and may take minutes.
+            settled = sandbox.task in (None, OperationKind.ARCHIVE)
+            there = settled and SandboxStatus(sandbox.status) in TRANSITIONS[kind].already
             more = _has_more_ports(sandbox, ports)
             if there and not more:
                 _set_launch(sandbox, (), readiness_port)

@@ -19,12 +19,20 @@ from models.base import ROW_LOCK, database, now
 from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
-from models.states import OPEN_STATES, OperationKind, OperationState, SandboxStatus, SnapshotState
+from models.states import (
+    CAPTURES,
+    OPEN_STATES,
+    OperationKind,
+    OperationState,
+    SandboxStatus,
+    SnapshotKind,
+    SnapshotState,
+)
 from services import events, outbox, uploads
 from services.errors import Conflict
 from services.event_types import StopReason
 from services.placement import release_ports
-from services.transitions import TRANSITIONS, describe
+from services.transitions import ARCHIVE_LANE, TRANSITIONS, describe
 from services.waits import announce
 
 
@@ -84,6 +92,9 @@ def begin(
         raise Conflict(f"The sandbox is {describe(sandbox.status, sandbox.task)}; try again when that is done.")
     if not from_any and SandboxStatus(sandbox.status) not in transition.starts:
         raise Conflict(f"The sandbox is {sandbox.status}; {kind.value} is not possible in that state.")
+    limit_s = settings.boot_deadline_s
+    if _lane(kind, snapshot_id) == ARCHIVE_LANE:
+        limit_s += settings.archive_timeout_s
     sandbox.op_seq += 1
     sandbox.task = kind.value
     Sandbox.update(op_seq=sandbox.op_seq, task=sandbox.task).where(Sandbox.id == sandbox.id).execute()
@@ -96,7 +107,7 @@ def begin(
         snapshot_id=snapshot_id,
         after_id=after.id if after else None,
         announce_at=now() + timedelta(seconds=settings.operation_sweep_s * 2),
-        deadline_at=now() + timedelta(seconds=settings.boot_deadline_s),
+        deadline_at=now() + timedelta(seconds=limit_s),
     )
     announce(sandbox.id)
     return operation, [] if after else [announcement(operation)]
@@ -106,10 +117,19 @@ def announcement(operation: Operation) -> OutboxMessage:
     """Write the message that tells the node about an operation; ids only, no secrets."""
     kind = OperationKind(operation.kind)
     return outbox.add(
-        f"node.{operation.node_id}.{TRANSITIONS[kind].lane}",
+        f"node.{operation.node_id}.{_lane(kind, operation.snapshot_id)}",
         job_name(kind),
         {"sandbox_id": operation.sandbox_id, "op_seq": operation.op_seq},
     )
+
+
+def _lane(kind: OperationKind, snapshot_id: str | None) -> str:
+    """The node's queue for an operation; the boot of a copy of an archive unpacks it, and goes where archives go."""
+    if kind is OperationKind.BOOT and snapshot_id is not None:
+        taken = Snapshot.get_by_id(snapshot_id)
+        if taken.kind == SnapshotKind.FILES_ONLY:
+            return ARCHIVE_LANE
+    return TRANSITIONS[kind].lane
 
 
 def _supersede(sandbox_id: str) -> None:
@@ -120,7 +140,7 @@ def _supersede(sandbox_id: str) -> None:
         .execute()
     )
     for operation in superseded:
-        if operation.snapshot_id and operation.kind == OperationKind.SNAPSHOT:
+        if operation.snapshot_id and operation.kind in CAPTURES:
             _fail_snapshot(operation.snapshot_id, "The source sandbox was deleted.")
         _release_dependents(operation, ok=False, error="The source sandbox was deleted before it was captured.")
 
@@ -213,7 +233,7 @@ def finish(claimed: Claim, outcome: Outcome) -> list[OutboxMessage]:
         if outcome.status is SandboxStatus.STOPPED:
             release_ports(claimed.sandbox_id)
         messages = _release_dependents(rows[0], ok=outcome.ok, error=outcome.error)
-        if claimed.kind is OperationKind.SNAPSHOT and claimed.snapshot_id:
+        if claimed.kind in CAPTURES and claimed.snapshot_id:
             messages += _finish_snapshot(claimed.snapshot_id, outcome)
         events.operation_finished(
             claimed.kind, claimed.sandbox_id, claimed.snapshot_id, outcome.status, outcome.error, ok=outcome.ok
@@ -236,7 +256,7 @@ def fail_unclaimed(operation: Operation, error: str) -> bool:
     ).execute()
     if operation.kind == OperationKind.BOOT:
         events.sandbox_stopped(operation.sandbox_id, StopReason.BOOT_FAILED, error)
-    if operation.kind == OperationKind.SNAPSHOT and operation.snapshot_id:
+    if operation.kind in CAPTURES and operation.snapshot_id:
         _fail_snapshot(operation.snapshot_id, error)
     _release_dependents(operation, ok=False, error=error)
     announce(operation.sandbox_id)
@@ -265,7 +285,7 @@ def _finish_snapshot(snapshot_id: str, outcome: Outcome) -> list[OutboxMessage]:
     if outcome.ok:
         Snapshot.update(**outcome.snapshot).where(Snapshot.id == snapshot_id).execute()
         taken = Snapshot.get_by_id(snapshot_id)
-        return [] if taken.transient else [uploads.announce(taken)]
+        return [] if taken.transient or taken.uploaded_to_store else [uploads.announce(taken)]
     _fail_snapshot(snapshot_id, outcome.error or "The snapshot could not be captured.")
     return []
 

@@ -13,7 +13,8 @@ from config.settings import Settings
 from models.base import ROW_LOCK, now
 from models.nodes import Node, PortBinding
 from models.sandboxes import Sandbox
-from models.states import OperationKind, SandboxStatus
+from models.snapshots import Snapshot
+from models.states import OperationKind, SandboxStatus, SnapshotKind
 from services.capacity import Room, refusal
 from services.errors import InvalidRequest, Unavailable, WrongNode
 
@@ -40,6 +41,18 @@ def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None =
             return node
     asked = _alive(settings) if pinned is None else _alive(settings) & (Node.id == pinned)
     raise refusal(vcpus, mem_mb, [_room(node) for node in Node.select().where(asked)], pinned)
+
+
+def node_of_copy(taken: Snapshot, pinned: str | None = None) -> str | None:
+    """The node that a sandbox made from `taken` has to be on; None if any will do, as for a directory in the store.
+
+    Raises WrongNode when `pinned` is another.
+    """
+    if taken.kind == SnapshotKind.FILES_ONLY:
+        return pinned
+    if pinned not in (None, taken.node_id):
+        raise WrongNode(f"Snapshot {taken.id} is on node {taken.node_id}, not on {pinned}.")
+    return str(taken.node_id)
 
 
 def claim_capacity(settings: Settings, sandbox: Sandbox) -> None:

@@ -121,12 +121,8 @@ def _choose_size(owner: User, request: CreateRequest, baked: Baked | None) -> Si
 
 
 def _pin(baked: Baked | None, pinned_node: str | None) -> str | None:
-    """A snapshot lives on one node, and so do the sandboxes made from it."""
-    if baked is None:
-        return pinned_node
-    if pinned_node not in (None, baked.snapshot.node_id):
-        raise WrongNode(f"The template is on node {baked.snapshot.node_id}, not on {pinned_node}.")
-    return str(baked.snapshot.node_id)
+    """The node the sandbox has to be on, if any: the caller's, which must be the one that the template needs."""
+    return pinned_node if baked is None else placement.node_of_copy(baked.snapshot, pinned_node)
 
 
 def _with_template(options: LaunchOptions, template: Template) -> LaunchOptions:

@@ -1,11 +1,11 @@
-"""Snapshots: captures of a sandbox that outlive it."""
+"""Snapshots: captures of a sandbox, or of its project directory, that outlive it."""
 from datetime import timedelta
 
 from models.base import connection, database, new_id
 from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
-from models.states import OperationKind, OperationState, SnapshotState
+from models.states import OperationKind, OperationState, SnapshotKind, SnapshotState
 from models.users import User
 from services import idempotency, operations, outbox, sandboxes
 from services.errors import Conflict, Forbidden, NotFound, Unavailable
@@ -14,15 +14,23 @@ from services.protocols import Deps
 from services.views import SnapshotView, snapshot_view
 from services.waits import wait_until
 
+_OPERATIONS = {SnapshotKind.FULL: OperationKind.SNAPSHOT, SnapshotKind.FILES_ONLY: OperationKind.ARCHIVE}
+
 
 def take(
-    deps: Deps, owner: User, sandbox_id: str, *, idempotency_key: str | None = None, pinned_node: str | None = None
+    deps: Deps,
+    owner: User,
+    sandbox_id: str,
+    *,
+    kind: SnapshotKind = SnapshotKind.FULL,
+    idempotency_key: str | None = None,
+    pinned_node: str | None = None,
 ) -> SnapshotView:
-    """Capture a running or hibernated sandbox, which stays what it is; returns once the snapshot is durable on its
-    node.
+    """Capture a sandbox, which stays what it is; returns once the snapshot is durable: on its node, or in the store.
 
-    The same key for the same sandbox returns the original snapshot, even when the sandbox is gone. Raises Conflict,
-    Unavailable.
+    A full one is made of a running or hibernated sandbox, a `files_only` one of a running one, which works on
+    meanwhile. The same key for the same sandbox returns the original snapshot, even when the sandbox is gone. Raises
+    Conflict, Unavailable.
     """
     sandboxes.get_owned(owner, sandbox_id, pinned_node=pinned_node)
     route = f"sandboxes.snapshot:{sandbox_id}"
@@ -37,34 +45,39 @@ def take(
                     owner.id,
                     route,
                     idempotency_key,
-                    body_hash="",
+                    body_hash="" if kind is SnapshotKind.FULL else kind.value,
                     resource_id=snapshot_id,
                     lifetime=timedelta(hours=deps.settings.idempotency_hours),
                 )
                 if not known.first:
                     return known.resource_id
             if sandbox.task is not None and sandbox.task != OperationKind.STOP:
-                check_booted(sandbox, OperationKind.SNAPSHOT)
+                check_booted(sandbox, _OPERATIONS[kind])
                 # The key must not stay reserved for a capture that was not begun.
                 transaction.rollback()
                 return None
-            _, messages = begin_capture(deps, sandbox, snapshot_id, transient=False)
+            _, messages = begin_capture(deps, sandbox, snapshot_id, kind=kind)
         outbox.flush(deps.queue, messages)
         return snapshot_id
 
     snapshot_id = wait_until(sandbox_id, attempt, deps.settings.operation_wait_s)
     if snapshot_id is None:
         raise still_busy(sandbox_id)
-    return _await_snapshot(deps, sandbox_id, snapshot_id, route)
+    settings = deps.settings
+    wait_s = settings.operation_wait_s if kind is SnapshotKind.FULL else settings.archive_wait_s
+    return _await_snapshot(sandbox_id, snapshot_id, route, wait_s)
 
 
-def _await_snapshot(deps: Deps, sandbox_id: str, snapshot_id: str, route: str) -> SnapshotView:
+def _await_snapshot(sandbox_id: str, snapshot_id: str, route: str, wait_s: float) -> SnapshotView:
     def probe() -> Snapshot | None:
         return Snapshot.get_or_none((Snapshot.id == snapshot_id) & (Snapshot.state != SnapshotState.PENDING))
 
-    row = wait_until(sandbox_id, probe, deps.settings.operation_wait_s)
+    row = wait_until(sandbox_id, probe, wait_s)
     if row is None:
-        raise still_busy(sandbox_id)
+        raise Unavailable(
+            f"Snapshot {snapshot_id} is still being taken; that goes on. Ask again with the same idempotencyKey.",
+            retry_after_s=10,
+        )
     if row.state == SnapshotState.FAILED:
         with connection():
             idempotency.release(route, snapshot_id)
@@ -78,7 +91,12 @@ def _await_snapshot(deps: Deps, sandbox_id: str, snapshot_id: str, route: str) -
 
 
 def begin_capture(
-    deps: Deps, sandbox: Sandbox, snapshot_id: str, *, transient: bool
+    deps: Deps,
+    sandbox: Sandbox,
+    snapshot_id: str,
+    *,
+    kind: SnapshotKind = SnapshotKind.FULL,
+    transient: bool = False,
 ) -> tuple[Operation, list[OutboxMessage]]:
     """Write the row of a snapshot and begin its capture, in the current transaction, with the sandbox row locked."""
     Snapshot.create(
@@ -86,12 +104,13 @@ def begin_capture(
         owner=sandbox.owner_id,
         node_id=sandbox.node_id,
         source_sandbox_id=sandbox.id,
+        kind=kind,
         transient=transient,
         vcpus=sandbox.vcpus,
         mem_mb=sandbox.mem_mb,
         cwd=sandbox.cwd,
     )
-    return operations.begin(deps.settings, sandbox, OperationKind.SNAPSHOT, snapshot_id=snapshot_id)
+    return operations.begin(deps.settings, sandbox, _OPERATIONS[kind], snapshot_id=snapshot_id)
 
 
 def get_owned(owner: User, snapshot_id: str) -> Snapshot:

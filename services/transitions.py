@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from models.states import OperationKind, SandboxStatus
 
+# Apart from the others, because moving a large directory takes minutes: neither may wait for the other.
+ARCHIVE_LANE = "archive"
 _RUNNING, _HIBERNATED = SandboxStatus.RUNNING, SandboxStatus.HIBERNATED
 _PROVISIONING, _STOPPED = SandboxStatus.PROVISIONING, SandboxStatus.STOPPED
 
@@ -28,6 +30,7 @@ TRANSITIONS: dict[OperationKind, Transition] = {
     OperationKind.HIBERNATE: Transition({_RUNNING}, {_HIBERNATED}, "hibernating"),
     OperationKind.WAKE: Transition({_HIBERNATED}, {_RUNNING}, "waking"),
     OperationKind.SNAPSHOT: Transition({_RUNNING, _HIBERNATED}, set(), "being snapshotted"),
+    OperationKind.ARCHIVE: Transition({_RUNNING}, set(), "being archived", lane=ARCHIVE_LANE),
     OperationKind.STOP: Transition({_PROVISIONING, _RUNNING, _HIBERNATED}, {_STOPPED}, "stopping", lane="ctl"),
 }
 

@@ -4,10 +4,10 @@ from flask import Blueprint, Response, jsonify
 from app import bodies, serializers
 from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
 from app.lanes import LIFECYCLE, lane
-from app.schemas.snapshots import PROJECT_ONLY, ForkBody, SnapshotBody, SnapshotForkBody
+from app.schemas.snapshots import ArchiveBody, ForkBody, SnapshotBody, SnapshotForkBody
 from app.wiring import get_deps
+from models.states import SnapshotKind
 from services import forks, snapshots
-from services.errors import Unavailable
 
 routes = Blueprint("snapshots", __name__, url_prefix="/v1/sandboxes")
 
@@ -18,9 +18,19 @@ routes = Blueprint("snapshots", __name__, url_prefix="/v1/sandboxes")
 def snapshot(sandbox_id: str) -> tuple[Response, int]:
     """Capture a sandbox, which goes on; returns once the snapshot is durable on its node."""
     owner, body = current_owner(), bodies.load(SnapshotBody())
-    if body.pop("restore_kind") == PROJECT_ONLY:
-        raise Unavailable("project_only snapshots are not available in this version.")
     view = snapshots.take(get_deps(), owner, sandbox_id, pinned_node=pinned_node(), **body)
+    return jsonify(serializers.snapshot(view)), 201
+
+
+@routes.post("/<sandbox_id>/filesystem-snapshot")
+@routes.post("/<sandbox_id>/tarball")
+@accepts(API_KEY, USER_JWT, SERVICE)
+def archive(sandbox_id: str) -> tuple[Response, int]:
+    """Capture the project directory of a running sandbox; returns once it is in the object store."""
+    owner, body = current_owner(), bodies.load(ArchiveBody())
+    view = snapshots.take(
+        get_deps(), owner, sandbox_id, kind=SnapshotKind.FILES_ONLY, pinned_node=pinned_node(), **body
+    )
     return jsonify(serializers.snapshot(view)), 201
 
 

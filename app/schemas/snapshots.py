@@ -5,18 +5,28 @@ from typing import Any
 from marshmallow import fields, post_load, validate
 
 from app.schemas.fields import COMMAND_MAX, IDEMPOTENCY_KEY_MAX, Body, Flag, Port, Ports, Text
+from models.states import SnapshotKind
 from services.sandboxes import LaunchOptions
 
-FULL, PROJECT_ONLY = "full_rootfs", "project_only"
+RESTORE_KINDS = {"full_rootfs": SnapshotKind.FULL, "project_only": SnapshotKind.FILES_ONLY}
 
 
-class SnapshotBody(Body):
-    """Optional body of snapshot."""
+class ArchiveBody(Body):
+    """Optional body of filesystem-snapshot and tarball; the key is our choice."""
+
+    idempotency_key = Text(data_key="idempotencyKey", low=0, high=IDEMPOTENCY_KEY_MAX, load_default=None)
+
+
+class SnapshotBody(ArchiveBody):
+    """Optional body of snapshot; `restoreKind` loads to the `kind` of the snapshot."""
 
     restore_kind = fields.String(
-        data_key="restoreKind", validate=validate.OneOf([FULL, PROJECT_ONLY]), load_default=FULL
+        data_key="restoreKind", validate=validate.OneOf(list(RESTORE_KINDS)), load_default="full_rootfs"
     )
-    idempotency_key = Text(data_key="idempotencyKey", low=0, high=IDEMPOTENCY_KEY_MAX, load_default=None)
+
+    @post_load
+    def _kind(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
+        return {"kind": RESTORE_KINDS[data.pop("restore_kind")], **data}
 
 
 class ForkBody(Body):

@@ -108,6 +108,8 @@ TABLE = (
     _sandbox("POST", "/resume", 409),
     _sandbox("POST", "/extend", 409),
     _sandbox("POST", "/snapshot", 409),
+    _sandbox("POST", "/filesystem-snapshot", 409),
+    _sandbox("POST", "/tarball", 409),
     _sandbox("POST", "/fork", 409),
     Row("api", "POST", "/v1/sandboxes/fork", "sandbox", 421, 403, {"snapshotId": "<snapshot_id>"},
         {"X-Svc-Node": "nowhere"}),

@@ -71,10 +71,6 @@ def test_racing_first_requests_make_one_snapshot(alice, source):
     assert len({answer.json()["id"] for answer in answers}) == 1
 
 
-def test_project_only_is_not_there_yet(alice, source):
-    assert post(alice, f"{source}/snapshot", restoreKind="project_only").status_code == 503
-
-
 @pytest.mark.parametrize("asleep", [False, True])
 def test_a_fork_of_a_sandbox_has_its_files_and_leaves_it_alone(alice, source, forks, asleep):
     if asleep:

@@ -7,7 +7,8 @@ from bin import servers, supervise
 from bin.site import Site
 from config.gunicorn_base import bind_of
 
-NAMES = ["api", "identity", "control", "webhooks", "relay", "beat", "node-ctl", "node-ops", "node-bulk", "flower"]
+NAMES = ["api", "identity", "control", "webhooks", "relay", "beat", "node-ctl", "node-ops", "node-bulk",
+         "node-archive", "flower"]
 
 
 @pytest.fixture

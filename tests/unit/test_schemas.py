@@ -11,7 +11,8 @@ from app.schemas.execs import ExecBody
 from app.schemas.fields import Base64, Environment, Flag, Moment, Numeral, Port, Ports, Text, Whole
 from app.schemas.files import FileItemBody, FileQuery
 from app.schemas.sandboxes import CreateBody, ExtendBody, HibernateBody, ListQuery, WakeBody
-from app.schemas.snapshots import ForkBody, SnapshotBody, SnapshotFork, SnapshotForkBody
+from app.schemas.snapshots import ArchiveBody, ForkBody, SnapshotBody, SnapshotFork, SnapshotForkBody
+from models.states import SnapshotKind
 from services.errors import InvalidRequest
 from services.files import FileItem
 from services.protocols import ExecRequest
@@ -63,7 +64,9 @@ def test_a_field_refuses(field, refused):
     (SnapshotForkBody(), {"snapshotId": "snap1"}, SnapshotFork("snap1", None, LaunchOptions())),
     (SnapshotForkBody(), {"snapshotId": "snap1", "idempotencyKey": "k", "ports": [80]},
      SnapshotFork("snap1", "k", LaunchOptions(ports=(80,)))),
-    (SnapshotBody(), {}, {"restore_kind": "full_rootfs", "idempotency_key": None}),
+    (SnapshotBody(), {}, {"kind": SnapshotKind.FULL, "idempotency_key": None}),
+    (SnapshotBody(), {"restoreKind": "project_only"}, {"kind": SnapshotKind.FILES_ONLY, "idempotency_key": None}),
+    (ArchiveBody(), {}, {"idempotency_key": None}),
     (WakeBody(), {}, {"ports": (), "readiness_port": None}),
     (ExtendBody(), {"timeout": 86_400}, {"timeout": 86_400}),
     (HibernateBody(), {}, {}),
@@ -94,6 +97,7 @@ def test_a_body_becomes_a_request(schema: Schema, given, made):
     (FileItemBody(), {"path": "a"}, "content"), (FileItemBody(), {"path": "a", "content": "", "mode": 0o10000}, "mode"),
     (FileItemBody(), {"path": "a", "content": "", "mode": "0644"}, "mode"), (FileItemBody(), {"content": ""}, "path"),
     (SnapshotBody(), {"restoreKind": "other"}, "restoreKind"), (SnapshotBody(), {"idempotencyKey": "x" * 257}, "idem"),
+    (ArchiveBody(), {"restoreKind": "project_only"}, "restoreKind: Unknown"),
     (SnapshotForkBody(), {}, "snapshotId"), (ForkBody(), {"snapshotId": "x"}, "snapshotId: Unknown"),
     (ForkBody(), {"idempotencyKey": "x"}, "idempotencyKey: Unknown"), (ForkBody(), {"env": {}}, "env: Unknown"),
     (HibernateBody(), {"x": 1}, "x: Unknown"), (ExtendBody(), {"timeout": 86_401}, "timeout"),

@@ -189,7 +189,7 @@ def test_idle_sandboxes_fall_asleep_and_calls_keep_them_awake(vm_alice, sandboxe
 
 def test_a_machine_survives_the_death_of_its_worker(vm_alice, vm_stack, keeper):
     secret = nonce(vm_alice, keeper)
-    lanes = ("node-ctl", "node-ops", "node-bulk")
+    lanes = ("node-ctl", "node-ops", "node-bulk", "node-archive")
     vm_stack.crash(*lanes)
     assert nonce(vm_alice, keeper) == secret, "the data road needs no worker"
     vm_stack.start(*lanes)

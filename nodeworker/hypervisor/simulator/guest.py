@@ -171,11 +171,21 @@ def _sleep(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outco
     return Outcome(exit_code=TIMED_OUT_EXIT_CODE, timed_out=True) if wanted_s > limit_s else Outcome()
 
 
+def _find(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcome:
+    """`find <directory> ... -delete` only: everything below the directory goes."""
+    if len(arguments) < 2 or arguments[-1] != "-delete":
+        return Outcome(stderr=b"find: simulated for -delete only\n", exit_code=1)
+    root = _directory({"directory": arguments[0]})
+    guest.files = {path: content for path, content in guest.files.items() if not path.startswith(root)}
+    return Outcome()
+
+
 _COMMANDS: dict[str, Callable[[Guest, list[str], dict[str, Any]], Outcome]] = {
     "echo": _echo,
     "cat": _cat,
     "env": _env,
     "sleep": _sleep,
+    "find": _find,
     "true": lambda guest, arguments, request: Outcome(),
     "false": lambda guest, arguments, request: Outcome(exit_code=1),
     "pwd": lambda guest, arguments, request: Outcome(f"{request.get('cwd') or HOME}\n".encode()),
