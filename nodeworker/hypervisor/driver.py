@@ -96,6 +96,20 @@ class DiskExport:
 
 
 @dataclass(frozen=True)
+class UsageReading:
+    """What the host has charged to one run of a sandbox, a run being the life of one VM process.
+
+    `cpu_ms` is CPU time, device emulation included, and `age_ms` the time since the process started (0 once it has
+    ended); both in milliseconds, by the host's own monotonic counters. Another `run` counts from 0 again, and no run is
+    ever named twice.
+    """
+
+    run: str
+    cpu_ms: int
+    age_ms: int
+
+
+@dataclass(frozen=True)
 class HostTuple:
     """What a memory snapshot depends on; RAM restores only where all of it is equal."""
 
@@ -183,6 +197,14 @@ class Driver(ABC):
     def inspect(self, sandbox_id: str) -> VmState | None:
         """What is on the host for this sandbox, found by looking (process, files), never from memory; None if
         nothing."""
+
+    @abstractmethod
+    def read_usage(self, sandbox_id: str) -> UsageReading | None:
+        """What the present run of a sandbox has used, or the one that ended by itself last; None if there is none.
+
+        Cheap, takes no lock of the sandbox, and nothing the guest does can change it but using the CPU. May be called
+        at any time, during other calls too.
+        """
 
     @abstractmethod
     def list_sandboxes(self) -> dict[str, VmState]:

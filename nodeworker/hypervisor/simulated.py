@@ -27,6 +27,7 @@ from nodeworker.hypervisor.driver import (
     RunningVm,
     Shape,
     SnapshotFacts,
+    UsageReading,
     VmBusy,
     VmNotFound,
     VmState,
@@ -216,6 +217,14 @@ class SimulatedDriver(Driver):
 
     def inspect(self, sandbox_id: str) -> VmState | None:
         return self._state(sandbox_id, self._simulator.running())
+
+    def read_usage(self, sandbox_id: str) -> UsageReading | None:
+        if sandbox_id not in self._simulator.running():
+            return None
+        try:
+            return UsageReading(**self._simulator.ask("usage", sandbox_id=sandbox_id))
+        except DriverError:
+            return None  # it ended between the two questions
 
     def _state(self, sandbox_id: str, running: set[str]) -> VmState | None:
         record, alive = _Record.read(self._path(sandbox_id)), sandbox_id in running

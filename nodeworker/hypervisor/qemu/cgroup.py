@@ -95,6 +95,14 @@ class CgroupTree:
         except FileNotFoundError:
             return 0
 
+    def inode(self, name: str) -> int | None:
+        """What tells this cgroup from an earlier one of its name, until the host boots again; None if there is none."""
+        parent = self._root if self._is_v2 else self._root / "cpuacct"
+        try:
+            return (parent / self._prefix / name).stat().st_ino
+        except FileNotFoundError:
+            return None
+
     def remove(self, name: str) -> None:
         """Remove the cgroup once its processes are gone (waits a moment for the kernel). Nothing there: no-op."""
         deadline = time.monotonic() + _EMPTY_WAIT_S

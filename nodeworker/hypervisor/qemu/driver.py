@@ -17,6 +17,7 @@ from nodeworker.hypervisor.driver import (
     RunningVm,
     Shape,
     SnapshotFacts,
+    UsageReading,
     VmState,
 )
 from nodeworker.hypervisor.qemu.bake import bake
@@ -25,6 +26,7 @@ from nodeworker.hypervisor.qemu.destroy import delete_snapshot, destroy
 from nodeworker.hypervisor.qemu.export import export_disk
 from nodeworker.hypervisor.qemu.hibernate import hibernate
 from nodeworker.hypervisor.qemu.host import Host
+from nodeworker.hypervisor.qemu.metering import read_usage
 from nodeworker.hypervisor.qemu.qmp import QmpError
 from nodeworker.hypervisor.qemu.reclaim import reclaim
 from nodeworker.hypervisor.qemu.snapshot import snapshot
@@ -106,6 +108,10 @@ class QemuDriver(Driver):
     @_operation
     def inspect(self, sandbox_id: str) -> VmState | None:
         return self.host.rundir(sandbox_id).inspect()
+
+    @_operation
+    def read_usage(self, sandbox_id: str) -> UsageReading | None:
+        return read_usage(self.host, sandbox_id)
 
     @_operation
     def list_sandboxes(self) -> dict[str, VmState]:

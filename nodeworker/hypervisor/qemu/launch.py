@@ -71,7 +71,9 @@ def launch(host: Host, rundir: RunDir, machine: Machine, slot: Slot, state: Path
 
 
 def confine(host: Host, rundir: RunDir, machine: Machine, started: QemuProcess) -> None:
-    """Put a started QEMU into a cgroup with the limits of its shape."""
+    """Put a started QEMU into a cgroup with the limits of its shape, a new one: the CPU time of a process that ended by
+    itself is not this one's."""
+    host.cgroups.remove(rundir.sandbox_id)
     host.cgroups.create(rundir.sandbox_id, Limits.of(machine.shape))
     host.cgroups.join(rundir.sandbox_id, started.pid)
 

@@ -40,6 +40,12 @@ class Simulator:
         """Everything a running guest holds."""
         return {"guest": self._running[sandbox_id].guest.to_json()}
 
+    def usage(self, sandbox_id: str) -> dict[str, Any]:
+        """What a running guest has used."""
+        guest = self._running[sandbox_id].guest
+        age_ms = int((time.monotonic() - guest.started_at) * 1000)
+        return {"run": guest.run, "cpu_ms": guest.cpu_ms, "age_ms": age_ms}
+
     def adopt(self, sandbox_id: str, request: dict[str, Any]) -> dict[str, Any]:
         """Hand a guest over, as the agent's `adopt` does."""
         return self._running[sandbox_id].guest.adopt(request)
@@ -60,7 +66,8 @@ class Simulator:
         """Carry out one request line."""
         request = json.loads(line)
         command: dict[str, Callable[..., dict[str, Any]]] = {
-            "start": self.start, "state": self.state, "adopt": self.adopt, "stop": self.stop, "list": self.list}
+            "start": self.start, "state": self.state, "adopt": self.adopt, "stop": self.stop, "list": self.list,
+            "usage": self.usage}
         try:
             return {"result": command[request["do"]](**request["with"])}
         except (KeyError, TypeError, OSError) as error:

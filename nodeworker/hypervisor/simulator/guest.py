@@ -5,6 +5,7 @@ import posixpath
 import shlex
 import tarfile
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,12 +38,18 @@ class Outcome:
 
 @dataclass
 class Guest:
-    """State of one guest. `files` maps absolute paths to contents; `token` is what its agent demands."""
+    """State of one guest. `files` maps absolute paths to contents; `token` is what its agent demands.
+
+    `run`, `started_at` and `cpu_ms` are of this process only and not kept when it sleeps.
+    """
 
     token: str
     sandbox_id: str | None = None
     env: dict[str, str] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
+    started_at: float = field(default_factory=time.monotonic)
+    cpu_ms: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """All of it as a JSON object: what a saved state or a snapshot keeps."""
@@ -180,12 +187,22 @@ def _find(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcom
     return Outcome()
 
 
+def _burn(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcome:
+    """Have so many seconds of CPU time charged to the guest, at once."""
+    try:
+        guest.cpu_ms += max(0, int(float(arguments[0]) * 1000))
+    except (IndexError, ValueError, OverflowError):
+        return Outcome(stderr=b"burn: expects a number of seconds\n", exit_code=1)
+    return Outcome()
+
+
 _COMMANDS: dict[str, Callable[[Guest, list[str], dict[str, Any]], Outcome]] = {
     "echo": _echo,
     "cat": _cat,
     "env": _env,
     "sleep": _sleep,
     "find": _find,
+    "burn": _burn,
     "true": lambda guest, arguments, request: Outcome(),
     "false": lambda guest, arguments, request: Outcome(exit_code=1),
     "pwd": lambda guest, arguments, request: Outcome(f"{request.get('cwd') or HOME}\n".encode()),
