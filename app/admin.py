@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from app import seeds
+from app.admin_credit import credit
 from app.admin_webhooks import webhooks
 from app.signing_keys import KeyDirectory
 from config.settings import get_settings
@@ -132,6 +133,7 @@ def seed_dev(existing: Path | None) -> None:
         click.echo(f"{name}={value}")
 
 
+main.add_command(credit)
 main.add_command(webhooks)
 
 if __name__ == "__main__":

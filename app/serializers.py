@@ -8,9 +8,11 @@ from models.sandboxes import Sandbox
 from models.templates import Template
 from models.users import ApiKey, ServiceToken, User
 from services.api_keys import NewKey
+from services.listing import Page
+from services.prices import amount
 from services.protocols import ExecOutcome
-from services.sandboxes import Page
 from services.tokens import Token
+from services.usage import UsageView
 from services.views import SandboxView, SnapshotView
 
 Json = dict[str, Any]
@@ -41,7 +43,7 @@ def sandbox(view: SandboxView) -> Json:
 
 
 def sandbox_entry(row: Sandbox) -> Json:
-    """Contract, Sandbox list entry. Usage is not measured yet and raw SSH not offered, and that is what it says."""
+    """Contract, Sandbox list entry. Nothing is billed and raw SSH not offered, and that is what it says."""
     return {
         "id": row.id,
         "slug": None,
@@ -55,9 +57,9 @@ def sandbox_entry(row: Sandbox) -> Json:
         "memMb": row.mem_mb,
         "createdAt": timestamp(row.created_at),
         "lastActiveAt": timestamp(row.last_active_at),
-        "usageSeconds": 0,
+        "usageSeconds": row.wall_clock_ms / 1000,
         "usageCost": None,
-        "computeCost": 0,
+        "computeCost": amount(row.cost),
         "sshEnabled": False,
         "sshHost": None,
         "sshUser": None,
@@ -70,13 +72,25 @@ def sandbox_page(page: Page) -> Json:
     """Contract, List envelope."""
     return {
         "sandboxes": [sandbox_entry(row) for row in page.items],
-        "totalUsageSeconds": 0,
-        "totalComputeCost": 0,
+        "totalUsageSeconds": page.used.wall_clock_ms / 1000,
+        "totalComputeCost": amount(page.used.cost),
         "computeCostBilled": False,
         "totalLlmCost": None,
         "total": page.total,
         "limit": page.limit,
         "offset": page.offset,
+    }
+
+
+def usage(view: UsageView) -> Json:
+    """Contract, Usage; all but the first two are ours, named as in the list."""
+    return {
+        "cpuMs": view.cpu_ms,
+        "wallClockMs": view.wall_clock_ms,
+        "usageSeconds": view.wall_clock_ms / 1000,
+        "usageCost": None,
+        "computeCost": amount(view.cost),
+        "sampledAt": _optional(view.sampled_at),
     }
 
 

@@ -5,6 +5,8 @@ from app.guests import AgentGuests
 from app.identity_mirror import IdentityMirror
 from config.settings import Settings
 from models.base import connect
+from services.credit import check_plans
+from services.prices import check_rates
 from services.protocols import Deps
 from services.tokens import Authority
 from tasks.publisher import CeleryQueue
@@ -23,6 +25,8 @@ class Wired:
 
 def build(settings: Settings, *, application: str, authority: Authority | None = None) -> Wired:
     """Wire a process; opens no database connection yet. Without an `authority` it mirrors the identity host."""
+    check_rates(settings)
+    check_plans(settings)
     connect(settings.database_url, pool_size=settings.db_pool_size, application=application)
     deps = Deps(settings=settings, queue=CeleryQueue(settings), guests=AgentGuests())
     if authority is None:

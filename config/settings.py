@@ -6,6 +6,7 @@ Every field is the variable `SVC_<FIELD NAME IN CAPITALS>`; a bad value stops th
 import dataclasses
 import os
 from collections.abc import Callable, Mapping
+from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,21 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def _amounts(text: str) -> dict[str, Decimal]:
+    """Amounts of money by name: `small=0.07,large=0.27`; exact, to a millionth."""
+    found: dict[str, Decimal] = {}
+    for part in _names(text):
+        name, _, figure = part.partition("=")
+        try:
+            value = Decimal(figure)
+            if not name or name in found or not 0 <= value < 10**6 or value != value.quantize(Decimal("0.000001")):
+                raise ValueError
+        except (InvalidOperation, ValueError):
+            raise ValueError(f"{part!r} is not name=amount, each name once, with at most six decimals") from None
+        found[name] = value
+    return found
+
+
 def _flag(text: str) -> bool:
     if text.lower() in {"1", "true", "yes", "on"}:
         return True
@@ -44,7 +60,12 @@ _PARSERS: dict[Any, Callable[[str], Any]] = {
     tuple[int, ...]: _integers,
     tuple[float, ...]: _numbers,
     tuple[str, ...]: _names,
+    dict[str, Decimal]: _amounts,
 }
+
+
+# 0.05 for a virtual CPU and 0.016 for a GiB of memory, per hour.
+_LIST_RATES = "small=0.066,medium=0.132,large=0.264,standard=0.164,pro=0.328,xlarge=0.656,fleet=1.176"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +162,11 @@ class Settings:
     webhook_sweep_s: float = 0.2
     webhook_slots: int = 256
     event_days: int = 30
+
+    # Usage and what it costs, in a currency of your own
+    usage_sample_s: float = 5.0
+    list_rates: dict[str, Decimal] = dataclasses.field(default_factory=lambda: _amounts(_LIST_RATES))
+    compute_credit: dict[str, Decimal] = dataclasses.field(default_factory=dict)
 
     # Flower
     flower_port: int = 15555

@@ -2,7 +2,7 @@
 import peewee
 
 from models.base import JsonField, Row, TimeField, now
-from models.states import SandboxStatus
+from models.states import SandboxKind, SandboxStatus
 from models.users import User
 
 
@@ -12,7 +12,7 @@ class Sandbox(Row):
     id = peewee.TextField(primary_key=True)
     owner = peewee.ForeignKeyField(User, column_name="owner_id", index=False)
     node_id = peewee.TextField()
-    kind = peewee.TextField(default="api")
+    kind = peewee.TextField(default=SandboxKind.API)
     status = peewee.TextField(default=SandboxStatus.PROVISIONING)
     task = peewee.TextField(null=True)
     op_seq = peewee.BigIntegerField(default=0)

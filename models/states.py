@@ -11,6 +11,12 @@ class SandboxStatus(str, enum.Enum):
     STOPPED = "stopped"
 
 
+class SandboxKind(str, enum.Enum):
+    """The contract's `kind` of a sandbox: what made it."""
+
+    API = "api"
+
+
 class OperationKind(str, enum.Enum):
     """A lifecycle operation; while it runs, its name stands in the sandbox's `task` column."""
 

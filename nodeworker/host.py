@@ -9,6 +9,7 @@ from models.sandboxes import Sandbox
 from nodeworker.guest.client import AgentClient
 from nodeworker.hypervisor.driver import Driver
 from nodeworker.hypervisor.factory import make_driver
+from services.prices import check_rates
 from services.protocols import Queue
 from tasks.publisher import CeleryQueue
 
@@ -27,6 +28,7 @@ class Host:
 def get_host() -> Host:
     """The host of this process; points the process at its database, opens nothing else."""
     settings = get_settings()
+    check_rates(settings)
     connect(settings.database_url, pool_size=settings.db_pool_size, application=f"node {settings.node_id}")
 
     def agent(sandbox: Sandbox) -> AgentClient:

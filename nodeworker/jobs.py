@@ -3,7 +3,7 @@ from typing import Any
 
 from models.base import connection
 from models.states import OperationKind
-from nodeworker import reconcile, runner, uploads
+from nodeworker import metering, reconcile, runner, uploads
 from nodeworker.host import get_host
 from nodeworker.hypervisor.driver import Shape
 from nodeworker.store import ObjectStore
@@ -29,6 +29,13 @@ def reconcile_node(**payload: Any) -> None:
     contracts.parse(contracts.RECONCILE, payload)
     with connection():
         reconcile.get_reconciler(get_host()).run()
+
+
+@app.task(name=contracts.SAMPLE)  # type: ignore[untyped-decorator]
+def sample_usage(**payload: Any) -> None:
+    """Count what the sandboxes of this host have used."""
+    contracts.parse(contracts.SAMPLE, payload)
+    metering.sample_node(get_host())
 
 
 @app.task(name=contracts.BAKE)  # type: ignore[untyped-decorator]

@@ -14,6 +14,7 @@ from models.operations import Operation
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import OPEN_STATES, OperationKind, SandboxStatus, SnapshotState
+from nodeworker import metering
 from nodeworker.host import Host
 from nodeworker.hypervisor.driver import DriverError, VmBusy, VmState
 from nodeworker.lifecycle import forget_transient
@@ -68,6 +69,7 @@ class Reconciler:
             if actual and (status, actual) in REPAIRS:
                 self._repair(row, REPAIRS[status, actual])
             elif status is _RUNNING and actual in (VmState.DISK_ONLY, VmState.SAVED):
+                metering.sample_sandbox(self._host, row.id)
                 self._correct(row, _HIBERNATED, "its machine ended by itself; it wakes from its disk")
             elif actual is None:
                 self._missing(row)

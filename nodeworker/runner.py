@@ -1,7 +1,8 @@
 """Runs one announced operation: claim, handle, finish.
 
 1. Claim by compare-and-set; nothing to claim means another has it, it is done, or it was superseded: end quietly.
-2. Handle under a lease kept alive. The host being busy with this sandbox puts the operation back for a moment.
+2. Count what the machine has used, for its process may be about to end. Handle under a lease kept alive. The host being
+busy with this sandbox puts the operation back for a moment.
 3. A failure is tried again (the operation is put back) until its attempts are used up; then what the host shows is
 written. 4. Finish under the claim's epoch. If the lease is lost, our result does not count, and whoever has it now
 will write theirs.
@@ -14,8 +15,8 @@ import peewee
 from models.base import connection
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
-from models.states import OperationKind
-from nodeworker import lifecycle
+from models.states import OperationKind, SandboxStatus
+from nodeworker import lifecycle, metering
 from nodeworker.faults import fault
 from nodeworker.host import Host
 from nodeworker.hypervisor.driver import VmBusy, VmNotFound
@@ -46,7 +47,11 @@ def run_operation(host: Host, sandbox_id: str, op_seq: int, lane: str) -> None:
         sandbox = Sandbox.get_by_id(sandbox_id)
     fault("runner.claimed")
     with LeaseKeeper(claimed, lease_s):
+        if sandbox.status == SandboxStatus.RUNNING:
+            metering.sample_sandbox(host, sandbox_id)
         outcome = _handle(host, claimed, sandbox)
+        if outcome is not None:
+            outcome = metering.with_reading(host, sandbox, outcome)
     fault("runner.handled")
     if outcome is not None:
         _finish_surely(host, claimed, outcome)

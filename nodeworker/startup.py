@@ -9,6 +9,7 @@ from collections.abc import Callable
 import peewee
 
 from models.base import connection
+from nodeworker import metering
 from nodeworker.host import Host
 from nodeworker.reconcile import get_reconciler
 from services import nodes, operations, uploads
@@ -18,11 +19,12 @@ log = logging.getLogger(__name__)
 
 
 def begin(host: Host, lane: str) -> None:
-    """Reclaim and start the heartbeat (ctl), announce uploads again (bulk), end old leases (all).
+    """Count usage, reclaim and start the heartbeat (ctl), announce uploads again (bulk), end old leases (all).
 
     The database may come up later than we do.
     """
     if lane == "ctl":
+        _sample_what_ended(host)
         host.driver.reclaim()
         _when_database_answers(lambda: nodes.heartbeat(node_facts(host), started=True))
         _when_database_answers(lambda: get_reconciler(host).run())
@@ -30,6 +32,15 @@ def begin(host: Host, lane: str) -> None:
     if lane == "bulk":
         _when_database_answers(lambda: uploads.hasten(host.settings.node_id))
     _when_database_answers(lambda: _end_leases(f"{host.settings.node_id}/{lane}"))
+
+
+def _sample_what_ended(host: Host) -> None:
+    """Count what machines used that ended by themselves while no worker looked: reclaiming removes their counters. The
+    packet policy that reclaiming restores cannot wait for a database that is not up."""
+    try:
+        metering.sample_node(host)
+    except peewee.PeeweeException as error:
+        log.warning("usage not counted at start: %s", type(error).__name__)
 
 
 def _end_leases(worker: str) -> None:

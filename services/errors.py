@@ -33,6 +33,12 @@ class PlanRequired(ServiceError):
     status = 402
 
 
+class InsufficientCredit(ServiceError):
+    """The account's compute credit of this month is used up."""
+
+    status = 402
+
+
 class Forbidden(ServiceError):
     """A valid credential that does not own the resource, or is of a kind this route does not take."""
 

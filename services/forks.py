@@ -7,7 +7,7 @@ from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import OperationKind, SnapshotState
 from models.users import User
-from services import idempotency, operations, outbox, placement, sandboxes, snapshots
+from services import credit, idempotency, operations, outbox, placement, sandboxes, snapshots
 from services.errors import Conflict
 from services.launches import check_launch
 from services.lifecycle import check_booted, still_busy
@@ -105,6 +105,7 @@ def _insert_fork(
     inherit: Sandbox | None = None,
 ) -> Sandbox:
     check_fork(owner.plan, taken.vcpus, taken.mem_mb)
+    credit.check(deps.settings, owner)
     node = placement.claim_node(deps.settings, taken.vcpus, taken.mem_mb, node_id)
     fork = sandboxes.insert(deps, owner, sandbox_id, node, taken.vcpus, taken.mem_mb, options)
     source = inherit or Sandbox.get_by_id(taken.source_sandbox_id)

@@ -28,9 +28,10 @@ from models.states import (
     SnapshotKind,
     SnapshotState,
 )
-from services import events, outbox, uploads
+from services import events, metering, outbox, uploads
 from services.errors import Conflict
 from services.event_types import StopReason
+from services.metering import Sample
 from services.placement import release_ports
 from services.transitions import ARCHIVE_LANE, TRANSITIONS, describe
 from services.waits import announce
@@ -56,7 +57,8 @@ class Claim:
 @dataclass(frozen=True)
 class Outcome:
     """What a worker found or made: the status that is now true, columns of the sandbox and (success only) snapshot
-    rows to set, and for a failure `error` (for the client) and `operator_error` (for us)."""
+    rows to set, for a failure `error` (for the client) and `operator_error` (for us), and of a running sandbox what the
+    host's counters say."""
 
     ok: bool
     status: SandboxStatus
@@ -64,6 +66,7 @@ class Outcome:
     snapshot: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
     operator_error: str | None = None
+    usage: Sample | None = None
 
 
 def job_name(kind: OperationKind) -> str:
@@ -208,7 +211,7 @@ def finish(claimed: Claim, outcome: Outcome) -> list[OutboxMessage]:
     committed.
     """
     with database.atomic():
-        lock_sandbox(claimed.sandbox_id)
+        before = lock_sandbox(claimed.sandbox_id)
         rows = list(
             Operation.update(
                 state=OperationState.SUCCEEDED if outcome.ok else OperationState.FAILED,
@@ -238,6 +241,8 @@ def finish(claimed: Claim, outcome: Outcome) -> list[OutboxMessage]:
         events.operation_finished(
             claimed.kind, claimed.sandbox_id, claimed.snapshot_id, outcome.status, outcome.error, ok=outcome.ok
         )
+        if outcome.usage is not None and before is not None:
+            metering.record_end_of_operation(outcome.usage, running=before.status == SandboxStatus.RUNNING)
         announce(claimed.sandbox_id)
     return messages
 

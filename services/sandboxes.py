@@ -10,10 +10,10 @@ from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.statements import Statement
-from models.states import OperationKind, SandboxStatus
+from models.states import OperationKind
 from models.templates import Template
 from models.users import User
-from services import catalogue, idempotency, operations, outbox, placement
+from services import catalogue, credit, idempotency, operations, outbox, placement
 from services.catalogue import Baked
 from services.errors import Forbidden, NotFound, Unavailable, WrongNode
 from services.plans import Size, choose_size, included_size
@@ -21,7 +21,6 @@ from services.protocols import Deps
 from services.views import SandboxView, sandbox_view
 
 CREATE_ROUTE = "sandboxes.create"
-LIST_LIMIT = 500
 _BY_ID = Statement(Sandbox, lambda sandbox_id: Sandbox.select().where(Sandbox.id == sandbox_id))
 
 
@@ -59,21 +58,11 @@ class CreateRequest:
     idempotency_key: str | None = None
 
 
-@dataclass(frozen=True)
-class Page:
-    """One page of an owner's sandboxes, newest first; `total` counts all pages."""
-
-    items: list[Sandbox]
-    total: int
-    limit: int
-    offset: int
-
-
 def create(deps: Deps, owner: User, request: CreateRequest, *, pinned_node: str | None = None) -> SandboxView:
     """Reserve a sandbox and start booting it; returns at once with status `provisioning`.
 
     A replay of the same idempotency key returns the first response and makes nothing. Raises InvalidRequest,
-    PlanRequired, Conflict, WrongNode, Unavailable; then nothing was made.
+    PlanRequired, InsufficientCredit, Conflict, WrongNode, Unavailable; then nothing was made.
     """
     sandbox_id = new_id()
     with connection():
@@ -92,6 +81,7 @@ def create(deps: Deps, owner: User, request: CreateRequest, *, pinned_node: str 
             # After the key: a replay gets its answer even if the owner's plan has changed since.
             baked = _find_template(owner, request)
             size = _choose_size(owner, request, baked)
+            credit.check(deps.settings, owner)
             node = placement.claim_node(deps.settings, size.vcpus, size.mem_mb, _pin(baked, pinned_node))
             options = request.options if baked is None else _with_template(request.options, baked.template)
             sandbox = insert(deps, owner, sandbox_id, node, size.vcpus, size.mem_mb, options)
@@ -202,16 +192,6 @@ def get_view(owner: User, sandbox_id: str, *, pinned_node: str | None = None) ->
     """The sandbox as its owner sees it; raises as `get_owned`."""
     with connection():
         return sandbox_view(get_owned(owner, sandbox_id, pinned_node=pinned_node))
-
-
-def list_page(owner: User, *, limit: int, offset: int, status: str | None = None) -> Page:
-    """A page of the owner's sandboxes, newest first; stopped ones only when `status` asks for them."""
-    wanted = Sandbox.status == status if status else Sandbox.status != SandboxStatus.STOPPED
-    query = Sandbox.select().where((Sandbox.owner == owner.id) & wanted)
-    limit = min(limit, LIST_LIMIT)
-    with connection():
-        items = list(query.order_by(Sandbox.created_at.desc(), Sandbox.id.desc()).limit(limit).offset(offset))
-        return Page(items, query.count(), limit, offset)
 
 
 def start_boot(

@@ -50,6 +50,8 @@ WEBHOOKS_DELIVER = "control.webhooks.deliver"
 WEBHOOKS_TIDY = "control.webhooks.tidy"
 RECONCILE_ALL = "control.nodes.reconcile"
 RECONCILE = "node.reconcile"
+SAMPLE_ALL = "control.usage.sample"
+SAMPLE = "node.usage.sample"
 BAKE = "node.template.bake"
 UPLOAD = uploads.JOB
 
@@ -69,6 +71,8 @@ JOBS: dict[str, type] = {
     WEBHOOKS_TIDY: NoPayload,
     RECONCILE_ALL: NoPayload,
     RECONCILE: NoPayload,
+    SAMPLE_ALL: NoPayload,
+    SAMPLE: NoPayload,
     BAKE: ShapePayload,
     UPLOAD: SnapshotPayload,
 }

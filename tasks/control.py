@@ -1,7 +1,7 @@
 """Bodies of the control-plane jobs; each is one call of a rule, with the process's dependencies."""
 import logging
 
-from services import nodes, sweeps, uploads
+from services import nodes, sweeps, tallies, uploads
 from services.protocols import QueueUnavailable
 from tasks import contracts
 from tasks.celery_app import app, settings
@@ -31,16 +31,27 @@ def operations_sweep() -> None:
 
 @app.task(name=contracts.EXPIRY_SWEEP)  # type: ignore[untyped-decorator]
 def expiry_sweep() -> None:
-    """Forget idempotency keys and activities that are past their time."""
+    """Forget idempotency keys and activities that are past their time, and sum up the tallies."""
     sweeps.forget_expired(get_deps())
+    tallies.sum_up()
 
 
 @app.task(name=contracts.RECONCILE_ALL)  # type: ignore[untyped-decorator]
 def reconcile_all() -> None:
     """Ask every live node to compare its machines with the rows."""
+    _tick_nodes(contracts.RECONCILE, settings.reconcile_s)
+
+
+@app.task(name=contracts.SAMPLE_ALL)  # type: ignore[untyped-decorator]
+def sample_all() -> None:
+    """Ask every live node what its sandboxes have used."""
+    _tick_nodes(contracts.SAMPLE, settings.usage_sample_s)
+
+
+def _tick_nodes(job: str, interval_s: float) -> None:
     get_deps()
     for node_id in nodes.list_alive(settings):
         try:
-            get_queue().publish(f"node.{node_id}.ctl", contracts.RECONCILE, {}, expires_s=settings.reconcile_s)
+            get_queue().publish(f"node.{node_id}.ctl", job, {}, expires_s=interval_s)
         except QueueUnavailable:
-            log.warning("the broker is away; reconcile tick of %s dropped", node_id)
+            log.warning("the broker is away; %s of %s dropped", job, node_id)

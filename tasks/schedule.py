@@ -13,6 +13,7 @@ def beat_schedule(settings: Settings) -> dict[str, dict[str, Any]]:
         contracts.OPERATIONS_SWEEP: settings.operation_sweep_s,
         contracts.EXPIRY_SWEEP: 60.0,
         contracts.RECONCILE_ALL: settings.reconcile_s,
+        contracts.SAMPLE_ALL: settings.usage_sample_s,
     }
     webhooks = {contracts.WEBHOOKS_TIDY: 60.0}
     if settings.webhook_receiver_url:

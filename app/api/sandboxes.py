@@ -6,7 +6,7 @@ from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_
 from app.lanes import LIFECYCLE, PROMPT, lane
 from app.schemas.sandboxes import CreateBody, ListQuery
 from app.wiring import get_deps
-from services import lifecycle, sandboxes
+from services import lifecycle, listing, sandboxes, usage
 
 routes = Blueprint("sandboxes", __name__, url_prefix="/v1/sandboxes")
 
@@ -25,7 +25,7 @@ def create() -> tuple[Response, int]:
 def list_page() -> Response:
     """The owner's sandboxes, newest first."""
     owner, query = current_owner(), bodies.load_query(ListQuery())
-    return jsonify(serializers.sandbox_page(sandboxes.list_page(owner, **query)))
+    return jsonify(serializers.sandbox_page(listing.list_page(owner, **query)))
 
 
 @routes.get("/<sandbox_id>")
@@ -35,6 +35,14 @@ def get(sandbox_id: str) -> Response:
     """One sandbox, a stopped one too, so that whoever polls sees how its boot ended."""
     view = sandboxes.get_view(current_owner(), sandbox_id, pinned_node=pinned_node())
     return jsonify(serializers.sandbox(view))
+
+
+@routes.get("/<sandbox_id>/usage")
+@accepts(API_KEY, USER_JWT, SERVICE)
+def get_usage(sandbox_id: str) -> Response:
+    """What a sandbox has used, in whatever state it is."""
+    view = usage.get_view(current_owner(), sandbox_id, pinned_node=pinned_node())
+    return jsonify(serializers.usage(view))
 
 
 @routes.delete("/<sandbox_id>")

@@ -4,7 +4,7 @@ from typing import Any
 from marshmallow import EXCLUDE, ValidationError, fields, post_load, validate, validates_schema
 
 from app.schemas.fields import IDEMPOTENCY_KEY_MAX, Body, Environment, Flag, Numeral, Port, Ports, Text, Whole
-from models.states import SandboxStatus
+from models.states import SandboxKind, SandboxStatus
 from services.sandboxes import CreateRequest, LaunchOptions
 
 IDLE_TIMEOUT_MAX_S = 86_400
@@ -69,7 +69,7 @@ class HibernateBody(Body):
 
 
 class ListQuery(Body):
-    """Query of the list: paging, and `status` to ask for one state (our choice)."""
+    """Query of the list: paging, and `status` and `kind` to ask for some only (our choice)."""
 
     class Meta:
         unknown = EXCLUDE
@@ -77,3 +77,4 @@ class ListQuery(Body):
     limit = Numeral(validate=validate.Range(min=1), load_default=LIST_LIMIT_DEFAULT)
     offset = Numeral(load_default=0)
     status = fields.String(validate=validate.OneOf([status.value for status in SandboxStatus]), load_default=None)
+    kind = fields.String(validate=validate.OneOf([kind.value for kind in SandboxKind]), load_default=None)

@@ -101,6 +101,7 @@ TABLE = (
     Row("api", "POST", "/v1/sandboxes", "sandbox", 400, 400, {"ports": "none"}),
     Row("api", "GET", "/v1/sandboxes", "sandbox", 200, 200),
     _sandbox("GET", "", 200),
+    _sandbox("GET", "/usage", 200),
     _sandbox("DELETE", "", 200),
     _sandbox("POST", "/hibernate", 409),
     _sandbox("POST", "/pause", 409),

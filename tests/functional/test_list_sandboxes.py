@@ -3,6 +3,8 @@ import pytest
 
 from models.base import connection, now
 from models.sandboxes import Sandbox
+from services import metering
+from services.metering import Reading, Sample
 
 SANDBOXES = "/v1/sandboxes"
 ENTRY = {"id", "slug", "project", "projectId", "appId", "kind", "status", "region", "vcpus", "memMb", "createdAt",
@@ -80,6 +82,38 @@ def test_stopped_ones_are_left_out_unless_asked_for(edge, headers):
     assert [entry["id"] for entry in page(edge, headers)["sandboxes"]] == [kept]
     assert [entry["id"] for entry in page(edge, headers, "?status=stopped")["sandboxes"]] == [gone]
     assert page(edge, headers, "?status=hibernated")["total"] == 0
+
+
+def test_status_and_kind_can_be_combined_and_are_checked(edge, headers):
+    asleep, awake, other = make(edge, headers, 3)
+    with connection():
+        Sandbox.update(status="hibernated").where(Sandbox.id == asleep).execute()
+        Sandbox.update(status="hibernated", kind="other").where(Sandbox.id == other).execute()
+    for query, wanted in (("", [other, awake, asleep]), ("?kind=api", [awake, asleep]), ("?status=hibernated",
+                          [other, asleep]), ("?kind=api&status=hibernated", [asleep])):
+        listed = page(edge, headers, query)
+        assert ([entry["id"] for entry in listed["sandboxes"]], listed["total"]) == (wanted, len(wanted)), query
+    for query, name in (("?kind=app", "kind"), ("?status=asleep", "status"), ("?kind=", "kind"),
+                        ("?limit=-1", "limit"), ("?offset=x", "offset")):
+        answer = edge.api.get(f"{SANDBOXES}{query}", headers=headers)
+        assert answer.status_code == 400 and name in answer.json["error"], query
+
+
+def test_totals_are_of_all_sandboxes_and_not_of_the_page(edge, headers):
+    made = make(edge, headers, 3)
+    with connection():
+        owner_id = Sandbox.get_by_id(made[0]).owner_id
+        for box in made:
+            reading = Sample(box, owner_id, 66_000, None, Reading(box, 10, 1000))
+            metering.record_end_of_operation(reading, running=False)
+            grown = Sample(box, owner_id, 66_000, box, Reading(box, 20, 3_601_000))
+            metering.record([grown])
+    stop(made[0])
+    for query in ("", "?limit=1", "?offset=50", "?status=stopped"):
+        listed = page(edge, headers, query)
+        assert (listed["totalUsageSeconds"], listed["totalComputeCost"]) == (3 * 3600, 3 * 0.066), query
+        for entry in listed["sandboxes"]:
+            assert (entry["usageSeconds"], entry["computeCost"], entry["usageCost"]) == (3600, 0.066, None)
 
 
 def test_everybody_sees_their_own(edge, headers):

@@ -78,8 +78,9 @@ def test_a_field_refuses(field, refused):
     (FileItemBody(), {"path": "a", "content": "aGk="}, FileItem("a", b"hi", 0o644)),
     (FileItemBody(), {"path": "a", "content": "", "mode": 0o755}, FileItem("a", b"", 0o755)),
     (FileQuery(), {"path": "a", "more": "x"}, {"path": "a"}),
-    (ListQuery(), {}, {"limit": 100, "offset": 0, "status": None}),
-    (ListQuery(), {"limit": "5", "offset": "6", "status": "stopped"}, {"limit": 5, "offset": 6, "status": "stopped"}),
+    (ListQuery(), {}, {"limit": 100, "offset": 0, "status": None, "kind": None}),
+    (ListQuery(), {"limit": "5", "offset": "6", "status": "stopped", "kind": "api"},
+     {"limit": 5, "offset": 6, "status": "stopped", "kind": "api"}),
     (ApiKeyBody(), {"name": "x"}, {"name": "x", "expires_at": None}),
 ])
 def test_a_body_becomes_a_request(schema: Schema, given, made):
