@@ -33,6 +33,7 @@ class Credential(enum.Enum):
 
 PUBLIC, API_KEY, USER_JWT, SERVICE, ADMIN, SESSION = Credential
 _SESSIONS = "svc-sessions"
+SESSION_COOKIE = "svc_session"
 
 
 @dataclass(frozen=True)

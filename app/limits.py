@@ -16,7 +16,7 @@ from services.errors import RateLimited
 
 log = logging.getLogger(__name__)
 
-_PREFIX = "/v1/sandboxes"
+PREFIX = "/v1/sandboxes"
 _REST_S = 5.0
 # Fills by ARGV[1] per second up to ARGV[2], by Redis's clock; returns 0 or the milliseconds until a token is there.
 _TAKE = """
@@ -66,7 +66,7 @@ def install(app: Flask, settings: Settings) -> None:
 
     def limit() -> None:
         principal = g.get("principal")
-        if principal is not None and request.path.startswith(_PREFIX):
+        if principal is not None and request.path.startswith(PREFIX):
             buckets.take(principal.owner.id if principal.owner else principal.subject)
 
     app.before_request(limit)

@@ -3,9 +3,18 @@ from flask import Flask
 
 from app import auth, errors, lanes, limits, request_ids, wiring
 from app.api import api_keys, execs, files, health, lifecycle, sandboxes, service_surface, snapshots, templates
+from app.openapi import routes as openapi
 from config.settings import Settings, get_settings
 from services.tokens import Authority
 
+DESCRIPTION = """\
+Runs isolated microVM sandboxes. Each has its own file system, network and lifecycle, belongs to one account, and sleeps
+when nobody uses it.
+
+Bodies are JSON in UTF-8 with `Content-Type: application/json`; a body without required fields may be left out. A field
+that does not exist is 400 and named, and `null` is the same as leaving a field out. Texts hold no NUL, numbers fit into
+32 bits. Times are RFC 3339 in UTC. Every error is `{"error": "..."}`; one that is our mistake is 500. Every answer has
+an `X-Request-Id`."""
 RESOURCES = (sandboxes, lifecycle, snapshots, execs, files, api_keys, templates, service_surface, health)
 
 
@@ -24,4 +33,5 @@ def create_app(settings: Settings | None = None, authority: Authority | None = N
     lanes.install(app, settings)
     for resource in RESOURCES:
         app.register_blueprint(resource.routes)
+    openapi.install(app, title="Sandbox service", description=DESCRIPTION, server=settings.api_url)
     return app

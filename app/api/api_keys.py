@@ -1,7 +1,8 @@
 """API keys of a user; made and revoked with a dashboard token, never with a key (contract, API-key management)."""
 from flask import Blueprint, Response, jsonify
 
-from app import bodies, serializers
+from app import bodies, serializers, shapes
+from app.answers import answers
 from app.auth import SERVICE, USER_JWT, accepts, current_owner
 from app.schemas.api_keys import ApiKeyBody
 from app.wiring import get_deps
@@ -12,6 +13,7 @@ routes = Blueprint("api_keys", __name__, url_prefix="/v1/api-keys")
 
 @routes.post("")
 @accepts(USER_JWT, SERVICE)
+@answers(201, shapes.NEW_API_KEY, body=ApiKeyBody, errors=(409, 429), example={"name": "my laptop"})
 def create() -> tuple[Response, int]:
     """Make a key; its secret is in this answer and nowhere else."""
     owner, body = current_owner(), bodies.load(ApiKeyBody())
@@ -21,6 +23,7 @@ def create() -> tuple[Response, int]:
 
 @routes.get("")
 @accepts(USER_JWT, SERVICE)
+@answers(200, shapes.API_KEY_LIST)
 def list_all() -> Response:
     """Every key of the user, without secrets."""
     return jsonify(apiKeys=[serializers.api_key(record) for record in api_keys.list_all(current_owner())])
@@ -28,6 +31,7 @@ def list_all() -> Response:
 
 @routes.delete("/<key_id>")
 @accepts(USER_JWT, SERVICE)
+@answers(200, shapes.API_KEY_RECORD)
 def revoke(key_id: str) -> Response:
     """End a key for good."""
     return jsonify(apiKey=serializers.api_key(api_keys.revoke(current_owner(), key_id)))

@@ -1,7 +1,8 @@
 """Run a command in a sandbox."""
 from flask import Blueprint, Response, jsonify
 
-from app import bodies, serializers
+from app import bodies, serializers, shapes
+from app.answers import answers
 from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
 from app.schemas.execs import ExecBody
 from app.wiring import get_deps
@@ -12,6 +13,7 @@ routes = Blueprint("execs", __name__, url_prefix="/v1/sandboxes/<sandbox_id>")
 
 @routes.post("/exec")
 @accepts(API_KEY, USER_JWT, SERVICE)
+@answers(200, shapes.EXEC_RESULT, body=ExecBody, errors=(409, 421), example={"cmd": "uname -a"})
 def run(sandbox_id: str) -> Response:
     """Run a command as root and answer with its output once it has ended."""
     owner, request = current_owner(), bodies.load(ExecBody())

@@ -1,7 +1,8 @@
 """Write a batch of files into a sandbox, read one out of it."""
 from flask import Blueprint, Response, jsonify
 
-from app import bodies, serializers
+from app import bodies, serializers, shapes
+from app.answers import ListOf, answers
 from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
 from app.schemas.files import ITEMS_MAX, FileItemBody, FileQuery
 from app.wiring import get_deps
@@ -12,6 +13,8 @@ routes = Blueprint("files", __name__, url_prefix="/v1/sandboxes/<sandbox_id>")
 
 @routes.post("/files")
 @accepts(API_KEY, USER_JWT, SERVICE)
+@answers(204, body=ListOf(FileItemBody, ITEMS_MAX), errors=(409, 421),
+         example=[{"path": "/home/user/hello.txt", "content": "aGVsbG8K"}])
 def write(sandbox_id: str) -> tuple[str, int]:
     """Write every file of the body, in order."""
     owner, items = current_owner(), bodies.load_list(FileItemBody(), most=ITEMS_MAX)
@@ -21,6 +24,7 @@ def write(sandbox_id: str) -> tuple[str, int]:
 
 @routes.get("/files")
 @accepts(API_KEY, USER_JWT, SERVICE)
+@answers(200, shapes.FILE_CONTENT, query=FileQuery, errors=(409, 413, 421))
 def read(sandbox_id: str) -> Response:
     """The content of the file at `?path=`."""
     owner, query = current_owner(), bodies.load_query(FileQuery())

@@ -1,6 +1,8 @@
 """Whether this process can do its work (contract, Deploy surface: orchestrator health check)."""
 from flask import Blueprint, Response, jsonify
 
+from app import shapes
+from app.answers import answers
 from app.auth import PUBLIC, accepts
 from models.base import connection, database
 
@@ -9,6 +11,7 @@ routes = Blueprint("health", __name__)
 
 @routes.get("/health")
 @accepts(PUBLIC)
+@answers(200, shapes.HEALTH, errors=(503,))
 def health() -> Response:
     """200 while the database answers, otherwise 503; the broker may be away without harm."""
     with connection():

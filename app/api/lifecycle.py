@@ -1,7 +1,8 @@
 """Hibernate, wake and extend; `/pause` and `/resume` are other names of the first two."""
 from flask import Blueprint, Response, jsonify
 
-from app import bodies, serializers
+from app import bodies, serializers, shapes
+from app.answers import answers
 from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
 from app.lanes import LIFECYCLE, PROMPT, lane
 from app.schemas.sandboxes import ExtendBody, HibernateBody, WakeBody
@@ -14,6 +15,7 @@ routes = Blueprint("lifecycle", __name__, url_prefix="/v1/sandboxes/<sandbox_id>
 @routes.post("/hibernate")
 @routes.post("/pause")
 @accepts(API_KEY, USER_JWT, SERVICE)
+@answers(200, shapes.SANDBOX, body=HibernateBody, errors=(409, 421))
 @lane(LIFECYCLE)
 def hibernate(sandbox_id: str) -> Response:
     """Put a sandbox to sleep; returns once it is hibernated."""
@@ -25,6 +27,7 @@ def hibernate(sandbox_id: str) -> Response:
 @routes.post("/wake")
 @routes.post("/resume")
 @accepts(API_KEY, USER_JWT, SERVICE)
+@answers(200, shapes.SANDBOX, body=WakeBody, errors=(409, 421))
 @lane(LIFECYCLE)
 def wake(sandbox_id: str) -> Response:
     """Resume a sandbox; returns once it is running."""
@@ -35,6 +38,7 @@ def wake(sandbox_id: str) -> Response:
 
 @routes.post("/extend")
 @accepts(API_KEY, USER_JWT, SERVICE)
+@answers(200, shapes.SANDBOX, body=ExtendBody, errors=(409, 421), example={"timeout": 3600})
 @lane(PROMPT)
 def extend(sandbox_id: str) -> Response:
     """Restart the idle clock, with a new idle timeout if the body has one."""

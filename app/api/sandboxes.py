@@ -1,7 +1,8 @@
 """Create, list, get and delete."""
 from flask import Blueprint, Response, jsonify
 
-from app import bodies, serializers
+from app import bodies, serializers, shapes
+from app.answers import answers
 from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
 from app.lanes import LIFECYCLE, PROMPT, lane
 from app.schemas.sandboxes import CreateBody, ListQuery
@@ -13,6 +14,7 @@ routes = Blueprint("sandboxes", __name__, url_prefix="/v1/sandboxes")
 
 @routes.post("")
 @accepts(API_KEY, USER_JWT, SERVICE)
+@answers(201, shapes.SANDBOX, body=CreateBody, errors=(402, 404, 409, 421), example={"ports": [3000]})
 def create() -> tuple[Response, int]:
     """Start a sandbox; answers before it has booted."""
     owner, request = current_owner(), bodies.load(CreateBody())
@@ -22,6 +24,7 @@ def create() -> tuple[Response, int]:
 
 @routes.get("")
 @accepts(API_KEY, USER_JWT, SERVICE)
+@answers(200, shapes.SANDBOX_PAGE, query=ListQuery)
 def list_page() -> Response:
     """The owner's sandboxes, newest first."""
     owner, query = current_owner(), bodies.load_query(ListQuery())
@@ -30,6 +33,7 @@ def list_page() -> Response:
 
 @routes.get("/<sandbox_id>")
 @accepts(API_KEY, USER_JWT, SERVICE)
+@answers(200, shapes.SANDBOX, errors=(421,))
 @lane(PROMPT)
 def get(sandbox_id: str) -> Response:
     """One sandbox, a stopped one too, so that whoever polls sees how its boot ended."""
@@ -47,6 +51,7 @@ def get_usage(sandbox_id: str) -> Response:
 
 @routes.delete("/<sandbox_id>")
 @accepts(API_KEY, USER_JWT, SERVICE)
+@answers(200, shapes.SANDBOX, errors=(409, 421))
 @lane(LIFECYCLE)
 def delete(sandbox_id: str) -> Response:
     """Tear a sandbox down; returns once it is stopped."""

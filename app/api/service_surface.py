@@ -3,6 +3,7 @@ from typing import NoReturn
 
 from flask import Blueprint
 
+from app.answers import answers
 from app.auth import SERVICE, accepts
 from services.errors import NotBuilt
 
@@ -13,6 +14,7 @@ routes = Blueprint("service_surface", __name__, url_prefix="/v1")
 @routes.get("/deploys/<slug>", endpoint="get_deploy")
 @routes.delete("/deploys/<slug>", endpoint="delete_deploy")
 @accepts(SERVICE)
+@answers(501)
 def deploy(slug: str = "") -> NoReturn:
     """Publish, look at or remove an app."""
     raise NotBuilt("Deploys are not available in this version.")
@@ -20,6 +22,7 @@ def deploy(slug: str = "") -> NoReturn:
 
 @routes.get("/models")
 @accepts(SERVICE)
+@answers(501)
 def models() -> NoReturn:
     """The models that guests may use."""
     raise NotBuilt("Models are not available in this version.")
@@ -27,6 +30,7 @@ def models() -> NoReturn:
 
 @routes.post("/messages")
 @accepts(SERVICE)
+@answers(501)
 def messages() -> NoReturn:
     """Ask a model."""
     raise NotBuilt("Messages are not available in this version.")

@@ -1,7 +1,8 @@
 """Snapshots and forks."""
 from flask import Blueprint, Response, jsonify
 
-from app import bodies, serializers
+from app import bodies, serializers, shapes
+from app.answers import answers
 from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
 from app.lanes import LIFECYCLE, lane
 from app.schemas.snapshots import ArchiveBody, ForkBody, SnapshotBody, SnapshotForkBody
@@ -14,6 +15,7 @@ routes = Blueprint("snapshots", __name__, url_prefix="/v1/sandboxes")
 
 @routes.post("/<sandbox_id>/snapshot")
 @accepts(API_KEY, USER_JWT, SERVICE)
+@answers(201, shapes.SNAPSHOT, body=SnapshotBody, errors=(409, 421))
 @lane(LIFECYCLE)
 def snapshot(sandbox_id: str) -> tuple[Response, int]:
     """Capture a sandbox, which goes on; returns once the snapshot is durable on its node."""
@@ -25,6 +27,7 @@ def snapshot(sandbox_id: str) -> tuple[Response, int]:
 @routes.post("/<sandbox_id>/filesystem-snapshot")
 @routes.post("/<sandbox_id>/tarball")
 @accepts(API_KEY, USER_JWT, SERVICE)
+@answers(201, shapes.SNAPSHOT, body=ArchiveBody, errors=(409, 421))
 def archive(sandbox_id: str) -> tuple[Response, int]:
     """Capture the project directory of a running sandbox; returns once it is in the object store."""
     owner, body = current_owner(), bodies.load(ArchiveBody())
@@ -36,6 +39,7 @@ def archive(sandbox_id: str) -> tuple[Response, int]:
 
 @routes.post("/<sandbox_id>/fork")
 @accepts(API_KEY, USER_JWT, SERVICE)
+@answers(201, shapes.SANDBOX, body=ForkBody, errors=(402, 409, 421))
 @lane(LIFECYCLE)
 def fork_sandbox(sandbox_id: str) -> tuple[Response, int]:
     """Start a copy of a running or sleeping sandbox; answers before it has booted."""
@@ -46,6 +50,8 @@ def fork_sandbox(sandbox_id: str) -> tuple[Response, int]:
 
 @routes.post("/fork")
 @accepts(API_KEY, USER_JWT, SERVICE)
+@answers(201, shapes.SANDBOX, body=SnapshotForkBody, errors=(402, 404, 409, 421),
+         example={"snapshotId": "snap_..."})
 def fork_snapshot() -> tuple[Response, int]:
     """Start a sandbox from a snapshot; answers before it has booted."""
     owner, body = current_owner(), bodies.load(SnapshotForkBody())

@@ -1,7 +1,8 @@
 """The templates registry: publish, look up, take back."""
 from flask import Blueprint, Response, jsonify
 
-from app import bodies, serializers
+from app import bodies, serializers, shapes
+from app.answers import answers
 from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_namespace
 from app.schemas.templates import TemplateBody
 from services import templates
@@ -11,6 +12,8 @@ routes = Blueprint("templates", __name__, url_prefix="/v1/templates/<template_id
 
 @routes.post("/latest")
 @accepts(API_KEY, USER_JWT, SERVICE)
+@answers(200, shapes.TEMPLATE)
+@answers(201, shapes.TEMPLATE, body=TemplateBody, errors=(409,), example={"snapshotId": "snap_..."})
 def publish(template_id: str) -> tuple[Response, int]:
     """Publish a snapshot under a name; 200 instead of 201 if just that was published already."""
     namespace, release = current_namespace(), bodies.load(TemplateBody())
@@ -20,6 +23,7 @@ def publish(template_id: str) -> tuple[Response, int]:
 
 @routes.get("/latest")
 @accepts(API_KEY, USER_JWT, SERVICE)
+@answers(200, shapes.TEMPLATE, errors=(400,))
 def get(template_id: str) -> Response:
     """The template of this name, or the version of it, in the caller's own namespace."""
     return jsonify(serializers.template(templates.get(current_namespace(), template_id)))
@@ -27,6 +31,7 @@ def get(template_id: str) -> Response:
 
 @routes.delete("/latest")
 @accepts(API_KEY, USER_JWT, SERVICE)
+@answers(200, shapes.TEMPLATE, errors=(400,))
 def delete(template_id: str) -> Response:
     """Take a template back; sandboxes made from it go on."""
     return jsonify(serializers.template(templates.delete(current_namespace(), template_id)))

@@ -7,8 +7,13 @@ from app.api import health
 from app.authority import LocalAuthority
 from app.identity import routes
 from app.identity.sessions import Sessions
+from app.openapi import routes as openapi
 from app.signing_keys import KeyDirectory
 from config.settings import Settings, get_settings
+
+DESCRIPTION = """\
+Who somebody is: signs people in, gives out the tokens that the API takes, and publishes the keys that verify them. A
+request that changes something and comes from a page of another origin is 403."""
 
 
 def create_app(settings: Settings | None = None) -> Flask:
@@ -25,6 +30,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     auth.install(app, sessions.get_user)
     app.register_blueprint(routes.routes)
     app.register_blueprint(health.routes)
+    openapi.install(app, title="Sandbox service: identity host", description=DESCRIPTION, server=settings.auth_url)
     if settings.proxy_hops > 0:
         # Sign-ins are throttled by address: behind a proxy every one would be the proxy's.
         app.wsgi_app = ProxyFix(  # type: ignore[method-assign]

@@ -3,7 +3,8 @@ from dataclasses import dataclass
 
 from flask import Blueprint, Flask, Response, current_app, jsonify, request
 
-from app import bodies, serializers
+from app import bodies, serializers, shapes
+from app.answers import answers
 from app.auth import ADMIN, PUBLIC, SESSION, accepts, current_owner
 from app.identity.sessions import Sessions
 from app.schemas.identity import LoginBody, LogoutBody, RevokeBody, TokenBody
@@ -42,6 +43,8 @@ def check_origin() -> None:
 
 @routes.post("/login")
 @accepts(PUBLIC)
+@answers(200, shapes.ACCOUNT, body=LoginBody, errors=(401, 403, 429, 503),
+         example={"email": "alice@example.test", "password": "..."})
 def login() -> Response:
     """Start a session: the answer sets its cookie."""
     body, address = bodies.load(LoginBody()), request.remote_addr or ""
@@ -55,6 +58,7 @@ def login() -> Response:
 
 @routes.post("/logout")
 @accepts(PUBLIC)
+@answers(204, body=LogoutBody, errors=(403, 503))
 def logout() -> tuple[Response, int]:
     """End the session of this browser; without one that is no error."""
     bodies.load(LogoutBody())
@@ -65,6 +69,7 @@ def logout() -> tuple[Response, int]:
 
 @routes.post("/token")
 @accepts(SESSION)
+@answers(200, shapes.TOKEN, body=TokenBody, example={"appId": "dashboard"})
 def token() -> Response:
     """A short-lived token that acts as the user of the session."""
     parts, owner, body = _parts(), current_owner(), bodies.load(TokenBody())
@@ -74,6 +79,7 @@ def token() -> Response:
 
 @routes.get("/.well-known/jwks.json")
 @accepts(PUBLIC)
+@answers(200, shapes.KEY_SET)
 def jwks() -> Response:
     """The public keys that verify tokens, those included that will sign soon."""
     response = jsonify(serializers.key_set([as_jwk(key) for key in _parts().keys.list_public()]))
@@ -83,6 +89,7 @@ def jwks() -> Response:
 
 @routes.get("/tokens/revoked")
 @accepts(PUBLIC)
+@answers(200, shapes.REVOKED, errors=(503,))
 def revoked() -> Response:
     """The service tokens that were revoked before their end; contract: cached at the edge for 10 s."""
     response = jsonify(serializers.revoked(tokens.list_revoked()))
@@ -92,6 +99,7 @@ def revoked() -> Response:
 
 @routes.post("/admin/service-token/revoke")
 @accepts(ADMIN)
+@answers(200, shapes.SERVICE_TOKEN_RECORD, body=RevokeBody, errors=(404,), example={"jti": "..."})
 def revoke_service_token() -> Response:
     """End a service token for good; consumers know within their poll and the edge cache."""
     body = bodies.load(RevokeBody())

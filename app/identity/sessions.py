@@ -9,12 +9,13 @@ from urllib.parse import urlsplit
 from flask import Request, Response
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 
+from app.auth import SESSION_COOKIE
 from config.settings import Settings, SettingsError
 from models.users import User
 from services import sessions
 from services.errors import Forbidden, Unauthenticated
 
-COOKIE = "svc_session"
+COOKIE = SESSION_COOKIE
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 

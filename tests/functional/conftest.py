@@ -19,6 +19,7 @@ from models.states import Plan
 from models.users import User
 from services import api_keys, tokens, users
 from services.nodes import NodeFacts, heartbeat
+from tests.stack.conformance import conforming
 
 NODE = NodeFacts("n1", "127.0.0.1", 100_000, 100_000_000, 20000, 29999, {})
 
@@ -77,7 +78,8 @@ def make_edge(database_url: str, redis_url: str, keys_dir: Path, **changes: Any)
         Settings(database_url=database_url, redis_url=redis_url, signing_keys_dir=keys_dir, session_secret="for tests"),
         **changes,
     )
-    api_app, identity_app = api.create_app(settings, LocalAuthority(settings)), identity.create_app(settings)
+    api_app = conforming(api.create_app(settings, LocalAuthority(settings)))
+    identity_app = conforming(identity.create_app(settings))
     people = seeds.seed(settings, {})
     heartbeat(NODE)
     yield Edge(settings, people, api_app.test_client(), identity_app.test_client())

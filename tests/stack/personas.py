@@ -1,4 +1,7 @@
-"""The people of the tests: alice owns, bob is free, mallory is a stranger. Each speaks plain HTTP, nothing else."""
+"""The people of the tests: alice owns, bob is free, mallory is a stranger. Each speaks plain HTTP, nothing else.
+
+Every answer of the API that any of them gets is held to the OpenAPI document.
+"""
 import time
 from functools import cached_property
 from typing import Any
@@ -6,6 +9,7 @@ from typing import Any
 import httpx
 
 from bin.stack import Stack
+from tests.stack.conformance import Conformance
 
 
 class Persona:
@@ -16,7 +20,9 @@ class Persona:
         self.name = name.lower()
         self.email = stack.people[f"SVC_{name}_EMAIL"]
         self.password = stack.people[f"SVC_{name}_PASSWORD"]
-        self.http = httpx.Client(base_url=stack.api_url, timeout=90, trust_env=False)
+        promised = Conformance(httpx.get(f"{stack.api_url}/openapi.json", trust_env=False).json())
+        self.http = httpx.Client(base_url=stack.api_url, timeout=90, trust_env=False,
+                                 event_hooks={"response": [promised.check_httpx]})
         self._jwt = ("", 0.0)
 
     def close(self) -> None:

@@ -4,7 +4,12 @@ import time
 import httpx
 
 from app.signing_keys import KeyDirectory
+from tests.stack.conformance import Conformance
 from tests.stack.credentials import bearer
+
+
+def _body(answer):
+    return answer.json() if answer.headers.get("Content-Type") == "application/json" else None
 
 
 class RealService:
@@ -15,12 +20,15 @@ class RealService:
         self.issuer = stack.auth_url
         self._clients = {host: httpx.Client(base_url=url, timeout=60, trust_env=False)
                          for host, url in (("api", stack.api_url), ("identity", stack.auth_url))}
+        for client in self._clients.values():
+            promised = Conformance(client.get("/openapi.json").json())
+            client.event_hooks = {"response": [promised.check_httpx]}
 
     def send(self, host, method, path, headers, body=None):
         client = self._clients[host]
         client.cookies.clear()
         answer = client.request(method, path, headers=headers, json=body)
-        return answer.status_code, answer.json() if answer.content else None, answer.headers.get("set-cookie", "")
+        return answer.status_code, _body(answer), answer.headers.get("set-cookie", "")
 
     def make_user(self, email, password):
         self.stack.run(f"python -m app.admin user-create {email} --plan legacy_pro --password '{password}'")
