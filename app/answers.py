@@ -32,7 +32,7 @@ View = TypeVar("View", bound=Callable[..., Any])
 MEANINGS: Mapping[int, str] = {
     400: "The body or a parameter breaks a rule; the text names the field.",
     401: "No credential, or one that is unknown, malformed, revoked or expired.",
-    402: "The plan does not include this.",
+    402: "The plan does not include this, or the compute credit of this month is used up.",
     403: "The resource is somebody else's, or the credential is of a kind that this route does not take.",
     404: "There is no such resource.",
     409: "The state does not allow this, or the idempotency key was used with another request.",

@@ -120,6 +120,15 @@ SANDBOX_PAGE = shape("SandboxList", "A page of the owner's sandboxes, newest fir
     "offset": COUNT,
 })
 
+USAGE = shape("Usage", "What a sandbox has used since it was made, as its host accounts for it; it only grows.", {
+    "cpuMs": said(COUNT, "CPU time of its virtual machine, boots and wakes included."),
+    "wallClockMs": said(COUNT, "Time in `running`."),
+    "usageSeconds": said(AMOUNT, "`wallClockMs` in seconds."),
+    "usageCost": said(AMOUNT_OR_NULL, "`null` while billing is in shadow mode."),
+    "computeCost": said(AMOUNT, "Estimate at list rates."),
+    "sampledAt": said(MOMENT_OR_NULL, "When it was last read; a running sandbox is read every few seconds."),
+})
+
 SNAPSHOT = shape("Snapshot", "A snapshot of a sandbox.", {
     "id": TEXT,
     "nodeId": TEXT,

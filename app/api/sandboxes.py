@@ -43,6 +43,8 @@ def get(sandbox_id: str) -> Response:
 
 @routes.get("/<sandbox_id>/usage")
 @accepts(API_KEY, USER_JWT, SERVICE)
+@answers(200, shapes.USAGE, errors=(421,))
+@lane(PROMPT)
 def get_usage(sandbox_id: str) -> Response:
     """What a sandbox has used, in whatever state it is."""
     view = usage.get_view(current_owner(), sandbox_id, pinned_node=pinned_node())

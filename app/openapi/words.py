@@ -21,6 +21,7 @@ WORDS: Mapping[str, str] = {
     "gitRepositoryUrl": "Where the sandbox's code comes from, for the record.",
     "idempotencyKey": "A retry with the same key gets the first answer; with another request it is 409. Empty is none.",
     "jti": "Id of the service token.",
+    "kind": "Only sandboxes of this kind.",
     "limit": "How many to show; more than 500 counts as 500.",
     "memMb": "Memory in MB, together with `vcpus`, instead of `size`.",
     "mode": "Permissions of the file as a number; 420 is 0644.",

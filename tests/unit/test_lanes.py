@@ -6,7 +6,7 @@ from app.authority import LocalAuthority
 from app.lanes import DATA, LIFECYCLE, PROMPT, Places, places_of
 from config.settings import Settings
 
-WAIT_FOR_NOTHING = {"create", "list_page", "get", "extend", "fork_snapshot"}
+WAIT_FOR_NOTHING = {"create", "list_page", "get", "get_usage", "extend", "fork_snapshot"}
 WAIT_FOR_A_ROW = {"hibernate", "wake", "delete", "snapshot", "fork_sandbox"}
 RESOURCES = ("sandboxes", "lifecycle", "snapshots", "execs", "files")
 
