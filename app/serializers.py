@@ -28,7 +28,7 @@ def _optional(moment: datetime | None) -> str | None:
 
 
 def sandbox(view: SandboxView) -> Json:
-    """Contract, Sandbox. `error` is ours: why a boot failed, only when one did."""
+    """Contract, Sandbox. `error` is ours: why a boot failed, or a service did not get ready, only when that is so."""
     shown: Json = {
         "id": view.id,
         "status": view.status,

@@ -12,6 +12,7 @@ from models.snapshots import Snapshot
 from models.states import OperationKind, SandboxStatus, SnapshotKind, SnapshotState
 from nodeworker import archives
 from nodeworker.archives import ArchiveFailed
+from nodeworker.guest.errors import AgentError
 from nodeworker.host import Host
 from nodeworker.hypervisor.driver import RunningVm, Shape, VmNotFound, VmState
 from nodeworker.launch import NotReady, launch_spec, start_service
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 # Errors whose text is for the owner.
 _TOLD = (NotReady, ArchiveFailed)
 _TEXT_LIMIT = 2000
+_FLUSH_LIMIT_S = 20.0
 Handler = Callable[[Host, Claim, Sandbox], Outcome]
 
 # The status that is true of what the driver finds on the host.
@@ -64,19 +66,30 @@ def hibernate(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
 
 
 def wake(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
-    """Resume the machine; one that had to boot from its disk gets its service started again, and the row says so."""
+    """Resume the machine, and return once its service is ready; one that had to boot from its disk gets it started.
+
+    A service that does not get ready fails the wake, but the sandbox runs, so that its owner can see to it.
+    """
     vm = host.driver.wake(launch_spec(sandbox))
-    values = _running(vm, sandbox)
+    values = _running(vm, sandbox) | {"error": None}
     if vm.cold:
-        start_service(host, sandbox)
         values |= {"cold_boots": sandbox.cold_boots + 1, "operator_note": f"booted from disk: {vm.cold_reason}"}
         log.warning("sandbox %s was booted from its disk: %s", sandbox.id, vm.cold_reason)
+    try:
+        start_service(host, sandbox)
+    except NotReady as unready:
+        text = f"The sandbox runs, but not its service: {unready}"
+        log.warning("wake of %s: %s", sandbox.id, unready)
+        return Outcome(False, SandboxStatus.RUNNING, sandbox=values | {"error": _printable(unready.told())},
+                       error=_printable(text))
     return Outcome(True, SandboxStatus.RUNNING, sandbox=values)
 
 
 def snapshot(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
     """Capture the machine; the sandbox stays what it was."""
     assert claimed.snapshot_id is not None
+    if sandbox.status == SandboxStatus.RUNNING and not _is_transient(claimed.snapshot_id):
+        _flush_guest(host, sandbox)
     facts = host.driver.snapshot(sandbox.id, claimed.snapshot_id)
     return Outcome(
         True,
@@ -108,6 +121,20 @@ def archive(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
     )
 
 
+def _is_transient(snapshot_id: str) -> bool:
+    with connection():
+        return bool(Snapshot.get_by_id(snapshot_id).transient)
+
+
+def _flush_guest(host: Host, sandbox: Sandbox) -> None:
+    """Bring what the guest has written but only holds in memory onto its disk: a template in another shape, and
+    whoever uses the uploaded disk, boots from it. A guest that does not answer is captured as it is."""
+    try:
+        host.agent(sandbox).sync(_FLUSH_LIMIT_S)
+    except AgentError as error:
+        log.warning("the disk of %s is captured without being flushed: %s", sandbox.id, error)
+
+
 def stop(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
     """Remove the machine and everything it owns on this host."""
     host.driver.destroy(sandbox.id)
@@ -130,7 +157,8 @@ def failure(host: Host, claimed: Claim, sandbox: Sandbox, error: Exception) -> O
     if claimed.kind is OperationKind.BOOT:
         host.driver.destroy(sandbox.id)
         text = _printable(str(error)) if isinstance(error, _TOLD) else "The sandbox could not be started."
-        gone = {"stopped_at": now(), "error": text, "vm_ip": "", "idle_at": None}
+        told = error.told() if isinstance(error, NotReady) else text
+        gone = {"stopped_at": now(), "error": _printable(told), "vm_ip": "", "idle_at": None}
         return Outcome(False, SandboxStatus.STOPPED, sandbox=gone, error=text, operator_error=operator_error)
     found = host.driver.inspect(sandbox.id)
     status = STATUS_OF[found] if found else SandboxStatus(sandbox.status)

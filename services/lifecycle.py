@@ -31,7 +31,8 @@ def wake(
 ) -> SandboxView:
     """Resume a hibernated sandbox under the same id; returns once it is `running`. Raises Conflict, Unavailable.
 
-    New `ports` and `readiness_port` become part of the sandbox's wake spec.
+    New `ports` and `readiness_port` become part of the sandbox's wake spec. With a readiness port in it, whoever gave
+    it, `running` means that something listens there.
     """
     return _change(deps, owner, sandbox_id, OperationKind.WAKE, pinned_node, ports, readiness_port)
 
@@ -69,7 +70,8 @@ def _change(
 
     1. If it is there already: done. 2. If the same operation is under way: join it. 3. If another one is: wait for its
     end and look again (a wake right after a pause must work). 4. Otherwise begin it and wait for its end.
-    Ports that are not bound yet need an operation of their own: with them, 1 and 2 do not count.
+    Ports that are not bound yet, or a readiness port still to be waited for, need an operation of their own: with them,
+    1 and 2 do not count.
     """
     timeout_s = deps.settings.operation_wait_s
     sandboxes.get_owned(owner, sandbox_id, pinned_node=pinned_node)
@@ -81,9 +83,8 @@ def _change(
             # An archive leaves the sandbox what it is, and may take minutes.
             settled = sandbox.task in (None, OperationKind.ARCHIVE)
             there = settled and SandboxStatus(sandbox.status) in TRANSITIONS[kind].already
-            more = _has_more_ports(sandbox, ports)
+            more = _has_more_ports(sandbox, ports) or _waits_for_more(sandbox, kind, readiness_port)
             if there and not more:
-                _set_launch(sandbox, (), readiness_port)
                 return "already there"
             if sandbox.task == kind.value and not more:
                 return int(sandbox.op_seq)
@@ -93,7 +94,8 @@ def _change(
             if kind is OperationKind.WAKE and sandbox.status == SandboxStatus.HIBERNATED:
                 placement.claim_capacity(deps.settings, sandbox)
             _set_launch(sandbox, ports, readiness_port)
-            # A wake of a running machine resumes nothing; it has the driver forward the new ports.
+            # A wake of a running machine resumes nothing; the driver forwards the new ports, the new service is waited
+            # for.
             operation, messages = operations.begin(deps.settings, sandbox, kind, from_any=there)
         outbox.flush(deps.queue, messages)
         return int(operation.op_seq)
@@ -115,6 +117,14 @@ def check_booted(sandbox: Sandbox, kind: OperationKind) -> None:
 def _has_more_ports(sandbox: Sandbox, ports: tuple[int, ...]) -> bool:
     bound = PortBinding.select(PortBinding.guest_port).where(PortBinding.sandbox_id == sandbox.id)
     return bool(set(ports) - {row.guest_port for row in bound}) if ports else False
+
+
+def _waits_for_more(sandbox: Sandbox, kind: OperationKind, readiness_port: int | None) -> bool:
+    """True for a wake with another readiness port than the last one waited for, or if that one waited in vain."""
+    if kind is not OperationKind.WAKE:
+        return False
+    unready = sandbox.status == SandboxStatus.RUNNING and sandbox.error is not None
+    return unready or readiness_port not in (None, sandbox.readiness_port)
 
 
 def _set_launch(sandbox: Sandbox, ports: tuple[int, ...], readiness_port: int | None) -> None:

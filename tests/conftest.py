@@ -120,7 +120,8 @@ def s3_settings(servers: stacks.Stack) -> dict[str, str]:
 def sim_stack(clean_host: None) -> Iterator[stacks.Stack]:
     """Every process, with the simulated hypervisor: real queue, database and HTTP, no VM."""
     yield from _running(stacks.private_stack("test-sim", {
-        "SVC_DRIVER": "simulated", "SVC_NODE_VCPUS": "512", "SVC_NODE_MEM_MB": "524288", **QUICK}))
+        "SVC_DRIVER": "simulated", "SVC_NODE_VCPUS": "512", "SVC_NODE_MEM_MB": "524288",
+        "SVC_READINESS_WAIT_S": "3", **QUICK}))
 
 
 @pytest.fixture(scope="session")

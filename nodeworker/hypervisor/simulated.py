@@ -35,7 +35,7 @@ from nodeworker.hypervisor.driver import (
 from nodeworker.hypervisor.simulator.control import SimulatorControl
 
 _ADDRESS = "127.0.0.1"
-_BLANK: dict[str, Any] = {"token": "", "sandbox_id": None, "env": {}, "files": {}}
+_BLANK: dict[str, Any] = {"token": "", "sandbox_id": None, "env": {}, "files": {}, "listening": []}
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,9 @@ class SimulatedDriver(Driver):
         if snapshot is None:
             raise VmNotFound(f"no snapshot {spec.snapshot_id} on this host")
         fits = tuple(snapshot["shape"]) == (spec.shape.vcpus, spec.shape.mem_mb)
-        return dict(snapshot["guest"]), "" if fits else "its memory is of another shape"
+        if fits:
+            return dict(snapshot["guest"]), ""
+        return _rebooted(snapshot["guest"]), "its memory is of another shape"
 
     def _run(self, spec: LaunchSpec, record: _Record, *, renew: bool) -> None:
         task = record.task
@@ -157,7 +159,8 @@ class SimulatedDriver(Driver):
             if record.saved:
                 self._simulator.ask("stop", sandbox_id=spec.sandbox_id)
             if record.saved or record.task or not alive:
-                waking = replace(record, task="wake").write(path)
+                guest = _rebooted(record.guest) if reason else record.guest
+                waking = replace(record, task="wake", guest=guest).write(path)
                 try:
                     fault("wake.begun")
                     self._run(spec, waking, renew=False)
@@ -284,3 +287,8 @@ class SimulatedDriver(Driver):
     def _injected(self, name: str, chance: Callable[[], float] = random.random) -> None:
         if chance() < float(self._failures.get(name, 0)):
             raise DriverError(f"{name}: injected by SVC_SIMULATED_FAILURES")
+
+
+def _rebooted(guest: dict[str, Any]) -> dict[str, Any]:
+    """What a cold boot leaves of a guest: its files."""
+    return dict(guest) | {"listening": []}

@@ -139,6 +139,23 @@ def test_a_snapshot_outlives_its_source_and_a_clone_its_snapshot(lab):
     check_alive(lab, clone, b"first")
 
 
+def test_a_snapshot_in_another_shape_boots_cold_with_its_files_and_an_identity_of_its_own(lab):
+    spec, larger = with_note(lab), Shape(2, 1536)
+    lab.agent(spec).sync()
+    lab.driver.snapshot(spec.sandbox_id, "snap")
+    clone = lab.spec("snap", shape=larger)
+    running = lab.driver.create(clone)
+    assert running.cold and "shape" in running.cold_reason
+    check_alive(lab, clone, b"first")
+    assert lab.agent(clone).read_file("/etc/machine-id", 100) != lab.agent(spec).read_file("/etc/machine-id", 100)
+    if lab.is_real:
+        assert lab.shell(clone, "nproc").strip() == "2"
+        assert 1300 < int(lab.shell(clone, "free -m | awk '/^Mem/ {print $2}'")) <= 1536
+    lab.driver.hibernate(clone.sandbox_id)
+    assert not lab.driver.wake(clone).cold, "from now on it is a machine like any other"
+    check_alive(lab, clone, b"first")
+
+
 def test_destroy_leaves_nothing_whatever_it_finds(lab):
     running, asleep = lab.create(), lab.create()
     lab.driver.hibernate(asleep.sandbox_id)

@@ -2,6 +2,7 @@
 import contextlib
 import socket
 import socketserver
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -74,6 +75,7 @@ class _Connection(socketserver.BaseRequestHandler):
     def _exec(self, request: dict[str, Any]) -> None:
         result = {"timedOut": False, "stdoutTruncated": False, "stderrTruncated": False, "pid": 2}
         if request.get("detached"):
+            threading.Thread(target=self.server.guest.execute, args=(request,), daemon=True).start()
             self._send(RESULT, {**result, "exitCode": 0, "logPath": "/var/log/svc/exec-2.log"})
             return
         outcome = self.server.guest.execute(request)

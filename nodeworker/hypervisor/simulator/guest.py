@@ -21,8 +21,10 @@ from guest.agent.protocol import (
 )
 
 HOME = "/home/user"
+START_LOG = "/var/log/svc/start.log"
 _DISK_BYTES = 16 * 1024 ** 3
 _MAX_SLEEP_S = 3600.0
+_PORT_POLL_S = 0.02
 _END_MARK_BYTES = 1024
 
 
@@ -47,6 +49,7 @@ class Guest:
     sandbox_id: str | None = None
     env: dict[str, str] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
+    listening: set[int] = field(default_factory=set)
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     started_at: float = field(default_factory=time.monotonic)
     cpu_ms: int = 0
@@ -54,13 +57,15 @@ class Guest:
     def to_json(self) -> dict[str, Any]:
         """All of it as a JSON object: what a saved state or a snapshot keeps."""
         files = {path: base64.b64encode(content).decode() for path, content in self.files.items()}
-        return {"token": self.token, "sandbox_id": self.sandbox_id, "env": self.env, "files": files}
+        return {"token": self.token, "sandbox_id": self.sandbox_id, "env": self.env, "files": files,
+                "listening": sorted(self.listening)}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Guest":
         """The guest `to_json` described."""
         files = {path: base64.b64decode(content) for path, content in record["files"].items()}
-        return cls(record["token"], record["sandbox_id"], record["env"], files)
+        return cls(record["token"], record["sandbox_id"], record["env"], files,
+                   listening=set(record["listening"]))
 
     def check(self, token: object) -> None:
         """Raises Refused unless `token` is the guest's."""
@@ -85,9 +90,11 @@ class Guest:
         return {"totalBytes": _DISK_BYTES, "usedBytes": used, "availableBytes": _DISK_BYTES - used}
 
     def wait_port(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The agent's `wait_port`: nothing ever listens in a simulated guest."""
-        time.sleep(request["timeoutMs"] / 1000)
-        return {"open": False}
+        """The agent's `wait_port`; only `serve` makes a port listen."""
+        deadline = time.monotonic() + request["timeoutMs"] / 1000
+        while request["port"] not in self.listening and time.monotonic() < deadline:
+            time.sleep(_PORT_POLL_S)
+        return {"open": request["port"] in self.listening}
 
     def write(self, request: dict[str, Any], content: bytes) -> dict[str, Any]:
         """The agent's `write`; a size that differs from the announced one leaves the old file."""
@@ -196,6 +203,25 @@ def _burn(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcom
     return Outcome()
 
 
+def _serve(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcome:
+    """`serve PORT [SECONDS]`: listen on the port, that many seconds from now."""
+    time.sleep(float(arguments[1]) if len(arguments) > 1 else 0)
+    guest.listening.add(int(arguments[0]))
+    return Outcome(f"serving {arguments[0]}\n".encode())
+
+
+def _bash(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcome:
+    """`bash -c SCRIPT LOCK LINE`, the way a node starts a service: run the line, append what it says to the log."""
+    outcome = guest.execute({**request, "argv": shlex.split(arguments[-1])})
+    guest.files[START_LOG] = guest.files.get(START_LOG, b"") + outcome.stdout + outcome.stderr
+    return Outcome(exit_code=outcome.exit_code)
+
+
+def _tail(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcome:
+    """`tail -c BYTES FILE`."""
+    return Outcome(guest.files.get(arguments[-1], b"")[-int(arguments[1]):])
+
+
 _COMMANDS: dict[str, Callable[[Guest, list[str], dict[str, Any]], Outcome]] = {
     "echo": _echo,
     "cat": _cat,
@@ -203,6 +229,10 @@ _COMMANDS: dict[str, Callable[[Guest, list[str], dict[str, Any]], Outcome]] = {
     "sleep": _sleep,
     "find": _find,
     "burn": _burn,
+    "serve": _serve,
+    "ss": lambda guest, arguments, request: Outcome("".join(f"{port}\n" for port in sorted(guest.listening)).encode()),
+    "bash": _bash,
+    "tail": _tail,
     "true": lambda guest, arguments, request: Outcome(),
     "false": lambda guest, arguments, request: Outcome(exit_code=1),
     "pwd": lambda guest, arguments, request: Outcome(f"{request.get('cwd') or HOME}\n".encode()),
