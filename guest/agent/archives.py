@@ -18,7 +18,8 @@ from .offload import Channel, Work
 from .protocol import BAD_REQUEST, CHUNK_BYTES, DATA, FAILED, Refused
 from .requests import BASE_ENV, guest_path
 
-TAR = "/usr/bin/tar"
+# Where it is on every base, with /usr merged or not.
+TAR = "/bin/tar"
 # In the C locale names are bytes to tar, whatever encoding they are in, and its messages are plain ASCII.
 _ENV = BASE_ENV | {"LC_ALL": "C"}
 _COMMON = ["--numeric-owner", "--xattrs", "--xattrs-include=*", "--acls", "--file=-"]

@@ -190,7 +190,7 @@ def _tars(directory: Path) -> list[int]:
             words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if words[0] == b"/usr/bin/tar" and f"--directory={directory}".encode() in words:
+        if words[0] == b"/bin/tar" and f"--directory={directory}".encode() in words:
             found.append(int(name))
     return found
 
