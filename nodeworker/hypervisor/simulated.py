@@ -222,12 +222,8 @@ class SimulatedDriver(Driver):
         return self._state(sandbox_id, self._simulator.running())
 
     def read_usage(self, sandbox_id: str) -> UsageReading | None:
-        if sandbox_id not in self._simulator.running():
-            return None
-        try:
-            return UsageReading(**self._simulator.ask("usage", sandbox_id=sandbox_id))
-        except DriverError:
-            return None  # it ended between the two questions
+        used = self._simulator.usage(sandbox_id)
+        return UsageReading(**used) if used else None
 
     def _state(self, sandbox_id: str, running: set[str]) -> VmState | None:
         record, alive = _Record.read(self._path(sandbox_id)), sandbox_id in running

@@ -111,6 +111,14 @@ def test_workers_that_sample_at_once_count_everything_once(edge, owner, boxes):
     assert total(owner) == tallies.Used(120_000, Decimal(120_000 * RATE))
 
 
+def test_more_than_a_batch_is_counted_in_several(owner, boxes, monkeypatch):
+    monkeypatch.setattr(metering, "BATCH", 2)
+    for box in boxes:
+        begin(owner, box)
+    metering.record([sample(owner, box, "a", 5, 1000, "a") for box in boxes])
+    assert [counted(box) for box in boxes] == [(5, 1000)] * 3 and total(owner).wall_clock_ms == 3000
+
+
 def test_totals_are_the_sum_of_all_sandboxes_the_stopped_ones_too_and_stay_so_when_summed_up(edge, owner, boxes):
     for number, box in enumerate(boxes, 1):
         begin(owner, box)

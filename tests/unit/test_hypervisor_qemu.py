@@ -120,6 +120,21 @@ def test_a_cgroup_tree_writes_what_its_version_of_the_kernel_reads(tmp_path, is_
     assert tree.names() == {"box"} and tree.pids("box") == {4711}
 
 
+@pytest.mark.parametrize(("is_v2", "file", "content"), [
+    (True, "svc/box/cpu.stat", "usage_usec 1234567\nuser_usec 1\nsystem_usec 2\n"),
+    (False, "cpuacct/svc/box/cpuacct.usage", "1234567000\n"),
+], ids=["v2", "v1"])
+def test_cpu_time_is_read_from_what_either_version_keeps(tmp_path, is_v2, file, content):
+    if is_v2:
+        (tmp_path / "cgroup.controllers").touch()
+    tree = cgroup.CgroupTree("svc", tmp_path)
+    assert (tree.cpu_ns("box"), tree.inode("box")) == (0, None)
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text(content)
+    assert tree.cpu_ns("box") == 1_234_567_000
+    assert tree.inode("box") == (tmp_path / file).parent.stat().st_ino
+
+
 @pytest.mark.parametrize("record", [
     RECORD, replace(RECORD, phase=Phase.SAVED, pid=None, slot=None), replace(RECORD, task=Task.SNAPSHOT, forwards=()),
 ])

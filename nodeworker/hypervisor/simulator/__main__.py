@@ -41,8 +41,11 @@ class Simulator:
         return {"guest": self._running[sandbox_id].guest.to_json()}
 
     def usage(self, sandbox_id: str) -> dict[str, Any]:
-        """What a running guest has used."""
-        guest = self._running[sandbox_id].guest
+        """What a running guest has used; nothing if it does not run."""
+        server = self._running.get(sandbox_id)
+        if server is None:
+            return {}
+        guest = server.guest
         age_ms = int((time.monotonic() - guest.started_at) * 1000)
         return {"run": guest.run, "cpu_ms": guest.cpu_ms, "age_ms": age_ms}
 

@@ -42,6 +42,11 @@ class SimulatorControl:
         answer = self._exchange("list", {})
         return set(_result(answer)["running"]) if answer else set()
 
+    def usage(self, sandbox_id: str) -> dict[str, Any] | None:
+        """What a running guest has used; None if it does not run."""
+        answer = self._exchange("usage", {"sandbox_id": sandbox_id})
+        return dict(_result(answer)) or None if answer else None
+
     def pid(self) -> int:
         """The simulator's process id; starts it if need be."""
         return int(self.ask("list")["pid"])
