@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from flask import Flask, Request, current_app, g, request
 
 from app.wiring import get_wired
+from models.states import SandboxKind
 from models.users import User
 from services import api_keys, tokens, users
 from services.errors import Forbidden, InvalidRequest, Unauthenticated
@@ -135,6 +136,12 @@ def current_namespace() -> User | None:
     """Whose names this request is about: a user's, or None for a service that acts for nobody, the system's."""
     principal: Principal = g.principal
     return principal.owner
+
+
+def current_kind() -> SandboxKind:
+    """What the caller makes: with an API key programmatic sandboxes (contract, What the service does 3), else apps'."""
+    principal: Principal = g.principal
+    return SandboxKind.API if principal.credential is API_KEY else SandboxKind.APP
 
 
 def pinned_node() -> str | None:

@@ -12,9 +12,10 @@ class SandboxStatus(str, enum.Enum):
 
 
 class SandboxKind(str, enum.Enum):
-    """The contract's `kind` of a sandbox: what made it."""
+    """The contract's `kind` of a sandbox: made with an API key, or by a user's or service's token (our choice)."""
 
     API = "api"
+    APP = "app"
 
 
 class OperationKind(str, enum.Enum):

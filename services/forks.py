@@ -1,13 +1,13 @@
 """Forks: a new sandbox in the state of a live one or of a snapshot (contract, Fork rules)."""
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 
 from models.base import connection, database, new_id
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
-from models.states import OperationKind, SnapshotState
+from models.states import OperationKind, SandboxKind, SnapshotState
 from models.users import User
-from services import credit, idempotency, operations, outbox, placement, sandboxes, snapshots
+from services import agent_servers, credit, idempotency, operations, outbox, placement, sandboxes, snapshots
 from services.errors import Conflict
 from services.launches import check_launch
 from services.lifecycle import check_booted, still_busy
@@ -21,7 +21,13 @@ ROUTE = "sandboxes.fork"
 
 
 def of_sandbox(
-    deps: Deps, owner: User, sandbox_id: str, options: LaunchOptions, *, pinned_node: str | None = None
+    deps: Deps,
+    owner: User,
+    sandbox_id: str,
+    options: LaunchOptions,
+    *,
+    kind: SandboxKind = SandboxKind.API,
+    pinned_node: str | None = None,
 ) -> SandboxView:
     """Fork a running or hibernated sandbox, which goes on undisturbed; returns at once with the new sandbox.
 
@@ -39,7 +45,7 @@ def of_sandbox(
                 return None
             capture, messages = snapshots.begin_capture(deps, source, new_id("snap"), transient=True)
             taken = Snapshot.get_by_id(capture.snapshot_id)
-            fork = _insert_fork(deps, owner, new_id(), taken, source.node_id, options, inherit=source)
+            fork = _insert_fork(deps, owner, new_id(), taken, source.node_id, options, kind, source)
             sandboxes.start_boot(deps, fork, snapshot=taken, after=capture)
             view = sandbox_view(fork)
         outbox.flush(deps.queue, messages)
@@ -58,6 +64,7 @@ def of_snapshot(
     options: LaunchOptions,
     *,
     idempotency_key: str | None = None,
+    kind: SandboxKind = SandboxKind.API,
     pinned_node: str | None = None,
 ) -> SandboxView:
     """Start a new sandbox from a snapshot the owner owns, on the node that holds it (contract, Fork rules 1 to 4).
@@ -86,7 +93,8 @@ def of_snapshot(
                     return sandboxes.replayed(known)
             if taken.state != SnapshotState.READY:
                 raise Conflict(f"The snapshot is {taken.state}; only a ready one can be forked.")
-            fork = _insert_fork(deps, owner, sandbox_id, taken, node_id, options)
+            source = Sandbox.get_by_id(taken.source_sandbox_id)
+            fork = _insert_fork(deps, owner, sandbox_id, taken, node_id, options, kind, source)
             messages = sandboxes.start_boot(deps, fork, snapshot=taken)
             view = sandbox_view(fork)
             if idempotency_key:
@@ -102,13 +110,29 @@ def _insert_fork(
     taken: Snapshot,
     node_id: str | None,
     options: LaunchOptions,
-    inherit: Sandbox | None = None,
+    kind: SandboxKind,
+    source: Sandbox,
 ) -> Sandbox:
     check_fork(owner.plan, taken.vcpus, taken.mem_mb)
     credit.check(deps.settings, owner)
     node = placement.claim_node(deps.settings, taken.vcpus, taken.mem_mb, node_id)
-    fork = sandboxes.insert(deps, owner, sandbox_id, node, taken.vcpus, taken.mem_mb, options)
-    source = inherit or Sandbox.get_by_id(taken.source_sandbox_id)
-    # A fork is the same computer: what the source's commands saw in their environment, the fork's see too.
-    sandboxes.stand_on(fork, taken, source.env | options.env)
+    same = _as_its_source(options, source)
+    fork = sandboxes.insert(deps, owner, sandbox_id, node, taken.vcpus, taken.mem_mb, same, kind)
+    sandboxes.stand_on(fork, taken, same.env)
     return fork
+
+
+def _as_its_source(options: LaunchOptions, source: Sandbox) -> LaunchOptions:
+    """A fork is the same computer: what it does not say, the source says, except for whom it is (session, project,
+    app and callbacks), which of its ports are open, and what starts in it."""
+    skip, model = options.skip_app_processes, options.preferred_model
+    return replace(
+        options,
+        env=source.env | options.env,
+        timeout=source.idle_timeout_s,
+        skip_app_processes=source.skip_app_processes if skip is None else skip,
+        preferred_model=source.preferred_model if model is None else model,
+        git_repository_url=source.git_repository_url,
+        git_ref=source.git_ref,
+        agent_server_source=agent_servers.find_source(source.id),
+    )

@@ -28,7 +28,7 @@ from models.states import (
     SnapshotKind,
     SnapshotState,
 )
-from services import events, metering, outbox, uploads
+from services import agent_servers, events, metering, outbox, uploads
 from services.errors import Conflict
 from services.event_types import StopReason
 from services.metering import Sample
@@ -234,7 +234,7 @@ def finish(claimed: Claim, outcome: Outcome) -> list[OutboxMessage]:
         if not changed:
             raise LeaseLost(f"sandbox {claimed.sandbox_id} moved past operation {claimed.op_seq}")
         if outcome.status is SandboxStatus.STOPPED:
-            release_ports(claimed.sandbox_id)
+            _let_go(claimed.sandbox_id)
         messages = _release_dependents(rows[0], ok=outcome.ok, error=outcome.error)
         if claimed.kind in CAPTURES and claimed.snapshot_id:
             messages += _finish_snapshot(claimed.snapshot_id, outcome)
@@ -255,7 +255,7 @@ def fail_unclaimed(operation: Operation, error: str) -> bool:
     values: dict[str, Any] = {"task": None}
     if operation.kind == OperationKind.BOOT:
         values |= {"status": SandboxStatus.STOPPED, "stopped_at": now(), "error": error}
-        release_ports(operation.sandbox_id)
+        _let_go(operation.sandbox_id)
     Sandbox.update(**values).where(
         (Sandbox.id == operation.sandbox_id) & (Sandbox.op_seq == operation.op_seq)
     ).execute()
@@ -266,6 +266,12 @@ def fail_unclaimed(operation: Operation, error: str) -> bool:
     _release_dependents(operation, ok=False, error=error)
     announce(operation.sandbox_id)
     return True
+
+
+def _let_go(sandbox_id: str) -> None:
+    """Give back what a sandbox that is now stopped held, in the current transaction: its ports, its callback token."""
+    release_ports(sandbox_id)
+    agent_servers.forget_bootstrap(sandbox_id)
 
 
 def lock_sandbox(sandbox_id: str) -> Sandbox | None:
@@ -327,5 +333,5 @@ def _fail_dependent(dependent: Operation, error: str) -> None:
         (Sandbox.id == dependent.sandbox_id) & (Sandbox.op_seq == dependent.op_seq)
     ).execute()
     events.sandbox_stopped(dependent.sandbox_id, StopReason.SOURCE_NOT_CAPTURED, error)
-    release_ports(dependent.sandbox_id)
+    _let_go(dependent.sandbox_id)
     announce(dependent.sandbox_id)

@@ -10,10 +10,10 @@ from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.statements import Statement
-from models.states import OperationKind
+from models.states import OperationKind, SandboxKind
 from models.templates import Template
 from models.users import User
-from services import catalogue, credit, idempotency, operations, outbox, placement
+from services import agent_servers, catalogue, credit, idempotency, operations, outbox, placement
 from services.catalogue import Baked
 from services.errors import Forbidden, NotFound, Unavailable, WrongNode
 from services.plans import Size, choose_size, included_size
@@ -34,18 +34,20 @@ class LaunchOptions:
     start_command: str | None = None
     readiness_port: int | None = None
     skip_app_processes: bool | None = None
-    preferred_model: str = ""
+    preferred_model: str | None = None
     git_repository_url: str | None = None
     git_ref: str | None = None
     session_id: str | None = None
     project_id: str | None = None
     project_slug: str | None = None
     app_id: str | None = None
+    agent_server_source: str | None = None
+    agent_bootstrap: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class CreateRequest:
-    """A validated create body. The agent server's fields count for idempotency only, as raw sandboxes run none."""
+    """A validated create body."""
 
     options: LaunchOptions
     size: str | None = None
@@ -53,12 +55,17 @@ class CreateRequest:
     mem_mb: int | None = None
     template_id: str | None = None
     template: str | None = None
-    agent_server_source: Any = None
-    agent_bootstrap: dict[str, Any] | None = None
     idempotency_key: str | None = None
 
 
-def create(deps: Deps, owner: User, request: CreateRequest, *, pinned_node: str | None = None) -> SandboxView:
+def create(
+    deps: Deps,
+    owner: User,
+    request: CreateRequest,
+    *,
+    kind: SandboxKind = SandboxKind.API,
+    pinned_node: str | None = None,
+) -> SandboxView:
     """Reserve a sandbox and start booting it; returns at once with status `provisioning`.
 
     A replay of the same idempotency key returns the first response and makes nothing. Raises InvalidRequest,
@@ -72,7 +79,7 @@ def create(deps: Deps, owner: User, request: CreateRequest, *, pinned_node: str 
                     owner.id,
                     CREATE_ROUTE,
                     request.idempotency_key,
-                    body_hash=idempotency.request_hash(asdict(request) | {"idempotency_key": None}),
+                    body_hash=idempotency.request_hash(_said(request)),
                     resource_id=sandbox_id,
                     lifetime=timedelta(hours=deps.settings.idempotency_hours),
                 )
@@ -84,7 +91,7 @@ def create(deps: Deps, owner: User, request: CreateRequest, *, pinned_node: str 
             credit.check(deps.settings, owner)
             node = placement.claim_node(deps.settings, size.vcpus, size.mem_mb, _pin(baked, pinned_node))
             options = request.options if baked is None else _with_template(request.options, baked.template)
-            sandbox = insert(deps, owner, sandbox_id, node, size.vcpus, size.mem_mb, options)
+            sandbox = insert(deps, owner, sandbox_id, node, size.vcpus, size.mem_mb, options, kind)
             if baked is not None:
                 stand_on(sandbox, baked.snapshot, _inherited_env(baked) | options.env)
             messages = start_boot(deps, sandbox, snapshot=baked.snapshot if baked else None)
@@ -93,6 +100,19 @@ def create(deps: Deps, owner: User, request: CreateRequest, *, pinned_node: str 
                 idempotency.store_response(owner.id, CREATE_ROUTE, request.idempotency_key, view.to_json())
         outbox.flush(deps.queue, messages)
     return view
+
+
+def _said(request: CreateRequest) -> dict[str, Any]:
+    """What the request asks for: the same whether or not it spells out a default, and whatever credential it has."""
+    options = replace(request.options, skip_app_processes=_skips_app_processes(request.options, SandboxKind.API))
+    return asdict(replace(request, options=options, idempotency_key=None))
+
+
+def _skips_app_processes(options: LaunchOptions, kind: SandboxKind) -> bool:
+    """Contract, Create body: API-key callers get a raw sandbox unless they say what its agent server is."""
+    if options.skip_app_processes is not None:
+        return options.skip_app_processes
+    return kind is SandboxKind.API and options.agent_server_source is None
 
 
 def _find_template(owner: User, request: CreateRequest) -> Baked | None:
@@ -143,14 +163,17 @@ def replayed(reservation: idempotency.Reservation) -> SandboxView:
 
 
 def insert(
-    deps: Deps, owner: User, sandbox_id: str, node: Node, vcpus: int, mem_mb: int, options: LaunchOptions
+    deps: Deps, owner: User, sandbox_id: str, node: Node, vcpus: int, mem_mb: int, options: LaunchOptions,
+    kind: SandboxKind,
 ) -> Sandbox:
-    """Write the row and port bindings of a new sandbox on a locked node, in the current transaction."""
+    """Write the rows and port bindings of a new sandbox on a locked node, in the current transaction."""
     bound = placement.bind_ports(node, sandbox_id, (placement.AGENT_GUEST_PORT, *options.ports))
-    return Sandbox.create(
+    raw = _skips_app_processes(options, kind)
+    sandbox = Sandbox.create(
         id=sandbox_id,
         owner=owner.id,
         node_id=node.id,
+        kind=kind,
         vcpus=vcpus,
         mem_mb=mem_mb,
         env=options.env,
@@ -158,8 +181,8 @@ def insert(
         agent_token=secrets.token_urlsafe(32),
         start_command=options.start_command,
         readiness_port=options.readiness_port,
-        skip_app_processes=True if options.skip_app_processes is None else options.skip_app_processes,
-        preferred_model=options.preferred_model,
+        skip_app_processes=raw,
+        preferred_model=options.preferred_model or "",
         git_repository_url=options.git_repository_url,
         git_ref=options.git_ref,
         session_id=options.session_id,
@@ -168,6 +191,9 @@ def insert(
         app_id=options.app_id,
         idle_timeout_s=options.timeout or deps.settings.idle_timeout_s,
     )
+    if not raw:
+        agent_servers.keep(sandbox_id, options.agent_server_source, options.agent_bootstrap)
+    return sandbox
 
 
 def get_owned(owner: User, sandbox_id: str, *, pinned_node: str | None = None) -> Sandbox:

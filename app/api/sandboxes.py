@@ -3,7 +3,7 @@ from flask import Blueprint, Response, jsonify
 
 from app import bodies, serializers, shapes
 from app.answers import answers
-from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
+from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_kind, current_owner, pinned_node
 from app.lanes import LIFECYCLE, PROMPT, lane
 from app.schemas.sandboxes import CreateBody, ListQuery
 from app.wiring import get_deps
@@ -18,7 +18,7 @@ routes = Blueprint("sandboxes", __name__, url_prefix="/v1/sandboxes")
 def create() -> tuple[Response, int]:
     """Start a sandbox; answers before it has booted."""
     owner, request = current_owner(), bodies.load(CreateBody())
-    view = sandboxes.create(get_deps(), owner, request, pinned_node=pinned_node())
+    view = sandboxes.create(get_deps(), owner, request, kind=current_kind(), pinned_node=pinned_node())
     return jsonify(serializers.sandbox(view)), 201
 
 

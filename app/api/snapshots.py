@@ -3,7 +3,7 @@ from flask import Blueprint, Response, jsonify
 
 from app import bodies, serializers, shapes
 from app.answers import answers
-from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
+from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_kind, current_owner, pinned_node
 from app.lanes import LIFECYCLE, lane
 from app.schemas.snapshots import ArchiveBody, ForkBody, SnapshotBody, SnapshotForkBody
 from app.wiring import get_deps
@@ -44,7 +44,9 @@ def archive(sandbox_id: str) -> tuple[Response, int]:
 def fork_sandbox(sandbox_id: str) -> tuple[Response, int]:
     """Start a copy of a running or sleeping sandbox; answers before it has booted."""
     owner, options = current_owner(), bodies.load(ForkBody())
-    view = forks.of_sandbox(get_deps(), owner, sandbox_id, options, pinned_node=pinned_node())
+    view = forks.of_sandbox(
+        get_deps(), owner, sandbox_id, options, kind=current_kind(), pinned_node=pinned_node()
+    )
     return jsonify(serializers.sandbox(view)), 201
 
 
@@ -61,6 +63,7 @@ def fork_snapshot() -> tuple[Response, int]:
         body.snapshot_id,
         body.options,
         idempotency_key=body.idempotency_key,
+        kind=current_kind(),
         pinned_node=pinned_node(),
     )
     return jsonify(serializers.sandbox(view)), 201

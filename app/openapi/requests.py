@@ -8,10 +8,21 @@ from marshmallow import Schema, fields
 
 from app.answers import ListOf
 from app.openapi.words import describe
+from app.schemas.addresses import TOKEN_MAX, URL_MAX, Bootstrap, GitUrl
 from app.schemas.fields import ENV_MAX_VARIABLES, Base64, Body, Environment, Moment, Numeral, Port, Ports, Whole
 from services.placement import AGENT_GUEST_PORT
 
 Json = dict[str, Any]
+_REPOSITORY = r"^(?:(?:https?|ssh|git)://[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9._-]*:)[!-~]*$"
+_BOOTSTRAP = {
+    "properties": {
+        "callbackUrl": {"type": "string", "format": "uri", "pattern": "^https?://", "maxLength": URL_MAX},
+        "callbackToken": {"type": "string", "pattern": "^[!-~]+$", "maxLength": TOKEN_MAX},
+        "readinessPort": {"type": "integer", "minimum": 1, "maximum": 65535},
+    },
+    "dependentRequired": {"callbackUrl": ["callbackToken"], "callbackToken": ["callbackUrl"]},
+    "additionalProperties": True,
+}
 _INT32 = 2**31 - 1  # `app.bodies` takes no number beyond
 
 
@@ -24,6 +35,7 @@ class RequestSchemas:
         converter: Any = self._converter  # these two of its methods are untyped
         for kind in (Base64, Moment):
             converter.map_to_openapi_type(kind, "string", None)
+        converter.map_to_openapi_type(Bootstrap, "object", None)
         for add in (_own_types, _whole_range, _null_is_absent, _no_pointless_default):
             converter.add_attribute_function(add)
 
@@ -70,6 +82,10 @@ def _own_types(self: OpenAPIConverter, field: fields.Field, **_: Any) -> Json:
     if isinstance(field, Environment):
         return {"maxProperties": ENV_MAX_VARIABLES, "propertyNames": {"minLength": 1, "pattern": "^[^=]*$"},
                 "additionalProperties": {"type": "string"}}
+    if isinstance(field, GitUrl):
+        return {"pattern": _REPOSITORY}
+    if isinstance(field, Bootstrap):
+        return _BOOTSTRAP
     if isinstance(field, Base64):
         return {"contentEncoding": "base64"}
     if isinstance(field, Moment):

@@ -5,8 +5,9 @@ Path parameters are named as in the rules of the routes. `tests/unit/test_openap
 from collections.abc import Mapping
 
 WORDS: Mapping[str, str] = {
-    "agentBootstrap": "For an agent server in the guest; sandboxes of API keys run none.",
-    "agentServerSource": "Where an agent server comes from; its presence makes `skipAppProcesses` default to false.",
+    "agentBootstrap": "For the agent server: `callbackUrl` and `callbackToken` (both or neither, never shown again), "
+                      "`readinessPort`, and whatever else it wants; at most 64 KiB. Raw sandboxes run none.",
+    "agentServerSource": "Starts the agent server: a line for the shell of the guest's user.",
     "appId": "The app that this belongs to, as text of yours.",
     "TokenBody.appId": "The app that the token is for.",
     "args": "Arguments of `cmd`, untouched by any shell; with them, even an empty list, `cmd` is a program.",
@@ -17,8 +18,9 @@ WORDS: Mapping[str, str] = {
     "email": "E-mail address of the account.",
     "env": "Environment variables; at most 64 KiB in all.",
     "expiresAt": "When the key shall end by itself; in the future.",
-    "gitRef": "Branch, tag or commit of the import.",
-    "gitRepositoryUrl": "Where the sandbox's code comes from, for the record.",
+    "gitRef": "Branch, tag or commit of the import; needs `gitRepositoryUrl`.",
+    "gitRepositoryUrl": "Where the sandbox's code comes from, for the record: http, https, ssh, git or user@host:path; "
+                        "no password, query or fragment.",
     "idempotencyKey": "A retry with the same key gets the first answer; with another request it is 409. Empty is none.",
     "jti": "Id of the service token.",
     "kind": "Only sandboxes of this kind.",
@@ -37,7 +39,8 @@ WORDS: Mapping[str, str] = {
     "restoreKind": "What to capture: everything, or the project directory.",
     "sessionId": "The session that this belongs to, as text of yours.",
     "size": "Name of a machine size; the plan's own unless given.",
-    "skipAppProcesses": "Do not start the app's processes.",
+    "skipAppProcesses": "Make a raw sandbox, without an agent server. Left out: true for API keys that name none; on "
+                        "a fork what its source is.",
     "snapshotId": "The snapshot to start from.",
     "startCommand": "What to start in the guest at every boot; needs a `readinessPort` that is also in `ports`.",
     "status": "Only sandboxes in this state; without it all but the stopped ones.",

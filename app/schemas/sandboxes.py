@@ -3,14 +3,25 @@ from typing import Any
 
 from marshmallow import EXCLUDE, ValidationError, fields, post_load, validate, validates_schema
 
-from app.schemas.fields import IDEMPOTENCY_KEY_MAX, Body, Environment, Flag, Numeral, Port, Ports, Text, Whole
+from app.schemas.addresses import Bootstrap, GitUrl
+from app.schemas.fields import (
+    COMMAND_MAX,
+    IDEMPOTENCY_KEY_MAX,
+    Body,
+    Environment,
+    Flag,
+    Numeral,
+    Port,
+    Ports,
+    Text,
+    Whole,
+)
 from models.states import SandboxKind, SandboxStatus
 from services.sandboxes import CreateRequest, LaunchOptions
 
 IDLE_TIMEOUT_MAX_S = 86_400
 LIST_LIMIT_DEFAULT = 100
 PRESETS = ("opencode", "pi", "codex", "claude", "lfg")
-URL_MAX = 2048
 
 
 class CreateBody(Body):
@@ -24,12 +35,12 @@ class CreateBody(Body):
     mem_mb = Whole(data_key="memMb")
     template_id = Text(data_key="templateId", high=128)
     template = Text(high=32)
-    git_repository_url = Text(data_key="gitRepositoryUrl", high=URL_MAX)
+    git_repository_url = GitUrl(data_key="gitRepositoryUrl")
     git_ref = Text(data_key="gitRef", high=256)
     preferred_model = Text(data_key="preferredModel", low=0, high=128, load_default="")
     skip_app_processes = Flag(data_key="skipAppProcesses")
-    agent_server_source = fields.Raw(data_key="agentServerSource")
-    agent_bootstrap = fields.Dict(data_key="agentBootstrap")
+    agent_server_source = Text(data_key="agentServerSource", high=COMMAND_MAX)
+    agent_bootstrap = Bootstrap(data_key="agentBootstrap")
     idempotency_key = Text(data_key="idempotencyKey", low=0, high=IDEMPOTENCY_KEY_MAX)
 
     @validates_schema
@@ -39,16 +50,18 @@ class CreateBody(Body):
         if "template" in data and data["template"] not in PRESETS:
             raise ValidationError(f"unknown preset; presets are {', '.join(PRESETS)}", "template")
 
+    @validates_schema
+    def _ref_of_a_repository(self, data: dict[str, Any], **_: Any) -> None:
+        if "git_ref" in data and "git_repository_url" not in data:
+            raise ValidationError("needs gitRepositoryUrl", "gitRef")
+
     @post_load
     def _request(self, data: dict[str, Any], **_: Any) -> CreateRequest:
         own = {name: data.pop(name) for name in _CREATE_FIELDS if name in data}
-        # Contract, Create body: an agent server's source makes its processes wanted, unless the caller says otherwise.
-        data.setdefault("skip_app_processes", "agent_server_source" not in own)
         return CreateRequest(options=LaunchOptions(**data), **own)
 
 
-_CREATE_FIELDS = ("size", "vcpus", "mem_mb", "template_id", "template", "agent_server_source", "agent_bootstrap",
-                  "idempotency_key")
+_CREATE_FIELDS = ("size", "vcpus", "mem_mb", "template_id", "template", "idempotency_key")
 
 
 class WakeBody(Body):

@@ -37,7 +37,7 @@ class ForkBody(Body):
     project_id = Text(data_key="projectId", high=256)
     project_slug = Text(data_key="projectSlug", high=256)
     app_id = Text(data_key="appId", high=256)
-    preferred_model = Text(data_key="preferredModel", low=0, high=128, load_default="")
+    preferred_model = Text(data_key="preferredModel", low=0, high=128)
     skip_app_processes = Flag(data_key="skipAppProcesses")
     readiness_port = Port(data_key="readinessPort")
     start_command = Text(data_key="startCommand", high=COMMAND_MAX)

@@ -225,11 +225,3 @@ def test_only_both_owners_may_fork_a_snapshot(edge, post, snapshot):
         someone = User.select().where(User.email == edge.people["SVC_MALLORY_EMAIL"]).get()
         Sandbox.update(owner=someone.id).where(Sandbox.id == source).execute()
     assert post("/fork", snapshotId=snapshot).status_code == 403, "the source sandbox must be the caller's as well"
-
-
-def test_agent_server_fields_make_no_call(edge, owner, post):
-    """Raw sandboxes run no agent server: the callback address is stored nowhere and so can never be called."""
-    made = post(agentBootstrap={"callbackUrl": "http://127.0.0.1:9/hook", "callbackToken": "hunter2"})
-    with connection():
-        stored = Sandbox.select().where(Sandbox.id == made.json["id"]).dicts().get()
-    assert "hunter2" not in repr(stored) and "127.0.0.1:9" not in repr(stored)

@@ -49,7 +49,7 @@ def test_every_field_of_the_contract_is_taken(create):
     answer = create(
         ports=[3000, 8766], env={"A": "1", "UNICODE": "ü"}, timeout=120, size="medium", vcpus=1, memMb=1024,
         gitRepositoryUrl="https://git.example/x.git", gitRef="main", preferredModel="some/model",
-        skipAppProcesses=False, agentServerSource={"anything": [1]},
+        skipAppProcesses=False, agentServerSource="serve",
         agentBootstrap={"callbackUrl": "https://x.example", "callbackToken": "t"}, idempotencyKey="k" * 256)
     assert answer.status_code == 201, answer.text
     assert sorted(answer.json["portMap"].values()) == [3000, 8766]
@@ -88,6 +88,10 @@ def test_app_processes_are_skipped_unless_an_agent_server_is_given(create, body,
     ({"idempotencyKey": "x" * 257}, "idempotencyKey"), ({"idempotencyKey": 5}, "idempotencyKey"),
     ({"surprise": 1}, "surprise"), ({"idempotencykey": "x"}, "idempotencykey"),
     ({"preferredModel": "x" * 129}, "preferred"),
+    ({"gitRef": "main"}, "gitRef"), ({"gitRepositoryUrl": "https://me:secret@git.example/x"}, "gitRepositoryUrl"),
+    ({"agentServerSource": {"run": "x"}}, "agentServerSource"), ({"agentServerSource": ""}, "agentServerSource"),
+    ({"agentBootstrap": {"callbackUrl": "https://x.example"}}, "belong together"),
+    ({"agentBootstrap": {"callbackUrl": "http://169.254.169.254/", "callbackToken": "t"}}, "callbackUrl"),
 ])
 def test_a_bad_field_is_400_and_named(create, body, complaint):
     answer = create(**body)
@@ -147,7 +151,8 @@ def test_parallel_replays_make_one_sandbox(create, owner):
 
 @pytest.mark.parametrize("changed", [
     {"ports": [3001]}, {"env": {"A": "2"}}, {"timeout": 61}, {"size": "medium"}, {"preferredModel": "x"},
-    {"skipAppProcesses": False}, {"gitRef": "x"}, {"agentBootstrap": {"a": 1}}, {"agentServerSource": "x"},
+    {"skipAppProcesses": False}, {"gitRepositoryUrl": "https://x.example/y"},
+    {"agentBootstrap": {"a": 1}}, {"agentServerSource": "x"},
 ])
 def test_the_same_key_with_another_body_is_409(create, changed):
     body = {"ports": [3000], "env": {"A": "1"}, "timeout": 60, "idempotencyKey": "k"}

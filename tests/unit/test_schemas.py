@@ -51,11 +51,12 @@ def test_a_field_refuses(field, refused):
 
 
 @pytest.mark.parametrize(("schema", "given", "made"), [
-    (CreateBody(), {}, CreateRequest(LaunchOptions(skip_app_processes=True))),
+    (CreateBody(), {}, CreateRequest(LaunchOptions(preferred_model=""))),
     (CreateBody(), {"ports": [80], "timeout": 5, "size": "small", "idempotencyKey": "k"},
-     CreateRequest(LaunchOptions(ports=(80,), timeout=5, skip_app_processes=True), size="small", idempotency_key="k")),
-    (CreateBody(), {"vcpus": 1, "memMb": 1024, "agentServerSource": False},
-     CreateRequest(LaunchOptions(skip_app_processes=False), vcpus=1, mem_mb=1024, agent_server_source=False)),
+     CreateRequest(LaunchOptions(ports=(80,), timeout=5, preferred_model=""), size="small", idempotency_key="k")),
+    (CreateBody(), {"vcpus": 1, "memMb": 1024, "agentServerSource": "serve", "agentBootstrap": {"a": None, "b": [1]}},
+     CreateRequest(LaunchOptions(preferred_model="", agent_server_source="serve", agent_bootstrap={"b": [1]}),
+                   vcpus=1, mem_mb=1024)),
     (ForkBody(), {}, LaunchOptions()),
     (ForkBody(), {"ports": [80], "startCommand": "serve", "readinessPort": 80, "sessionId": "s", "projectId": "p",
                   "projectSlug": "ps", "appId": "a", "preferredModel": "m", "skipAppProcesses": True},
