@@ -18,7 +18,7 @@ down: venv ## put the sandboxes to sleep and stop everything
 restart: venv ## restart our processes (not the databases) with the code as it is now; sandboxes run on
 	@$(PYTHON) -m bin.restart
 
-status: venv ## what runs
+status: venv ## what runs, and how far the templates of the sizes are
 	@$(PYTHON) -m bin.status
 
 logs: ## follow the logs; P=api for one process
@@ -51,7 +51,7 @@ lint: venv ## flake8, isort, mypy, layering and style tests
 	@.venv/bin/mypy .
 	@$(PYTHON) -m pytest -q tests/unit/test_layering.py tests/unit/test_style.py tests/unit/test_settings.py
 
-image: packages ## build the guest image and bake its templates
+image: packages ## build the guest image and bake the template of the smallest size
 	@$(PYTHON) -m bin.image
 
 requirements: venv ## pin requirements.txt anew from requirements.in

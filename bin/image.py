@@ -1,4 +1,4 @@
-"""`make image`: the guest image and the templates in SVC_BAKE_SIZES, for whichever stack here comes next."""
+"""`make image`: the guest image and the template of the smallest size, for whichever stack here comes next."""
 from bin.console import explained, step
 from bin.stack import private_stack
 

@@ -26,6 +26,19 @@ def vms_of(node_dir: Path) -> dict[int, str]:
     return _matching(lambda entry, command: _is_vm(entry, command, node_dir))
 
 
+def bakes_of(net_prefix: str) -> dict[int, str]:
+    """Pid -> command line of every VM in which the stack with this prefix was baking a template; nobody uses them."""
+    return _matching(lambda entry, command: bool(net_prefix) and _bakes(command, net_prefix))
+
+
+def _bakes(command: bytes, net_prefix: str) -> bool:
+    words = command.split(b"\0")
+    if not words[0].rpartition(b"/")[2].startswith(b"qemu-system") or b"-name" not in words:
+        return False
+    name = words[words.index(b"-name") + 1]
+    return name.startswith(f"{net_prefix}/".encode()) and name.endswith(b".tmp")
+
+
 def _matching(belongs: Callable[[Path, bytes], bool]) -> dict[int, str]:
     found = {}
     for entry in Path("/proc").iterdir():

@@ -88,13 +88,16 @@ class Stack:
         self._until("Redis and S3 listen", 30, lambda: health.servers_listen(self.site), SERVERS)
 
     def ensure_images(self, *, show: bool = False) -> None:
-        """The guest image, and a baked template of each size in SVC_BAKE_SIZES; both are found again if they exist."""
+        """The guest image and the template of the smallest size; both are found again if they exist.
+
+        The node bakes all others, those of SVC_BAKE_SIZES first, in the background.
+        """
         distro = self.site.values.get("SVC_GUEST_DISTRO")
         build = f"python -m guest.image.build --image-dir {shlex.quote(str(self.settings.image_dir))}"
         # The build fetches with apt, npm and pip, which the operator's environment may configure.
         self.run(build + (f" --distro {shlex.quote(distro)}" if distro else ""), timeout_s=3600, show=show,
                  env={**os.environ, **self.env})
-        self.run("python -m nodeworker.bake", timeout_s=1800, show=show)
+        self.run("python -m nodeworker.bake small", timeout_s=1800, show=show)
 
     def prepare(self) -> None:
         """Signing keys and migrations; both leave alone what is there."""
@@ -197,6 +200,7 @@ class Stack:
             raise Advice("virtual machines run, but nothing that could hibernate them. `make up` first, then "
                          "`make down`; or `make clean`, which removes them.")
         leftovers.end(self._vms)
+        leftovers.end(self._bakes)
         with _as_warning("the network of the sandboxes was not removed"):
             self.run("python -m nodeworker.network.teardown")
         self.supervisor.shutdown()
@@ -209,6 +213,7 @@ class Stack:
         """
         leftovers.end(self._processes, patience_s=0)
         leftovers.end(self._vms, patience_s=0)
+        leftovers.end(self._bakes, patience_s=0)
         with contextlib.suppress(Advice):
             self.run("python -m nodeworker.network.teardown")
         if "SVC_NET_PREFIX" in self.site.values:
@@ -222,6 +227,9 @@ class Stack:
 
     def _processes(self) -> dict[int, str]:
         return leftovers.processes_of(self.site.data_dir)
+
+    def _bakes(self) -> dict[int, str]:
+        return leftovers.bakes_of(self.site.values.get("SVC_NET_PREFIX", ""))
 
     def _vms(self) -> dict[int, str]:
         return leftovers.vms_of(Path(self.site.values.get("SVC_NODE_DIR", self.site.data_dir / "node")))

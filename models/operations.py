@@ -7,7 +7,8 @@ from models.states import OperationState
 
 class Operation(Row):
     """One lifecycle operation of one sandbox. `epoch` grows with each claim, so a worker that lost its lease cannot
-    finish what another has taken over."""
+    finish what another has taken over. `requested_by` is empty if the owner or the service itself asked for it; `note`
+    tells an operator what is out of the ordinary, such as a boot without a template."""
 
     id = peewee.BigAutoField()
     sandbox_id = peewee.TextField()
@@ -25,6 +26,8 @@ class Operation(Row):
     deadline_at = TimeField()
     error = peewee.TextField(null=True)
     operator_error = peewee.TextField(null=True)
+    note = peewee.TextField(null=True)
+    requested_by = peewee.TextField(null=True)
     created_at = TimeField(default=now)
     started_at = TimeField(null=True)
     finished_at = TimeField(null=True)

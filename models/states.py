@@ -63,6 +63,15 @@ class SnapshotKind(str, enum.Enum):
     FILES_ONLY = "files_only"
 
 
+class BakeState(str, enum.Enum):
+    """QUEUED waits for its turn, BAKING is at work; BAKED templates are restored from; FAILED is tried again later."""
+
+    QUEUED = "queued"
+    BAKING = "baking"
+    BAKED = "baked"
+    FAILED = "failed"
+
+
 class DeliveryState(str, enum.Enum):
     """PENDING waits for its time, SENDING is in a sender's hands; the last two are final."""
 

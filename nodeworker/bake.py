@@ -1,16 +1,21 @@
-"""Bakes the templates this node should have ready: `python -m nodeworker.bake [size ...]` (default: SVC_BAKE_SIZES)."""
+"""Bakes templates while you wait: `python -m nodeworker.bake [size ...]` (default: SVC_BAKE_SIZES). Workers bake in the
+background instead, see `nodeworker.bakes`."""
 import argparse
 import logging
+import os
 import sys
 import time
 
 from config.logging import configure
-from config.settings import get_settings
-from nodeworker.hypervisor.driver import DriverError, Shape
+from config.settings import Settings, get_settings
+from nodeworker.bakes import lock_file
+from nodeworker.hypervisor import locks
+from nodeworker.hypervisor.driver import Driver, DriverError, Shape
 from nodeworker.hypervisor.factory import make_driver
 from services.plans import SIZES
 
 log = logging.getLogger(__name__)
+_PATIENCE_S = 900.0
 
 
 def main() -> int:
@@ -28,12 +33,21 @@ def main() -> int:
         print(f"template {name}: cold-booting and warming up a {shape.vcpus} vCPU, {shape.mem_mb} MB guest", flush=True)
         begun = time.monotonic()
         try:
-            driver.bake(shape)
+            _bake(settings, driver, shape)
         except DriverError as error:
             print(f"template {name} could not be baked: {error}", file=sys.stderr)
             return 1
         print(f"template {name}: baked in {time.monotonic() - begun:.0f} s")
     return 0
+
+
+def _bake(settings: Settings, driver: Driver, shape: Shape) -> None:
+    """Bake, once no worker of this node does."""
+    lock = locks.wait_lock(lock_file(settings), limit_s=_PATIENCE_S)
+    try:
+        driver.bake(shape, lambda phase: print(f"  {phase}", flush=True))
+    finally:
+        os.close(lock)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@ from typing import Any
 
 from models.base import connection
 from models.states import OperationKind
-from nodeworker import metering, reconcile, runner, uploads
+from nodeworker import bakes, metering, reconcile, runner, uploads
 from nodeworker.host import get_host
 from nodeworker.hypervisor.driver import Shape
 from nodeworker.store import ObjectStore
@@ -25,10 +25,11 @@ for kind in OperationKind:
 
 @app.task(name=contracts.RECONCILE)  # type: ignore[untyped-decorator]
 def reconcile_node(**payload: Any) -> None:
-    """Compare the machines of this host with the rows."""
+    """Compare the machines of this host with the rows, and look for bakes that their workers left."""
     contracts.parse(contracts.RECONCILE, payload)
     with connection():
         reconcile.get_reconciler(get_host()).run()
+        bakes.look_after(get_host())
 
 
 @app.task(name=contracts.SAMPLE)  # type: ignore[untyped-decorator]
@@ -40,9 +41,9 @@ def sample_usage(**payload: Any) -> None:
 
 @app.task(name=contracts.BAKE)  # type: ignore[untyped-decorator]
 def bake_template(**payload: Any) -> None:
-    """Bake the template of a shape that was asked for and not there."""
+    """Bake the template of a shape that this node is to have."""
     asked = contracts.parse(contracts.BAKE, payload)
-    get_host().driver.bake(Shape(asked.vcpus, asked.mem_mb))
+    bakes.bake(get_host(), Shape(asked.vcpus, asked.mem_mb))
 
 
 @app.task(name=contracts.UPLOAD)  # type: ignore[untyped-decorator]

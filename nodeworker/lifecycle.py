@@ -16,10 +16,9 @@ from nodeworker.guest.errors import AgentError
 from nodeworker.host import Host
 from nodeworker.hypervisor.driver import RunningVm, Shape, VmNotFound, VmState
 from nodeworker.launch import NotReady, launch_spec, start_service
-from services import outbox
+from services import bakes, operations, outbox
 from services.operations import Claim, Outcome
 from services.sandboxes import touch_values
-from tasks import contracts
 
 log = logging.getLogger(__name__)
 # Errors whose text is for the owner.
@@ -27,6 +26,7 @@ _TOLD = (NotReady, ArchiveFailed)
 _TEXT_LIMIT = 2000
 _FLUSH_LIMIT_S = 20.0
 Handler = Callable[[Host, Claim, Sandbox], Outcome]
+COLD_BOOT = "cold boot: the template of this shape was not baked on this node yet"
 
 # The status that is true of what the driver finds on the host.
 STATUS_OF = {
@@ -40,11 +40,16 @@ STATUS_OF = {
 def boot(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
     """Make the machine from its template or snapshot; `running` means the agent answers and the service is ready.
 
-    A copy of an archive is a machine from the template into which the archive has been unpacked.
+    Without a template it boots from the image's disk, which takes longer: the operation says so while it lasts and
+    afterwards, and the template is baked for the next one. A copy of an archive is a machine from the template into
+    which the archive has been unpacked.
     """
     shape, packed = Shape(sandbox.vcpus, sandbox.mem_mb), _find_archive(claimed)
     captured_id = None if packed else claimed.snapshot_id
     baked = captured_id is not None or host.driver.has_template(shape)
+    if not baked:
+        with connection():
+            operations.annotate(claimed, COLD_BOOT)
     if packed and claimed.attempts > 1:
         # An earlier attempt may still be unpacking into the machine it made.
         host.driver.destroy(sandbox.id)
@@ -54,7 +59,9 @@ def boot(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
     start_service(host, sandbox)
     if not baked:
         _bake_for_the_next(host, shape)
-    return Outcome(True, SandboxStatus.RUNNING, sandbox=_running(vm, sandbox) | {"started_at": now()})
+    note = COLD_BOOT if not baked else _cold(vm)
+    values = _running(vm, sandbox) | {"started_at": now(), "operator_note": note}
+    return Outcome(True, SandboxStatus.RUNNING, sandbox=values, note=note)
 
 
 def hibernate(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
@@ -73,16 +80,16 @@ def wake(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
     vm = host.driver.wake(launch_spec(sandbox))
     values = _running(vm, sandbox) | {"error": None}
     if vm.cold:
-        values |= {"cold_boots": sandbox.cold_boots + 1, "operator_note": f"booted from disk: {vm.cold_reason}"}
+        values |= {"cold_boots": sandbox.cold_boots + 1, "operator_note": _cold(vm)}
         log.warning("sandbox %s was booted from its disk: %s", sandbox.id, vm.cold_reason)
     try:
         start_service(host, sandbox)
     except NotReady as unready:
         text = f"The sandbox runs, but not its service: {unready}"
         log.warning("wake of %s: %s", sandbox.id, unready)
-        return Outcome(False, SandboxStatus.RUNNING, sandbox=values | {"error": _printable(unready.told())},
-                       error=_printable(text))
-    return Outcome(True, SandboxStatus.RUNNING, sandbox=values)
+        return Outcome(False, SandboxStatus.RUNNING, sandbox=values | {"error": printable(unready.told())},
+                       error=printable(text), note=_cold(vm))
+    return Outcome(True, SandboxStatus.RUNNING, sandbox=values, note=_cold(vm))
 
 
 def snapshot(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
@@ -153,12 +160,12 @@ HANDLERS: dict[OperationKind, Handler] = {
 
 def failure(host: Host, claimed: Claim, sandbox: Sandbox, error: Exception) -> Outcome:
     """What is true after a handler failed for good: a boot leaves nothing, everything else what the host shows."""
-    operator_error = _printable(f"{type(error).__name__}: {error}")
+    operator_error = printable(f"{type(error).__name__}: {error}")
     if claimed.kind is OperationKind.BOOT:
         host.driver.destroy(sandbox.id)
-        text = _printable(str(error)) if isinstance(error, _TOLD) else "The sandbox could not be started."
+        text = printable(str(error)) if isinstance(error, _TOLD) else "The sandbox could not be started."
         told = error.told() if isinstance(error, NotReady) else text
-        gone = {"stopped_at": now(), "error": _printable(told), "vm_ip": "", "idle_at": None}
+        gone = {"stopped_at": now(), "error": printable(told), "vm_ip": "", "idle_at": None}
         return Outcome(False, SandboxStatus.STOPPED, sandbox=gone, error=text, operator_error=operator_error)
     found = host.driver.inspect(sandbox.id)
     status = STATUS_OF[found] if found else SandboxStatus(sandbox.status)
@@ -166,11 +173,11 @@ def failure(host: Host, claimed: Claim, sandbox: Sandbox, error: Exception) -> O
     if isinstance(error, VmNotFound):
         text = "The sandbox's files are not on its node."
     elif isinstance(error, _TOLD):
-        text = _printable(str(error))
+        text = printable(str(error))
     return Outcome(False, status, error=text, operator_error=operator_error)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """`text` as a row can hold it: parts of it may be what a hostile guest said."""
     return "".join(sign if sign.isprintable() else " " for sign in text[:_TEXT_LIMIT])
 
@@ -202,7 +209,10 @@ def _running(vm: RunningVm, sandbox: Sandbox) -> dict[str, object]:
     return {"vm_ip": vm.vm_ip} | touch_values(sandbox.idle_timeout_s)
 
 
+def _cold(vm: RunningVm) -> str | None:
+    return f"booted from disk: {vm.cold_reason}" if vm.cold else None
+
+
 def _bake_for_the_next(host: Host, shape: Shape) -> None:
-    payload = {"vcpus": shape.vcpus, "mem_mb": shape.mem_mb}
     with connection():
-        outbox.flush(host.queue, [outbox.add(host.settings.queue("bulk"), contracts.BAKE, payload)])
+        outbox.flush(host.queue, bakes.want(host.settings.node_id, shape.vcpus, shape.mem_mb))

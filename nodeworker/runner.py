@@ -72,7 +72,8 @@ def _handle(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome | None:
         log.exception("%s of %s failed, attempt %d", claimed.kind.value, claimed.sandbox_id, claimed.attempts)
         if claimed.kind is OperationKind.STOP or not last:
             with connection():
-                operations.put_back(claimed, min(_RETRY_DELAY_S * claimed.attempts, _LONGEST_DELAY_S))
+                delay_s = min(_RETRY_DELAY_S * claimed.attempts, _LONGEST_DELAY_S)
+                operations.put_back(claimed, delay_s, lifecycle.printable(f"{type(error).__name__}: {error}"))
             return None
         return lifecycle.failure(host, claimed, sandbox, error)
 

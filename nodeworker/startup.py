@@ -9,9 +9,10 @@ from collections.abc import Callable
 import peewee
 
 from models.base import connection
-from nodeworker import metering
+from nodeworker import bakes, metering
 from nodeworker.host import Host
 from nodeworker.reconcile import get_reconciler
+from services import bakes as wanted
 from services import nodes, operations, uploads
 from services.nodes import NodeFacts
 
@@ -19,7 +20,8 @@ log = logging.getLogger(__name__)
 
 
 def begin(host: Host, lane: str) -> None:
-    """Count usage, reclaim and start the heartbeat (ctl), announce uploads again (bulk), end old leases (all).
+    """Count usage, reclaim, look for templates and start the heartbeat (ctl), announce uploads and bakes again (bulk),
+    end old leases (all).
 
     The database may come up later than we do.
     """
@@ -28,9 +30,11 @@ def begin(host: Host, lane: str) -> None:
         host.driver.reclaim()
         _when_database_answers(lambda: nodes.heartbeat(node_facts(host), started=True))
         _when_database_answers(lambda: get_reconciler(host).run())
+        _when_database_answers(lambda: bakes.compare(host, node_facts(host)))
         threading.Thread(target=_heartbeats, args=(host,), name="heartbeat", daemon=True).start()
     if lane == "bulk":
         _when_database_answers(lambda: uploads.hasten(host.settings.node_id))
+        _when_database_answers(lambda: wanted.hasten(host.settings.node_id))
     _when_database_answers(lambda: _end_leases(f"{host.settings.node_id}/{lane}"))
 
 

@@ -4,6 +4,7 @@
 then the row says `uploaded_to_store`. Dying anywhere, or a store that is away, costs a repetition: the sweep announces
 the upload again until the row says so, and objects are written once.
 """
+import fcntl
 import logging
 import tempfile
 from pathlib import Path
@@ -31,7 +32,13 @@ def image_key(key: str) -> str:
 
 def upload(host: Host, store: ObjectStore, snapshot_id: str) -> None:
     """Upload the disk of a ready snapshot of this node unless that is done; failures are logged and tried again
-    later."""
+    later. One at a time on this host: a second announcement waits, and then finds nothing left to do."""
+    with (host.settings.node_dir / "upload.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _upload(host, store, snapshot_id)
+
+
+def _upload(host: Host, store: ObjectStore, snapshot_id: str) -> None:
     with connection():
         row = Snapshot.get_or_none(
             (Snapshot.id == snapshot_id)

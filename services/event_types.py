@@ -30,6 +30,7 @@ class StopReason(str, enum.Enum):
     """Why a sandbox is stopped. The last two never ran."""
 
     DELETED = "deleted"
+    STOPPED_BY_OPERATOR = "stopped_by_operator"
     BOOT_FAILED = "boot_failed"
     SOURCE_NOT_CAPTURED = "source_not_captured"
 

@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 
 from models.base import database
 from models.events import Event
+from models.operations import Operation
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import CAPTURES, OperationKind, SandboxStatus
@@ -73,18 +74,17 @@ def rfc3339(moment: datetime) -> str:
     return moment.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def operation_finished(
-    kind: OperationKind, sandbox_id: str, snapshot_id: str | None, status: SandboxStatus, error: str | None, *, ok: bool
-) -> None:
+def operation_finished(operation: Operation, status: SandboxStatus, error: str | None, *, ok: bool) -> None:
     """Record what the end of an operation means to receivers, if anything."""
     if status is SandboxStatus.STOPPED:
-        sandbox_stopped(sandbox_id, StopReason.DELETED if ok else StopReason.BOOT_FAILED, error)
-    elif ok and kind is OperationKind.BOOT:
-        sandbox_started(sandbox_id, snapshot_id)
-    elif ok and kind in CAPTURES and snapshot_id:
-        snapshot_recorded(snapshot_id)
-        if kind is OperationKind.ARCHIVE:  # which goes to the store at once, past the node's disk
-            snapshot_uploaded(snapshot_id)
+        wish = StopReason.STOPPED_BY_OPERATOR if operation.requested_by else StopReason.DELETED
+        sandbox_stopped(operation.sandbox_id, wish if ok else StopReason.BOOT_FAILED, error)
+    elif ok and operation.kind == OperationKind.BOOT:
+        sandbox_started(operation.sandbox_id, operation.snapshot_id)
+    elif ok and operation.kind in CAPTURES and operation.snapshot_id:
+        snapshot_recorded(operation.snapshot_id)
+        if operation.kind == OperationKind.ARCHIVE:  # which goes to the store at once, past the node's disk
+            snapshot_uploaded(operation.snapshot_id)
 
 
 def sandbox_started(sandbox_id: str, snapshot_id: str | None) -> Event:

@@ -57,8 +57,8 @@ class Claim:
 @dataclass(frozen=True)
 class Outcome:
     """What a worker found or made: the status that is now true, columns of the sandbox and (success only) snapshot
-    rows to set, for a failure `error` (for the client) and `operator_error` (for us), and of a running sandbox what the
-    host's counters say."""
+    rows to set, for a failure `error` (for the client) and `operator_error` (for us), of a running sandbox what the
+    host's counters say, and a `note` for operators."""
 
     ok: bool
     status: SandboxStatus
@@ -67,6 +67,7 @@ class Outcome:
     error: str | None = None
     operator_error: str | None = None
     usage: Sample | None = None
+    note: str | None = None
 
 
 def job_name(kind: OperationKind) -> str:
@@ -82,11 +83,13 @@ def begin(
     snapshot_id: str | None = None,
     after: Operation | None = None,
     from_any: bool = False,
+    requested_by: str | None = None,
 ) -> tuple[Operation, list[OutboxMessage]]:
     """Start an operation on a sandbox row that the caller has locked (or just inserted) in the current transaction.
 
     With `after`, it waits until that operation succeeds. STOP supersedes whatever is open. Raises Conflict when the
     status or another operation does not allow it; `from_any` skips the status (repairs by the reconciler).
+    `requested_by` is kept where it was neither the owner nor the service itself, such as `operator`.
     """
     transition = TRANSITIONS[kind]
     if kind is OperationKind.STOP:
@@ -109,6 +112,7 @@ def begin(
         node_id=sandbox.node_id,
         snapshot_id=snapshot_id,
         after_id=after.id if after else None,
+        requested_by=requested_by,
         announce_at=now() + timedelta(seconds=settings.operation_sweep_s * 2),
         deadline_at=now() + timedelta(seconds=limit_s),
     )
@@ -189,10 +193,16 @@ def renew(claimed: Claim, lease_s: float) -> None:
         raise LeaseLost(f"operation {claimed.operation_id} epoch {claimed.epoch}")
 
 
-def put_back(claimed: Claim, delay_s: float) -> None:
-    """Give an operation back so that it is announced again after `delay_s` seconds (the host was busy with it)."""
+def put_back(claimed: Claim, delay_s: float, operator_error: str | None = None) -> None:
+    """Give an operation back so that it is announced again after `delay_s` seconds: the host was busy with it, or the
+    attempt failed with `operator_error`."""
     until = now() + timedelta(seconds=delay_s)
-    Operation.update(lease_until=until).where(_held(claimed)).execute()
+    Operation.update(lease_until=until, claimed_by=None, operator_error=operator_error).where(_held(claimed)).execute()
+
+
+def annotate(claimed: Claim, note: str) -> None:
+    """Tell operators something about an operation while it is under way; it stays unless `finish` has another note."""
+    Operation.update(note=note).where(_held(claimed)).execute()
 
 
 def release_leases(worker: str) -> int:
@@ -219,6 +229,7 @@ def finish(claimed: Claim, outcome: Outcome) -> list[OutboxMessage]:
                 lease_until=None,
                 error=outcome.error,
                 operator_error=outcome.operator_error,
+                **({"note": outcome.note} if outcome.note else {}),
             )
             .where(_held(claimed))
             .returning(Operation)
@@ -238,9 +249,7 @@ def finish(claimed: Claim, outcome: Outcome) -> list[OutboxMessage]:
         messages = _release_dependents(rows[0], ok=outcome.ok, error=outcome.error)
         if claimed.kind in CAPTURES and claimed.snapshot_id:
             messages += _finish_snapshot(claimed.snapshot_id, outcome)
-        events.operation_finished(
-            claimed.kind, claimed.sandbox_id, claimed.snapshot_id, outcome.status, outcome.error, ok=outcome.ok
-        )
+        events.operation_finished(rows[0], outcome.status, outcome.error, ok=outcome.ok)
         if outcome.usage is not None and before is not None:
             metering.record_end_of_operation(outcome.usage, running=before.status == SandboxStatus.RUNNING)
         announce(claimed.sandbox_id)

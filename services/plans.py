@@ -65,6 +65,11 @@ def included_size(plan: str, vcpus: int, mem_mb: int) -> Size | None:
     return next((size for size in included if (size.vcpus, size.mem_mb) == (vcpus, mem_mb)), None)
 
 
+def size_name(vcpus: int, mem_mb: int) -> str:
+    """The name of a shape; `custom` for one that is no size (any more)."""
+    return next((size.name for size in SIZES.values() if (size.vcpus, size.mem_mb) == (vcpus, mem_mb)), "custom")
+
+
 def check_fork(plan: str, vcpus: int, mem_mb: int) -> None:
     """A fork has its snapshot's shape, so the plan has to include a machine at least as large (contract, States).
 

@@ -10,7 +10,7 @@ from services.protocols import Deps
 
 JOB = "node.snapshot.upload"
 # An upload that was announced this long ago (s) and is not done is announced again; a big one may still be under way,
-# and then the node's bulk lane, which does one thing at a time, finds nothing left to do.
+# and then the node, which uploads one at a time, finds nothing left to do.
 _ANNOUNCE_AGAIN_S = 300
 _RETRY_S = 5
 _BATCH = 50

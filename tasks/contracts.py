@@ -3,7 +3,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from models.states import OperationKind
-from services import uploads
+from services import bakes, uploads
 from services.operations import job_name
 
 
@@ -52,7 +52,7 @@ RECONCILE_ALL = "control.nodes.reconcile"
 RECONCILE = "node.reconcile"
 SAMPLE_ALL = "control.usage.sample"
 SAMPLE = "node.usage.sample"
-BAKE = "node.template.bake"
+BAKE = bakes.JOB
 UPLOAD = uploads.JOB
 
 CONTROL_QUEUE = "control"

@@ -1,7 +1,7 @@
 """Bodies of the control-plane jobs; each is one call of a rule, with the process's dependencies."""
 import logging
 
-from services import nodes, sweeps, tallies, uploads
+from services import bakes, nodes, sweeps, tallies, uploads
 from services.protocols import QueueUnavailable
 from tasks import contracts
 from tasks.celery_app import app, settings
@@ -20,12 +20,13 @@ def idle_sweep() -> None:
 
 @app.task(name=contracts.OPERATIONS_SWEEP)  # type: ignore[untyped-decorator]
 def operations_sweep() -> None:
-    """Announce neglected operations and uploads again and give up operations past their deadline."""
+    """Announce neglected operations, uploads and bakes again and give up operations past their deadline."""
     deps = get_deps()
     count = sweeps.announce_neglected(deps)
     if count:
         log.warning("announced %d neglected operations again", count)
     uploads.announce_due(deps)
+    bakes.announce_due(deps)
     sweeps.fail_overdue(deps)
 
 

@@ -6,6 +6,7 @@ the driver itself with a lock on the host, so that two workers that both believe
 """
 import enum
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -120,6 +121,13 @@ class HostTuple:
     image: str
 
 
+Progress = Callable[[str], None]
+
+
+def unheard(phase: str) -> None:
+    """The progress nobody asked for."""
+
+
 class Driver(ABC):
     """One hypervisor on one host. Implementations: `qemu.QemuDriver` and `simulated.SimulatedDriver`."""
 
@@ -132,9 +140,10 @@ class Driver(ABC):
         """True if `shape` is baked, so that `create` restores instead of cold-booting."""
 
     @abstractmethod
-    def bake(self, shape: Shape) -> None:
+    def bake(self, shape: Shape, progress: Progress = unheard) -> None:
         """Cold-boot the image in `shape`, warm it up and save it as the template of that shape.
 
+        `progress` is told in a few words what begins, such as "booting"; it must not raise.
         After success `has_template(shape)` is True. After failure or a crash nothing of the attempt is visible. A
         template that exists already is left alone.
         """

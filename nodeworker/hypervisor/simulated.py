@@ -24,6 +24,7 @@ from nodeworker.hypervisor.driver import (
     DriverError,
     HostTuple,
     LaunchSpec,
+    Progress,
     RunningVm,
     Shape,
     SnapshotFacts,
@@ -31,6 +32,7 @@ from nodeworker.hypervisor.driver import (
     VmBusy,
     VmNotFound,
     VmState,
+    unheard,
 )
 from nodeworker.hypervisor.simulator.control import SimulatorControl
 
@@ -77,7 +79,11 @@ class SimulatedDriver(Driver):
     def has_template(self, shape: Shape) -> bool:
         return (self._templates / f"{shape.vcpus}x{shape.mem_mb}").exists()
 
-    def bake(self, shape: Shape) -> None:
+    def bake(self, shape: Shape, progress: Progress = unheard) -> None:
+        for phase, point in (("booting", "spawned"), ("saving", "saved")):
+            progress(phase)
+            time.sleep(self._latency_s)
+            fault(f"bake.{point}")
         self._injected("bake")
         (self._templates / f"{shape.vcpus}x{shape.mem_mb}").touch()
 

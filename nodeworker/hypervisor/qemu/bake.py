@@ -14,7 +14,7 @@ from dataclasses import replace
 from nodeworker.disks import sparse
 from nodeworker.disks.durable import remove_tree, sync_directory, sync_file, write_json
 from nodeworker.faults import fault
-from nodeworker.hypervisor.driver import LaunchSpec, Shape
+from nodeworker.hypervisor.driver import LaunchSpec, Progress, Shape
 from nodeworker.hypervisor.qemu import handover
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.launch import Monitor
@@ -25,7 +25,7 @@ from nodeworker.hypervisor.qemu.running import COLD_BOOT_TRIES_S, Start, make_ra
 _log = logging.getLogger(__name__)
 
 
-def bake(host: Host, shape: Shape) -> None:
+def bake(host: Host, shape: Shape, progress: Progress) -> None:
     """See Driver.bake."""
     target = host.template_dir(shape)
     with (host.templates / f"{target.name}.lock").open("a") as lock:
@@ -34,20 +34,24 @@ def bake(host: Host, shape: Shape) -> None:
             return
         rundir = RunDir(target.with_name(f"{target.name}.tmp"))
         try:
-            _publish(host, rundir, _boot_well_and_save(host, rundir, shape))
+            machine = _boot_well_and_save(host, rundir, shape, progress)
+            progress("writing to disk")
+            _publish(host, rundir, machine)
         except BaseException:
             discard(host, rundir)
             raise
     fault("bake.complete")
 
 
-def _boot_well_and_save(host: Host, rundir: RunDir, shape: Shape) -> Machine:
+def _boot_well_and_save(host: Host, rundir: RunDir, shape: Shape, progress: Progress) -> Machine:
+    progress("booting")
     for limit_s in COLD_BOOT_TRIES_S[:-1]:
         try:
-            return _boot_and_save(host, rundir, shape, limit_s)
+            return _boot_and_save(host, rundir, shape, limit_s, progress)
         except handover.BadBoot as error:
             _log.warning("booting the image again for %s: %s", rundir.sandbox_id, error)
-    return _boot_and_save(host, rundir, shape, COLD_BOOT_TRIES_S[-1])
+            progress("booting again")
+    return _boot_and_save(host, rundir, shape, COLD_BOOT_TRIES_S[-1], progress)
 
 
 def discard(host: Host, rundir: RunDir) -> None:
@@ -57,7 +61,7 @@ def discard(host: Host, rundir: RunDir) -> None:
         remove_tree(rundir.path, host.trash)
 
 
-def _boot_and_save(host: Host, rundir: RunDir, shape: Shape, limit_s: float) -> Machine:
+def _boot_and_save(host: Host, rundir: RunDir, shape: Shape, limit_s: float, progress: Progress) -> Machine:
     discard(host, rundir)
     rundir.path.mkdir(mode=0o700)
     blank = host.blank_machine(shape)
@@ -71,7 +75,8 @@ def _boot_and_save(host: Host, rundir: RunDir, shape: Shape, limit_s: float) -> 
             fault("bake.spawned")
             with Monitor.of(rundir, begun.launched.process) as monitor:
                 begun.go(monitor)
-                handover.warm_up(host, begun.record, limit_s)
+                handover.warm_up(host, begun.record, limit_s, answered=lambda: progress("warming up"))
+                progress("saving")
                 monitor.run("stop")
                 monitor.save(rundir.state)
     stop(host, rundir, begun.record)

@@ -14,11 +14,13 @@ from nodeworker.hypervisor.driver import (
     DriverError,
     HostTuple,
     LaunchSpec,
+    Progress,
     RunningVm,
     Shape,
     SnapshotFacts,
     UsageReading,
     VmState,
+    unheard,
 )
 from nodeworker.hypervisor.qemu.bake import bake
 from nodeworker.hypervisor.qemu.create import create
@@ -68,8 +70,8 @@ class QemuDriver(Driver):
         return self.host.find_template(shape) is not None
 
     @_operation
-    def bake(self, shape: Shape) -> None:
-        bake(self.host, shape)
+    def bake(self, shape: Shape, progress: Progress = unheard) -> None:
+        bake(self.host, shape, progress)
 
     @_operation
     def create(self, spec: LaunchSpec) -> RunningVm:

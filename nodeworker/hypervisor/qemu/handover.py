@@ -8,6 +8,7 @@ first.
 import contextlib
 import logging
 import threading
+from collections.abc import Callable
 
 from nodeworker.guest.client import AgentClient, GuestIdentity
 from nodeworker.guest.errors import AgentError, AgentRefused, AgentUnreachable
@@ -73,11 +74,15 @@ def _stir(agent: AgentClient) -> None:
         agent.exec(["/bin/true"], cwd="/", timeout_ms=_STIR_LIMIT_MS)
 
 
-def warm_up(host: Host, record: SandboxRecord, limit_s: float) -> None:
-    """Wait for a freshly booted guest, let it settle, and walk its hot path a few times. Raises BadBoot."""
+def warm_up(host: Host, record: SandboxRecord, limit_s: float, *, answered: Callable[[], None]) -> None:
+    """Wait for a freshly booted guest, let it settle, and walk its hot path a few times. Raises BadBoot.
+
+    `answered` is called when it has given its first answer.
+    """
     agent = _client(host, record, host.image.agent_token)
     try:
         agent.wait_ready(limit_s)
+        answered()
         source = agent.exec(["cat", _CLOCK_FILE], cwd="/").stdout.decode().strip()
         agent.prepare(_PREPARE_LIMIT_S)
         for _ in range(_WARM_UP_ROUNDS):

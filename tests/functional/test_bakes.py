@@ -1,0 +1,227 @@
+"""Templates are wanted, baked one at a time and remembered; here with the simulated driver in this process."""
+import os
+import threading
+from datetime import timedelta
+
+import pytest
+
+from config.settings import Settings
+from models.bakes import Bake
+from models.base import connect, connection, database, now
+from models.nodes import Node
+from nodeworker import bakes as work
+from nodeworker.host import Host
+from nodeworker.hypervisor import locks
+from nodeworker.hypervisor.driver import DriverError, Shape
+from nodeworker.hypervisor.simulated import SimulatedDriver
+from services import bakes
+from services.nodes import NodeFacts, heartbeat
+from services.protocols import Deps
+
+FACTS = NodeFacts("n1", "127.0.0.1", 8, 16384, 20000, 20099, {"image": "first"})
+MEDIUM, LARGE = Shape(2, 2048), Shape(4, 4096)
+
+
+class Letters:
+    """A broker in a list; `deliver` hands everything to the node, as its bulk lane would."""
+
+    def __init__(self):
+        self.sent = []
+
+    def publish(self, queue, job, payload):
+        self.sent.append((queue, job, dict(payload)))
+
+    def deliver(self, host):
+        letters, self.sent = self.sent, []
+        for queue, job, payload in letters:
+            assert (queue, job) == ("node.n1.bulk", "node.template.bake")
+            work.bake(host, Shape(**payload))
+        return len(letters)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def schema(postgres_url):
+    connect(postgres_url, pool_size=20)
+    yield
+    database.close_all()
+
+
+@pytest.fixture
+def host(tmp_path):
+    """A node on an empty database and an empty directory."""
+    with connection():
+        database.execute_sql("TRUNCATE bakes, nodes, outbox CASCADE")
+    heartbeat(FACTS)
+    settings = Settings(node_id="n1", node_dir=tmp_path, driver="simulated")
+    return Host(settings, SimulatedDriver(settings), Letters(), lambda sandbox: None)
+
+
+def rows():
+    return {(view.vcpus, view.mem_mb): view for view in bakes.list_all("n1")}
+
+
+def state(shape):
+    return rows()[shape.vcpus, shape.mem_mb].state.value
+
+
+def want(host, shape):
+    with connection():
+        host.queue.sent += [(one.queue, one.job, one.payload) for one in bakes.want("n1", shape.vcpus, shape.mem_mb)]
+
+
+def age(column):
+    """Make it as late as if the rows had waited for an hour."""
+    with connection():
+        Bake.update(**{column: now() - timedelta(hours=1)}).execute()
+
+
+def sweep(host):
+    return bakes.announce_due(Deps(host.settings, host.queue, None))
+
+
+def test_a_starting_node_bakes_its_sizes_and_what_was_ever_asked_for(host):
+    with connection():
+        work.compare(host, FACTS)
+    assert {shape: view.state.value for shape, view in rows().items()} == {(1, 1024): "queued"}
+    assert host.queue.deliver(host) == 1 and state(Shape(1, 1024)) == "baked"
+    want(host, MEDIUM)
+    host.queue.deliver(host)
+    for path in (host.settings.node_dir / "templates").iterdir():
+        path.unlink()  # as a new image would
+    with connection():
+        work.compare(host, FACTS)
+    assert {view.state.value for view in rows().values()} == {"queued"}
+    while host.queue.deliver(host):
+        pass
+    assert host.driver.has_template(MEDIUM) and host.driver.has_template(Shape(1, 1024))
+
+
+def test_a_template_that_is_there_is_found_and_not_baked_again(host):
+    host.driver.bake(Shape(1, 1024))
+    with connection():
+        work.compare(host, FACTS)
+    view = rows()[1, 1024]
+    assert view.state.value == "baked" and view.image == "first" and host.queue.sent == []
+
+
+def test_a_shape_the_node_can_never_hold_is_not_baked_and_says_why(host):
+    want(host, Shape(12, 36864))
+    with connection():
+        work.compare(host, FACTS)
+    view = rows()[12, 36864]
+    assert view.state.value == "failed" and "8 vCPUs and 16384 MB" in view.error and view.next_try_at is None
+    host.queue.sent.clear()
+    want(host, Shape(12, 36864))
+    assert host.queue.sent == [] and sweep(host) == 0
+    with connection():
+        work.compare(host, NodeFacts(**vars(FACTS) | {"vcpus": 16, "mem_mb": 40000}))
+    assert state(Shape(12, 36864)) == "queued", "the node has grown"
+
+
+def test_an_unknown_size_in_the_settings_does_not_stop_the_node(host):
+    unknown = Settings(node_id="n1", node_dir=host.settings.node_dir, bake_sizes=("tiny", "small"))
+    with connection():
+        work.compare(Host(unknown, host.driver, host.queue, host.agent), FACTS)
+    assert rows().keys() == {(1, 1024)}
+
+
+def test_asking_again_changes_nothing_while_it_is_under_way(host):
+    for _ in range(3):
+        want(host, MEDIUM)
+    assert len(host.queue.sent) == 1
+    host.queue.deliver(host)
+    want(host, MEDIUM)
+    assert state(MEDIUM) == "queued", "it was baked, and yet somebody found it missing"
+
+
+def test_a_lost_message_is_sent_again_and_a_second_one_finds_nothing_to_do(host):
+    want(host, MEDIUM)
+    host.queue.sent.clear()
+    assert sweep(host) == 0
+    age("announce_at")
+    assert sweep(host) == 1
+    host.queue.sent *= 2
+    assert host.queue.deliver(host) == 2 and rows()[2, 2048].attempts == 0
+    age("announce_at")
+    with connection():
+        Node.update(heartbeat_at=now() - timedelta(hours=1)).execute()
+        Bake.update(state="queued").execute()
+    assert sweep(host) == 0, "a silent node is not told"
+
+
+def test_one_is_baked_at_a_time_and_the_next_is_told_of_at_its_end(host, monkeypatch):
+    begun, go_on, phases = threading.Event(), threading.Event(), []
+
+    def slowly(shape, progress):
+        progress("booting")
+        phases.append(rows()[shape.vcpus, shape.mem_mb].phase)
+        begun.set()
+        assert go_on.wait(20)
+
+    monkeypatch.setattr(host.driver, "bake", slowly)
+    want(host, MEDIUM)
+    want(host, LARGE)
+    first, second = host.queue.sent
+    host.queue.sent = []
+    baker = threading.Thread(target=work.bake, args=(host, MEDIUM))
+    baker.start()
+    assert begun.wait(20)
+    work.bake(host, Shape(**second[2]))
+    assert (state(MEDIUM), state(LARGE)) == ("baking", "queued") and phases == ["booting"]
+    with connection():
+        work.look_after(host)
+    assert state(MEDIUM) == "baking", "its worker lives"
+    go_on.set()
+    baker.join()
+    assert state(MEDIUM) == "baked" and host.queue.sent == [second]
+    assert host.queue.deliver(host) == 1 and state(LARGE) == "baked"
+
+
+def test_a_bake_whose_worker_died_is_begun_again_and_put_off_if_it_always_does(host):
+    want(host, MEDIUM)
+    for attempt in (1, 2, 3):
+        host.queue.sent.clear()
+        descriptor = locks.try_lock(work.lock_file(host.settings))
+        with connection():
+            assert bakes.claim("n1", 2, 2048) and not bakes.claim("n1", 2, 2048)
+            (seen,) = bakes.list_baking("n1")
+            work.look_after(host)
+            assert state(MEDIUM) == "baking", "the lock is held"
+        os.close(descriptor)
+        with connection():
+            work.look_after(host)
+            assert bakes.requeue_abandoned(seen) == [], "once is enough"
+        assert len(host.queue.sent) == (0 if attempt == 3 else 1)
+    view = rows()[2, 2048]
+    assert view.state.value == "failed" and "attempt 3" in view.error and view.next_try_at > now()
+
+
+def test_a_failed_bake_waits_longer_each_time_and_creates_do_not_hurry_it(host, monkeypatch):
+    def fail(shape, progress):
+        raise DriverError("no more memory")
+
+    waits = []
+    with monkeypatch.context() as broken:
+        broken.setattr(host.driver, "bake", fail)
+        want(host, MEDIUM)
+        for _ in range(4):
+            host.queue.deliver(host)
+            view = rows()[2, 2048]
+            assert view.state.value == "failed" and "no more memory" in view.error
+            waits.append((view.next_try_at - now()).total_seconds())
+            want(host, MEDIUM)
+            assert host.queue.sent == [] and sweep(host) == 0
+            age("announce_at")
+            assert sweep(host) == 1
+    assert all(2.5 > later / earlier > 1.5 for earlier, later in zip(waits, waits[1:])), waits
+    host.queue.deliver(host)
+    view = rows()[2, 2048]
+    assert (view.state.value, view.error, view.attempts) == ("baked", None, 0) and view.took_s is not None
+
+
+def test_a_lane_that_starts_does_not_wait(host):
+    want(host, MEDIUM)
+    host.queue.sent.clear()
+    with connection():
+        bakes.hasten("n1")
+    assert sweep(host) == 1

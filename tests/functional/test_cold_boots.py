@@ -1,0 +1,111 @@
+"""A create of a shape that is not baked: it boots cold, says so in the operation, and the template follows."""
+import contextlib
+import time
+from pathlib import Path
+
+import psycopg2
+import pytest
+
+from bin import status
+
+NOTE = "cold boot: the template of this shape was not baked on this node yet"
+
+
+@pytest.fixture
+def fault(sim_stack):
+    """Arms one fault point of the stack's processes."""
+    path = Path(sim_stack.site.values["SVC_FAULT_FILE"])
+
+    def arm(line):
+        draft = path.with_name("fault.draft")
+        draft.write_text(line)
+        draft.rename(path)
+
+    yield arm
+    path.unlink(missing_ok=True)
+    path.with_name("fault.done").unlink(missing_ok=True)
+
+
+def query(stack, statement, *values):
+    with contextlib.closing(psycopg2.connect(stack.settings.database_url)) as link, link, link.cursor() as cursor:
+        cursor.execute(statement, values)
+        return cursor.fetchall() if cursor.description else []
+
+
+def bake_state(stack, shape):
+    found = query(stack, "SELECT state FROM bakes WHERE (vcpus, mem_mb) = (%s, %s)", *shape)
+    return found[0][0] if found else None
+
+
+def becomes(probe, wanted, timeout_s=40):
+    deadline = time.monotonic() + timeout_s
+    while (found := probe()) != wanted:
+        assert time.monotonic() < deadline, f"{found}, wanted {wanted}"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def unbaked(sim_stack):
+    """Makes sure that a shape has no template, as after a new image."""
+
+    def remove(vcpus, mem_mb):
+        becomes(lambda: query(sim_stack, "SELECT count(*) FROM bakes WHERE state IN ('queued', 'baking')"), [(0,)])
+        (sim_stack.settings.node_dir / "templates" / f"{vcpus}x{mem_mb}").unlink(missing_ok=True)
+        return vcpus, mem_mb
+
+    return remove
+
+
+def create(stack, persona, size):
+    """Id of a sandbox that runs, the note of its boot and the one on its row; it is removed again."""
+    sandbox_id = persona.create(size=size)["id"]
+    found = query(stack, "SELECT o.note, s.operator_note FROM operations o JOIN sandboxes s ON s.id = o.sandbox_id"
+                  " WHERE s.id = %s AND o.kind = 'boot'", sandbox_id)
+    persona.delete(f"/v1/sandboxes/{sandbox_id}")
+    return found[0]
+
+
+def test_the_operation_says_so_and_the_next_create_restores(sim_stack, alice, unbaked):
+    shape = unbaked(2, 2048)
+    assert create(sim_stack, alice, "medium") == (NOTE, NOTE)
+    becomes(lambda: bake_state(sim_stack, shape), "baked")
+    assert create(sim_stack, alice, "medium") == (None, None)
+    assert any(line.startswith("medium     2 vCPU   2048 MB  baked") for line in status.templates(sim_stack.settings))
+
+
+def test_a_worker_killed_while_it_bakes_costs_only_time(sim_stack, alice, unbaked, fault):
+    shape = unbaked(4, 4096)
+    fault("bake.spawned kill")
+    assert create(sim_stack, alice, "large")[0] == NOTE
+    becomes(lambda: bake_state(sim_stack, shape), "baked")
+    assert query(sim_stack, "SELECT attempts FROM bakes WHERE (vcpus, mem_mb) = (4, 4096)") == [(0,)]
+    assert not Path(sim_stack.site.values["SVC_FAULT_FILE"]).exists(), "the worker was killed"
+    assert create(sim_stack, alice, "large") == (None, None)
+
+
+def test_uploads_pass_a_bake_and_a_second_bake_waits_for_it(sim_stack, alice, unbaked, fault):
+    medium, large = unbaked(2, 2048), unbaked(4, 4096)
+    fault("bake.saved sleep:10")
+    assert create(sim_stack, alice, "medium")[0] == NOTE
+    becomes(lambda: bake_state(sim_stack, medium), "baking")
+    assert any("saving for" in line for line in status.templates(sim_stack.settings))
+    assert create(sim_stack, alice, "large")[0] == NOTE
+    source = alice.create()["id"]
+    taken = alice.post(f"/v1/sandboxes/{source}/snapshot").json()["id"]
+    becomes(lambda: query(sim_stack, "SELECT uploaded_to_store FROM snapshots WHERE id = %s", taken), [(True,)])
+    assert (bake_state(sim_stack, medium), bake_state(sim_stack, large)) == ("baking", "queued")
+    becomes(lambda: bake_state(sim_stack, large), "baked", timeout_s=40)
+    assert bake_state(sim_stack, medium) == "baked"
+    alice.delete(f"/v1/sandboxes/{source}")
+
+
+def test_a_bake_that_fails_harms_no_create(sim_stack, alice, unbaked, fault):
+    shape = unbaked(2, 2048)
+    fault("bake.saved raise")
+    assert create(sim_stack, alice, "medium")[0] == NOTE
+    becomes(lambda: bake_state(sim_stack, shape), "failed")
+    assert create(sim_stack, alice, "medium")[0] == NOTE
+    line = next(line for line in status.templates(sim_stack.settings) if line.startswith("medium"))
+    assert "failed  InjectedFault" in line and "tried again in" in line
+    query(sim_stack, "UPDATE bakes SET announce_at = now()")
+    becomes(lambda: bake_state(sim_stack, shape), "baked")
