@@ -4,6 +4,7 @@ What the rest of the program may rely on afterwards: no NUL, no lone surrogate, 
 deep nesting anywhere in a body, so that neither the database nor the guest ever meets one.
 """
 import json
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from flask import request
@@ -58,19 +59,56 @@ def load_query(schema: Schema) -> Any:
     return check(schema, query)
 
 
+def load_path(schema: Schema, **parts: str) -> Any:
+    """Parts of the request's address as the schema makes them; raises InvalidRequest, also if it is not UTF-8."""
+    try:
+        request.environ["PATH_INFO"].encode("latin-1").decode("utf-8")
+    except UnicodeError as error:
+        raise InvalidRequest("The address is not valid UTF-8.") from error
+    check_values(parts)
+    return check(schema, parts)
+
+
 def read(limit_bytes: int) -> bytes:
     """The whole body; raises TooLarge as soon as it is known to have more than `limit_bytes`, announced or not."""
     if (request.content_length or 0) > limit_bytes:
         raise _too_large(limit_bytes)
     received = bytearray()
+    while piece := _next_piece():
+        received += piece
+        if len(received) > limit_bytes:
+            raise _too_large(limit_bytes)
+    return bytes(received)
+
+
+def stream(limit_bytes: int) -> tuple[int | None, Iterator[bytes]]:
+    """The body in pieces, of any content type, and its announced size, if it has one; nothing is kept.
+
+    Raises TooLarge at once if it announces more than `limit_bytes`. The pieces raise it as soon as there are more, and
+    InvalidRequest if the body is broken or shorter than announced.
+    """
+    announced = request.content_length
+    if (announced or 0) > limit_bytes:
+        raise _too_large(limit_bytes)
+    return announced, _pieces(limit_bytes, announced)
+
+
+def _pieces(limit_bytes: int, announced: int | None) -> Iterator[bytes]:
+    received = 0
+    while piece := _next_piece():
+        received += len(piece)
+        if received > limit_bytes:
+            raise _too_large(limit_bytes)
+        yield piece
+    if announced is not None and received != announced:
+        raise InvalidRequest(f"The body ended after {received} of {announced} bytes.")
+
+
+def _next_piece() -> bytes:
     try:
-        while chunk := request.stream.read(_CHUNK_BYTES):
-            received += chunk
-            if len(received) > limit_bytes:
-                raise _too_large(limit_bytes)
+        return request.stream.read(_CHUNK_BYTES)
     except (ClientDisconnected, ParseException, OSError) as error:
         raise InvalidRequest("The body is broken or ended too early.") from error
-    return bytes(received)
 
 
 def _too_large(limit_bytes: int) -> TooLarge:

@@ -7,7 +7,7 @@ from guest.agent.protocol import UNAUTHORIZED
 from nodeworker.guest.client import AgentClient
 from nodeworker.guest.errors import AgentError, AgentRefused, AgentUnreachable
 from services.execs import OUTPUT_CAP_BYTES
-from services.protocols import ExecOutcome, ExecRequest, Guest, GuestRefused, GuestUnreachable
+from services.protocols import DiskUsage, ExecOutcome, ExecRequest, Guest, GuestRefused, GuestUnreachable
 
 
 class AgentGuests:
@@ -26,11 +26,6 @@ class AgentGuest:
 
     def run(self, request: ExecRequest, *, wanted: Callable[[], bool]) -> ExecOutcome:
         """Run a command, giving it up as soon as `wanted` says no."""
-
-        def on_idle() -> None:
-            if not wanted():
-                raise AgentUnreachable("the sandbox was put to sleep or stopped meanwhile")
-
         with _in_our_words():
             result = self._agent.exec(
                 None if request.argv is None else list(request.argv),
@@ -40,7 +35,7 @@ class AgentGuest:
                 timeout_ms=request.timeout_ms,
                 detached=request.detached,
                 cap_bytes=OUTPUT_CAP_BYTES,
-                on_idle=on_idle,
+                on_idle=_unless_unwanted(wanted),
             )
         return ExecOutcome(**asdict(result))
 
@@ -49,10 +44,42 @@ class AgentGuest:
         with _in_our_words():
             self._agent.write_file(path, content, mode, size_bytes=size_bytes)
 
+    def upload_file(
+        self,
+        path: str,
+        content: Iterable[bytes],
+        *,
+        size_bytes: int | None,
+        timeout_s: float,
+        wanted: Callable[[], bool],
+    ) -> int:
+        """Replace a file in one step by a stream; returns its size."""
+        with _in_our_words():
+            return self._agent.write_file(path, content, size_bytes=size_bytes, timeout_s=timeout_s,
+                                          on_idle=_unless_unwanted(wanted))
+
     def read_file(self, path: str, *, cap_bytes: int) -> bytes:
         """A file's bytes."""
         with _in_our_words():
             return self._agent.read_file(path, cap_bytes)
+
+    def disk(self) -> DiskUsage:
+        """Size and usage of the root file system."""
+        with _in_our_words():
+            return DiskUsage(**asdict(self._agent.disk()))
+
+    def grow_disk(self, device_bytes: int) -> DiskUsage:
+        """Let the root file system fill its device."""
+        with _in_our_words():
+            return DiskUsage(**asdict(self._agent.grow_disk(device_bytes)))
+
+
+def _unless_unwanted(wanted: Callable[[], bool]) -> Callable[[], None]:
+    def on_idle() -> None:
+        if not wanted():
+            raise AgentUnreachable("the sandbox was put to sleep or stopped meanwhile")
+
+    return on_idle
 
 
 @contextmanager

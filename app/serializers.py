@@ -8,9 +8,10 @@ from models.sandboxes import Sandbox
 from models.templates import Template
 from models.users import ApiKey, ServiceToken, User
 from services.api_keys import NewKey
+from services.files import Uploaded
 from services.listing import Page
 from services.prices import amount
-from services.protocols import ExecOutcome
+from services.protocols import DiskUsage, ExecOutcome
 from services.tokens import Token
 from services.usage import UsageView
 from services.views import SandboxView, SnapshotView
@@ -128,6 +129,20 @@ def exec_result(outcome: ExecOutcome) -> Json:
     if outcome.log_path is not None:
         shown |= {"pid": outcome.pid, "logPath": outcome.log_path}
     return shown
+
+
+def disk(usage: DiskUsage) -> Json:
+    """Contract, Other shapes; the fields are our choice."""
+    return {
+        "totalBytes": usage.total_bytes,
+        "usedBytes": usage.used_bytes,
+        "availableBytes": usage.available_bytes,
+    }
+
+
+def uploaded(done: Uploaded) -> Json:
+    """Our choice; the contract shows no fields."""
+    return {"path": done.path, "sizeBytes": done.size_bytes}
 
 
 def file_content(content: bytes) -> Json:

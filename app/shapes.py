@@ -155,6 +155,17 @@ EXEC_RESULT = shape("ExecResult", "What a command printed and how it ended.", {
 
 FILE_CONTENT = shape("FileContent", "A file.", {"content": TEXT | {"contentEncoding": "base64"}})
 
+UPLOADED = shape("Uploaded", "A file that was uploaded.", {
+    "path": said(TEXT, "Its absolute path in the guest."),
+    "sizeBytes": COUNT,
+})
+
+DISK = shape("Disk", "The root file system of a running sandbox, as its guest tells it.", {
+    "totalBytes": COUNT,
+    "usedBytes": COUNT,
+    "availableBytes": COUNT,
+})
+
 TEMPLATE = shape("Template", "A version of a template in the registry.", {
     "id": said(TEXT, "Its name; `<id>-v<version>` is this version for good."),
     "version": TEXT,

@@ -91,6 +91,7 @@ class Settings:
     api_workers: int = 2
     api_threads: int = 320
     max_body_bytes: int = 16 * 1024 * 1024
+    upload_max_bytes: int = 512 * 1024 * 1024
     db_pool_size: int = 20
     sandbox_rate_per_s: float = 0.0
     sandbox_rate_burst: int = 60
@@ -151,6 +152,7 @@ class Settings:
     guest_dns: tuple[str, ...] = ("1.1.1.1", "8.8.8.8")
     chain_depth_limit: int = 8
     simulated_latency_ms: int = 0
+    simulated_disk_mb: int = 16384
     simulated_failures: tuple[str, ...] = ()
     ops_concurrency: int = 4
 

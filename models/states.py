@@ -26,6 +26,7 @@ class OperationKind(str, enum.Enum):
     WAKE = "wake"
     SNAPSHOT = "snapshot"
     ARCHIVE = "archive"
+    GROW = "grow"
     STOP = "stop"
 
 

@@ -16,6 +16,7 @@ FAULT_POINTS = (
     "wake.begun", "wake.spawned", "wake.loaded", "wake.marked", "wake.running", "wake.adopted",
     "snapshot.begun", "snapshot.layer_recorded", "snapshot.stopped", "snapshot.switched", "snapshot.state_written",
     "snapshot.ram_copied", "snapshot.resumed", "snapshot.flushed", "snapshot.complete",
+    "grow.recorded", "grow.resized",
     "destroy.begun", "destroy.killed", "destroy.network_freed", "destroy.files_removed",
     "archive.begun", "archive.stored", "unarchive.emptied", "unarchive.unpacked",
     "runner.claimed", "runner.handled", "runner.finished",

@@ -17,6 +17,7 @@ from nodeworker.host import Host
 from nodeworker.hypervisor.driver import RunningVm, Shape, VmNotFound, VmState
 from nodeworker.launch import NotReady, launch_spec, start_service
 from services import bakes, operations, outbox
+from services.disks import DEVICE_BYTES
 from services.operations import Claim, Outcome
 from services.sandboxes import touch_values
 
@@ -142,6 +143,12 @@ def _flush_guest(host: Host, sandbox: Sandbox) -> None:
         log.warning("the disk of %s is captured without being flushed: %s", sandbox.id, error)
 
 
+def grow(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
+    """Bring the disk under a running guest to the platform's floor; whoever asked lets the file system fill it."""
+    host.driver.grow_disk(sandbox.id, DEVICE_BYTES)
+    return Outcome(True, SandboxStatus(sandbox.status))
+
+
 def stop(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
     """Remove the machine and everything it owns on this host."""
     host.driver.destroy(sandbox.id)
@@ -154,6 +161,7 @@ HANDLERS: dict[OperationKind, Handler] = {
     OperationKind.WAKE: wake,
     OperationKind.SNAPSHOT: snapshot,
     OperationKind.ARCHIVE: archive,
+    OperationKind.GROW: grow,
     OperationKind.STOP: stop,
 }
 

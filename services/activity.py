@@ -20,8 +20,8 @@ from services.transitions import describe
 log = logging.getLogger(__name__)
 
 # What a running guest goes on through: a capture pauses it for a moment, an archive is read beside everything else, a
-# wake only adds ports. The rest end it.
-_HARMLESS = (*CAPTURES, OperationKind.WAKE)
+# wake only adds ports, a disk grows under it. The rest end it.
+_HARMLESS = (*CAPTURES, OperationKind.WAKE, OperationKind.GROW)
 
 # Twice in every call: one statement each, a transaction of its own, whose loss in a crash of the server is harmless, so
 # it does not wait for the disk (the setting counts at the commit and ends with it).
@@ -41,6 +41,12 @@ WITH {_RELAXED},
 ended AS (DELETE FROM activities WHERE id = %(activity_id)s)
 UPDATE sandboxes SET last_active_at = %(present)s, idle_at = %(idle_at)s FROM relaxed WHERE id = %(sandbox_id)s
 """
+
+
+def require_running(sandbox: Sandbox, what: str) -> None:
+    """Raise Conflict naming the state unless the row, as it was read, is that of a running sandbox."""
+    if sandbox.status != SandboxStatus.RUNNING or sandbox.task not in (None, *_HARMLESS):
+        raise _not_running(sandbox, what)
 
 
 @contextmanager
@@ -68,8 +74,11 @@ def _begin(sandbox: Sandbox, for_s: float, what: str) -> int:
     begun = database.execute_sql(_BEGIN, values).fetchone()
     if begun is not None:
         return int(begun[0])
-    current = Sandbox.get_by_id(sandbox.id)
-    raise Conflict(f"The sandbox is {describe(current.status, current.task)}; {what} needs it to be running.")
+    raise _not_running(Sandbox.get_by_id(sandbox.id), what)
+
+
+def _not_running(sandbox: Sandbox, what: str) -> Conflict:
+    return Conflict(f"The sandbox is {describe(sandbox.status, sandbox.task)}; {what} needs it to be running.")
 
 
 def _finish(sandbox: Sandbox, activity_id: int) -> None:

@@ -34,15 +34,15 @@ def run(
     with in_use(sandbox, for_s=hold_s, what="exec"), changes(sandbox.id) as changed:
         try:
             # Asked every second by each of perhaps a hundred calls: the row is read only when it may have changed.
-            return connect(deps, sandbox).run(with_env, wanted=lambda: not changed() or _not_asleep(sandbox))
+            return connect(deps, sandbox).run(with_env, wanted=lambda: not changed() or not_asleep(sandbox))
         except GuestRefused as refusal:
             raise InvalidRequest(f"The command could not be started: {refusal.message}.") from refusal
         except GuestUnreachable as error:
             raise lost(sandbox, "the command") from error
 
 
-def _not_asleep(sandbox: Sandbox) -> bool:
-    """False once the guest cannot answer any more; a database that is away for a moment does not end a command."""
+def not_asleep(sandbox: Sandbox) -> bool:
+    """False once the guest cannot answer any more; a database that is away for a moment ends nothing."""
     try:
         return still_running(sandbox)
     except (peewee.OperationalError, peewee.InterfaceError):

@@ -1,4 +1,4 @@
-"""Hibernate, wake, extend and delete: each begins an operation and waits on the row for its end."""
+"""Hibernate, wake, grow, extend and delete: each begins an operation and waits on the row for its end."""
 from models.base import ROW_LOCK, connection, database
 from models.nodes import Node, PortBinding
 from models.operations import Operation
@@ -35,6 +35,12 @@ def wake(
     it, `running` means that something listens there.
     """
     return _change(deps, owner, sandbox_id, OperationKind.WAKE, pinned_node, ports, readiness_port)
+
+
+def grow(deps: Deps, owner: User, sandbox_id: str, *, pinned_node: str | None = None) -> None:
+    """Bring the disk under a running guest to the platform's floor; returns once it has grown. Raises Conflict,
+    Unavailable."""
+    _change(deps, owner, sandbox_id, OperationKind.GROW, pinned_node)
 
 
 def delete(deps: Deps, owner: User, sandbox_id: str, *, pinned_node: str | None = None) -> SandboxView:

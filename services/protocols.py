@@ -44,6 +44,15 @@ class ExecOutcome:
     log_path: str | None = None
 
 
+@dataclass(frozen=True)
+class DiskUsage:
+    """The root file system of a guest, in bytes, as the guest says."""
+
+    total_bytes: int
+    used_bytes: int
+    available_bytes: int
+
+
 class GuestUnreachable(Exception):
     """The guest did not answer in time or broke the connection."""
 
@@ -72,8 +81,28 @@ class Guest(Protocol):
     def write_file(self, path: str, content: Iterable[bytes], *, mode: int, size_bytes: int) -> None:
         """Replace a file in one step; `content` must add up to `size_bytes` or the old file stays."""
 
+    def upload_file(
+        self,
+        path: str,
+        content: Iterable[bytes],
+        *,
+        size_bytes: int | None,
+        timeout_s: float,
+        wanted: Callable[[], bool],
+    ) -> int:
+        """As `write_file`, for content that comes slowly and whose size may not be known; returns its size.
+
+        What `content` raises breaks the upload off. `wanted` is as for `run`.
+        """
+
     def read_file(self, path: str, *, cap_bytes: int) -> bytes:
         """A file's bytes, at most `cap_bytes` (GuestRefused `too_large` beyond)."""
+
+    def disk(self) -> DiskUsage:
+        """Size and usage of the root file system."""
+
+    def grow_disk(self, device_bytes: int) -> DiskUsage:
+        """Let the root file system fill its device, once the guest sees `device_bytes` of it."""
 
 
 class Guests(Protocol):

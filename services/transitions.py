@@ -31,6 +31,7 @@ TRANSITIONS: dict[OperationKind, Transition] = {
     OperationKind.WAKE: Transition({_HIBERNATED}, {_RUNNING}, "waking"),
     OperationKind.SNAPSHOT: Transition({_RUNNING, _HIBERNATED}, set(), "being snapshotted"),
     OperationKind.ARCHIVE: Transition({_RUNNING}, set(), "being archived", lane=ARCHIVE_LANE),
+    OperationKind.GROW: Transition({_RUNNING}, set(), "growing its disk"),
     OperationKind.STOP: Transition({_PROVISIONING, _RUNNING, _HIBERNATED}, {_STOPPED}, "stopping", lane="ctl"),
 }
 

@@ -121,7 +121,9 @@ def sim_stack(clean_host: None) -> Iterator[stacks.Stack]:
     """Every process, with the simulated hypervisor: real queue, database and HTTP, no VM."""
     yield from _running(stacks.private_stack("test-sim", {
         "SVC_DRIVER": "simulated", "SVC_NODE_VCPUS": "512", "SVC_NODE_MEM_MB": "524288",
-        "SVC_READINESS_WAIT_S": "3", **QUICK}))
+        "SVC_READINESS_WAIT_S": "3",
+        # Older, smaller disks than the platform's floor, which can be grown.
+        "SVC_SIMULATED_DISK_MB": "4096", **QUICK}))
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,20 @@
 """The public API process: `app.api:create_app()`."""
 from flask import Flask
 
-from app import auth, errors, lanes, limits, request_ids, wiring
-from app.api import api_keys, execs, files, health, lifecycle, sandboxes, service_surface, snapshots, templates
+from app import auth, converters, errors, lanes, limits, request_ids, wiring
+from app.api import (
+    api_keys,
+    disks,
+    execs,
+    files,
+    health,
+    lifecycle,
+    sandboxes,
+    service_surface,
+    snapshots,
+    templates,
+    uploads,
+)
 from app.openapi import routes as openapi
 from config.settings import Settings, get_settings
 from services.tokens import Authority
@@ -15,7 +27,9 @@ Bodies are JSON in UTF-8 with `Content-Type: application/json`; a body without r
 that does not exist is 400 and named, and `null` is the same as leaving a field out. Texts hold no NUL, numbers fit into
 32 bits. Times are RFC 3339 in UTC. Every error is `{"error": "..."}`; one that is our mistake is 500. Every answer has
 an `X-Request-Id`."""
-RESOURCES = (sandboxes, lifecycle, snapshots, execs, files, api_keys, templates, service_surface, health)
+RESOURCES = (
+    sandboxes, lifecycle, snapshots, execs, files, uploads, disks, api_keys, templates, service_surface, health
+)
 
 
 def create_app(settings: Settings | None = None, authority: Authority | None = None) -> Flask:
@@ -26,6 +40,7 @@ def create_app(settings: Settings | None = None, authority: Authority | None = N
     settings = settings or get_settings()
     app = Flask("svc-api", static_folder=None)
     wiring.attach(app, wiring.build(settings, application="svc-api", authority=authority))
+    converters.install(app)
     errors.install(app)
     request_ids.install(app)
     auth.install(app)

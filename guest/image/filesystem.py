@@ -9,12 +9,16 @@ _FEATURES = ("none,has_journal,ext_attr,resize_inode,dir_index,filetype,extent,6
              "huge_file,dir_nlink,extra_isize,metadata_csum")
 # The journal is written round and round, and what it has covered once stays in every sandbox's overlay.
 _JOURNAL_MB = 16
+# Growing a mounted file system takes a transaction as large as the room reserved for its descriptors, and a transaction
+# is a quarter of the journal at most. The default, 1024 blocks for growth by the thousand, does not fit; 1 TiB does.
+_GROWS_TO_BLOCKS = 1024 ** 4 // 4096
 
 
 def mke2fs_argv(source: Path, image: Path) -> list[str]:
     """The command that makes `image` with the content of `source`."""
     return ["mke2fs", "-q", "-F", "-t", "ext4", "-O", _FEATURES, "-m", "0", "-J", f"size={_JOURNAL_MB}",
-            "-E", "root_owner=0:0,lazy_itable_init=1,lazy_journal_init=1", "-d", str(source), str(image)]
+            "-E", "root_owner=0:0,lazy_itable_init=1,lazy_journal_init=1,"
+            f"resize={_GROWS_TO_BLOCKS}", "-d", str(source), str(image)]
 
 
 def make_filesystem(source: Path, image: Path) -> None:

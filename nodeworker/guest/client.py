@@ -117,16 +117,18 @@ class AgentClient:
             return _exec_result(conversation.outcome, outputs[STDOUT], outputs[STDERR])
 
     def write_file(self, path: str, content: bytes | Iterable[bytes], mode: int = 0o644, *,
-                   size_bytes: int | None = None, timeout_s: float = 60.0) -> int:
+                   size_bytes: int | None = None, timeout_s: float = 60.0,
+                   on_idle: Callable[[], None] | None = None) -> int:
         """Replace a file of the guest as a whole, parents included; returns its size. After an error the old one stays.
 
-        With `size_bytes`, a stream of any other length is refused and stores nothing.
+        With `size_bytes`, a stream of any other length is refused and stores nothing. An exception from `content`
+        breaks the stream off. `on_idle` is as for `exec`.
         """
         chunks = [content] if isinstance(content, bytes) else content
         if isinstance(content, bytes):
             size_bytes = len(content)
         request = {"path": path, "mode": mode} | ({} if size_bytes is None else {"sizeBytes": size_bytes})
-        with self._open(Deadline(timeout_s)) as conversation:
+        with self._open(Deadline(timeout_s), on_idle=on_idle) as conversation:
             conversation.ask(self._request("write", request))
             conversation.upload(chunks)
             return _integer(conversation.result(), "sizeBytes")

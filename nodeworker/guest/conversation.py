@@ -76,13 +76,19 @@ class Conversation:
             yield kind, payload
 
     def _send(self, frame: bytes) -> None:
-        try:
-            self._socket.settimeout(self._deadline.left_s())
-            self._socket.sendall(frame)
-        except TimeoutError as error:
-            raise AgentTimeout("the guest agent did not take the request in time") from error
-        except OSError as error:
-            if not self._answer_waits():  # it may have refused, and closed, before it had read everything
+        remaining = memoryview(frame)
+        while remaining:
+            left_s = self._deadline.left_s()
+            try:
+                self._socket.settimeout(left_s if self._on_idle is None else min(left_s, IDLE_S))
+                remaining = remaining[self._socket.send(remaining):]
+            except TimeoutError as error:
+                if self._on_idle is None:
+                    raise AgentTimeout("the guest agent did not take the request in time") from error
+                self._on_idle()
+            except OSError as error:
+                if self._answer_waits():  # it may have refused, and closed, before it had read everything
+                    return
                 raise AgentUnreachable(f"the connection to the guest agent broke: {error}") from error
 
     def _answer_waits(self) -> bool:

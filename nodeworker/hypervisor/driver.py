@@ -186,6 +186,16 @@ class Driver(ABC):
         """
 
     @abstractmethod
+    def grow_disk(self, sandbox_id: str, size_bytes: int) -> None:
+        """Give a RUNNING sandbox a disk of at least `size_bytes`, with the guest, its files and open files undisturbed.
+
+        After success the guest's block device has that size, and keeps it over every later operation, as do snapshots
+        and their clones; its file system is the guest's own affair (the agent's `grow_disk`). A disk is never made
+        smaller; repeating is harmless. After failure nothing is lost; the disk has its old or its new size. Raises
+        VmNotFound, VmBusy, DriverError (also for a sandbox that does not run).
+        """
+
+    @abstractmethod
     def destroy(self, sandbox_id: str) -> None:
         """End the VM, free its network and ports, remove all its files. Nothing there: no-op. Never raises
         VmNotFound."""

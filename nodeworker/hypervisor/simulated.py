@@ -38,6 +38,7 @@ from nodeworker.hypervisor.simulator.control import SimulatorControl
 
 _ADDRESS = "127.0.0.1"
 _BLANK: dict[str, Any] = {"token": "", "sandbox_id": None, "env": {}, "files": {}, "listening": []}
+_MIB = 1024 ** 2
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class SimulatedDriver(Driver):
 
     def __init__(self, settings: Settings) -> None:
         self._latency_s = settings.simulated_latency_ms / 1000
+        disk_bytes = settings.simulated_disk_mb * _MIB
+        self._blank = {**_BLANK, "device_bytes": disk_bytes, "disk_bytes": disk_bytes}
         self._failures = dict(item.split("=") for item in settings.simulated_failures)
         self._sandboxes = settings.node_dir / "sandboxes"
         self._snapshots = settings.node_dir / "snapshots"
@@ -109,7 +112,7 @@ class SimulatedDriver(Driver):
 
     def _source(self, spec: LaunchSpec) -> tuple[dict[str, Any], str]:
         if spec.snapshot_id is None:
-            return dict(_BLANK), "" if self.has_template(spec.shape) else "this shape is not baked yet"
+            return self._blank, "" if self.has_template(spec.shape) else "this shape is not baked yet"
         snapshot = read_json(self._snapshots / spec.snapshot_id / "snapshot.json")
         if snapshot is None:
             raise VmNotFound(f"no snapshot {spec.snapshot_id} on this host")
@@ -196,6 +199,15 @@ class SimulatedDriver(Driver):
                        {"facts": vars(facts), "shape": record.shape, "guest": guest})
             fault("snapshot.complete")
             return facts
+
+    def grow_disk(self, sandbox_id: str, size_bytes: int) -> None:
+        with self._operation("grow", sandbox_id):
+            record = self._get(sandbox_id)
+            if record.saved or sandbox_id not in self._simulator.running():
+                raise DriverError(f"{sandbox_id} does not run")
+            fault("grow.recorded")
+            self._simulator.ask("resize", sandbox_id=sandbox_id, device_bytes=size_bytes)
+            fault("grow.resized")
 
     def destroy(self, sandbox_id: str) -> None:
         if not (self._sandboxes / sandbox_id).exists():

@@ -11,6 +11,8 @@ from bin.ports import free_port
 from models.base import connection, now
 from models.nodes import PortBinding
 from models.sandboxes import Activity, Sandbox
+from services.nodes import heartbeat
+from tests.functional.conftest import NODE
 
 SANDBOXES = "/v1/sandboxes"
 RESULT, FAILURE, STDOUT, DATA = 5, 6, 3, 2
@@ -74,6 +76,7 @@ def owner(edge):
 @pytest.fixture
 def sandbox(edge, owner, guest):
     """A running sandbox whose agent is `guest`."""
+    heartbeat(NODE)  # nobody else speaks for it, and the other tests took their time
     made = edge.api.post(SANDBOXES, json={}, headers=edge.key(owner)).json["id"]
     point_at(made, guest.server_address[1])
     return made
@@ -131,6 +134,24 @@ def test_what_the_guest_refuses(edge, owner, sandbox, guest, code, status):
     assert run(edge, owner, sandbox).status_code == 400
 
 
+GOOD_DISK = {"totalBytes": 1000, "usedBytes": 400, "availableBytes": 600}
+
+
+@pytest.mark.parametrize("reply", [
+    *({name: value} for name in GOOD_DISK for value in (-1, 10**30, 2**60, "5", None, True, 1.5)),
+    {"usedBytes": 1001}, {"availableBytes": 1001}, {"totalBytes": 0, "usedBytes": 0, "availableBytes": 0},
+], ids=str)
+def test_a_disk_that_cannot_be_is_503(edge, owner, sandbox, guest, reply):
+    path, headers = f"{SANDBOXES}/{sandbox}/disk", edge.key(owner)
+    guest.reply = frame(RESULT, GOOD_DISK)
+    assert edge.api.get(path, headers=headers).json == GOOD_DISK
+    guest.reply = frame(RESULT, GOOD_DISK | reply)
+    for answer in (edge.api.get(path, headers=headers), edge.api.patch(path, headers=headers)):
+        assert answer.status_code == 503 and list(answer.json) == ["error"]
+    with connection():
+        assert Activity.select().where(Activity.sandbox_id == sandbox).count() == 0
+
+
 def test_a_guest_that_does_not_know_us_is_no_fault_of_the_caller(edge, owner, sandbox, guest):
     guest.reply = frame(FAILURE, {"code": "unauthorized", "message": "the token is not valid"})
     assert run(edge, owner, sandbox).status_code == 503
@@ -149,6 +170,32 @@ def test_a_sandbox_that_goes_to_sleep_is_noticed_while_its_guest_is_silent(edge,
     guest.silent_s = 60
     answers = []
     thread = threading.Thread(target=lambda: answers.append(run(edge, owner, sandbox, timeoutMs=50_000)))
+    thread.start()
+    time.sleep(0.5)
+    with connection():
+        Sandbox.update(status="hibernated").where(Sandbox.id == sandbox).execute()
+    thread.join(30)
+    assert answers and answers[0].status_code == 409 and "put to sleep" in answers[0].json["error"]
+
+
+def upload(edge, owner, sandbox, content):
+    return edge.client().put(f"{SANDBOXES}/{sandbox}/uploads/x", data=content, headers=edge.key(owner))
+
+
+@pytest.mark.parametrize("told", [{"sizeBytes": 5}, {"sizeBytes": 10**30}, {}, {"sizeBytes": 30_000_000}], ids=str)
+def test_an_upload_counts_only_if_the_guest_took_all_of_it(edge, owner, sandbox, guest, told):
+    guest.reply = frame(RESULT, told)
+    for content in (bytes(30_000_000), b"abcd"):
+        answer = upload(edge, owner, sandbox, content)
+        assert answer.status_code == 503 and list(answer.json) == ["error"]
+    with connection():
+        assert Activity.select().where(Activity.sandbox_id == sandbox).count() == 0
+
+
+def test_an_upload_ends_when_its_sandbox_goes_to_sleep(edge, owner, sandbox, guest):
+    guest.silent_s = 60
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(upload(edge, owner, sandbox, bytes(30_000_000))))
     thread.start()
     time.sleep(0.5)
     with connection():

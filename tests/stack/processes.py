@@ -26,6 +26,11 @@ class Process:
             self._process = subprocess.Popen(self._command, env=self._environ, cwd=ROOT, stdin=subprocess.DEVNULL,
                                              stdout=stream, stderr=stream, start_new_session=True)
 
+    @property
+    def pid(self) -> int:
+        """The process; its children do the work, where there are any."""
+        return self._process.pid
+
     def stop(self, timeout_s: float = 30) -> None:
         """Stop it politely and wait for its end."""
         self._process.terminate()

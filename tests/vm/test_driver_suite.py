@@ -264,6 +264,62 @@ def test_snapshot_after_the_death_of_a_worker(lab, tmp_path, point):
     check_alive(lab, lab.create("snap"), b"first")
 
 
+GROWN_BYTES = 20 * 1024**3
+
+
+def check_grown(lab, spec, content):
+    check_alive(lab, spec, content)
+    assert lab.agent(spec).grow_disk(GROWN_BYTES).total_bytes > 0.95 * GROWN_BYTES
+
+
+def test_a_disk_grows_under_its_guest_and_stays_so_in_whatever_comes_of_it(lab):
+    spec = with_note(lab)
+    small = lab.agent(spec).disk().total_bytes
+    lab.driver.grow_disk(spec.sandbox_id, GROWN_BYTES)
+    lab.driver.grow_disk(spec.sandbox_id, GROWN_BYTES)
+    lab.driver.grow_disk(spec.sandbox_id, 1024**3)
+    assert lab.agent(spec).disk().total_bytes == small, "the file system is the guest's own"
+    check_grown(lab, spec, b"first")
+    lab.driver.hibernate(spec.sandbox_id)
+    with pytest.raises(DriverError):
+        lab.driver.grow_disk(spec.sandbox_id, GROWN_BYTES)
+    lab.driver.snapshot(spec.sandbox_id, "asleep")
+    lab.driver.wake(spec)
+    lab.driver.snapshot(spec.sandbox_id, "awake")
+    for each in (spec, lab.create("asleep"), lab.create("awake")):
+        assert lab.agent(each).disk().total_bytes > 0.95 * GROWN_BYTES
+        check_grown(lab, each, b"first")
+
+
+def test_a_snapshot_between_a_larger_disk_and_a_larger_file_system_loses_neither(lab):
+    spec = with_note(lab)
+    lab.driver.grow_disk(spec.sandbox_id, GROWN_BYTES)
+    lab.driver.snapshot(spec.sandbox_id, "between")
+    clone = lab.create("between")
+    for each in (spec, clone):
+        lab.driver.grow_disk(each.sandbox_id, GROWN_BYTES)
+        check_grown(lab, each, b"first")
+
+
+def test_a_disk_of_nobody_does_not_grow(lab):
+    with pytest.raises(VmNotFound):
+        lab.driver.grow_disk("neverwas", GROWN_BYTES)
+    assert lab.driver.list_sandboxes() == {}
+
+
+@pytest.mark.parametrize("point", points("grow"))
+def test_growing_after_the_death_of_a_worker(lab, tmp_path, point):
+    spec = with_note(lab)
+    lab.crash_at(point, tmp_path, "grow_disk", spec.sandbox_id, GROWN_BYTES)
+    check_alive(lab, spec, b"first")
+    lab.driver.snapshot(spec.sandbox_id, "snap")
+    lab.driver.hibernate(spec.sandbox_id)
+    assert not lab.driver.wake(spec).cold
+    for each in (spec, lab.create("snap")):
+        lab.driver.grow_disk(each.sandbox_id, GROWN_BYTES)
+        check_grown(lab, each, b"first")
+
+
 @pytest.mark.parametrize("point", points("destroy"))
 def test_destroy_after_the_death_of_a_worker(lab, tmp_path, point):
     spec = with_note(lab)

@@ -155,6 +155,26 @@ def test_a_sleeping_sandbox_forks_without_waking(vm_alice, sandboxes, keeper):
     assert nonce(vm_alice, keeper) == secret
 
 
+# The most memory that the agent and its children held, every tenth of a second.
+WATCH = ("while sleep 0.1; do for pid in $(pgrep -f -- '-m agent'); do grep -h VmHWM /proc/$pid/status; done; done "
+         "> /run/watched 2> /dev/null")
+
+
+def test_an_upload_reaches_the_guest_byte_for_byte_and_takes_little_of_its_memory(vm_alice, sandboxes):
+    box = sandboxes()["id"]
+    vm_alice.post(f"/v1/sandboxes/{box}/exec", json={"cmd": WATCH, "detached": True})
+    piece, digest = os.urandom(1 << 20), hashlib.sha256()
+    for _ in range(64):
+        digest.update(piece)
+    answer = vm_alice.request("PUT", f"/v1/sandboxes/{box}/uploads/a dir/large", content=(piece for _ in range(64)))
+    assert answer.status_code == 201, answer.text
+    assert answer.json() == {"path": "/home/user/a dir/large", "sizeBytes": 64 << 20}
+    told = shell(vm_alice, box, "cd '/home/user/a dir'; sha256sum < large; stat -c '%U %a' . large").split()
+    assert told == [digest.hexdigest(), "-", "user", "755", "user", "644"]
+    watched = shell(vm_alice, box, "cat /run/watched").split()
+    assert 0 < max(map(int, watched[1::3])) * 1024 < 200 * 10**6
+
+
 def test_a_start_command_gates_running_and_is_started_again_after_a_power_off(vm_alice, sandboxes):
     source = sandboxes()["id"]
     shell(vm_alice, source, "mkdir -p /srv/site && echo hello > /srv/site/index.html && sync")

@@ -26,6 +26,7 @@ from nodeworker.hypervisor.qemu.bake import bake
 from nodeworker.hypervisor.qemu.create import create
 from nodeworker.hypervisor.qemu.destroy import delete_snapshot, destroy
 from nodeworker.hypervisor.qemu.export import export_disk
+from nodeworker.hypervisor.qemu.grow import grow_disk
 from nodeworker.hypervisor.qemu.hibernate import hibernate
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.metering import read_usage
@@ -94,6 +95,10 @@ class QemuDriver(Driver):
     @_operation
     def snapshot(self, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
         return snapshot(self.host, sandbox_id, snapshot_id)
+
+    @_operation
+    def grow_disk(self, sandbox_id: str, size_bytes: int) -> None:
+        grow_disk(self.host, sandbox_id, size_bytes)
 
     @_operation
     def destroy(self, sandbox_id: str) -> None:

@@ -53,6 +53,12 @@ class Simulator:
         """Hand a guest over, as the agent's `adopt` does."""
         return self._running[sandbox_id].guest.adopt(request)
 
+    def resize(self, sandbox_id: str, device_bytes: int) -> dict[str, Any]:
+        """Enlarge the block device of a running guest; it is never made smaller."""
+        guest = self._running[sandbox_id].guest
+        guest.device_bytes = max(guest.device_bytes, device_bytes)
+        return {}
+
     def stop(self, sandbox_id: str) -> dict[str, Any]:
         """End a guest; none of this id: no-op."""
         server = self._running.pop(sandbox_id, None)
@@ -69,8 +75,8 @@ class Simulator:
         """Carry out one request line."""
         request = json.loads(line)
         command: dict[str, Callable[..., dict[str, Any]]] = {
-            "start": self.start, "state": self.state, "adopt": self.adopt, "stop": self.stop, "list": self.list,
-            "usage": self.usage}
+            "start": self.start, "state": self.state, "adopt": self.adopt, "resize": self.resize, "stop": self.stop,
+            "list": self.list, "usage": self.usage}
         try:
             return {"result": command[request["do"]](**request["with"])}
         except (KeyError, TypeError, OSError) as error:

@@ -50,7 +50,7 @@ class _Connection(socketserver.BaseRequestHandler):
     def _answer(self, request: dict[str, Any], frames: Iterator[tuple[int, bytes]]) -> None:
         guest, operation = self.server.guest, request.get("op")
         simple: dict[object, Callable[[dict[str, Any]], dict[str, Any]]] = {
-            "ping": guest.ping, "adopt": guest.adopt, "disk": guest.disk, "grow_disk": guest.disk,
+            "ping": guest.ping, "adopt": guest.adopt, "disk": guest.disk, "grow_disk": guest.grow_disk,
             "wait_port": guest.wait_port,
             "sync": lambda _: {}, "prepare": lambda _: {"freeBytes": 0}}
         if operation in simple:

@@ -22,7 +22,6 @@ from guest.agent.protocol import (
 
 HOME = "/home/user"
 START_LOG = "/var/log/svc/start.log"
-_DISK_BYTES = 16 * 1024 ** 3
 _MAX_SLEEP_S = 3600.0
 _PORT_POLL_S = 0.02
 _END_MARK_BYTES = 1024
@@ -42,6 +41,7 @@ class Outcome:
 class Guest:
     """State of one guest. `files` maps absolute paths to contents; `token` is what its agent demands.
 
+    The file system of `disk_bytes` lies on a block device of `device_bytes`.
     `run`, `started_at` and `cpu_ms` are of this process only and not kept when it sleeps.
     """
 
@@ -50,6 +50,8 @@ class Guest:
     env: dict[str, str] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
     listening: set[int] = field(default_factory=set)
+    device_bytes: int = 16 * 1024 ** 3
+    disk_bytes: int = 16 * 1024 ** 3
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     started_at: float = field(default_factory=time.monotonic)
     cpu_ms: int = 0
@@ -58,14 +60,13 @@ class Guest:
         """All of it as a JSON object: what a saved state or a snapshot keeps."""
         files = {path: base64.b64encode(content).decode() for path, content in self.files.items()}
         return {"token": self.token, "sandbox_id": self.sandbox_id, "env": self.env, "files": files,
-                "listening": sorted(self.listening)}
+                "listening": sorted(self.listening), "device_bytes": self.device_bytes, "disk_bytes": self.disk_bytes}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Guest":
         """The guest `to_json` described."""
         files = {path: base64.b64decode(content) for path, content in record["files"].items()}
-        return cls(record["token"], record["sandbox_id"], record["env"], files,
-                   listening=set(record["listening"]))
+        return cls(**{**record, "files": files, "listening": set(record["listening"])})
 
     def check(self, token: object) -> None:
         """Raises Refused unless `token` is the guest's."""
@@ -87,7 +88,14 @@ class Guest:
     def disk(self, request: dict[str, Any]) -> dict[str, Any]:
         """The agent's `disk`."""
         used = sum(map(len, self.files.values()))
-        return {"totalBytes": _DISK_BYTES, "usedBytes": used, "availableBytes": _DISK_BYTES - used}
+        return {"totalBytes": self.disk_bytes, "usedBytes": used, "availableBytes": self.disk_bytes - used}
+
+    def grow_disk(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The agent's `grow_disk`."""
+        if self.device_bytes < request["deviceBytes"]:
+            raise Refused(FAILED, "the root device has not grown")
+        self.disk_bytes = self.device_bytes
+        return self.disk(request)
 
     def wait_port(self, request: dict[str, Any]) -> dict[str, Any]:
         """The agent's `wait_port`; only `serve` makes a port listen."""

@@ -1,0 +1,32 @@
+"""How full the disk of a running sandbox is; growing an older, smaller one."""
+from flask import Blueprint, Response, jsonify
+
+from app import bodies, serializers, shapes
+from app.answers import answers
+from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
+from app.lanes import LIFECYCLE, lane
+from app.schemas.disks import GrowBody
+from app.wiring import get_deps
+from services import disks
+
+routes = Blueprint("disks", __name__, url_prefix="/v1/sandboxes/<sandbox_id>")
+
+
+@routes.get("/disk")
+@accepts(API_KEY, USER_JWT, SERVICE)
+@answers(200, shapes.DISK, errors=(409, 421))
+def usage(sandbox_id: str) -> Response:
+    """Capacity and usage of the root file system, live."""
+    told = disks.usage(get_deps(), current_owner(), sandbox_id, pinned_node=pinned_node())
+    return jsonify(serializers.disk(told))
+
+
+@routes.patch("/disk")
+@accepts(API_KEY, USER_JWT, SERVICE)
+@answers(200, shapes.DISK, body=GrowBody, errors=(409, 421))
+@lane(LIFECYCLE)
+def grow(sandbox_id: str) -> Response:
+    """Grow the disk to the platform's floor while the sandbox runs."""
+    owner, _ = current_owner(), bodies.load(GrowBody())
+    told = disks.grow(get_deps(), owner, sandbox_id, pinned_node=pinned_node())
+    return jsonify(serializers.disk(told))
