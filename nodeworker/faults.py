@@ -19,6 +19,7 @@ FAULT_POINTS = (
     "grow.recorded", "grow.resized",
     "destroy.begun", "destroy.killed", "destroy.network_freed", "destroy.files_removed",
     "archive.begun", "archive.stored", "unarchive.emptied", "unarchive.unpacked",
+    "service.started",
     "runner.claimed", "runner.handled", "runner.finished",
     "bake.spawned", "bake.saved", "bake.complete",
 )

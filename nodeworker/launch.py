@@ -2,6 +2,7 @@
 from models.base import connection
 from models.nodes import PortBinding
 from models.sandboxes import Sandbox
+from nodeworker.faults import fault
 from nodeworker.guest.client import AgentClient
 from nodeworker.guest.errors import AgentError, AgentRefused, AgentTimeout
 from nodeworker.host import Host
@@ -64,6 +65,7 @@ def start_service(host: Host, sandbox: Sandbox) -> None:
             return
         if sandbox.start_command:
             _start(agent, sandbox)
+            fault("service.started")
         if agent.wait_port(port, timeout_s=wait_s):
             return
     except (AgentRefused, AgentTimeout) as error:

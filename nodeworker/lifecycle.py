@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 # Errors whose text is for the owner.
 _TOLD = (NotReady, ArchiveFailed)
 _TEXT_LIMIT = 2000
-_FLUSH_LIMIT_S = 20.0
+_FLUSH_LIMIT_S = 10.0
 Handler = Callable[[Host, Claim, Sandbox], Outcome]
 COLD_BOOT = "cold boot: the template of this shape was not baked on this node yet"
 
@@ -69,6 +69,7 @@ def hibernate(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
     """Save the machine; `hibernated` means that everything needed to wake it is on disk."""
     if sandbox.status == SandboxStatus.HIBERNATED and host.driver.inspect(sandbox.id) is VmState.SAVED:
         return Outcome(True, SandboxStatus.HIBERNATED)
+    _flush_guest(host, sandbox)
     host.driver.hibernate(sandbox.id)
     return Outcome(True, SandboxStatus.HIBERNATED, sandbox={"vm_ip": "", "idle_at": None})
 
@@ -135,12 +136,13 @@ def _is_transient(snapshot_id: str) -> bool:
 
 
 def _flush_guest(host: Host, sandbox: Sandbox) -> None:
-    """Bring what the guest has written but only holds in memory onto its disk: a template in another shape, and
-    whoever uses the uploaded disk, boots from it. A guest that does not answer is captured as it is."""
+    """Bring what the guest has written but only holds in memory onto its disk: a template in another shape, a wake
+    whose memory is of no use, and whoever uses the uploaded disk, boot from it. A guest that does not answer is saved
+    as it is."""
     try:
         host.agent(sandbox).sync(_FLUSH_LIMIT_S)
     except AgentError as error:
-        log.warning("the disk of %s is captured without being flushed: %s", sandbox.id, error)
+        log.warning("the disk of %s is saved without being flushed: %s", sandbox.id, error)
 
 
 def grow(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:

@@ -83,6 +83,17 @@ def test_a_template_gates_running_too(alice, made, sandbox):
     assert listening(alice, one["id"]) == "3000\n"
 
 
+def test_a_template_may_be_a_project_directory(alice, made, sandbox):
+    alice.post(f"/v1/sandboxes/{sandbox}/files", json=[{"path": "/home/user/app.py", "content": "eA==", "mode": 420}])
+    name, taken = new_id("site"), post(alice, f"{sandbox}/snapshot", restoreKind="project_only").json()
+    assert taken["kind"] == "files_only"
+    alice.post(f"/v1/templates/{name}/latest", json={"snapshotId": taken["id"], **SERVE}).raise_for_status()
+    one = alice.create(templateId=name, size="medium")
+    made.append(one["id"])
+    content = alice.get(f"/v1/sandboxes/{one['id']}/files", params={"path": "/home/user/app.py"}).json()
+    assert content == {"content": "eA=="} and listening(alice, one["id"]) == "3000\n"
+
+
 def test_a_boot_whose_service_never_listens_ends_as_stopped_and_says_what_it_said(alice, made, sandbox):
     one = fork(alice, made, sandbox, **SERVE | {"startCommand": "echo no such module"})
     deadline = time.monotonic() + 60

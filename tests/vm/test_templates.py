@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 from base64 import b64encode
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,8 @@ CONTENT = os.urandom(3_000_000)
 PAGE = "/srv/site/index.html"
 SERVE = {"startCommand": "echo start >> /root/starts; cd /srv/site && exec python3 -m http.server 3000",
          "readinessPort": 3000, "ports": [3000]}
+SLOW = {"startCommand": "echo start >> /root/starts; sleep 6; exec python3 -m http.server 4000",
+        "readinessPort": 4000, "ports": [4000]}
 
 
 def send(persona, method, path, **options):
@@ -37,10 +40,12 @@ def check_service(persona, sandbox, *, starts):
 
 @pytest.fixture(scope="module")
 def template(vm_alice):
-    """A template made as a user makes one: create, write, set up, snapshot, publish. Nothing is flushed by hand."""
+    """A template made as a user makes one: create, write, set up, snapshot (asleep, the harder case), publish. Nothing
+    is flushed by hand."""
     name, source = new_id("site"), vm_alice.create()["id"]
     send(vm_alice, "POST", f"sandboxes/{source}/files",
          json=[{"path": PAGE, "content": b64encode(CONTENT).decode(), "mode": 0o644}])
+    send(vm_alice, "POST", f"sandboxes/{source}/hibernate")
     taken = send(vm_alice, "POST", f"sandboxes/{source}/snapshot", json={})
     send(vm_alice, "DELETE", f"sandboxes/{source}")
     send(vm_alice, "POST", f"templates/{name}/latest", json={"snapshotId": taken["id"], **SERVE})
@@ -74,7 +79,7 @@ def test_the_service_is_up_whenever_the_sandbox_runs(vm_alice, vm_stack, create)
     woken = send(vm_alice, "POST", f"sandboxes/{sandbox['id']}/wake")
     assert woken["status"] == "running"
     check_service(vm_alice, woken, starts=1)
-    vm_alice.exec(sandbox["id"], "sync")
+    vm_alice.exec(sandbox["id"], "sync")  # a crash takes what was not flushed
     kill_machine(vm_stack, sandbox["id"])
     vm_alice.wait_for(sandbox["id"], "hibernated")
     booted = send(vm_alice, "POST", f"sandboxes/{sandbox['id']}/wake")
@@ -92,6 +97,20 @@ def test_a_running_service_comes_with_a_template_of_it_and_is_not_started_twice(
     finally:
         send(vm_alice, "DELETE", f"sandboxes/{second['id']}")
         send(vm_alice, "DELETE", f"templates/{name}/latest")
+
+
+def test_a_worker_that_dies_while_the_service_starts_does_not_start_a_second_one(vm_alice, vm_stack, create):
+    source, path = create(), Path(vm_stack.site.values["SVC_FAULT_FILE"])
+    done = path.with_name(path.name + ".done")
+    done.unlink(missing_ok=True)
+    path.write_text("service.started kill")
+    fork = send(vm_alice, "POST", f"sandboxes/{source['id']}/fork", json=SLOW)
+    try:
+        vm_alice.wait_for(fork["id"], "running")
+        assert done.exists()
+        assert vm_alice.exec(fork["id"], "cat", "/root/starts")["stdout"].count("start") == 2, "the source's and ours"
+    finally:
+        send(vm_alice, "DELETE", f"sandboxes/{fork['id']}")
 
 
 def test_another_shape_boots_from_the_disk_and_starts_the_service(vm_alice, create):
