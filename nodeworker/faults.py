@@ -20,6 +20,7 @@ FAULT_POINTS = (
     "destroy.begun", "destroy.killed", "destroy.network_freed", "destroy.files_removed",
     "archive.begun", "archive.stored", "unarchive.emptied", "unarchive.unpacked",
     "service.started",
+    "delete.begun", "delete.files_removed", "collect.unlinked",
     "runner.claimed", "runner.handled", "runner.finished",
     "bake.spawned", "bake.saved", "bake.complete",
 )

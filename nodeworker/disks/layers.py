@@ -15,8 +15,11 @@ from pathlib import Path
 
 from nodeworker.disks import qcow2
 from nodeworker.disks.durable import read_json, write_json
+from nodeworker.faults import fault
 
 _HASH_CHUNK_BYTES = 1024 * 1024
+# A layer and the digest of a frozen one.
+_SUFFIXES = (".qcow2", ".sha256")
 
 
 class LayerStore:
@@ -26,6 +29,11 @@ class LayerStore:
         self._layers = node_dir / "layers"
         self._image_dir = image_dir
         self._layers.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    @property
+    def directory(self) -> Path:
+        """Where the layers of this node are."""
+        return self._layers
 
     def path(self, reference: str) -> Path:
         """The file behind a reference; raises ValueError for an unknown kind."""
@@ -95,11 +103,20 @@ class LayerStore:
             if references is None:
                 return set()
             keep = {reference.partition(":")[2] for reference in references if reference.startswith("layer:")}
-            gone = {path.stem for path in self._layers.glob("*.qcow2")} - keep
+            gone = {path.stem for path in self._layers.iterdir() if path.suffix in _SUFFIXES} - keep
             for name in gone:
-                (self._layers / f"{name}.qcow2").unlink(missing_ok=True)
-                (self._layers / f"{name}.sha256").unlink(missing_ok=True)
+                for suffix in _SUFFIXES:
+                    (self._layers / name).with_suffix(suffix).unlink(missing_ok=True)
+                    fault("collect.unlinked")
         return gone
+
+    def list_paths(self) -> dict[str, list[Path]]:
+        """The files of every layer of this node, by reference."""
+        found: dict[str, list[Path]] = {}
+        for path in self._layers.iterdir():
+            if path.suffix in _SUFFIXES:
+                found.setdefault(f"layer:{path.stem}", []).append(path)
+        return found
 
     @contextmanager
     def _lock(self, kind: int) -> Iterator[None]:

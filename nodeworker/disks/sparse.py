@@ -113,8 +113,3 @@ def _punch(descriptor: int, start: int, length: int) -> None:
     if _libc.fallocate(descriptor, mode, ctypes.c_longlong(start), ctypes.c_longlong(length)) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"fallocate: {os.strerror(number)}")
-
-
-def allocated_bytes(descriptor: int) -> int:
-    """What the file really occupies."""
-    return os.fstat(descriptor).st_blocks * 512

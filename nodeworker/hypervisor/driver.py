@@ -111,6 +111,16 @@ class UsageReading:
 
 
 @dataclass(frozen=True)
+class DiskUse:
+    """Allocated bytes on this host, every file counted once: by sandbox id, by snapshot id, and of the node itself by
+    name (`images` and `templates`, which nodes of one host may share, and `other`)."""
+
+    sandboxes: dict[str, int]
+    snapshots: dict[str, int]
+    node: dict[str, int]
+
+
+@dataclass(frozen=True)
 class HostTuple:
     """What a memory snapshot depends on; RAM restores only where all of it is equal."""
 
@@ -232,6 +242,15 @@ class Driver(ABC):
     @abstractmethod
     def list_snapshots(self) -> set[str]:
         """Ids of the complete snapshots on this host."""
+
+    @abstractmethod
+    def disk_use(self) -> DiskUse:
+        """What sandboxes and snapshots occupy, found by looking. A layer several of them need counts for the one that
+        made it, or for the eldest of the others once that one is gone. Raises DriverError if that cannot be told."""
+
+    @abstractmethod
+    def collect_layers(self) -> None:
+        """Remove the disk layers that no sandbox and no snapshot on this host refers to."""
 
     @abstractmethod
     def reclaim(self) -> None:

@@ -16,10 +16,12 @@ from typing import Any
 
 from config.settings import Settings
 from nodeworker.disks.durable import empty_trash, read_json, remove_tree, write_json
+from nodeworker.disks.sizes import tree_bytes
 from nodeworker.faults import InjectedFault, fault
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import (
     DiskExport,
+    DiskUse,
     Driver,
     DriverError,
     HostTuple,
@@ -224,7 +226,12 @@ class SimulatedDriver(Driver):
         fault("destroy.files_removed")
 
     def delete_snapshot(self, snapshot_id: str) -> None:
-        remove_tree(self._snapshots / snapshot_id, self._trash)
+        try:
+            fault("delete.begun")
+            remove_tree(self._snapshots / snapshot_id, self._trash)
+            fault("delete.files_removed")
+        except (OSError, InjectedFault) as error:
+            raise DriverError(f"delete_snapshot: {error}") from error
 
     def export_disk(self, snapshot_id: str, target: Path) -> DiskExport:
         snapshot = read_json(self._snapshots / snapshot_id / "snapshot.json")
@@ -260,6 +267,14 @@ class SimulatedDriver(Driver):
 
     def list_snapshots(self) -> set[str]:
         return {path.parent.name for path in self._snapshots.glob("*/snapshot.json")}
+
+    def disk_use(self) -> DiskUse:
+        sandboxes = {path.name: tree_bytes(path) for path in self._sandboxes.iterdir()}
+        snapshots = {path.name: tree_bytes(path) for path in self._snapshots.iterdir()}
+        return DiskUse(sandboxes, snapshots, {"templates": tree_bytes(self._templates)})
+
+    def collect_layers(self) -> None:
+        """Simulated disks have no layers."""
 
     def reclaim(self) -> None:
         for name, state in self.list_sandboxes().items():

@@ -328,6 +328,33 @@ def test_destroy_after_the_death_of_a_worker(lab, tmp_path, point):
     assert lab.driver.list_sandboxes() == {}
 
 
+@pytest.mark.parametrize("point", points("delete")[:2])
+def test_a_deletion_after_the_death_of_a_worker(lab, tmp_path, point):
+    spec = with_note(lab)
+    for name in ("doomed", "kept"):
+        lab.driver.snapshot(spec.sandbox_id, name)
+    lab.crash_at(point, tmp_path, "delete_snapshot", "doomed")
+    lab.driver.delete_snapshot("doomed")
+    assert lab.driver.list_snapshots() == {"kept"}
+    check_alive(lab, spec, b"first")
+    check_alive(lab, lab.create("kept"), b"first")
+
+
+def test_disk_use_names_what_is_here_and_nothing_else(lab):
+    spec = with_note(lab)
+    lab.driver.snapshot(spec.sandbox_id, "snap")
+    lab.driver.collect_layers()
+    used = lab.driver.disk_use()
+    assert set(used.sandboxes) == {spec.sandbox_id} and set(used.snapshots) == {"snap"}
+    assert min(*used.sandboxes.values(), *used.snapshots.values(), *used.node.values()) >= 0
+    assert used.sandboxes[spec.sandbox_id] > 0
+    lab.driver.delete_snapshot("snap")
+    lab.driver.destroy(spec.sandbox_id)
+    left = lab.driver.disk_use()
+    assert (left.sandboxes, left.snapshots) == ({}, {})
+    check_alive(lab, with_note(lab), b"first")
+
+
 @pytest.mark.parametrize("point", points("create"))
 def test_a_create_that_fails_leaves_nothing(lab, fault, point):
     spec = lab.spec()

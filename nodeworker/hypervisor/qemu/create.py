@@ -56,7 +56,9 @@ def clear(host: Host, rundir: RunDir) -> None:
     host.collect_layers()
 
 
-def _start(host: Host, rundir: RunDir, spec: LaunchSpec) -> RunningVm:
+def take_references(host: Host, rundir: RunDir, spec: LaunchSpec) -> tuple[Source, SandboxRecord]:
+    """Record a new sandbox on the disk layers of what it is cloned from, with an empty layer of its own on top; from
+    now on they stay. Raises VmNotFound if the snapshot is not here."""
     with host.layers.referring():
         source = find_source(host, spec)
         layer = host.layers.new_reference()
@@ -66,6 +68,11 @@ def _start(host: Host, rundir: RunDir, spec: LaunchSpec) -> RunningVm:
             sandbox_id=spec.sandbox_id, machine=machine, phase=Phase.RUNNING, task=Task.CREATE, boot_id=boot_id(),
             agent_port=spec.agent_port, forwards=spec.forwards), durable=False)
         host.layers.create(layer, machine.disk_bytes)
+    return source, record
+
+
+def _start(host: Host, rundir: RunDir, spec: LaunchSpec) -> RunningVm:
+    source, record = take_references(host, rundir, spec)
     fault("create.recorded")
     rundir.write_tokens(*source.tokens, spec.agent_token)
     reason = source.unfit

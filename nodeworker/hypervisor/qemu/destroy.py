@@ -28,5 +28,7 @@ def destroy(host: Host, sandbox_id: str) -> None:
 
 def delete_snapshot(host: Host, snapshot_id: str) -> None:
     """See Driver.delete_snapshot."""
+    fault("delete.begun")
     remove_tree(host.snapshots / snapshot_id, host.trash)
+    fault("delete.files_removed")
     host.collect_layers()

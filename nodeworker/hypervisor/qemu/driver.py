@@ -10,6 +10,7 @@ from config.settings import Settings
 from nodeworker.faults import InjectedFault
 from nodeworker.hypervisor.driver import (
     DiskExport,
+    DiskUse,
     Driver,
     DriverError,
     HostTuple,
@@ -26,19 +27,24 @@ from nodeworker.hypervisor.qemu.bake import bake
 from nodeworker.hypervisor.qemu.create import create
 from nodeworker.hypervisor.qemu.destroy import delete_snapshot, destroy
 from nodeworker.hypervisor.qemu.export import export_disk
+from nodeworker.hypervisor.qemu.footprint import disk_use
 from nodeworker.hypervisor.qemu.grow import grow_disk
 from nodeworker.hypervisor.qemu.hibernate import hibernate
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.metering import read_usage
 from nodeworker.hypervisor.qemu.qmp import QmpError
 from nodeworker.hypervisor.qemu.reclaim import reclaim
+from nodeworker.hypervisor.qemu.references import UnreadableRecord
 from nodeworker.hypervisor.qemu.snapshot import snapshot
 from nodeworker.hypervisor.qemu.wake import wake
 from nodeworker.network.nft import NftError
 from nodeworker.network.slots import NoSlot
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
-_FAILURES = (OSError, QmpError, NftError, NoSlot, InjectedFault, subprocess.SubprocessError, ValueError, KeyError)
+_FAILURES = (
+    OSError, QmpError, NftError, NoSlot, InjectedFault, UnreadableRecord, subprocess.SubprocessError, ValueError,
+    KeyError,
+)
 
 
 def _operation(method: _Method) -> _Method:
@@ -129,6 +135,14 @@ class QemuDriver(Driver):
     def list_snapshots(self) -> set[str]:
         complete = self.host.snapshots.glob("*/snapshot.json")
         return {path.parent.name for path in complete if path.parent.suffix != ".tmp"}
+
+    @_operation
+    def disk_use(self) -> DiskUse:
+        return disk_use(self.host)
+
+    @_operation
+    def collect_layers(self) -> None:
+        self.host.collect_layers()
 
     @_operation
     def reclaim(self) -> None:

@@ -1,6 +1,7 @@
 """Everything the operations of one node share: directories, image, layers, network, cgroups, and the host tuple."""
 import functools
 import hashlib
+import logging
 import subprocess
 from pathlib import Path
 
@@ -12,12 +13,15 @@ from nodeworker.hypervisor.qemu import argv
 from nodeworker.hypervisor.qemu.accelerator import KVM, choose_accelerator
 from nodeworker.hypervisor.qemu.cgroup import CgroupTree
 from nodeworker.hypervisor.qemu.image import Image, current_image, image_of
+from nodeworker.hypervisor.qemu.image_users import hold, register
 from nodeworker.hypervisor.qemu.records import Machine
+from nodeworker.hypervisor.qemu.references import UnreadableRecord, references
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.hypervisor.qemu.spares import SparePool
 from nodeworker.hypervisor.qemu.timestamp import counter_khz
 from nodeworker.network.node import NodeNetwork
 
+_log = logging.getLogger(__name__)
 _BINARY = "qemu-system-x86_64"
 
 
@@ -33,6 +37,7 @@ class Host:
         self.templates = settings.image_dir / "templates"
         for directory in (self.sandboxes, self.snapshots, self.trash, self.templates):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        register(settings.image_dir, settings.node_dir)
         self.layers = LayerStore(settings.node_dir, settings.image_dir)
         self.spares = SparePool(settings.node_dir / "spares", settings.ram_spares)
         self.cgroups = CgroupTree(settings.net_prefix)
@@ -43,8 +48,11 @@ class Host:
 
     @functools.cached_property
     def image(self) -> Image:
-        """The image new sandboxes boot; raises DriverError if none is built."""
-        return current_image(self.image_dir)
+        """The image new sandboxes boot, kept from being pruned while this process lives; raises DriverError if none is
+        built."""
+        image = current_image(self.image_dir)
+        hold(image.directory)
+        return image
 
     @functools.cached_property
     def tuple(self) -> HostTuple:
@@ -97,14 +105,11 @@ class Host:
         self.layers.collect(self._referenced)
 
     def _referenced(self) -> set[str] | None:
-        found: set[str] = set()
-        for pattern in ("sandboxes/*/vm.json", "sandboxes/*/vm.now", "snapshots/*/snapshot.json"):
-            for path in self.settings.node_dir.glob(pattern):
-                record = read_json(path)
-                if record is None and path.suffix == ".json" and path.exists():
-                    return None
-                found.update(record["machine"]["chain"] if record else ())
-        return found
+        try:
+            return references(self.settings.node_dir)
+        except UnreadableRecord as error:
+            _log.error("no disk layer is deleted while %s cannot be read", error)
+            return None
 
 
 def template_key(host: HostTuple, shape: Shape) -> str:

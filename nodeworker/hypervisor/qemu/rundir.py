@@ -78,6 +78,14 @@ class RunDir:
         records = [record for record in map(_parse, (read_json(self._durable), this_boot)) if record is not None]
         return max(records, key=lambda record: record.revision, default=None)
 
+    def chain(self) -> tuple[str, ...] | None:
+        """The disk layers its record names, none without a record. None (not known) while the durable record is there
+        and cannot be read."""
+        if _parse(read_json(self._durable)) is None and self._durable.exists():
+            return None
+        record = self.find_record()
+        return record.machine.chain if record else ()
+
     def was_created(self) -> bool:
         """True once a create has been completed: its last step makes the first durable record."""
         return self._durable.exists()
