@@ -7,6 +7,7 @@ import click
 
 from app import seeds
 from app.admin_credit import credit
+from app.admin_storage import storage_commands
 from app.admin_webhooks import webhooks
 from app.signing_keys import KeyDirectory
 from config.settings import get_settings
@@ -135,6 +136,8 @@ def seed_dev(existing: Path | None) -> None:
 
 main.add_command(credit)
 main.add_command(webhooks)
+for command in storage_commands:
+    main.add_command(command)
 
 if __name__ == "__main__":
     main()

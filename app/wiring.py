@@ -28,12 +28,17 @@ def build(settings: Settings, *, application: str, authority: Authority | None =
     check_rates(settings)
     check_plans(settings)
     connect(settings.database_url, pool_size=settings.db_pool_size, application=application)
-    deps = Deps(settings=settings, queue=CeleryQueue(settings), guests=AgentGuests())
+    deps = make_deps(settings)
     if authority is None:
         mirror = IdentityMirror(settings)
         mirror.start()
         authority = mirror
     return Wired(settings, deps, authority)
+
+
+def make_deps(settings: Settings) -> Deps:
+    """What the use cases need, for a request or an operator's command."""
+    return Deps(settings=settings, queue=CeleryQueue(settings), guests=AgentGuests())
 
 
 def attach(app: Flask, wired: Wired) -> None:

@@ -123,6 +123,10 @@ class Settings:
     operation_sweep_s: float = 2.0
     relay_poll_s: float = 0.5
     idempotency_hours: int = 24
+    snapshot_days: int = 0
+    store_sweep_s: float = 3600.0
+    store_grace_s: float = 3600.0
+    disk_sample_s: float = 60.0
 
     # The VM host
     node_id: str = "node-1"

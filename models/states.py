@@ -49,11 +49,12 @@ OPEN_STATES = (OperationState.WAITING, OperationState.PENDING, OperationState.RU
 
 
 class SnapshotState(str, enum.Enum):
-    """PENDING until captured; READY is a usable fork source; FAILED and DELETED have no files."""
+    """PENDING until captured; READY is a usable fork source; DELETING loses its files; FAILED and DELETED have none."""
 
     PENDING = "pending"
     READY = "ready"
     FAILED = "failed"
+    DELETING = "deleting"
     DELETED = "deleted"
 
 

@@ -21,6 +21,8 @@ FAULT_POINTS = (
     "archive.begun", "archive.stored", "unarchive.emptied", "unarchive.unpacked",
     "service.started",
     "delete.begun", "delete.files_removed", "collect.unlinked",
+    "delete.begun", "delete.files_removed", "collect.unlinked", "delete.here", "delete.objects_removed",
+    "upload.image_stored", "upload.stored", "sweep.image_removed",
     "runner.claimed", "runner.handled", "runner.finished",
     "bake.spawned", "bake.saved", "bake.complete",
 )

@@ -3,11 +3,12 @@ from typing import Any
 
 from models.base import connection
 from models.states import OperationKind
-from nodeworker import bakes, metering, reconcile, runner, uploads
+from nodeworker import bakes, metering, reconcile, removals, runner, uploads
 from nodeworker.host import get_host
 from nodeworker.hypervisor.driver import Shape
 from nodeworker.store import ObjectStore
 from nodeworker.worker import LANE, app
+from services import disk_use
 from services.operations import job_name
 from tasks import contracts
 
@@ -52,3 +53,29 @@ def upload_snapshot(**payload: Any) -> None:
     asked = contracts.parse(contracts.UPLOAD, payload)
     host = get_host()
     uploads.upload(host, ObjectStore(host.settings), asked.snapshot_id)
+
+
+@app.task(name=contracts.DELETE_SNAPSHOT)  # type: ignore[untyped-decorator]
+def delete_snapshot(**payload: Any) -> None:
+    """Remove a snapshot that is being deleted from this host and from the object store."""
+    asked = contracts.parse(contracts.DELETE_SNAPSHOT, payload)
+    host = get_host()
+    removals.remove_snapshot(host, ObjectStore(host.settings), asked.snapshot_id)
+
+
+@app.task(name=contracts.STORE_SWEEP)  # type: ignore[untyped-decorator]
+def sweep_store(**payload: Any) -> None:
+    """Remove what the object store holds for nobody."""
+    contracts.parse(contracts.STORE_SWEEP, payload)
+    host = get_host()
+    removals.sweep_store(host, ObjectStore(host.settings))
+
+
+@app.task(name=contracts.DISK_SAMPLE)  # type: ignore[untyped-decorator]
+def sample_disks(**payload: Any) -> None:
+    """Free disk layers that nothing needs any more and write down what the rest occupies."""
+    contracts.parse(contracts.DISK_SAMPLE, payload)
+    host = get_host()
+    host.driver.collect_layers()
+    found = host.driver.disk_use()
+    disk_use.record(host.settings.node_id, found.sandboxes, found.snapshots, found.node)

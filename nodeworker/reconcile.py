@@ -134,7 +134,7 @@ class Reconciler:
     def _remove_snapshots(self, kept: set[str]) -> None:
         rows = Snapshot.select().where(
             (Snapshot.node_id == self._host.settings.node_id)
-            & Snapshot.state.in_((SnapshotState.PENDING, SnapshotState.READY))
+            & Snapshot.state.in_((SnapshotState.PENDING, SnapshotState.READY, SnapshotState.DELETING))
         )
         wanted = {row.id for row in rows if not row.transient or self._needed(row)}
         for snapshot_id in self._ripe("snapshots", kept - wanted):

@@ -12,16 +12,17 @@ from models.base import connection
 from nodeworker import bakes, metering
 from nodeworker.host import Host
 from nodeworker.reconcile import get_reconciler
+from nodeworker.uploads import forget_dead
 from services import bakes as wanted
-from services import nodes, operations, uploads
+from services import nodes, operations, retention, uploads
 from services.nodes import NodeFacts
 
 log = logging.getLogger(__name__)
 
 
 def begin(host: Host, lane: str) -> None:
-    """Count usage, reclaim, look for templates and start the heartbeat (ctl), announce uploads and bakes again (bulk),
-    end old leases (all).
+    """Count usage, reclaim, look for templates and start the heartbeat (ctl), announce uploads, deletions and bakes
+    again (bulk), end old leases (all).
 
     The database may come up later than we do.
     """
@@ -33,8 +34,10 @@ def begin(host: Host, lane: str) -> None:
         _when_database_answers(lambda: bakes.compare(host, node_facts(host)))
         threading.Thread(target=_heartbeats, args=(host,), name="heartbeat", daemon=True).start()
     if lane == "bulk":
+        forget_dead(host)
         _when_database_answers(lambda: uploads.hasten(host.settings.node_id))
         _when_database_answers(lambda: wanted.hasten(host.settings.node_id))
+        _when_database_answers(lambda: retention.hasten(host.settings.node_id))
     _when_database_answers(lambda: _end_leases(f"{host.settings.node_id}/{lane}"))
 
 

@@ -1,6 +1,8 @@
 """The object store, any that speaks S3: keys are written once, and nothing relies on conditional writes."""
 import contextlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,15 @@ class StoreUnavailable(Exception):
 
 class ObjectMissing(Exception):
     """There is no object of this key."""
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """An object by its key; `changed_at` is the store's own clock."""
+
+    key: str
+    size_bytes: int
+    changed_at: datetime
 
 
 class ObjectStore:
@@ -102,6 +113,15 @@ class ObjectStore:
                 return []
             raise
         return list(listed.get("Uploads", ()))
+
+    def list_objects(self, prefix: str) -> Iterator[StoredObject]:
+        """Every complete object whose key begins with `prefix`, in the order of keys; raises StoreUnavailable."""
+        try:
+            for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix):
+                for entry in page.get("Contents", ()):
+                    yield StoredObject(entry["Key"], int(entry["Size"]), entry["LastModified"])
+        except (BotoCoreError, ClientError) as error:
+            raise StoreUnavailable(f"cannot list {prefix}: {type(error).__name__}") from error
 
     def find_size(self, key: str) -> int | None:
         """Bytes of an object; None if there is none. Raises StoreUnavailable."""

@@ -77,8 +77,6 @@ def of_snapshot(
     check_launch(options.start_command, options.readiness_port, options.ports)
     with connection():
         with database.atomic():
-            taken = snapshots.get_owned(owner, snapshot_id)
-            node_id = placement.node_of_copy(taken, pinned_node)
             sandbox_id = new_id()
             if idempotency_key:
                 known = idempotency.reserve(
@@ -91,6 +89,9 @@ def of_snapshot(
                 )
                 if not known.first:
                     return sandboxes.replayed(known)
+            # After the key: a replay gets its answer even if the snapshot has been deleted since.
+            taken = snapshots.get_owned(owner, snapshot_id)
+            node_id = placement.node_of_copy(taken, pinned_node)
             if taken.state != SnapshotState.READY:
                 raise Conflict(f"The snapshot is {taken.state}; only a ready one can be forked.")
             source = Sandbox.get_by_id(taken.source_sandbox_id)

@@ -8,6 +8,7 @@ from models.snapshots import Snapshot
 from models.states import OperationKind, OperationState, SnapshotKind, SnapshotState
 from models.users import User
 from services import idempotency, operations, outbox, sandboxes
+from services.catalogue import keep_snapshot
 from services.errors import Conflict, Forbidden, NotFound, Unavailable
 from services.lifecycle import check_booted, still_busy
 from services.protocols import Deps
@@ -113,10 +114,21 @@ def begin_capture(
     return operations.begin(deps.settings, sandbox, _OPERATIONS[kind], snapshot_id=snapshot_id)
 
 
+def list_of(owner: User) -> list[Snapshot]:
+    """Every snapshot of an owner that is not gone, newest first; the captures that carry forks are not among them."""
+    with connection():
+        return list(
+            Snapshot.select()
+            .where((Snapshot.owner == owner.id) & ~Snapshot.transient & (Snapshot.state != SnapshotState.DELETED))
+            .order_by(Snapshot.created_at.desc(), Snapshot.id)
+        )
+
+
 def get_owned(owner: User, snapshot_id: str) -> Snapshot:
-    """The row, if `owner` owns snapshot and source sandbox; raises NotFound, Forbidden."""
-    row = Snapshot.get_or_none((Snapshot.id == snapshot_id) & (Snapshot.state != SnapshotState.DELETED))
-    if row is None:
+    """The row, if `owner` owns snapshot and source sandbox, kept from being deleted until the current transaction
+    ends; raises NotFound, Forbidden."""
+    row = keep_snapshot(snapshot_id)
+    if row is None or row.state in (SnapshotState.DELETING, SnapshotState.DELETED):
         raise NotFound(f"There is no snapshot {snapshot_id}.")
     source_owner = Sandbox.select(Sandbox.owner).where(Sandbox.id == row.source_sandbox_id).scalar()
     if row.owner_id != owner.id or source_owner != owner.id:

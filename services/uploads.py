@@ -1,5 +1,6 @@
 """Uploads of captured snapshots from their node to the object store: announced until they are done."""
 from datetime import timedelta
+from typing import Any
 
 from models.base import UNLOCKED_ROWS, connection, database, now
 from models.operations import OutboxMessage
@@ -12,7 +13,8 @@ JOB = "node.snapshot.upload"
 # An upload that was announced this long ago (s) and is not done is announced again; a big one may still be under way,
 # and then the node, which uploads one at a time, finds nothing left to do.
 _ANNOUNCE_AGAIN_S = 300
-_RETRY_S = 5
+# Pauses before the next try after a failure (s), each twice the one before.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 5, 300
 _BATCH = 50
 
 
@@ -44,21 +46,36 @@ def announce_due(deps: Deps) -> int:
 
 
 def done(snapshot_id: str, size_bytes: int) -> None:
-    """The disk is in the store, `size_bytes` large; row and event in the current transaction."""
-    Snapshot.update(uploaded_to_store=True, tarball_size_bytes=size_bytes, upload_due_at=None).where(
-        Snapshot.id == snapshot_id
-    ).execute()
-    events.snapshot_uploaded(snapshot_id)
+    """The disk is in the store, `size_bytes` large; row and event in the current transaction. A snapshot that is being
+    deleted by now stays so."""
+    values = {"uploaded_to_store": True, "tarball_size_bytes": size_bytes, "upload_due_at": None, "upload_error": None}
+    if Snapshot.update(**values).where(_wanted(snapshot_id)).execute():
+        events.snapshot_uploaded(snapshot_id)
 
 
-def failed(snapshot_id: str) -> None:
-    """Try again soon."""
-    again = now() + timedelta(seconds=_RETRY_S)
-    Snapshot.update(upload_due_at=again).where(Snapshot.id == snapshot_id).execute()
+def failed(snapshot_id: str, error: str, *, for_good: bool = False) -> None:
+    """Try again after a pause that grows; `for_good` never again. `error` is for operators."""
+    row = Snapshot.get_by_id(snapshot_id)
+    again = None if for_good else now() + timedelta(seconds=pause_s(row.upload_attempts))
+    values = {"upload_due_at": again, "upload_attempts": row.upload_attempts + 1, "upload_error": error}
+    Snapshot.update(**values).where(_wanted(snapshot_id)).execute()
+
+
+def pause_s(failures_before: int) -> float:
+    """Seconds until an upload is tried again that has failed once more. Pure."""
+    return min(_FIRST_PAUSE_S * 2 ** min(failures_before, 10), _LONGEST_PAUSE_S)
+
+
+def _wanted(snapshot_id: str) -> Any:
+    return (Snapshot.id == snapshot_id) & (Snapshot.state == SnapshotState.READY) & ~Snapshot.uploaded_to_store
 
 
 def hasten(node_id: str) -> None:
-    """The bulk lane of this node has just started: what it was at, or had been told, is announced again now."""
+    """The bulk lane of this node has just started: what it was at, or had been told, is announced again now. What was
+    given up stays so."""
     Snapshot.update(upload_due_at=now()).where(
-        (Snapshot.node_id == node_id) & (Snapshot.state == SnapshotState.READY) & ~Snapshot.uploaded_to_store
+        (Snapshot.node_id == node_id)
+        & (Snapshot.state == SnapshotState.READY)
+        & ~Snapshot.uploaded_to_store
+        & Snapshot.upload_due_at.is_null(False)
     ).execute()

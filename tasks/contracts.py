@@ -3,7 +3,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from models.states import OperationKind
-from services import bakes, uploads
+from services import bakes, retention, uploads
 from services.operations import job_name
 
 
@@ -54,6 +54,11 @@ SAMPLE_ALL = "control.usage.sample"
 SAMPLE = "node.usage.sample"
 BAKE = bakes.JOB
 UPLOAD = uploads.JOB
+DELETE_SNAPSHOT = retention.JOB
+STORE_SWEEP = "node.store.sweep"
+STORE_SWEEP_ANY = "control.store.sweep"
+DISK_SAMPLE = "node.disk.sample"
+DISK_SAMPLE_ALL = "control.disk.sample"
 
 CONTROL_QUEUE = "control"
 # Apart from `control`, so that neither a slow receiver nor a busy control plane delays the other.
@@ -75,6 +80,11 @@ JOBS: dict[str, type] = {
     SAMPLE: NoPayload,
     BAKE: ShapePayload,
     UPLOAD: SnapshotPayload,
+    DELETE_SNAPSHOT: SnapshotPayload,
+    STORE_SWEEP: NoPayload,
+    STORE_SWEEP_ANY: NoPayload,
+    DISK_SAMPLE: NoPayload,
+    DISK_SAMPLE_ALL: NoPayload,
 }
 
 

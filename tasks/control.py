@@ -1,7 +1,7 @@
 """Bodies of the control-plane jobs; each is one call of a rule, with the process's dependencies."""
 import logging
 
-from services import bakes, nodes, sweeps, tallies, uploads
+from services import bakes, nodes, retention, sweeps, tallies, uploads
 from services.protocols import QueueUnavailable
 from tasks import contracts
 from tasks.celery_app import app, settings
@@ -20,21 +20,26 @@ def idle_sweep() -> None:
 
 @app.task(name=contracts.OPERATIONS_SWEEP)  # type: ignore[untyped-decorator]
 def operations_sweep() -> None:
-    """Announce neglected operations, uploads and bakes again and give up operations past their deadline."""
+    """Announce neglected operations, uploads, deletions and bakes again and give up operations past their deadline."""
     deps = get_deps()
     count = sweeps.announce_neglected(deps)
     if count:
         log.warning("announced %d neglected operations again", count)
     uploads.announce_due(deps)
     bakes.announce_due(deps)
+    retention.announce_due(deps)
     sweeps.fail_overdue(deps)
 
 
 @app.task(name=contracts.EXPIRY_SWEEP)  # type: ignore[untyped-decorator]
 def expiry_sweep() -> None:
-    """Forget idempotency keys and activities that are past their time, and sum up the tallies."""
+    """Forget idempotency keys and activities that are past their time, delete snapshots that are, and sum up the
+    tallies."""
     sweeps.forget_expired(get_deps())
     tallies.sum_up()
+    count = retention.expire(get_deps())
+    if count:
+        log.info("deleting %d snapshots that are older than %d days", count, settings.snapshot_days)
 
 
 @app.task(name=contracts.RECONCILE_ALL)  # type: ignore[untyped-decorator]
@@ -49,10 +54,22 @@ def sample_all() -> None:
     _tick_nodes(contracts.SAMPLE, settings.usage_sample_s)
 
 
-def _tick_nodes(job: str, interval_s: float) -> None:
+@app.task(name=contracts.DISK_SAMPLE_ALL)  # type: ignore[untyped-decorator]
+def sample_all_disks() -> None:
+    """Ask every live node what its sandboxes and snapshots occupy."""
+    _tick_nodes(contracts.DISK_SAMPLE, settings.disk_sample_s, lane="bulk")
+
+
+@app.task(name=contracts.STORE_SWEEP_ANY)  # type: ignore[untyped-decorator]
+def sweep_store() -> None:
+    """Ask one live node, whichever, to remove what the object store holds for nobody."""
+    _tick_nodes(contracts.STORE_SWEEP, settings.store_sweep_s, lane="bulk", most=1)
+
+
+def _tick_nodes(job: str, interval_s: float, *, lane: str = "ctl", most: int | None = None) -> None:
     get_deps()
-    for node_id in nodes.list_alive(settings):
+    for node_id in nodes.list_alive(settings)[:most]:
         try:
-            get_queue().publish(f"node.{node_id}.ctl", job, {}, expires_s=interval_s)
+            get_queue().publish(f"node.{node_id}.{lane}", job, {}, expires_s=interval_s)
         except QueueUnavailable:
             log.warning("the broker is away; %s of %s dropped", job, node_id)

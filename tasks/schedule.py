@@ -14,6 +14,8 @@ def beat_schedule(settings: Settings) -> dict[str, dict[str, Any]]:
         contracts.EXPIRY_SWEEP: 60.0,
         contracts.RECONCILE_ALL: settings.reconcile_s,
         contracts.SAMPLE_ALL: settings.usage_sample_s,
+        contracts.DISK_SAMPLE_ALL: settings.disk_sample_s,
+        contracts.STORE_SWEEP_ANY: settings.store_sweep_s,
     }
     webhooks = {contracts.WEBHOOKS_TIDY: 60.0}
     if settings.webhook_receiver_url:
