@@ -73,6 +73,7 @@ def read(limit_bytes: int) -> bytes:
     """The whole body; raises TooLarge as soon as it is known to have more than `limit_bytes`, announced or not."""
     if (request.content_length or 0) > limit_bytes:
         raise _too_large(limit_bytes)
+    _bound_silence()
     received = bytearray()
     while piece := _next_piece():
         received += piece
@@ -90,6 +91,7 @@ def stream(limit_bytes: int) -> tuple[int | None, Iterator[bytes]]:
     announced = request.content_length
     if (announced or 0) > limit_bytes:
         raise _too_large(limit_bytes)
+    _bound_silence()
     return announced, _pieces(limit_bytes, announced)
 
 
@@ -104,11 +106,18 @@ def _pieces(limit_bytes: int, announced: int | None) -> Iterator[bytes]:
         raise InvalidRequest(f"The body ended after {received} of {announced} bytes.")
 
 
+def _bound_silence() -> None:
+    """A client that stops sending in the middle must not hold a thread, and perhaps a sandbox awake, for ever."""
+    link = request.environ.get("gunicorn.socket")
+    if link is not None:
+        link.settimeout(get_deps().settings.body_silence_s)
+
+
 def _next_piece() -> bytes:
     try:
         return request.stream.read(_CHUNK_BYTES)
     except (ClientDisconnected, ParseException, OSError) as error:
-        raise InvalidRequest("The body is broken or ended too early.") from error
+        raise InvalidRequest("The body is broken, ended too early or stopped coming.") from error
 
 
 def _too_large(limit_bytes: int) -> TooLarge:

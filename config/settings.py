@@ -91,6 +91,7 @@ class Settings:
     api_workers: int = 2
     api_threads: int = 320
     max_body_bytes: int = 16 * 1024 * 1024
+    body_silence_s: float = 30.0
     upload_max_bytes: int = 512 * 1024 * 1024
     db_pool_size: int = 20
     sandbox_rate_per_s: float = 0.0

@@ -7,6 +7,8 @@ import pytest
 from models.base import connection
 from models.sandboxes import Sandbox
 from services import tokens
+from services.nodes import heartbeat
+from tests.functional.conftest import NODE
 
 JSON = {"Content-Type": "application/json"}
 SANDBOX = "/v1/sandboxes/unknown00000"
@@ -62,6 +64,9 @@ WITH_BODY = [
     ("POST", f"{SANDBOX}/fork", "api"),
     ("POST", f"{SANDBOX}/exec", "api"),
     ("POST", f"{SANDBOX}/files", "api"),
+    ("POST", f"{SANDBOX}/filesystem-snapshot", "api"),
+    ("POST", f"{SANDBOX}/tarball", "api"),
+    ("PATCH", f"{SANDBOX}/disk", "api"),
     ("POST", "/v1/api-keys", "api"),
     ("POST", "/v1/templates/unknown/latest", "api"),
     ("POST", "/login", "identity"),
@@ -72,6 +77,12 @@ WITH_BODY = [
 # These answer 501 before they look at a body.
 NOT_BUILT = {"/v1/deploys", "/v1/messages"}
 ROUTES = pytest.mark.parametrize(("method", "path", "host"), WITH_BODY, ids=[row[1] for row in WITH_BODY])
+
+
+@pytest.fixture(autouse=True)
+def node(edge):
+    """Nobody else speaks for it, and a test may find it silent for too long."""
+    heartbeat(NODE)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +115,7 @@ def test_every_route_with_a_body_is_tried(edge):
         return path.replace("<sandbox_id>", "unknown00000").replace("<template_id>", "unknown")
 
     expected = {known(rule.rule) for client in (edge.api, edge.identity)
-                for rule in client.application.url_map.iter_rules() if "POST" in rule.methods}
+                for rule in client.application.url_map.iter_rules() if {"POST", "PATCH"} & rule.methods}
     assert expected - NOT_BUILT == {path for _, path, _ in WITH_BODY}
 
 
@@ -140,9 +151,9 @@ def test_too_large_by_announcement(edge, send, method, path, host):
 @ROUTES
 @pytest.mark.parametrize("method_tried", ["PUT", "PATCH", "TRACE"])
 def test_another_method_is_405_and_says_which(send, method, path, host, method_tried):
-    answer = send(method_tried, path, host)
+    answer = send("POST" if method_tried == method else method_tried, path, host)
     refused(answer, 405)
-    assert "POST" in answer.headers["Allow"]
+    assert method in answer.headers["Allow"]
 
 
 @pytest.mark.parametrize("path", [

@@ -37,9 +37,9 @@ def beside(sim_stack, tmp_path_factory):
     """Makes API processes beside that of the stack, with another limit for uploads; returns process and URL."""
     with contextlib.ExitStack() as stack:
 
-        def make(limit_bytes):
+        def make(limit_bytes, **more):
             url = f"http://127.0.0.1:{free_port(0)}"
-            values = {"SVC_API_URL": url, "SVC_API_WORKERS": "1", "SVC_UPLOAD_MAX_BYTES": str(limit_bytes)}
+            values = {"SVC_API_URL": url, "SVC_API_WORKERS": "1", "SVC_UPLOAD_MAX_BYTES": str(limit_bytes), **more}
             log = tmp_path_factory.mktemp("api") / "log"
             process = stack.enter_context(Process(sim_stack, "api", values, log))
             deadline = time.monotonic() + 30
@@ -56,8 +56,8 @@ def beside(sim_stack, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def narrow(beside):
-    """URL of an API that takes uploads of at most NARROW_BYTES."""
-    return beside(NARROW_BYTES)[1]
+    """URL of an API that takes uploads of at most NARROW_BYTES and has no patience."""
+    return beside(NARROW_BYTES, SVC_BODY_SILENCE_S="0.5")[1]
 
 
 def connect(url):
@@ -160,6 +160,17 @@ def test_a_body_that_breaks_off_leaves_the_old_file(alice, sandbox, more, body):
     path = f"/v1/sandboxes/{sandbox}/uploads/kept".encode()
     answered = statuses(talk(alice.stack.api_url, raw_request(alice, method=b"PUT", path=path, more=more, body=body)))
     assert set(answered) <= {400}, answered
+    assert stored(alice, sandbox, "/home/user/kept") == b"old"
+
+
+@pytest.mark.parametrize(("more", "body"), [
+    (b"Content-Length: 100\r\n", b"half"), (b"Transfer-Encoding: chunked\r\n", b"4\r\nhalf\r\n"),
+])
+def test_a_client_that_falls_silent_holds_nothing(alice, sandbox, narrow, more, body):
+    upload(alice, sandbox, "kept", b"old")
+    path = f"/v1/sandboxes/{sandbox}/uploads/kept".encode()
+    answer = talk(narrow, raw_request(alice, method=b"PUT", path=path, more=more, body=body), end=False)
+    assert statuses(answer) == [400]
     assert stored(alice, sandbox, "/home/user/kept") == b"old"
 
 
