@@ -2,8 +2,10 @@
 
 `serve PORT [SECONDS]` is a server of simulated guests: it listens after that time; `ss` lists what listens.
 """
+import contextlib
 import time
 
+import psycopg2
 import pytest
 
 from models.base import new_id
@@ -94,7 +96,7 @@ def test_a_template_may_be_a_project_directory(alice, made, sandbox):
     assert content == {"content": "eA=="} and listening(alice, one["id"]) == "3000\n"
 
 
-def test_a_boot_whose_service_never_listens_ends_as_stopped_and_says_what_it_said(alice, made, sandbox):
+def test_a_boot_whose_service_never_listens_ends_as_stopped_and_says_what_it_said(alice, sim_stack, made, sandbox):
     one = fork(alice, made, sandbox, **SERVE | {"startCommand": "echo no such module"})
     deadline = time.monotonic() + 60
     while (seen := alice.get(f"/v1/sandboxes/{one}").json())["status"] == "provisioning":
@@ -103,6 +105,11 @@ def test_a_boot_whose_service_never_listens_ends_as_stopped_and_says_what_it_sai
     assert seen["status"] == "stopped"
     for part in ("port 3000", LOG, "no such module"):
         assert part in seen["error"]
+    with contextlib.closing(psycopg2.connect(sim_stack.settings.database_url)) as link, link.cursor() as cursor:
+        cursor.execute("SELECT body FROM events WHERE subject = %s", (one,))
+        (told,) = cursor.fetchall()
+    assert "port 3000" in told[0] and "no such module" not in told[0], "what it said is for its owner only"
+    assert "no such module" not in sim_stack.logs("node-ops", 1000)
 
 
 def test_a_wake_waits_for_the_readiness_port_it_is_given(alice, sandbox):
