@@ -1,16 +1,17 @@
-"""What an operator does by hand: `python -m app.admin --help`."""
+"""What an operator does by hand: `bin/svc-admin --help`, which runs `python -m app.admin` with the right settings."""
 import secrets
 from pathlib import Path
 from typing import Any
 
 import click
+import peewee
 
-from app import seeds
+from app import admin_nodes, admin_operations, admin_sandboxes, seeds
 from app.admin_credit import credit
 from app.admin_storage import storage_commands
 from app.admin_webhooks import webhooks
 from app.signing_keys import KeyDirectory
-from config.settings import get_settings
+from config.settings import SettingsError, get_settings
 from models.base import connect, now
 from models.states import Plan
 from services import sessions, tokens, users
@@ -27,11 +28,15 @@ class _Operator(click.Group):
             return super().invoke(ctx)
         except ServiceError as error:
             raise click.ClickException(error.text) from error
+        except SettingsError as error:
+            raise click.ClickException(str(error)) from error
+        except (peewee.OperationalError, peewee.InterfaceError) as error:
+            raise click.ClickException("The database does not answer; SVC_DATABASE_URL says where it is.") from error
 
 
 @click.group(cls=_Operator)
 def main() -> None:
-    """Manage accounts and service tokens of this installation."""
+    """Look at and manage the accounts, nodes, sandboxes and operations of this installation."""
     settings = get_settings()
     connect(settings.database_url, pool_size=2, application="svc-admin")
 
@@ -134,10 +139,12 @@ def seed_dev(existing: Path | None) -> None:
         click.echo(f"{name}={value}")
 
 
+for command in (*admin_nodes.COMMANDS, *admin_operations.COMMANDS, *admin_sandboxes.COMMANDS):
+    main.add_command(command)
 main.add_command(credit)
 main.add_command(webhooks)
 for command in storage_commands:
     main.add_command(command)
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="svc-admin")

@@ -6,7 +6,7 @@ from models.sandboxes import Sandbox
 from models.states import OperationKind, OperationState, SandboxStatus
 from models.users import User
 from services import operations, outbox, placement, sandboxes
-from services.errors import Conflict, Unavailable
+from services.errors import Conflict, NotFound, Unavailable
 from services.protocols import Deps
 from services.transitions import TRANSITIONS, describe
 from services.views import SandboxView, sandbox_view
@@ -46,6 +46,29 @@ def grow(deps: Deps, owner: User, sandbox_id: str, *, pinned_node: str | None = 
 def delete(deps: Deps, owner: User, sandbox_id: str, *, pinned_node: str | None = None) -> SandboxView:
     """Tear a sandbox down, whatever it is doing; returns once it is `stopped`. Deleting twice is no error."""
     return _change(deps, owner, sandbox_id, OperationKind.STOP, pinned_node)
+
+
+def force_stop(deps: Deps, sandbox_id: str, *, requested_by: str) -> SandboxView:
+    """Tear anybody's sandbox down, as its owner's delete would; the operation and the event keep `requested_by`.
+
+    Returns once it is `stopped`; on one that is stopped already nothing happens. Raises NotFound, Unavailable (it goes
+    on).
+    """
+    with connection():
+        with database.atomic():
+            sandbox = operations.lock_sandbox(sandbox_id)
+            if sandbox is None:
+                raise NotFound(f"There is no sandbox {sandbox_id}.")
+            if sandbox.status == SandboxStatus.STOPPED:
+                return sandbox_view(sandbox)
+            begun = sandbox.task == OperationKind.STOP
+            messages = [] if begun else operations.begin(
+                deps.settings, sandbox, OperationKind.STOP, requested_by=requested_by
+            )[1]
+        outbox.flush(deps.queue, messages)
+    wait_for_operation(deps, sandbox_id, sandbox.op_seq)
+    with connection():
+        return sandbox_view(Sandbox.get_by_id(sandbox_id))
 
 
 def extend(
