@@ -11,8 +11,9 @@ Declare a new route like this, below `@accepts`::
 - `body` is the schema that `bodies.load` gets, `ListOf(schema, most)` for `bodies.load_list`, or a media type such as
   `"application/octet-stream"` for a raw body; `query` is the schema of `bodies.load_query`.
 - `errors` are the statuses that only this route knows: 402, 404 for what is named in the body, 409, 421, 429, 501.
-  421 also says that the route takes `X-Svc-Node`. What follows from the rest is added by `error_statuses`: 400, 413 and
-  415 from body and query, 401 and 403 from credentials, 404 from a `<name>` in the path, 429 on sandbox routes, 503.
+  421 also says that the route takes `X-Svc-Node`. What follows from the rest is added by `error_statuses`: 400, 413,
+  414 and 415 from body and query, 401 and 403 from credentials, 404 from a `<name>` in the path, 429 on sandbox
+  routes, 503.
 - `example` is a body that works, for the page.
 
 `tests/unit/test_openapi.py` fails for a route that forgets this or says something else than its code does.
@@ -37,6 +38,7 @@ MEANINGS: Mapping[int, str] = {
     404: "There is no such resource.",
     409: "The state does not allow this, or the idempotency key was used with another request.",
     413: "The body has more bytes than the route takes.",
+    414: "The address is longer than 8190 bytes.",
     415: "The body is not declared as `application/json`.",
     421: "The node that `X-Svc-Node` names does not hold the resource.",
     429: "Too many requests of this kind; `Retry-After` says when there is room again.",
@@ -100,7 +102,9 @@ def error_statuses(rule: str, view: Any) -> list[int]:
         statuses |= {401, 403, 503}
     if declared.body is not None:
         statuses |= {400, 413} if isinstance(declared.body, str) else {400, 413, 415}
-    if declared.query is not None or 421 in statuses:
+    if declared.query is not None:
+        statuses |= {400, 414}
+    if 421 in statuses:
         statuses.add(400)
     if "<" in rule:
         statuses.add(404)

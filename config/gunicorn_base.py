@@ -5,9 +5,11 @@ print the whole request line.
 """
 from urllib.parse import urlsplit
 
+from config import framing
 from config.logging import logging_config
 from config.settings import get_settings
 
+framing.install()
 worker_class = "gthread"
 keepalive = 30
 timeout = 120

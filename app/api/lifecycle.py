@@ -27,7 +27,7 @@ def hibernate(sandbox_id: str) -> Response:
 @routes.post("/wake")
 @routes.post("/resume")
 @accepts(API_KEY, USER_JWT, SERVICE)
-@answers(200, shapes.SANDBOX, body=WakeBody, errors=(409, 421))
+@answers(200, shapes.SANDBOX, body=WakeBody, errors=(409, 421), example={"ports": [3000]})
 @lane(LIFECYCLE)
 def wake(sandbox_id: str) -> Response:
     """Resume a sandbox; returns once it is running."""

@@ -23,6 +23,7 @@ _BOOTSTRAP = {
     "dependentRequired": {"callbackUrl": ["callbackToken"], "callbackToken": ["callbackUrl"]},
     "additionalProperties": True,
 }
+_BASE64 = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 _INT32 = 2**31 - 1  # `app.bodies` takes no number beyond
 
 
@@ -87,7 +88,7 @@ def _own_types(self: OpenAPIConverter, field: fields.Field, **_: Any) -> Json:
     if isinstance(field, Bootstrap):
         return _BOOTSTRAP
     if isinstance(field, Base64):
-        return {"contentEncoding": "base64"}
+        return {"contentEncoding": "base64", "pattern": _BASE64}
     if isinstance(field, Moment):
         return {"format": "date-time"}
     return {}

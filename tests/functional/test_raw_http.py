@@ -1,4 +1,5 @@
 """What no HTTP library would send, straight to the real server: it answers or hangs up, and goes on serving."""
+import json
 import re
 import socket
 from urllib.parse import urlsplit
@@ -79,3 +80,16 @@ def test_what_follows_a_refused_body_is_not_taken_for_a_request(sim_stack, alice
     assert statuses(talk(sim_stack.api_url, payload)) == [400]
     anonymous = payload.replace(b"Authorization", b"X-Nothing")
     assert statuses(talk(sim_stack.api_url, anonymous)) == [401]
+
+
+@pytest.mark.parametrize(("payload", "status"), [
+    (b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414),
+    (b"GET / HTTP/1.1\r\nHost: x\r\nX-Long: " + b"x" * 100_000 + b"\r\n\r\n", 431),
+    (b"GET / HTTP/9.9\r\nHost: x\r\n\r\n", 400),
+    (b"<\"\x80> / HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+])
+@pytest.mark.parametrize("host", ["api_url", "auth_url"])
+def test_what_the_server_itself_refuses_has_the_shape_of_all_errors(sim_stack, host, payload, status):
+    head, _, body = talk(getattr(sim_stack, host), payload, end=False).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status) and b"Content-Type: application/json\r\n" in head
+    assert list(json.loads(body)) == ["error"] and f"Content-Length: {len(body)}".encode() in head
