@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from guest.agent.protocol import UNAUTHORIZED
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
+from models.states import SnapshotKind, SnapshotState
 from nodeworker.faults import fault
 from nodeworker.guest.client import AgentClient
 from nodeworker.guest.errors import AgentError, AgentRefused
@@ -21,6 +22,7 @@ from nodeworker.hypervisor.driver import DriverError
 from nodeworker.launch import NotReady
 from nodeworker.store import ObjectMissing, ObjectStore, StoreUnavailable
 
+_ROOT = "snapshots/"
 _PIECE_BYTES = 1024 * 1024
 # gzip's format; the fastest level, because the guest waits for it.
 _GZIP, _LEVEL = 31, 1
@@ -46,7 +48,7 @@ class StoredArchive:
 
 def folder(snapshot_id: str) -> str:
     """Prefix of everything that the store may hold of a snapshot."""
-    return f"snapshots/{snapshot_id}/"
+    return f"{_ROOT}{snapshot_id}/"
 
 
 def archive_key(snapshot_id: str, attempt: int) -> str:
@@ -60,7 +62,8 @@ def save(host: Host, sandbox: Sandbox, snapshot_id: str, attempt: int) -> Stored
     meter = _Meter(settings.archive_max_mb * 1024 * 1024)
     key = archive_key(snapshot_id, attempt)
     try:
-        store.remove_all(folder(snapshot_id))
+        for earlier in range(1, attempt):  # never a later one, which may be the one that counts by now
+            store.remove_all(archive_key(snapshot_id, earlier))
         fault("archive.begun")
         tar = host.agent(sandbox).archive(sandbox.cwd, settings.archive_timeout_s)
         stored_bytes = store.put_stream(key, compress(meter.over(tar)))
@@ -79,6 +82,23 @@ def save(host: Host, sandbox: Sandbox, snapshot_id: str, attempt: int) -> Stored
 def discard(host: Host, snapshot_id: str, attempt: int) -> None:
     """Remove the object of an attempt that does not count; raises StoreUnavailable."""
     ObjectStore(host.settings).remove_all(archive_key(snapshot_id, attempt))
+
+
+def discard_abandoned(host: Host) -> None:
+    """Remove what this node's archives left half-stored that failed while no worker was there to do it.
+
+    Raises StoreUnavailable.
+    """
+    store = ObjectStore(host.settings)
+    found = {upload["Key"].split("/")[1] for upload in store.list_uploads(_ROOT)}
+    failed = Snapshot.select(Snapshot.id).where(
+        Snapshot.id.in_(found)
+        & (Snapshot.node_id == host.settings.node_id)
+        & (Snapshot.kind == SnapshotKind.FILES_ONLY)
+        & (Snapshot.state == SnapshotState.FAILED)
+    )
+    for row in failed if found else ():
+        store.remove_all(folder(row.id))
 
 
 def load(host: Host, sandbox: Sandbox, taken: Snapshot) -> None:

@@ -9,20 +9,22 @@ from collections.abc import Callable
 import peewee
 
 from models.base import connection
-from nodeworker import bakes, metering
+from nodeworker import archives, bakes, metering
 from nodeworker.host import Host
 from nodeworker.reconcile import get_reconciler
+from nodeworker.store import StoreUnavailable
 from nodeworker.uploads import forget_dead
 from services import bakes as wanted
 from services import nodes, operations, retention, uploads
 from services.nodes import NodeFacts
+from services.transitions import ARCHIVE_LANE
 
 log = logging.getLogger(__name__)
 
 
 def begin(host: Host, lane: str) -> None:
     """Count usage, reclaim, look for templates and start the heartbeat (ctl), announce uploads, deletions and bakes
-    again (bulk), end old leases (all).
+    again (bulk), remove what is half-stored for nobody (archive), end old leases (all).
 
     The database may come up later than we do.
     """
@@ -33,6 +35,8 @@ def begin(host: Host, lane: str) -> None:
         _when_database_answers(lambda: get_reconciler(host).run())
         _when_database_answers(lambda: bakes.compare(host, node_facts(host)))
         threading.Thread(target=_heartbeats, args=(host,), name="heartbeat", daemon=True).start()
+    if lane == ARCHIVE_LANE:
+        _when_database_answers(lambda: _discard_abandoned(host))
     if lane == "bulk":
         forget_dead(host)
         _when_database_answers(lambda: uploads.hasten(host.settings.node_id))
@@ -48,6 +52,13 @@ def _sample_what_ended(host: Host) -> None:
         metering.sample_node(host)
     except peewee.PeeweeException as error:
         log.warning("usage not counted at start: %s", type(error).__name__)
+
+
+def _discard_abandoned(host: Host) -> None:
+    try:
+        archives.discard_abandoned(host)
+    except StoreUnavailable as error:
+        log.warning("what archives left half-stored stays until the next start: %s", error)
 
 
 def _end_leases(worker: str) -> None:

@@ -14,6 +14,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from config.settings import Settings
 
 _PART_BYTES = 8 * 1024 * 1024
+# The least that the protocol allows: 10,000 of them are 50 GB, and a stream keeps one or two in memory.
+_STREAM_PART_BYTES = 5 * 1024 * 1024
 _PIECE_BYTES = 256 * 1024
 _SECONDS = 30
 
@@ -54,7 +56,9 @@ class ObjectStore:
         )
         self._transfer = TransferConfig(multipart_chunksize=_PART_BYTES, max_concurrency=2)
         # Threads would read on, and keep what they read, faster than the store takes it.
-        self._one_part = TransferConfig(multipart_chunksize=_PART_BYTES, use_threads=False)
+        self._one_part = TransferConfig(
+            multipart_threshold=_STREAM_PART_BYTES, multipart_chunksize=_STREAM_PART_BYTES, use_threads=False
+        )
 
     def put_once(self, key: str, path: Path) -> int:
         """Store a file under `key` unless it is there in that size already; returns its bytes. Raises
@@ -98,21 +102,24 @@ class ObjectStore:
         try:
             for entry in self._client.list_objects_v2(Bucket=self._bucket, Prefix=prefix).get("Contents", ()):
                 self._client.delete_object(Bucket=self._bucket, Key=entry["Key"])
-            for upload in self._list_uploads(prefix):
+            for upload in self.list_uploads(prefix):
                 self._client.abort_multipart_upload(
                     Bucket=self._bucket, Key=upload["Key"], UploadId=upload["UploadId"]
                 )
         except (BotoCoreError, ClientError) as error:
             raise StoreUnavailable(f"cannot remove {prefix}: {type(error).__name__}") from error
 
-    def _list_uploads(self, prefix: str) -> list[dict[str, Any]]:
+    def list_uploads(self, prefix: str) -> list[dict[str, Any]]:
+        """What is half-stored under keys that begin with `prefix`, as the store describes it; raises
+        StoreUnavailable."""
         try:
-            listed = self._client.list_multipart_uploads(Bucket=self._bucket, Prefix=prefix)
+            return list(self._client.list_multipart_uploads(Bucket=self._bucket, Prefix=prefix).get("Uploads", ()))
         except ClientError as error:
             if _status(error) == 404:  # so says rclone when there are none
                 return []
-            raise
-        return list(listed.get("Uploads", ()))
+            raise StoreUnavailable(f"cannot list {prefix}: {type(error).__name__}") from error
+        except BotoCoreError as error:
+            raise StoreUnavailable(f"cannot list {prefix}: {type(error).__name__}") from error
 
     def list_objects(self, prefix: str) -> Iterator[StoredObject]:
         """Every complete object whose key begins with `prefix`, in the order of keys; raises StoreUnavailable."""
@@ -140,19 +147,23 @@ class _Source:
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = iter(chunks)
-        self._buffer = bytearray()
+        self._kept = b""
         self.taken_bytes = 0
 
     def read(self, size: int = -1) -> bytes:
         """The next `size` bytes, fewer only at the end; all that is left without a size."""
-        while size < 0 or len(self._buffer) < size:
+        parts, missing = [self._kept], size - len(self._kept)
+        self._kept = b""
+        while size < 0 or missing > 0:
             chunk = next(self._chunks, None)
             if chunk is None:
-                size = len(self._buffer) if size < 0 else size
                 break
-            self._buffer += chunk
-        part = bytes(self._buffer[:size])
-        del self._buffer[:size]
+            parts.append(chunk)
+            missing -= len(chunk)
+        if size >= 0 and missing < 0:
+            self._kept = parts[-1][missing:]
+            parts[-1] = parts[-1][:missing]
+        part = b"".join(parts)
         self.taken_bytes += len(part)
         return part
 

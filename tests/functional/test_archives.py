@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg2
 import pytest
 
-from nodeworker.archives import folder
+from nodeworker.archives import archive_key, folder
 from nodeworker.faults import FAULT_POINTS
 from nodeworker.store import ObjectMissing, ObjectStore
 from tests.functional.test_snapshot_routes import SNAPSHOT
@@ -82,11 +82,18 @@ def archive(persona, sandbox, route="filesystem-snapshot", **body):
 
 
 def objects(store, snapshot_id):
-    listed = store._client.list_objects_v2(Bucket=store._bucket, Prefix=folder(snapshot_id))
-    return [entry["Key"] for entry in listed.get("Contents", [])]
+    """Keys of the archives that the store has of a snapshot; of all of them for an empty id."""
+    prefix = folder(snapshot_id) if snapshot_id else "snapshots/"
+    listed = store._client.list_objects_v2(Bucket=store._bucket, Prefix=prefix)
+    return [entry["Key"] for entry in listed.get("Contents", []) if entry["Key"].endswith(".tar.gz")]
 
 
-def until(condition, timeout_s=60):
+def halves(store):
+    """Keys of what is half-stored."""
+    return [upload["Key"] for upload in store.list_uploads("snapshots/")]
+
+
+def until(condition, timeout_s=120):
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline
@@ -119,6 +126,19 @@ def test_a_copy_outlives_its_source_and_starts_what_it_is_told(alice, source, fo
     assert list(running["portMap"].values()) == [4000] and running["preferredModel"] == "m"
     assert "FROM=source" in alice.exec(copy, "env")["stdout"]
     assert {path: read(alice, copy, path) for path in CONTENT} == CONTENT
+
+
+def test_it_can_be_published_and_made_into_machines_of_another_size(alice, source, fork):
+    taken = archive(alice, source).json()["id"]
+    assert alice.post("/v1/templates/project/latest", json={"snapshotId": taken}).status_code in (200, 201)
+    made = alice.create(templateId="project", size="medium")["id"]
+    try:
+        assert {path: read(alice, made, path) for path in CONTENT} == CONTENT
+        entries = alice.get("/v1/sandboxes?limit=500").json()["sandboxes"]
+        assert [entry["memMb"] for entry in entries if entry["id"] == made] == [2048]
+    finally:
+        alice.delete(f"/v1/sandboxes/{made}")
+        alice.delete("/v1/templates/project/latest")
 
 
 def test_a_key_names_one_snapshot_whatever_the_route(alice, source):
@@ -164,8 +184,10 @@ def test_receivers_are_told_that_it_is_recorded_and_uploaded(alice, sim_stack, s
             name: taken[name] for name in ("kind", "rootfsSha", "sizeBytes", "tarballSizeBytes")}
 
 
-def test_the_sandbox_works_on_meanwhile_and_a_delete_ends_it(alice, source, store, fault):
-    fault("archive.begun", "sleep:4")
+@pytest.mark.parametrize("point", ["archive.begun", "archive.stored"])
+def test_the_sandbox_works_on_meanwhile_and_a_delete_ends_it(alice, source, store, fault, point):
+    before = set(objects(store, ""))
+    fault(point, "sleep:3")
     with ThreadPoolExecutor(1) as pool:
         pending = pool.submit(archive, alice, source)
         until(fault.reached)
@@ -173,9 +195,11 @@ def test_the_sandbox_works_on_meanwhile_and_a_delete_ends_it(alice, source, stor
         write(alice, source, {"/home/user/late": b"x"})
         assert alice.post(f"/v1/sandboxes/{source}/wake").json()["status"] == "running"
         assert not pending.done()
+        assert (set(objects(store, "")) > before) is (point == "archive.stored")
         assert alice.delete(f"/v1/sandboxes/{source}").json()["status"] == "stopped"
         answer = pending.result()
     assert answer.status_code == 409 and "deleted" in answer.json()["error"]
+    until(lambda: set(objects(store, "")) <= before)
 
 
 @pytest.mark.parametrize("point", [point for point in FAULT_POINTS if point.startswith("archive.")])
@@ -216,6 +240,24 @@ def test_a_store_that_is_away_is_503_and_its_return_mends_it(alice, sim_stack, s
     alice.wait_for(fork(taken), "running")
 
 
+def test_what_a_dead_worker_left_half_stored_of_a_deleted_sandbox_is_removed(alice, sim_stack, source, store, fault):
+    before = set(halves(store))
+    fault("archive.begun", "sleep:30")
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(archive, alice, source)
+        until(fault.reached)
+        with contextlib.closing(psycopg2.connect(sim_stack.settings.database_url)) as link, link.cursor() as cursor:
+            cursor.execute("SELECT id FROM snapshots WHERE source_sandbox_id = %s", (source,))
+            (snapshot_id,) = cursor.fetchone()
+        store._client.create_multipart_upload(Bucket=store._bucket, Key=archive_key(snapshot_id, 1))
+        assert set(halves(store)) - before
+        sim_stack.crash("node-archive")
+        alice.delete(f"/v1/sandboxes/{source}")
+        assert pending.result().status_code == 409
+    sim_stack.start("node-archive")
+    until(lambda: set(halves(store)) <= before)
+
+
 @pytest.mark.parametrize("damage", ["another content", "cut short", "gone"])
 def test_a_damaged_archive_never_runs(alice, source, store, fork, damage):
     taken = archive(alice, source).json()["id"]
@@ -238,6 +280,6 @@ def test_a_stream_that_breaks_leaves_no_part_of_an_object(store):
 
     with pytest.raises(RuntimeError):
         store.put_stream("snapshots/broken/one", broken())
-    assert objects(store, "broken") == [] and store._list_uploads("snapshots/broken/") == []
+    assert objects(store, "broken") == [] and store.list_uploads("snapshots/broken/") == []
     with pytest.raises(ObjectMissing):
         list(store.get_stream("snapshots/broken/one"))
