@@ -11,6 +11,7 @@ from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import OperationKind, SandboxStatus, SnapshotKind, SnapshotState
 from nodeworker import archives
+from nodeworker.agent_server import start_agent_server
 from nodeworker.archives import ArchiveFailed
 from nodeworker.guest.errors import AgentError
 from nodeworker.host import Host
@@ -57,6 +58,7 @@ def boot(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
     vm = host.driver.create(launch_spec(sandbox, snapshot_id=captured_id))
     if packed:
         archives.load(host, sandbox, packed)
+    start_agent_server(host, sandbox, copied_from=captured_id)
     start_service(host, sandbox)
     if not baked:
         _bake_for_the_next(host, shape)
@@ -85,6 +87,7 @@ def wake(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
         values |= {"cold_boots": sandbox.cold_boots + 1, "operator_note": _cold(vm)}
         log.warning("sandbox %s was booted from its disk: %s", sandbox.id, vm.cold_reason)
     try:
+        start_agent_server(host, sandbox)
         start_service(host, sandbox)
     except NotReady as unready:
         text = f"The sandbox runs, but not its service: {unready}"

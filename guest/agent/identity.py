@@ -8,6 +8,7 @@
 5. Only then do token and environment switch. If any step fails the old token stays valid and the caller may repeat.
 """
 import binascii
+import contextlib
 import json
 import os
 import re
@@ -22,6 +23,7 @@ from .requests import environment, flag, integer, text
 ENTROPY_BYTES = 64
 STATE_DIR = "/run/svc"
 STATE_FILE = f"{STATE_DIR}/identity.json"
+AGENT_SERVER_FILES = ("/run/svc-agent/bootstrap.json", "/run/svc-agent/started")
 HOST_KEY_DIR = "/etc/ssh"
 HOST_KEY_NAMES = ("ssh_host_ed25519_key", "ssh_host_ed25519_key.pub")
 _MACHINE_ID = re.compile(r"[0-9a-f]{32}")
@@ -111,6 +113,10 @@ def _renew(adoption: _Adoption, kernel: Kernel, root: str) -> None:
     for name in os.listdir(root + HOST_KEY_DIR):
         if name.startswith("ssh_host_") and name not in HOST_KEY_NAMES:
             os.unlink(f"{root}{HOST_KEY_DIR}/{name}")
+    # A clone must not report to the session of the sandbox it was cloned from; its own agent server is yet to start.
+    for path in AGENT_SERVER_FILES:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(root + path)
     private_path, public_path = (f"{root}{HOST_KEY_DIR}/{name}" for name in HOST_KEY_NAMES)
     private, public = adoption.host_key or _make_host_key(root, adoption.hostname)
     overwrite(private_path, private.rstrip("\n") + "\n", 0o600)

@@ -6,7 +6,7 @@ from guest.image.distros import HERE, Distro
 from guest.image.errors import ArchiveUnreachable, ImageError
 
 BOOTSTRAP_TIMEOUT_S = 1800
-AGENT_DIR = HERE.parent / "agent"
+AGENT_DIR, AGENT_SERVER_DIR = HERE.parent / "agent", HERE.parent / "agentserver"
 _UNREACHABLE = ("Failed to fetch", "Unable to fetch", "Could not resolve", "Temporary failure resolving",
                 "Could not connect", "Connection failed", "Connection timed out", "does not have a Release file",
                 "apt-get update")
@@ -35,8 +35,9 @@ def mmdebstrap_argv(distro: Distro, target: Path) -> list[str]:
 def bootstrap(distro: Distro, target: Path, *, bun: Path, token_file: Path, dns: tuple[str, ...]) -> None:
     """Fill `target` with the guest's files; raises ArchiveUnreachable if packages cannot be fetched, or ImageError."""
     environment = {
-        "SVC_OVERLAY": str(HERE / "overlay"), "SVC_AGENT": str(AGENT_DIR), "SVC_BUN": str(bun),
-        "SVC_TOKEN": str(token_file), "SVC_GUEST_DNS": " ".join(dns),
+        "SVC_OVERLAY": str(HERE / "overlay"), "SVC_AGENT": str(AGENT_DIR),
+        "SVC_AGENT_SERVER": str(AGENT_SERVER_DIR), "SVC_BUN": str(bun), "SVC_TOKEN": str(token_file),
+        "SVC_GUEST_DNS": " ".join(dns),
     }
     try:
         run(mmdebstrap_argv(distro, target), timeout_s=BOOTSTRAP_TIMEOUT_S, env=environment)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Turns a fresh bootstrap into the guest: run by mmdebstrap with the root directory as the only argument.
-# Inputs from the environment: SVC_OVERLAY and SVC_AGENT (directories), SVC_BUN (a binary), SVC_TOKEN (a file),
+# Inputs from the environment: SVC_OVERLAY, SVC_AGENT, SVC_AGENT_SERVER (directories), SVC_BUN (a binary), SVC_TOKEN (a file),
 # SVC_GUEST_DNS (addresses separated by spaces).
 set -eu
 root=$1
@@ -8,12 +8,13 @@ root=$1
 # Files of ours.
 cp -r --no-preserve=ownership "$SVC_OVERLAY/." "$root/"
 chmod 440 "$root/etc/sudoers.d/user"
-mkdir -p "$root/opt/svc/agent" "$root/var/log/svc"
+mkdir -p "$root/opt/svc/agent" "$root/opt/svc/agentserver" "$root/var/log/svc"
 cp "$SVC_AGENT"/*.py "$root/opt/svc/agent/"
+cp "$SVC_AGENT_SERVER"/*.py "$root/opt/svc/agentserver/"
 install -m 600 "$SVC_TOKEN" "$root/opt/svc/initial-token"
 install -m 755 "$SVC_BUN" "$root/usr/local/bin/bun"
 ln -sf bun "$root/usr/local/bin/bunx"
-chroot "$root" python3 -m compileall -q --invalidation-mode unchecked-hash /opt/svc/agent
+chroot "$root" python3 -m compileall -q --invalidation-mode unchecked-hash /opt/svc/agent /opt/svc/agentserver
 
 # The user of the sandbox, and names that every clone replaces when it is adopted.
 chroot "$root" useradd --create-home --uid 1000 --shell /bin/bash user

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from guest.image.distros import HERE, Distro
 
-_SOURCES = ("guest/image", "guest/agent")
+_SOURCES = ("guest/image", "guest/agent", "guest/agentserver")
 
 
 def recipe_files() -> list[Path]:

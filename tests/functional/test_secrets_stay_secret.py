@@ -1,5 +1,6 @@
 """After a user's whole journey no secret stands in any log, in Redis or in Postgres."""
 import gzip
+import time
 
 import psycopg2
 import redis
@@ -7,7 +8,7 @@ import redis
 from tests.stack.credentials import Newcomer, bearer, make_all
 from tests.stack.real import RealService
 
-SANDBOXES = "/v1/sandboxes"
+SANDBOXES, CALLBACK_TOKEN = "/v1/sandboxes", "the-callback-token-of-one-session"
 
 
 def in_postgres(url):
@@ -48,6 +49,28 @@ def everything(stack):
     yield from in_postgres(stack.site.values["SVC_DATABASE_URL"])
 
 
+def serve_an_agent(service, owner):
+    """The life of a sandbox with an agent server and of a fork: its callback token is kept in one place, until it
+    stops."""
+    def call(method, path, body=None):
+        return service.send("api", method, f"{SANDBOXES}{path}", bearer(owner.key), body)
+
+    bootstrap = {"callbackUrl": "https://dashboard.example/", "callbackToken": CALLBACK_TOKEN}
+    body = {"agentServerSource": "serve", "agentBootstrap": bootstrap, "idempotencyKey": "agent"}
+    _, made, _ = call("POST", "", body)
+    while call("GET", f"/{made['id']}")[1]["status"] == "provisioning":
+        time.sleep(0.05)
+    shown = [call("POST", "", body), call("POST", "", {**body, "timeout": 5}), call("GET", f"/{made['id']}"),
+             call("POST", "", {"agentBootstrap": {**bootstrap, "callbackUrl": "http://10.0.0.1/"}}),
+             call("POST", "", {"agentBootstrap": {**bootstrap, "callbackToken": CALLBACK_TOKEN + "\n"}})]
+    assert [status for status, _, _ in shown] == [201, 409, 200, 400, 400] and CALLBACK_TOKEN not in str(shown)
+    _, fork, _ = call("POST", f"/{made['id']}/fork")
+    kept = {place for place, content in everything(service.stack) if CALLBACK_TOKEN.encode() in content}
+    assert kept == {"table agent_servers"}
+    for sandbox in (made, fork):
+        assert call("DELETE", f"/{sandbox['id']}")[1]["status"] == "stopped"
+
+
 def journey(service):
     """Use every credential there is, rightly, wrongly and in the wrong places; returns all that was secret."""
     owner, other = Newcomer(service, "keeper@example.test"), Newcomer(service, "prier@example.test")
@@ -62,10 +85,12 @@ def journey(service):
         service.send("identity", "POST", "/token", headers, {"appId": 5})
     service.send("identity", "POST", "/login", {}, {"email": owner.email, "password": owner.password + "!"})
     service.send("api", "DELETE", f"{SANDBOXES}/{made['id']}", bearer(owner.key))
+    serve_an_agent(service, owner)
     secrets = {kind: headers.get("Authorization", headers.get("Cookie", "")).split(" ")[-1].split("=", 1)[-1]
                for kind, headers in credentials.items()}
     for known in ("none", "malformed", "another scheme"):
         del secrets[known]
+    secrets["callback token"] = CALLBACK_TOKEN
     return secrets | {"password": owner.password, "session secret": service.stack.site.values["SVC_SESSION_SECRET"]}
 
 

@@ -49,7 +49,8 @@ def test_the_key_names_the_base_and_changes_with_the_name_servers() -> None:
 
 def test_the_key_covers_recipe_and_agent_and_no_leftovers() -> None:
     names = {path.name for path in recipe_files()}
-    assert {"customize.sh", "distros.py", "svc-agent.service", "execution.py", "ubuntu-archive-2018.asc"} <= names
+    assert {"customize.sh", "distros.py", "svc-agent.service", "execution.py", "ubuntu-archive-2018.asc", "callback.py",
+            "svc-callback"} <= names
     assert not any(path.suffix == ".pyc" for path in recipe_files())
 
 

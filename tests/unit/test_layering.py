@@ -8,7 +8,7 @@ import pytest
 
 from bin.site import ROOT
 
-AGENT = sorted((ROOT / "guest" / "agent").rglob("*.py"))
+AGENT = sorted(path for room in ("agent", "agentserver") for path in (ROOT / "guest" / room).rglob("*.py"))
 
 
 def test_every_import_contract_of_setup_cfg_is_kept():

@@ -1,6 +1,7 @@
 """One simulated guest: files and environment in memory, and a fixed set of commands that touch nothing outside it."""
 import base64
 import io
+import json
 import posixpath
 import shlex
 import tarfile
@@ -22,6 +23,7 @@ from guest.agent.protocol import (
 
 HOME = "/home/user"
 START_LOG = "/var/log/svc/start.log"
+_AGENT_SERVER_DIR = "/run/svc-agent"
 _MAX_SLEEP_S = 3600.0
 _PORT_POLL_S = 0.02
 _END_MARK_BYTES = 1024
@@ -82,6 +84,8 @@ class Guest:
         if request.get("renew"):
             self.files["/etc/machine-id"] = f"{request['machineId']}\n".encode()
             self.files["/etc/hostname"] = f"{request['hostname']}\n".encode()
+            for name in ("bootstrap.json", "started"):
+                self.files.pop(f"{_AGENT_SERVER_DIR}/{name}", None)
         self.token, self.sandbox_id, self.env = request["newToken"], request["sandboxId"], request.get("env") or {}
         return {"adopted": self.sandbox_id, "clockNs": time.time_ns()}
 
@@ -230,6 +234,22 @@ def _tail(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcom
     return Outcome(guest.files.get(arguments[-1], b"")[-int(arguments[1]):])
 
 
+def _agent_server(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcome:
+    """The image's `svc-agent-server`, as far as its files go: nothing really runs here."""
+    if arguments == ["start"]:
+        launch = json.loads(guest.files[f"{_AGENT_SERVER_DIR}/launch.json"])
+        bootstrap = launch.pop("bootstrap", None)
+        guest.files[f"{_AGENT_SERVER_DIR}/launch.json"] = json.dumps(launch).encode()
+        if bootstrap is not None:
+            content = {**bootstrap, "sandboxId": launch["sandboxId"]}
+            guest.files[f"{_AGENT_SERVER_DIR}/bootstrap.json"] = json.dumps(content).encode()
+        guest.files[f"{_AGENT_SERVER_DIR}/started"] = b""
+    else:
+        for path in [path for path in guest.files if path.startswith(_AGENT_SERVER_DIR)]:
+            del guest.files[path]
+    return Outcome()
+
+
 _COMMANDS: dict[str, Callable[[Guest, list[str], dict[str, Any]], Outcome]] = {
     "echo": _echo,
     "cat": _cat,
@@ -242,6 +262,7 @@ _COMMANDS: dict[str, Callable[[Guest, list[str], dict[str, Any]], Outcome]] = {
     "bash": _bash,
     "tail": _tail,
     "true": lambda guest, arguments, request: Outcome(),
+    "svc-agent-server": _agent_server,
     "false": lambda guest, arguments, request: Outcome(exit_code=1),
     "pwd": lambda guest, arguments, request: Outcome(f"{request.get('cwd') or HOME}\n".encode()),
 }

@@ -51,6 +51,17 @@ def test_a_shorter_identity_leaves_nothing_of_a_longer_one(agent: RunningAgent) 
     assert (agent.root / "etc/hostname").read_text() == "abc123\n"
 
 
+def test_a_clone_keeps_no_callback_token_and_a_woken_guest_does(agent: RunningAgent) -> None:
+    client, directory = agent.client(), agent.root / "run/svc-agent"
+    directory.mkdir()
+    for name in ("bootstrap.json", "started", "launch.json"):
+        (directory / name).write_text("{}")
+    client.adopt(dataclasses.replace(IDENTITY, renew=False))
+    assert sorted(os.listdir(directory)) == ["bootstrap.json", "launch.json", "started"]
+    client.adopt(IDENTITY)
+    assert os.listdir(directory) == ["launch.json"]
+
+
 def test_without_renewal_the_disk_stays_as_it_is(agent: RunningAgent) -> None:
     agent.client().adopt(dataclasses.replace(IDENTITY, renew=False))
     assert not (agent.root / "etc/machine-id").exists()

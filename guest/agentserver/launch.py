@@ -1,0 +1,66 @@
+"""What the host runs in the guest, as root: `svc-agent-server start`, after it has written the launch file, and `stop`.
+
+Everything lives under /run, exactly as long as the guest's RAM: a guest that boots from its disk is given it anew.
+"""
+import json
+import os
+import pwd
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+RUN_DIR = Path("/run/svc-agent")
+LAUNCH_NAME, BOOTSTRAP_NAME, STARTED_NAME = "launch.json", "bootstrap.json", "started"
+UNIT = "svc-agent-server.service"
+USER = "user"
+
+
+def main(arguments: list[str]) -> int:
+    """Command line entry; returns the exit code."""
+    if arguments == ["start"]:
+        return start()
+    if arguments == ["stop"]:
+        return stop()
+    print("usage: svc-agent-server start|stop")
+    return 2
+
+
+def start() -> int:
+    """Give the user what the launch file holds and start the agent server anew, without waiting until it is ready."""
+    launch = hand_over(RUN_DIR, pwd.getpwnam(USER))
+    if launch.get("source"):
+        code = subprocess.run(["systemctl", "--no-block", "restart", UNIT], check=False).returncode
+        if code:
+            return code
+    # What the host looks for: this guest needs no start until its RAM is gone.
+    (RUN_DIR / STARTED_NAME).touch()
+    return 0
+
+
+def stop() -> int:
+    """End the agent server with everything it started, and forget its bootstrap; does nothing where there is none."""
+    subprocess.run(["systemctl", "kill", "--signal=KILL", UNIT], check=False, stderr=subprocess.DEVNULL)
+    code = subprocess.run(["systemctl", "stop", UNIT], check=False).returncode
+    shutil.rmtree(RUN_DIR, ignore_errors=True)
+    return code
+
+
+def hand_over(directory: Path, owner: pwd.struct_passwd) -> dict[str, Any]:
+    """Move the bootstrap, if there is one, into a file of its own, and make the directory the owner's alone."""
+    launch: dict[str, Any] = json.loads((directory / LAUNCH_NAME).read_text())
+    bootstrap = launch.pop("bootstrap", None)
+    (directory / BOOTSTRAP_NAME).unlink(missing_ok=True)
+    if bootstrap is not None:
+        _write(directory / BOOTSTRAP_NAME, {**bootstrap, "sandboxId": launch["sandboxId"]})
+    _write(directory / LAUNCH_NAME, launch)
+    directory.chmod(0o700)
+    for path in (directory, *directory.iterdir()):
+        os.chown(path, owner.pw_uid, owner.pw_gid)
+    return launch
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        json.dump(content, file)

@@ -1,0 +1,143 @@
+"""Agent callbacks of real guests, to a receiver at a public address that lives in a namespace of its own."""
+import http.server
+import json
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+
+from nodeworker.network import namespaces
+
+# Stands for any public server, so that the test needs no internet.
+PUBLIC = "9.9.9.54"
+TOKEN = "the-callback-token-of-a-session"
+SERVER = ("id -un > /tmp/who; env > /tmp/env; svc-callback turn_complete '{\"turn\": 1}'; "
+          "exec python3 -m http.server 4096")
+FILE = "/run/svc-agent/bootstrap.json"
+NOT_CONFIGURED, REFUSED = 3, 4
+
+
+class Receiver(http.server.ThreadingHTTPServer):
+    """Keeps what is posted to it."""
+
+    daemon_threads = True
+
+    def __init__(self, listener):
+        super().__init__(listener.getsockname(), Post, bind_and_activate=False)
+        self.socket.close()
+        self.socket, self.posts = listener, []
+
+    def wait_for(self, kind, sandbox, count=1):
+        """The posts of a type by a sandbox, once there are `count`."""
+        deadline = time.monotonic() + 90
+        while len(found := [post for post in self.posts
+                            if (post["type"], post["sandboxId"]) == (kind, sandbox)]) < count:
+            assert time.monotonic() < deadline, f"no {kind} of {sandbox} among {self.posts}"
+            time.sleep(0.05)
+        return found
+
+
+class Post(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.posts.append({**body, "path": self.path, "headers": dict(self.headers)})
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_):
+        """Says nothing."""
+
+
+@pytest.fixture(scope="module")
+def receiver(vm_stack):
+    name = f"{vm_stack.site.values['SVC_NET_PREFIX']}-0calls"
+    link = f"{name[:12]}q"
+    namespaces.create_namespace(name)
+    try:
+        for line in (f"link add {link} type veth peer name inside netns {name}", f"link set {link} up",
+                     f"addr add 192.0.2.251/32 dev {link}", f"route add {PUBLIC}/32 dev {link}",
+                     f"-n {name} addr add {PUBLIC}/32 dev inside", f"-n {name} link set inside up",
+                     f"-n {name} route add 192.0.2.251/32 dev inside"):
+            subprocess.run(["ip", *line.split()], check=True)
+        listener = namespaces.in_namespace(name, lambda: socket.create_server((PUBLIC, 0)))
+        with Receiver(listener) as server:
+            threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+            yield server
+            server.shutdown()
+    finally:
+        namespaces.delete_namespace(name)
+
+
+@pytest.fixture
+def made(vm_alice):
+    ids = []
+    yield ids.append
+    for sandbox in ids:
+        vm_alice.delete(f"/v1/sandboxes/{sandbox}")
+
+
+def callback(persona, sandbox, *arguments, **env):
+    """Exit code of `svc-callback`, called as the agent server would."""
+    return persona.exec(sandbox, "runuser", "-u", "user", "--", "svc-callback", *arguments, env=env)["exitCode"]
+
+
+def shell(persona, sandbox, line):
+    return persona.exec(sandbox, "sh", "-c", line)["stdout"].split()
+
+
+def test_an_agent_server_reports_to_its_session_and_its_copies_do_not(vm_alice, receiver, made):
+    url = f"http://{PUBLIC}:{receiver.server_address[1]}/hook?session=5"
+    bootstrap = {"callbackUrl": url, "callbackToken": TOKEN, "readinessPort": 4096}
+    sandbox = vm_alice.create(agentServerSource=SERVER, agentBootstrap=bootstrap, env={"MINE": "yes"})["id"]
+    made(sandbox)
+    ready = receiver.wait_for("agent_server_ready", sandbox)[0]
+    assert ready["path"] == "/hook?session=5" and ready["headers"]["Authorization"] == f"Bearer {TOKEN}"
+    assert ready["headers"]["Content-Type"] == "application/json" and "Signature" not in str(ready["headers"])
+    assert receiver.wait_for("turn_complete", sandbox)[0]["turn"] == 1
+    assert shell(vm_alice, sandbox, f"cat /tmp/who; stat -c '%U %a' {FILE} /run/svc-agent") == [
+        "user", "user", "600", "user", "700"]
+    assert {f"SVC_SANDBOX_ID={sandbox}", f"SVC_AGENT_BOOTSTRAP={FILE}", "MINE=yes", "HOME=/home/user"} <= set(
+        shell(vm_alice, sandbox, "cat /tmp/env"))
+    assert shell(vm_alice, sandbox, f"grep -rl {TOKEN} /tmp /var/log /etc /home || true") == []
+    for kind in ("errors_notified", "session_reset", "steering_queued", "agent_aborted"):
+        assert callback(vm_alice, sandbox, kind) == 0
+        receiver.wait_for(kind, sandbox)
+
+    for inside in ("localhost:4096", "2130706433:4096"):
+        other = json.dumps({"callbackUrl": f"http://{inside}/", "callbackToken": "t"})
+        vm_alice.exec(sandbox, "sh", "-c", "echo \"$1\" > /tmp/other.json", "sh", other)
+        assert callback(vm_alice, sandbox, "turn_complete", SVC_AGENT_BOOTSTRAP="/tmp/other.json") == REFUSED, inside
+
+    pid = shell(vm_alice, sandbox, "pgrep -xf 'python3 -m http.server 4096'")
+    assert vm_alice.post(f"/v1/sandboxes/{sandbox}/hibernate").status_code == 200
+    assert vm_alice.post(f"/v1/sandboxes/{sandbox}/wake").status_code == 200
+    assert shell(vm_alice, sandbox, "pgrep -xf 'python3 -m http.server 4096'") == pid, "a wake resumes it"
+
+    forks = [vm_alice.post(f"/v1/sandboxes/{sandbox}/fork", json=body).json()["id"]
+             for body in ({}, {"skipAppProcesses": True})]
+    for fork in forks:
+        made(fork)
+        vm_alice.wait_for(fork, "running")
+        assert callback(vm_alice, fork, "turn_complete") == NOT_CONFIGURED
+    assert shell(vm_alice, forks[1], "pgrep -xf 'python3 -m http.server 4096'; ls -d /run/svc-agent") == [], "raw"
+    new = shell(vm_alice, forks[0], "until pgrep -xf 'python3 -m http.server 4096'; do sleep 0.2; done; "
+                                    "cat /run/svc-agent/launch.json")
+    assert new[0] != pid[0] and forks[0] in " ".join(new), "it runs a server of its own"
+    assert {post["sandboxId"] for post in receiver.posts} == {sandbox}, "only the source has reported"
+    assert len(receiver.wait_for("agent_server_ready", sandbox)) == 1, "and was started once"
+
+    vm_alice.post(f"/v1/sandboxes/{sandbox}/exec", json={"cmd": "reboot", "detached": True})
+    vm_alice.wait_for(sandbox, "hibernated")
+    assert vm_alice.post(f"/v1/sandboxes/{sandbox}/wake").status_code == 200
+    receiver.wait_for("agent_server_ready", sandbox, count=2)
+
+
+def test_a_raw_sandbox_posts_nothing(vm_alice, receiver, made):
+    url = f"http://{PUBLIC}:{receiver.server_address[1]}/"
+    sandbox = vm_alice.create(agentBootstrap={"callbackUrl": url, "callbackToken": TOKEN})["id"]
+    made(sandbox)
+    assert callback(vm_alice, sandbox, "turn_complete") == NOT_CONFIGURED
+    assert shell(vm_alice, sandbox, "ls -d /run/svc-agent; systemctl is-active svc-agent-server") == ["inactive"]
+    assert sandbox not in {post["sandboxId"] for post in receiver.posts}
