@@ -9,6 +9,7 @@ import peewee
 from app import admin_nodes, admin_operations, admin_sandboxes, seeds
 from app.admin_credit import credit
 from app.admin_storage import storage_commands
+from app.admin_tables import as_json, print_json
 from app.admin_webhooks import webhooks
 from app.signing_keys import KeyDirectory
 from config.settings import SettingsError, get_settings
@@ -72,9 +73,15 @@ def user_password(email: str) -> None:
 
 
 @main.command("user-list")
-def user_list() -> None:
+@as_json
+def user_list(machine: bool) -> None:
     """Show every account: id, e-mail address, plan, whether it is shut out."""
-    for user in users.list_all():
+    found = users.list_all()
+    if machine:
+        fields = ("id", "email", "plan", "created_at", "disabled_at")
+        print_json([{name: getattr(user, name) for name in fields} for user in found])
+        return
+    for user in found:
         click.echo(f"{user.id} {user.email} {user.plan} {'disabled' if user.disabled_at else 'active'}")
 
 

@@ -1,11 +1,12 @@
-"""What an operator does with VM hosts and plans: look, open and close."""
+"""What an operator does with VM hosts, their templates and plans: look, open and close."""
 import click
 
 from app.admin_tables import as_json, print_rows
 from config.settings import get_settings
-from services import inspection, nodes
+from services import bakes, inspection, nodes
 from services.errors import NotFound
 from services.inspection import NodeReport, PlanReport
+from services.plans import size_name
 
 
 @click.command("node-list")
@@ -50,6 +51,23 @@ def _set(node_id: str, *, accepting: bool) -> None:
     click.echo("open" if accepting else "closed")
 
 
+@click.command("bake-list")
+@as_json
+def bake_list(machine: bool) -> None:
+    """Show the templates of sizes on every VM host: baked, being baked, waiting, or failed and why."""
+    print_rows(bakes.list_all(), {
+        "NODE": lambda bake: bake.node_id,
+        "SIZE": lambda bake: f"{size_name(bake.vcpus, bake.mem_mb)} ({bake.vcpus} vCPU, {bake.mem_mb} MB)",
+        "STATE": lambda bake: bake.state.value,
+        "PHASE": lambda bake: bake.phase,
+        "SINCE": lambda bake: bake.since,
+        "TOOK": lambda bake: f"{bake.took_s:.0f} s" if bake.took_s else "",
+        "TRIES": lambda bake: bake.attempts,
+        "NEXT TRY": lambda bake: bake.next_try_at,
+        "ERROR": lambda bake: bake.error,
+    }, machine=machine)
+
+
 @click.command("plan-list")
 @as_json
 def plan_list(machine: bool) -> None:
@@ -61,4 +79,4 @@ def _machines(plan: PlanReport) -> str:
     return ", ".join(f"{size.name} ({size.vcpus} vCPU, {size.mem_mb} MB)" for size in plan.sizes) or "none"
 
 
-COMMANDS = (node_list, node_open, node_close, plan_list)
+COMMANDS = (node_list, node_open, node_close, bake_list, plan_list)

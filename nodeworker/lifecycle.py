@@ -56,12 +56,14 @@ def boot(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
         # An earlier attempt may still be unpacking into the machine it made.
         host.driver.destroy(sandbox.id)
     vm = host.driver.create(launch_spec(sandbox, snapshot_id=captured_id))
-    if packed:
-        archives.load(host, sandbox, packed)
-    start_agent_server(host, sandbox, copied_from=captured_id)
-    start_service(host, sandbox)
-    if not baked:
-        _bake_for_the_next(host, shape)
+    try:
+        if packed:
+            archives.load(host, sandbox, packed)
+        start_agent_server(host, sandbox, copied_from=captured_id)
+        start_service(host, sandbox)
+    finally:
+        if not baked:  # also if the service fails: the next one may have none
+            _bake_for_the_next(host, shape)
     note = COLD_BOOT if not baked else _cold(vm)
     values = _running(vm, sandbox) | {"started_at": now(), "operator_note": note}
     return Outcome(True, SandboxStatus.RUNNING, sandbox=values, note=note)

@@ -65,12 +65,14 @@ def create(stack, persona, size):
     return found[0]
 
 
-def test_the_operation_says_so_and_the_next_create_restores(sim_stack, alice, unbaked):
+def test_the_operation_says_so_and_the_next_create_restores(sim_stack, alice, unbaked, capsys):
     shape = unbaked(2, 2048)
     assert create(sim_stack, alice, "medium") == (NOTE, NOTE)
     becomes(lambda: bake_state(sim_stack, shape), "baked")
     assert create(sim_stack, alice, "medium") == (None, None)
-    assert any(line.startswith("medium     2 vCPU   2048 MB  baked") for line in status.templates(sim_stack.settings))
+    assert status.show(sim_stack), "every process runs"
+    printed = capsys.readouterr().out
+    assert "\n  medium     2 vCPU   2048 MB  baked" in printed and "node-bulk  RUNNING" in printed
 
 
 def test_a_worker_killed_while_it_bakes_costs_only_time(sim_stack, alice, unbaked, fault):

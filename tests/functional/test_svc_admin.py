@@ -86,6 +86,7 @@ def test_nodes(sim_stack, alice, svc_admin, sandbox):
     heading, line = table(svc_admin("node-list"))
     assert heading == ["NODE", "ADDRESS", "STATE", "VCPUS", "MEMORY MB", "SANDBOXES", "BAKED", "RUNS"]
     assert line[:3] == [node["id"], "127.0.0.1", "alive, open"] and line[3].endswith("/512")
+    assert [node["id"], "small (1 vCPU, 1024 MB)", "baked"] in [line[:3] for line in table(svc_admin("bake-list"))]
 
 
 def test_a_closed_node_takes_nothing_new_and_keeps_what_it_has(sim_stack, alice, svc_admin, sandbox):
@@ -107,6 +108,12 @@ def test_plans(svc_admin):
     assert rows["always_on"] == "fleet (12 vCPU, 36864 MB)" and rows["free"] == "none"
     assert rows["legacy_max"] == "small (1 vCPU, 1024 MB), medium (2 vCPU, 2048 MB), large (4 vCPU, 4096 MB)"
     assert len(rows) == 8 == len(svc_admin.json("plan-list"))
+
+
+def test_accounts(alice, svc_admin):
+    people = {row["email"]: row for row in svc_admin.json("user-list")}
+    assert people[alice.email]["plan"] == "legacy_pro" and people[alice.email]["disabled_at"] is None
+    assert people[alice.email].keys() == {"id", "email", "plan", "created_at", "disabled_at"}
 
 
 def test_sandboxes_of_an_owner(alice, mallory, svc_admin, sandbox):
