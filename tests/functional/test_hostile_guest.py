@@ -179,7 +179,7 @@ def test_a_sandbox_that_goes_to_sleep_is_noticed_while_its_guest_is_silent(edge,
 
 
 def upload(edge, owner, sandbox, content):
-    return edge.client().put(f"{SANDBOXES}/{sandbox}/uploads/x", data=content, headers=edge.key(owner))
+    return edge.client().put(f"{SANDBOXES}/{sandbox}/uploads/a dir/x", data=content, headers=edge.key(owner))
 
 
 @pytest.mark.parametrize("told", [{"sizeBytes": 5}, {"sizeBytes": 10**30}, {}, {"sizeBytes": 30_000_000}], ids=str)

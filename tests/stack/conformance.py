@@ -22,7 +22,7 @@ class Conformance:
         self._document = document
         self._rules = [(re.compile(re.sub(r"{(\w+)}", r"[^/]+", path)), path) for path in document["paths"]]
         # `{path}` is the one parameter that takes slashes
-        self._rules += [(re.compile(re.sub(r"{(\w+)}", r"[^/]+", path).replace("[^/]+$", ".+$")), path)
+        self._rules += [(re.compile(re.sub(r"{(\w+)}", r"[^/]+", path.removesuffix("{path}")) + "(?s:.*)"), path)
                         for path in document["paths"] if path.endswith("{path}")]
 
     def check_httpx(self, response: httpx.Response) -> None:
