@@ -53,8 +53,11 @@ def _read_json(absent: Any) -> Any:
 
 
 def load_query(schema: Schema) -> Any:
-    """The request's query parameters as the schema makes them; of a repeated one the first counts."""
+    """The request's query parameters as the schema makes them; raises InvalidRequest, also for one given twice."""
     query = request.args.to_dict(flat=True)
+    twice = sorted(name for name, values in request.args.lists() if len(values) > 1)
+    if twice:
+        raise InvalidRequest(f"{twice[0][:80]}: is given more than once")
     check_values(query)
     return check(schema, query)
 

@@ -61,7 +61,7 @@ def build(app: Flask, title: str, description: str, server: str) -> Json:
             "schemas": {**requests.components(), **shown.components(shapes.ERROR)},
             "responses": {str(status): _error(status) for status in MEANINGS},
             "parameters": {name: common for name, common in COMMON.items() if f"parameters/{name}" in str(paths)},
-            "securitySchemes": dict(SCHEMES.values()),
+            "securitySchemes": {name: scheme for name, scheme in SCHEMES.values() if f"'{name}': []" in str(paths)},
         },
     }
 

@@ -10,6 +10,8 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from app.openapi.requests import INT32
+
 Json = dict[str, Any]
 _STYLE = files(__package__).joinpath("page.css").read_text("utf-8")
 _TEMPLATE = files(__package__).joinpath("page.html").read_text("utf-8")
@@ -19,7 +21,7 @@ _LIMITS = (("minimum", "from {}"), ("maximum", "to {}"),
            ("minLength", "at least {} characters"),
            ("maxLength", "at most {} characters"), ("maxItems", "at most {} items"), ("maxProperties", "at most {}"),
            ("pattern", "matching {}"))
-_EMPTY = {(name, None) for name, _ in _LIMITS} | {("minLength", 0)}
+_SHOWN_PATTERN = 30
 _BEARERS = {"apiKey": "$SVC_API_KEY", "userToken": "$SVC_USER_TOKEN", "serviceToken": "$SVC_SERVICE_TOKEN",
             "adminToken": "$SVC_ADMIN_TOKEN"}
 
@@ -77,7 +79,7 @@ class Book:
         text = " or ".join(f"list of {self.kind(schema['items'])}" if kind == "array" else kind for kind in kinds)
         if "enum" in schema:
             text = " or ".join(json.dumps(word) for word in schema["enum"])
-        limits = [sentence.format(schema[name]) for name, sentence in _LIMITS if (name, schema.get(name)) not in _EMPTY]
+        limits = [sentence.format(schema[name]) for name, sentence in _LIMITS if _tells(name, schema.get(name))]
         default = [f"default {json.dumps(schema['default'])}"] if "default" in schema else []
         return ", ".join([text, *limits, *default]).replace(", to ", " to ")
 
@@ -102,3 +104,10 @@ class Book:
             elif media != "application/json":
                 parts += [f"-H 'Content-Type: {media}'", "--data-binary @file"]
         return " \\\n  ".join(parts)
+
+
+def _tells(name: str, value: Any) -> bool:
+    """Whether a limit says something to a reader: not what holds for every number, nor a pattern too long to read."""
+    if value is None or (name, value) == ("minLength", 0) or name in ("minimum", "maximum") and abs(value) == INT32:
+        return False
+    return name != "pattern" or len(value) <= _SHOWN_PATTERN

@@ -24,7 +24,7 @@ _BOOTSTRAP = {
     "additionalProperties": True,
 }
 _BASE64 = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
-_INT32 = 2**31 - 1  # `app.bodies` takes no number beyond
+INT32 = 2**31 - 1  # `app.bodies` takes no number beyond
 
 
 class RequestSchemas:
@@ -98,7 +98,7 @@ def _whole_range(self: OpenAPIConverter, field: fields.Field, *, ret: Json, **_:
     if isinstance(field, Numeral):
         return {"minimum": ret.get("minimum", 0), "maximum": ret.get("maximum", 999_999_999)}
     if isinstance(field, Whole):
-        return {"minimum": ret.get("minimum", -_INT32), "maximum": ret.get("maximum", _INT32)}
+        return {"minimum": ret.get("minimum", -INT32), "maximum": ret.get("maximum", INT32)}
     return {}
 
 

@@ -1,7 +1,7 @@
 """Body of a file write and query of a file read."""
 from typing import Any
 
-from marshmallow import EXCLUDE, post_load, validate
+from marshmallow import post_load, validate
 
 from app.schemas.fields import PATH_MAX, Base64, Body, Text, Whole
 from services.files import FileItem
@@ -24,8 +24,5 @@ class FileItemBody(Body):
 
 class FileQuery(Body):
     """Which file to read."""
-
-    class Meta:
-        unknown = EXCLUDE
 
     path = Text(high=PATH_MAX, required=True)

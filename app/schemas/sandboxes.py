@@ -1,7 +1,7 @@
 """Bodies of create, wake, extend and the list query."""
 from typing import Any
 
-from marshmallow import EXCLUDE, ValidationError, fields, post_load, validate, validates_schema
+from marshmallow import ValidationError, fields, post_load, validate, validates_schema
 
 from app.schemas.addresses import Bootstrap, GitUrl
 from app.schemas.fields import (
@@ -83,9 +83,6 @@ class HibernateBody(Body):
 
 class ListQuery(Body):
     """Query of the list: paging, and `status` and `kind` to ask for some only (our choice)."""
-
-    class Meta:
-        unknown = EXCLUDE
 
     limit = Numeral(validate=validate.Range(min=1), load_default=LIST_LIMIT_DEFAULT)
     offset = Numeral(load_default=0)

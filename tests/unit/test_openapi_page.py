@@ -94,6 +94,8 @@ def test_it_fits_a_phone_and_both_schemes(answer):
     ({"type": "string", "enum": ["a", "b"], "default": "a"}, '"a" or "b", default "a"'),
     ({"$ref": "#/components/schemas/Sandbox"}, "Sandbox"),
     ({"const": True}, "always true"),
+    ({"type": "integer", "minimum": -2**31 + 1, "maximum": 2**31 - 1}, "integer"),
+    ({"type": "string", "pattern": "^" + "x" * 99}, "string"),
     ({}, "any value"),
 ], ids=str)
 def test_a_schema_in_words(schema, kind):

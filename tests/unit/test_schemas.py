@@ -78,7 +78,7 @@ def test_a_field_refuses(field, refused):
      ExecRequest(None, "x", "/", {"A": "1"}, 1, True)),
     (FileItemBody(), {"path": "a", "content": "aGk="}, FileItem("a", b"hi", 0o644)),
     (FileItemBody(), {"path": "a", "content": "", "mode": 0o755}, FileItem("a", b"", 0o755)),
-    (FileQuery(), {"path": "a", "more": "x"}, {"path": "a"}),
+    (FileQuery(), {"path": "a"}, {"path": "a"}),
     (ListQuery(), {}, {"limit": 100, "offset": 0, "status": None, "kind": None}),
     (ListQuery(), {"limit": "5", "offset": "6", "status": "stopped", "kind": "api"},
      {"limit": 5, "offset": 6, "status": "stopped", "kind": "api"}),
