@@ -6,7 +6,7 @@ from types import TracebackType
 import peewee
 
 from models.base import connection
-from services.operations import Claim, LeaseLost, renew
+from services.claims import Claim, LeaseLost, renew
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,10 @@ from nodeworker.guest.errors import AgentError
 from nodeworker.host import Host
 from nodeworker.hypervisor.driver import RunningVm, Shape, VmNotFound, VmState
 from nodeworker.launch import NotReady, launch_spec, start_service
-from services import bakes, operations, outbox
+from services import bakes, claims, outbox
+from services.claims import Claim
 from services.disks import DEVICE_BYTES
-from services.operations import Claim, Outcome
+from services.operations import Outcome
 from services.sandboxes import touch_values
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ def boot(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
     baked = captured_id is not None or host.driver.has_template(shape)
     if not baked:
         with connection():
-            operations.annotate(claimed, COLD_BOOT)
+            claims.annotate(claimed, COLD_BOOT)
     if packed and claimed.attempts > 1:
         # An earlier attempt may still be unpacking into the machine it made.
         host.driver.destroy(sandbox.id)

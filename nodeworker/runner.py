@@ -23,8 +23,9 @@ from nodeworker.hypervisor.driver import VmBusy, VmNotFound
 from nodeworker.launch import NotReady
 from nodeworker.leases import LeaseKeeper
 from nodeworker.store import StoreUnavailable
-from services import operations, outbox
-from services.operations import Claim, LeaseLost, Outcome
+from services import claims, operations, outbox
+from services.claims import Claim, LeaseLost
+from services.operations import Outcome
 
 log = logging.getLogger(__name__)
 _BUSY_DELAY_S = 0.5
@@ -41,7 +42,7 @@ def run_operation(host: Host, sandbox_id: str, op_seq: int, lane: str) -> None:
     """Work on one operation if it is free; returns when it is finished, put back or somebody else's."""
     lease_s = host.settings.operation_lease_s
     with connection():
-        claimed = operations.claim(sandbox_id, op_seq, f"{host.settings.node_id}/{lane}", lease_s)
+        claimed = claims.claim(sandbox_id, op_seq, f"{host.settings.node_id}/{lane}", lease_s)
         if claimed is None:
             return
         sandbox = Sandbox.get_by_id(sandbox_id)
@@ -65,7 +66,7 @@ def _handle(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome | None:
         return lifecycle.HANDLERS[claimed.kind](host, claimed, sandbox)
     except VmBusy:
         with connection():
-            operations.put_back(claimed, _BUSY_DELAY_S)
+            claims.put_back(claimed, _BUSY_DELAY_S)
         return None
     except Exception as error:  # whatever went wrong, the row must come to a true and stable state
         last = claimed.attempts >= limit or isinstance(error, (NotReady, VmNotFound))
@@ -73,7 +74,7 @@ def _handle(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome | None:
         if claimed.kind is OperationKind.STOP or not last:
             with connection():
                 delay_s = min(_RETRY_DELAY_S * claimed.attempts, _LONGEST_DELAY_S)
-                operations.put_back(claimed, delay_s, lifecycle.printable(f"{type(error).__name__}: {error}"))
+                claims.put_back(claimed, delay_s, lifecycle.printable(f"{type(error).__name__}: {error}"))
             return None
         return lifecycle.failure(host, claimed, sandbox, error)
 

@@ -15,7 +15,7 @@ from nodeworker.reconcile import get_reconciler
 from nodeworker.store import StoreUnavailable
 from nodeworker.uploads import forget_dead
 from services import bakes as wanted
-from services import nodes, operations, retention, uploads
+from services import claims, nodes, retention, uploads
 from services.nodes import NodeFacts
 from services.transitions import ARCHIVE_LANE
 
@@ -62,7 +62,7 @@ def _discard_abandoned(host: Host) -> None:
 
 
 def _end_leases(worker: str) -> None:
-    count = operations.release_leases(worker)
+    count = claims.release_leases(worker)
     if count:
         log.warning("%d operations were under way when %s last stopped; they go on", count, worker)
 

@@ -2,10 +2,8 @@
 
 1. `begin`, with the sandbox row locked: the transition table is asked, the row gets its `task` and a new `op_seq`, the
    operation and the outbox message are written; one transaction.
-2. `claim`: a compare-and-set gives one worker the operation for the length of a lease, under a new epoch. A second
-message
-   for it, or one for an operation that was superseded, finds nothing to claim.
-3. `renew` while working. 4. `finish` with the epoch: a worker whose lease was taken over cannot write its result.
+2. A worker claims it and keeps its lease, see `services/claims.py`. 3. `finish` under the epoch of the claim: a worker
+   whose lease was taken over cannot write its result.
 Sweeping for operations nobody works on is in `services/sweeps.py`.
 
 Locks are always taken in one order, the sandbox row before its operations, so that no two of these wait for each other.
@@ -29,29 +27,13 @@ from models.states import (
     SnapshotState,
 )
 from services import agent_servers, events, metering, outbox, uploads
+from services.claims import Claim, LeaseLost, held
 from services.errors import Conflict
 from services.event_types import StopReason
 from services.metering import Sample
 from services.placement import release_ports
 from services.transitions import ARCHIVE_LANE, TRANSITIONS, describe
 from services.waits import announce
-
-
-class LeaseLost(Exception):
-    """Another worker holds the operation now, or it was superseded; the caller's result does not count."""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """The right to work on one operation until the lease ends; `epoch` is its proof."""
-
-    operation_id: int
-    sandbox_id: str
-    op_seq: int
-    kind: OperationKind
-    epoch: int
-    attempts: int
-    snapshot_id: str | None
 
 
 @dataclass(frozen=True)
@@ -152,68 +134,6 @@ def _supersede(sandbox_id: str) -> None:
         _release_dependents(operation, ok=False, error="The source sandbox was deleted before it was captured.")
 
 
-def claim(sandbox_id: str, op_seq: int, worker: str, lease_s: float) -> Claim | None:
-    """Take an operation for `lease_s` seconds; None when there is nothing to do (done, superseded, or in another's
-    hands)."""
-    present = now()
-    free = (Operation.state == OperationState.PENDING) | (
-        (Operation.state == OperationState.RUNNING) & (Operation.lease_until < present)
-    )
-    rows = list(
-        Operation.update(
-            state=OperationState.RUNNING,
-            epoch=Operation.epoch + 1,
-            attempts=Operation.attempts + 1,
-            claimed_by=worker,
-            lease_until=present + timedelta(seconds=lease_s),
-            started_at=present,
-        )
-        .where((Operation.sandbox_id == sandbox_id) & (Operation.op_seq == op_seq) & free)
-        .returning(Operation)
-        .execute()
-    )
-    if not rows:
-        return None
-    row = rows[0]
-    return Claim(row.id, row.sandbox_id, row.op_seq, OperationKind(row.kind), row.epoch, row.attempts, row.snapshot_id)
-
-
-def _held(claimed: Claim) -> Any:
-    return (
-        (Operation.id == claimed.operation_id)
-        & (Operation.epoch == claimed.epoch)
-        & (Operation.state == OperationState.RUNNING)
-    )
-
-
-def renew(claimed: Claim, lease_s: float) -> None:
-    """Lengthen the lease to `lease_s` seconds from now; raises LeaseLost."""
-    until = now() + timedelta(seconds=lease_s)
-    if not Operation.update(lease_until=until).where(_held(claimed)).execute():
-        raise LeaseLost(f"operation {claimed.operation_id} epoch {claimed.epoch}")
-
-
-def put_back(claimed: Claim, delay_s: float, operator_error: str | None = None) -> None:
-    """Give an operation back so that it is announced again after `delay_s` seconds: the host was busy with it, or the
-    attempt failed with `operator_error`."""
-    until = now() + timedelta(seconds=delay_s)
-    Operation.update(lease_until=until, claimed_by=None, operator_error=operator_error).where(_held(claimed)).execute()
-
-
-def annotate(claimed: Claim, note: str) -> None:
-    """Tell operators something about an operation while it is under way; it stays unless `finish` has another note."""
-    Operation.update(note=note).where(_held(claimed)).execute()
-
-
-def release_leases(worker: str) -> int:
-    """End the leases that `worker` held before it was restarted, so that its operations are taken up at once."""
-    return int(
-        Operation.update(lease_until=now())
-        .where((Operation.claimed_by == worker) & (Operation.state == OperationState.RUNNING))
-        .execute()
-    )
-
-
 def finish(claimed: Claim, outcome: Outcome) -> list[OutboxMessage]:
     """Write the result of a claimed operation, and start what waited for it; raises LeaseLost if it is no longer ours.
 
@@ -231,7 +151,7 @@ def finish(claimed: Claim, outcome: Outcome) -> list[OutboxMessage]:
                 operator_error=outcome.operator_error,
                 **({"note": outcome.note} if outcome.note else {}),
             )
-            .where(_held(claimed))
+            .where(held(claimed))
             .returning(Operation)
             .execute()
         )

@@ -6,7 +6,7 @@ from models.base import connection
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import SandboxStatus, SnapshotState
-from services import operations
+from services import claims, operations
 from services.operations import Outcome
 
 SANDBOXES = "/v1/sandboxes"
@@ -125,7 +125,7 @@ def test_an_agent_servers_token_is_kept_until_the_sandbox_stops_and_never_shown(
     assert "hunter2" not in shown and "dashboard.example" not in shown
     assert server_of(post(by="token", agentBootstrap=BOOTSTRAP)) == (None, BOOTSTRAP), "its server is in its template"
     with connection():
-        claimed = operations.claim(made.json["id"], 1, "test", 60)
+        claimed = claims.claim(made.json["id"], 1, "test", 60)
         operations.finish(claimed, Outcome(False, SandboxStatus.STOPPED, error="no"))
     assert server_of(made) == ("serve", None), "what starts it is for forks of its snapshots"
 

@@ -12,7 +12,7 @@ from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import OperationState, SandboxStatus, SnapshotState
-from services import nodes, operations
+from services import claims, nodes, operations
 from services.nodes import NodeFacts
 from services.operations import Outcome
 from tests.functional.conftest import NODE, make_edge
@@ -43,7 +43,7 @@ def source(edge, owner):
 def work_on(sandbox_id, outcome):
     """Do what a node does: take the sandbox's operation and finish it."""
     with connection():
-        claimed = operations.claim(sandbox_id, Sandbox.get_by_id(sandbox_id).op_seq, "n1/any", 10.0)
+        claimed = claims.claim(sandbox_id, Sandbox.get_by_id(sandbox_id).op_seq, "n1/any", 10.0)
         operations.finish(claimed, outcome)
 
 

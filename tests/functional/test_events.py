@@ -15,11 +15,12 @@ from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import OperationState, Plan, SandboxStatus, SnapshotState
 from models.users import User
-from services import events, forks, lifecycle, operations, sandboxes, snapshots, sweeps
+from services import claims, events, forks, lifecycle, operations, sandboxes, snapshots, sweeps
+from services.claims import LeaseLost
 from services.errors import Unavailable
 from services.event_types import EventType
 from services.nodes import NodeFacts, heartbeat
-from services.operations import LeaseLost, Outcome
+from services.operations import Outcome
 from services.protocols import Deps
 from services.sandboxes import CreateRequest, LaunchOptions
 
@@ -61,7 +62,7 @@ def alice():
 
 def claim(sandbox_id):
     with connection():
-        return operations.claim(sandbox_id, Sandbox.get_by_id(sandbox_id).op_seq, "n1/ops", 10.0)
+        return claims.claim(sandbox_id, Sandbox.get_by_id(sandbox_id).op_seq, "n1/ops", 10.0)
 
 
 def finish(sandbox_id, status=RUNNING, *, ok=True, error=None, **snapshot):

@@ -10,7 +10,7 @@ from models.operations import Operation
 from models.sandboxes import Activity, Sandbox
 from models.states import OperationKind, Plan, SandboxKind, SandboxStatus
 from models.users import User
-from services import explanations, operations, outbox, sandboxes
+from services import claims, explanations, operations, outbox, sandboxes
 from services.errors import NotFound
 from services.nodes import NodeFacts, heartbeat
 from services.operations import Outcome
@@ -56,7 +56,7 @@ def set_operation(**columns):
 
 def claim(sandbox_id, lease_s=10):
     with connection():
-        return operations.claim(sandbox_id, 1, "n1/ops", lease_s)
+        return claims.claim(sandbox_id, 1, "n1/ops", lease_s)
 
 
 def ago(seconds):
@@ -100,7 +100,7 @@ def test_the_sweeps_do_not_run(sandbox_id):
 def test_a_worker_has_it(sandbox_id):
     claimed = claim(sandbox_id)
     with connection():
-        operations.annotate(claimed, "cold boot: not baked")
+        claims.annotate(claimed, "cold boot: not baked")
     text = explain(sandbox_id)
     assert "Worker n1/ops is at it (attempt 1 of 4, begun 0 s ago" in text and "which ends in 10 s" in text
     assert "Note: cold boot: not baked." in text
@@ -114,7 +114,7 @@ def test_its_worker_is_silent(sandbox_id):
 def test_it_was_put_back_and_why(sandbox_id):
     claimed = claim(sandbox_id)
     with connection():
-        operations.put_back(claimed, 4, "DriverError: no slot is free")
+        claims.put_back(claimed, 4, "DriverError: no slot is free")
     text = explain(sandbox_id)
     assert "The attempt before failed: DriverError: no slot is free." in text
     assert "It was put back after attempt 1 of 4 and is announced again in 4 s" in text and "Worker" not in text

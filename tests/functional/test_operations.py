@@ -14,11 +14,12 @@ from models.sandboxes import Activity, Sandbox
 from models.snapshots import Snapshot
 from models.states import OperationKind, OperationState, Plan, SandboxStatus, SnapshotState
 from models.users import User
-from services import forks, lifecycle, operations, outbox, sandboxes, snapshots, sweeps
+from services import claims, forks, lifecycle, operations, outbox, sandboxes, snapshots, sweeps
 from services.activity import in_use
+from services.claims import LeaseLost
 from services.errors import Conflict, Forbidden, InvalidRequest, PlanRequired, Unavailable, WrongNode
 from services.nodes import NodeFacts, heartbeat
-from services.operations import LeaseLost, Outcome
+from services.operations import Outcome
 from services.protocols import Deps, QueueUnavailable
 from services.sandboxes import CreateRequest, LaunchOptions
 
@@ -76,7 +77,7 @@ def row(sandbox_id):
 
 def claim(sandbox_id, lease_s=10.0):
     with connection():
-        return operations.claim(sandbox_id, row(sandbox_id).op_seq, "n1/ops", lease_s)
+        return claims.claim(sandbox_id, row(sandbox_id).op_seq, "n1/ops", lease_s)
 
 
 def succeed(sandbox_id, status, **columns):
