@@ -10,6 +10,7 @@ from models.agent_servers import AgentServer
 from models.base import connection
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
+from nodeworker.faults import fault
 from nodeworker.guest.client import AgentClient
 from nodeworker.guest.errors import AgentError, AgentRefused
 from nodeworker.host import Host
@@ -59,7 +60,9 @@ def hand_over(agent: AgentClient, content: dict[str, Any]) -> None:
         agent.write_file(LAUNCH_FILE, json.dumps(content).encode(), 0o600)
     except AgentError as error:
         raise NotReady("The agent server could not be started: the guest did not take its configuration.") from error
+    fault("agent_server.written")
     run(agent, "start")
+    fault("agent_server.started")
 
 
 def run(agent: AgentClient, action: str) -> None:

@@ -23,6 +23,7 @@ FAULT_POINTS = (
     "delete.begun", "delete.files_removed", "collect.unlinked",
     "delete.begun", "delete.files_removed", "collect.unlinked", "delete.here", "delete.objects_removed",
     "upload.image_stored", "upload.stored", "sweep.image_removed",
+    "agent_server.written", "agent_server.started",
     "runner.claimed", "runner.handled", "runner.finished",
     "bake.spawned", "bake.saved", "bake.complete",
 )

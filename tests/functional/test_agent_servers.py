@@ -1,7 +1,10 @@
 """The agent server's configuration on its way into simulated guests: once per boot, never into a fork or a raw one."""
 import json
+from pathlib import Path
 
 import pytest
+
+from nodeworker.faults import FAULT_POINTS
 
 BOOTSTRAP = {"callbackUrl": "https://dashboard.example/hook", "callbackToken": "a-token-of-the-session", "model": "m"}
 DIRECTORY = "/run/svc-agent"
@@ -41,6 +44,16 @@ def test_the_guest_gets_its_launch_and_its_bootstrap(alice, made):
     assert read(alice, sandbox, "bootstrap.json") == BOOTSTRAP | {"sandboxId": sandbox}
     assert read(alice, sandbox, "launch.json") == {
         "sandboxId": sandbox, "source": "serve", "cwd": "/home/user", "env": {"A": "1", "SVC_PREFERRED_MODEL": "m1"}}
+
+
+@pytest.mark.parametrize("point", [point for point in FAULT_POINTS if point.startswith("agent_server.")])
+def test_a_worker_that_dies_on_the_way_leaves_a_started_server(sim_stack, alice, made, point):
+    path = Path(sim_stack.site.values["SVC_FAULT_FILE"])
+    path.write_text(f"{point} kill")
+    sandbox = start(alice, made, agentServerSource="serve", agentBootstrap=BOOTSTRAP)
+    assert not path.exists(), "the worker was killed"
+    assert read(alice, sandbox, "bootstrap.json") == BOOTSTRAP | {"sandboxId": sandbox}
+    assert "bootstrap" not in read(alice, sandbox, "launch.json") and read(alice, sandbox, "started") == {}
 
 
 def test_a_wake_leaves_alone_what_is_there(alice, made):
