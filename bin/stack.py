@@ -19,6 +19,7 @@ from bin import health, leftovers, ports, servers, supervise
 from bin.console import Advice, say, step
 from bin.site import ROOT, Site, read_env, write_env
 from config.settings import Settings, load
+from nodeworker.hypervisor.qemu.image_users import unregister
 
 SERVERS = ("postgres", "redis", "s3")
 PEOPLE = ("ALICE", "BOB", "MALLORY")
@@ -222,6 +223,8 @@ class Stack:
         for entry in self.site.data_dir.iterdir() if self.site.data_dir.is_dir() else ():
             if entry.name not in keep and not entry.name.startswith(leftovers.PRIVATE):
                 shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
+        if {"SVC_IMAGE_DIR", "SVC_NODE_DIR"} <= self.site.values.keys():
+            unregister(Path(self.site.values["SVC_IMAGE_DIR"]), Path(self.site.values["SVC_NODE_DIR"]))
         with contextlib.suppress(OSError):
             self.site.data_dir.rmdir()
 

@@ -8,6 +8,7 @@ import pytest
 
 from bin.site import ROOT
 from nodeworker.hypervisor.driver import DriverError
+from nodeworker.hypervisor.qemu import image_users
 from nodeworker.hypervisor.qemu import prune as pruning
 from nodeworker.hypervisor.qemu.prune import prune
 from tests.unit.test_layer_references import SHAPE, Node, make_image, make_template
@@ -67,6 +68,16 @@ def test_another_node_of_the_same_host_keeps_what_it_needs(node, no_processes, t
         found(node)
     assert len(found(node, forget_missing=True)) == 2
     assert found(node) == set(), "what was forgotten is not asked about again"
+
+
+def test_a_node_that_was_removed_on_purpose_is_not_asked_about(node, no_processes, tmp_path):
+    other = Node(tmp_path, name="other")
+    other.create()
+    renew(node)
+    shutil.rmtree(tmp_path / "other")
+    for _ in range(2):
+        image_users.unregister(node.images, tmp_path / "other")
+    assert len(found(node)) == 2
 
 
 def test_a_worker_that_still_works_with_an_older_image_keeps_it(node):

@@ -11,11 +11,19 @@ _REGISTER = "nodes"
 
 def register(image_dir: Path, node_dir: Path) -> None:
     """Write down that the records under `node_dir` may refer to images and templates of `image_dir`; idempotent."""
-    directory = image_dir / _REGISTER
-    entry = directory / hashlib.sha256(bytes(node_dir)).hexdigest()[:16]
+    entry = _entry(image_dir, node_dir)
     if not entry.exists():
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        entry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_atomic(entry, bytes(node_dir))
+
+
+def unregister(image_dir: Path, node_dir: Path) -> None:
+    """The node directory is gone for good, with all its records. Not registered: no-op."""
+    _entry(image_dir, node_dir).unlink(missing_ok=True)
+
+
+def _entry(image_dir: Path, node_dir: Path) -> Path:
+    return image_dir / _REGISTER / hashlib.sha256(bytes(node_dir)).hexdigest()[:16]
 
 
 def registered(image_dir: Path) -> dict[Path, Path]:
