@@ -14,8 +14,8 @@ from services import nodes
 from services.errors import NotFound
 from services.events import rfc3339
 from services.inspection import OperationReport, SandboxReport, operation_report, sandbox_report
-from services.operations import job_name
-from services.transitions import TRANSITIONS, describe
+from services.operations import job_name, queue_of
+from services.transitions import describe
 
 # Messages in a queue; None if the broker does not say.
 QueueLength = Callable[[str], int | None]
@@ -151,7 +151,7 @@ class _Teller:
         return "It is being announced again now."
 
     def _queue(self, row: Operation) -> str:
-        queue = f"node.{row.node_id}.{TRANSITIONS[OperationKind(row.kind)].lane}"
+        queue = queue_of(row)
         length = self._queue_length(queue)
         if length is None:
             return f"The broker does not answer, so nobody can be told over queue {queue}."

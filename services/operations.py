@@ -106,10 +106,15 @@ def announcement(operation: Operation) -> OutboxMessage:
     """Write the message that tells the node about an operation; ids only, no secrets."""
     kind = OperationKind(operation.kind)
     return outbox.add(
-        f"node.{operation.node_id}.{_lane(kind, operation.snapshot_id)}",
+        queue_of(operation),
         job_name(kind),
         {"sandbox_id": operation.sandbox_id, "op_seq": operation.op_seq},
     )
+
+
+def queue_of(operation: Operation) -> str:
+    """The queue of its node in which an operation is announced."""
+    return f"node.{operation.node_id}.{_lane(OperationKind(operation.kind), operation.snapshot_id)}"
 
 
 def _lane(kind: OperationKind, snapshot_id: str | None) -> str:

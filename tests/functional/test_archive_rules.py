@@ -8,7 +8,7 @@ import pytest
 
 from models.base import connection, now
 from models.nodes import Node
-from models.operations import Operation, OutboxMessage
+from models.operations import Operation
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import OperationState, SandboxStatus, SnapshotState
@@ -61,10 +61,8 @@ def archived(edge, owner, source):
 def queue_of(sandbox_id):
     """The queue in which the open operation of a sandbox is announced."""
     with connection():
-        operation = Operation.get((Operation.sandbox_id == sandbox_id) & (Operation.state == OperationState.PENDING))
-        message = operations.announcement(operation)
-        OutboxMessage.delete().where(OutboxMessage.id == message.id).execute()
-        return message.queue
+        return operations.queue_of(Operation.get(
+            (Operation.sandbox_id == sandbox_id) & (Operation.state == OperationState.PENDING)))
 
 
 def test_one_that_takes_long_goes_on_and_its_key_gives_it_later(edge, owner, source):
