@@ -21,6 +21,16 @@ from services.transitions import describe
 QueueLength = Callable[[str], int | None]
 
 
+_STANDS = {
+    OperationState.WAITING: "is waiting",
+    OperationState.PENDING: "is pending",
+    OperationState.RUNNING: "is running",
+    OperationState.SUCCEEDED: "has succeeded",
+    OperationState.FAILED: "has failed",
+    OperationState.SUPERSEDED: "was superseded",
+}
+
+
 @dataclass(frozen=True)
 class Explanation:
     """`sentences` for people; the rows they are about for machines."""
@@ -86,7 +96,7 @@ class _Teller:
     def operation(self, row: Operation) -> Iterator[str]:
         """What an operation is waiting for, or how it ended."""
         yield (f"Operation {row.id}, the {row.kind} of {row.sandbox_id}, was asked for {self._when(row.created_at)}"
-               f"{f' by the {row.requested_by}' if row.requested_by else ''} and is {row.state}.")
+               f"{f' by the {row.requested_by}' if row.requested_by else ''} and {_STANDS[OperationState(row.state)]}.")
         if row.note:
             yield f"Note: {row.note}."
         if row.state == OperationState.WAITING:
@@ -136,7 +146,7 @@ class _Teller:
             yield self._queue(row)
 
     def _ended(self, row: Operation) -> Iterator[str]:
-        yield f"It ended {self._when(row.finished_at)} after {row.attempts} attempts."
+        yield f"It ended {self._when(row.finished_at)} after {row.attempts} attempt{'s' if row.attempts != 1 else ''}."
         if row.error:
             yield f"The owner is told: {row.error}"
         if row.operator_error:

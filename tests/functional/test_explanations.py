@@ -162,7 +162,7 @@ def test_it_is_over(sandbox_id):
             operator_error="DriverError: no space left"))
         Node.update(accepting=False).execute()
     text = explain(sandbox_id)
-    assert f"{sandbox_id} of alice@example.test is stopped on" in text and "and is failed. It ended" in text
+    assert f"{sandbox_id} of alice@example.test is stopped on" in text and "and has failed. It ended" in text
     assert "The owner is told: Could not be started." in text and "operators: DriverError: no space left" in text
     assert "closed" not in text, "a stopped sandbox waits for no node"
 
@@ -174,7 +174,7 @@ def test_a_running_one_says_what_keeps_it_awake(sandbox_id):
         operations.finish(claimed, Outcome(True, SandboxStatus.RUNNING, sandbox=values))
     text = explain(sandbox_id)
     assert "It falls asleep in 600 s" in text and "no call is in flight" in text
-    assert "Note: booted from disk: no memory." in text and "is succeeded." in text
+    assert "Note: booted from disk: no memory." in text and "and has succeeded." in text
     with connection():
         Activity.create(sandbox_id=sandbox_id, expires_at=now() + timedelta(seconds=60))
     assert "1 calls are in flight, which keep it awake" in explain(sandbox_id)

@@ -158,7 +158,7 @@ def test_force_stop_is_the_owners_delete_and_says_who_did_it(sim_stack, alice, s
     assert json.loads(body)["data"]["reason"] == "stopped_by_operator"
     assert svc_admin.json("operation-list", "--sandbox", sandbox)[0]["requested_by"] == "operator"
     assert svc_admin("sandbox-stop", sandbox) == "stopped\n", "again is no error"
-    assert "by the operator and is succeeded" in svc_admin("explain", sandbox)
+    assert "by the operator and has succeeded" in svc_admin("explain", sandbox)
 
 
 def test_force_stop_of_what_is_still_booting(sim_stack, alice, svc_admin, fault):

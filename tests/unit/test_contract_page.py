@@ -44,7 +44,7 @@ HEADINGS = {
     "## Versioning": 5,
     CHOICES: 30,
 }
-STATE = re.compile(r"done|not yet, (issue [34]|later)|nothing to do")
+STATE = re.compile(r"done|not yet, later|nothing to do")
 TEST = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
 
 
