@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from models.states import SandboxStatus, SnapshotKind
+from models.states import SandboxKind, SandboxStatus, SnapshotKind
 
 Json = dict[str, Any]
 
@@ -92,7 +92,7 @@ SANDBOX_ENTRY = shape("SandboxListEntry", "A sandbox in the list.", {
     "project": TEXT_OR_NULL,
     "projectId": TEXT_OR_NULL,
     "appId": TEXT_OR_NULL,
-    "kind": said(TEXT, "`api` for what was made with an API key."),
+    "kind": said(one_of(SandboxKind), "`api` for what was made with an API key."),
     "status": one_of(SandboxStatus),
     "region": said(TEXT, "Name of the node."),
     "vcpus": COUNT,

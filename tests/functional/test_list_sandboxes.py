@@ -88,9 +88,9 @@ def test_status_and_kind_can_be_combined_and_are_checked(edge, headers):
     asleep, awake, other = make(edge, headers, 3)
     with connection():
         Sandbox.update(status="hibernated").where(Sandbox.id == asleep).execute()
-        Sandbox.update(status="hibernated", kind="other").where(Sandbox.id == other).execute()
+        Sandbox.update(status="hibernated", kind="app").where(Sandbox.id == other).execute()
     for query, wanted in (("", [other, awake, asleep]), ("?kind=api", [awake, asleep]), ("?status=hibernated",
-                          [other, asleep]), ("?kind=api&status=hibernated", [asleep])):
+                          [other, asleep]), ("?kind=api&status=hibernated", [asleep]), ("?kind=app", [other])):
         listed = page(edge, headers, query)
         assert ([entry["id"] for entry in listed["sandboxes"]], listed["total"]) == (wanted, len(wanted)), query
     for query, name in (("?kind=none", "kind"), ("?status=asleep", "status"), ("?kind=", "kind"),
