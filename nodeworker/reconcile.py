@@ -3,7 +3,8 @@
 1. Rows with an operation under way are left to that operation. 2. A row that says something else than the host is
 corrected, or an operation is begun that makes it true. 3. Machines and snapshots without a row are removed, after a
 grace period (a create may be about to commit) and not when too many look orphaned at once: then it is our view that is
-wrong, and a person looks. Nothing is decided from memory except how long an orphan has been seen.
+wrong, and a person looks. 4. A machine that uses no CPU is looked at: its guest may have halted it for good. Nothing is
+decided from memory except how long an orphan has been seen.
 """
 import logging
 import threading
@@ -16,12 +17,14 @@ from models.snapshots import Snapshot
 from models.states import OPEN_STATES, OperationKind, SandboxStatus, SnapshotState
 from nodeworker import metering
 from nodeworker.host import Host
-from nodeworker.hypervisor.driver import DriverError, VmBusy, VmState
+from nodeworker.hypervisor.driver import DriverError, UsageReading, VmBusy, VmState
 from nodeworker.lifecycle import forget_transient
 from services import operations, outbox
 from services.waits import announce
 
 log = logging.getLogger(__name__)
+# CPU time (ms) that a halted machine's process may use from one look to the next.
+_STILL_MS = 20
 
 _RUNNING, _HIBERNATED = SandboxStatus.RUNNING, SandboxStatus.HIBERNATED
 
@@ -41,6 +44,7 @@ class Reconciler:
         self._host = host
         self._lock = threading.Lock()
         self._first_seen: dict[str, float] = {}
+        self._last_reading: dict[str, UsageReading] = {}
 
     def run(self) -> None:
         """Compare once and mend."""
@@ -71,8 +75,27 @@ class Reconciler:
             elif status is _RUNNING and actual in (VmState.DISK_ONLY, VmState.SAVED):
                 metering.sample_sandbox(self._host, row.id)
                 self._correct(row, _HIBERNATED, "its machine ended by itself; it wakes from its disk")
+            elif status is _RUNNING and actual is VmState.RUNNING:
+                self._end_if_halted(row)
             elif actual is None:
                 self._missing(row)
+        self._last_reading = {row.id: self._last_reading[row.id] for row in rows if row.id in self._last_reading}
+
+    def _end_if_halted(self, row: Sandbox) -> None:
+        """Only a machine that has hardly used a CPU since the last time is looked at: one that is halted uses none."""
+        try:
+            reading, before = self._host.driver.read_usage(row.id), self._last_reading.get(row.id)
+            if reading is None:
+                return
+            self._last_reading[row.id] = reading
+            still = before and before.run == reading.run and reading.cpu_ms - before.cpu_ms <= _STILL_MS
+            if still and self._host.driver.end_if_halted(row.id):
+                metering.sample_sandbox(self._host, row.id)
+                self._correct(row, _HIBERNATED, "its guest halted the machine; it wakes from its disk")
+        except VmBusy:
+            return
+        except DriverError as error:
+            log.warning("sandbox %s was not looked at: %s", row.id, error)
 
     def _repair(self, seen: Sandbox, kind: OperationKind) -> None:
         with database.atomic():

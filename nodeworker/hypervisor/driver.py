@@ -253,6 +253,11 @@ class Driver(ABC):
         """Remove the disk layers that no sandbox and no snapshot on this host refers to."""
 
     @abstractmethod
+    def end_if_halted(self, sandbox_id: str) -> bool:
+        """End a RUNNING machine whose guest has halted all its CPUs for good; True if that was so, and it is DISK_ONLY
+        now. Never touches a machine that could still do anything. Raises VmNotFound, VmBusy, DriverError."""
+
+    @abstractmethod
     def reclaim(self) -> None:
         """At start of the node worker, before any job: remove leftovers that belong to no sandbox (half-made clones and
         snapshots, namespaces, taps, nftables elements, cgroups), re-create what live VMs need (nftables table), fill

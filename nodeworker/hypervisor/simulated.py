@@ -273,6 +273,9 @@ class SimulatedDriver(Driver):
         snapshots = {path.name: tree_bytes(path) for path in self._snapshots.iterdir()}
         return DiskUse(sandboxes, snapshots, {"templates": tree_bytes(self._templates)})
 
+    def end_if_halted(self, sandbox_id: str) -> bool:
+        return False
+
     def collect_layers(self) -> None:
         """Simulated disks have no layers."""
 

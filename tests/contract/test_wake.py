@@ -35,7 +35,7 @@ def test_a_wake_is_a_resume_and_not_a_boot(vm_alice, machine):
     assert min(resumes) < boot_s / 3, f"boot {boot_s:.1f} s, resumes {resumes}"
 
 
-@pytest.mark.parametrize("line", ["shutdown -h now", "halt -f", "reboot"])
+@pytest.mark.parametrize("line", ["shutdown -h now", "halt -f", "reboot", "systemctl poweroff -ff"])
 def test_a_machine_that_its_user_turns_off_is_asleep_and_keeps_its_files(vm_alice, machine, line):
     """A machine that only halted would be `running` for ever, and nothing in it would answer."""
     vm_alice.exec(machine, "sh", "-c", "echo kept > /root/note && sync")

@@ -29,6 +29,7 @@ from nodeworker.hypervisor.qemu.destroy import delete_snapshot, destroy
 from nodeworker.hypervisor.qemu.export import export_disk
 from nodeworker.hypervisor.qemu.footprint import disk_use
 from nodeworker.hypervisor.qemu.grow import grow_disk
+from nodeworker.hypervisor.qemu.halted import end_if_halted
 from nodeworker.hypervisor.qemu.hibernate import hibernate
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.metering import read_usage
@@ -143,6 +144,10 @@ class QemuDriver(Driver):
     @_operation
     def collect_layers(self) -> None:
         self.host.collect_layers()
+
+    @_operation
+    def end_if_halted(self, sandbox_id: str) -> bool:
+        return end_if_halted(self.host, sandbox_id)
 
     @_operation
     def reclaim(self) -> None:

@@ -1,0 +1,60 @@
+"""Telling a machine that was halted for good from one that waits, by real CPUs running a few bytes of real mode."""
+import subprocess
+import time
+
+import pytest
+
+from nodeworker.hypervisor.qemu.halted import is_halted
+from nodeworker.hypervisor.qemu.qmp import QmpClient
+
+CLI, STI, HLT, AGAIN = b"\xfa", b"\xfb", b"\xf4", b"\xeb\xfd"
+
+
+def boot_sector(code):
+    return code.ljust(510, b"\0") + b"\x55\xaa"
+
+
+def settles(monitor, wanted, timeout_s=60):
+    """Whether the CPUs come to what is wanted, and what they say."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        told = monitor.run("human-monitor-command", {"command-line": "info registers -a"})
+        # The firmware's own code lies elsewhere; a sector begins at 0x7c00.
+        if all(text in told for text in ("EIP=00007c0", "HLT=1")) and is_halted(told) is wanted:
+            return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(("code", "halted"), [(CLI + HLT + AGAIN, True), (STI + HLT + AGAIN, False)],
+                         ids=["halted", "idle"])
+@pytest.mark.parametrize("cpus", [1, 2])
+def test_only_a_machine_that_nothing_can_wake_is_halted(tmp_path, code, halted, cpus):
+    disk = tmp_path / "disk"
+    disk.write_bytes(boot_sector(code))
+    monitor = tmp_path / "qmp"
+    process = subprocess.Popen([
+        "qemu-system-x86_64", "-nodefaults", "-display", "none", "-machine", "pc,accel=tcg", "-m", "16",
+        "-smp", str(cpus), "-drive", f"file={disk},format=raw,if=ide", "-qmp", f"unix:{monitor},server=on,wait=off"])
+    try:
+        while not monitor.exists():
+            assert process.poll() is None
+            time.sleep(0.02)
+        with QmpClient(monitor) as client:
+            assert settles(client, halted)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(("registers", "halted"), [
+    ("", False),
+    ("RIP=ffff RFL=00000046 [---Z-P-] CPL=0 II=0 A20=1 SMM=0 HLT=1", True),
+    ("RIP=ffff RFL=00000246 [---Z-P-] CPL=0 II=0 A20=1 SMM=0 HLT=1", False),
+    ("RIP=ffff RFL=00000046 [---Z-P-] CPL=0 II=0 A20=1 SMM=0 HLT=0", False),
+    ("CPU#0\nRIP=1 RFL=00000246 [-] CPL=0 HLT=1\nCPU#1\nRIP=1 RFL=00000046 [-] CPL=0 HLT=1", False),
+    ("CPU#0\nRIP=1 RFL=00000046 [-] CPL=0 HLT=1\nCPU#1\nRIP=1 RFL=00000046 [-] CPL=0 HLT=1", True),
+])
+def test_what_the_registers_say(registers, halted):
+    assert is_halted(registers) is halted
