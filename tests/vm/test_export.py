@@ -3,6 +3,8 @@ import json
 import os
 import subprocess
 
+import pytest
+
 from nodeworker.disks.durable import read_json
 
 
@@ -18,8 +20,12 @@ def opened(file, below=None, image_format="qcow2"):
     return node | ({"backing": below} if below else {})
 
 
-def test_an_exported_disk_is_the_disk_of_the_snapshot(real, tmp_path):
+@pytest.mark.parametrize("grown", [False, True], ids=["as made", "grown"])
+def test_an_exported_disk_is_the_disk_of_the_snapshot(real, tmp_path, grown):
     spec = real.create()
+    if grown:
+        real.driver.grow_disk(spec.sandbox_id, 20 * 1024**3)
+        assert real.agent(spec).grow_disk(20 * 1024**3).total_bytes > 19 * 1024**3
     real.agent(spec).write_file("/root/noise", os.urandom(3 << 20))
     real.shell(spec, "sync")
     real.driver.snapshot(spec.sandbox_id, "snapexport")

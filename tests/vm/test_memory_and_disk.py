@@ -13,6 +13,8 @@ from nodeworker.hypervisor.qemu.launch import Monitor
 from tests.vm.lab import SHAPE
 
 CYCLES = 20
+# A little larger only: flattening walks over what lies beyond smaller layers at its limited speed.
+LARGER_BYTES = 33 * 1024**3 // 2
 # A process that knows a nonce which is nowhere but in its memory, and tells it when it is asked.
 KEEPER = """
 import os, signal, time
@@ -181,15 +183,19 @@ def test_long_disk_chains_are_flattened_while_the_guest_runs(real, box):
     for number in range(limit + 2):
         real.shell(box, f"echo {number} > /root/number; head -c 200000 /dev/urandom > /root/noise{number}; sync")
         real.driver.snapshot(box.sandbox_id, f"snap{number}")
+        if number == 1:  # from here on upper layers are larger than lower ones
+            real.driver.grow_disk(box.sandbox_id, LARGER_BYTES)
+            assert real.agent(box).grow_disk(LARGER_BYTES).total_bytes > 16 * 1024**3
+            real.shell(box, "cp /root/disk /root/later; sync")
         with Monitor.of(real.driver.host.rundir(box.sandbox_id)) as monitor:
             while monitor.run("query-block-jobs"):
                 time.sleep(0.02)
-    sums = real.shell(box, "sha256sum /root/noise* /root/disk")
+    sums = real.shell(box, "sha256sum /root/noise* /root/disk /root/later")
     real.driver.hibernate(box.sandbox_id)
     assert len(chain_of(real, box)) <= short + limit
     check_disks(real)
     real.driver.wake(box)
-    assert real.shell(box, "echo 3 > /proc/sys/vm/drop_caches; sha256sum /root/noise* /root/disk") == sums
+    assert real.shell(box, "echo 3 > /proc/sys/vm/drop_caches; sha256sum /root/noise* /root/disk /root/later") == sums
     for number in (0, limit + 1):
         assert real.shell(real.create(f"snap{number}"), "cat /root/number").strip() == str(number)
 
