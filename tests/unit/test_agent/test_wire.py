@@ -134,7 +134,7 @@ def test_a_peer_that_does_not_read_blocks_its_command_and_costs_no_memory(agent:
     counted = agent.root / "home/user/counted"
     with Wire(agent.port) as wire:
         # Each line counts a mebibyte that the command could get rid of.
-        script = "for n in $(seq 200); do head -c 1048576 /dev/zero; echo $n > counted; done"
+        script = "for n in $(seq 200); do head -c 1048576 /dev/zero; echo $n > new; mv new counted; done"
         wire.request("exec", TOKEN, shell=script, capBytes=1 << 30)
         assert eventually(counted.exists)
         last = ""
