@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from nodeworker.faults import FAULT_POINTS
+from tests.stack.fault_points import fault_point
 
 OPERATIONS = ("create", "hibernate", "wake", "snapshot", "destroy")
 POINTS = [point for point in FAULT_POINTS if point.split(".")[0] in OPERATIONS]
@@ -21,19 +22,8 @@ RUNNER_POINTS = [point for point in FAULT_POINTS if point.startswith("runner.")]
 @pytest.fixture
 def fault(vm_stack):
     """Arms one fault point; says afterwards whether it was reached."""
-    path = Path(vm_stack.site.values["SVC_FAULT_FILE"])
-    done = path.with_name(path.name + ".done")
-
-    def arm(point, action="kill"):
-        done.unlink(missing_ok=True)
-        draft = path.with_name(path.name + ".draft")
-        draft.write_text(f"{point} {action}")
-        draft.rename(path)
-
-    arm.reached = done.exists
-    yield arm
-    path.unlink(missing_ok=True)
-    done.unlink(missing_ok=True)
+    with fault_point(vm_stack) as armed:
+        yield armed
 
 
 def settle(persona, sandbox_id, wanted, timeout_s=90):

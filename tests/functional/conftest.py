@@ -13,6 +13,7 @@ from flask.testing import FlaskClient
 from app import api, identity, seeds
 from app.authority import LocalAuthority
 from app.signing_keys import KeyDirectory
+from bin.stack import Stack
 from config.settings import Settings
 from models.base import connection, database, new_id, now
 from models.states import Plan
@@ -20,6 +21,7 @@ from models.users import User
 from services import api_keys, tokens, users
 from services.nodes import NodeFacts, heartbeat
 from tests.stack.conformance import conforming
+from tests.stack.fault_points import FaultPoint, fault_point
 
 NODE = NodeFacts("n1", "127.0.0.1", 100_000, 100_000_000, 20000, 29999, {})
 
@@ -84,3 +86,10 @@ def make_edge(database_url: str, redis_url: str, keys_dir: Path, **changes: Any)
     heartbeat(NODE)
     yield Edge(settings, people, api_app.test_client(), identity_app.test_client())
     database.close_all()
+
+
+@pytest.fixture
+def fault(sim_stack: Stack) -> Iterator[FaultPoint]:
+    """A fault point of the stack's processes to arm."""
+    with fault_point(sim_stack) as armed:
+        yield armed

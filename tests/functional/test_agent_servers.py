@@ -1,6 +1,5 @@
 """The agent server's configuration on its way into simulated guests: once per boot, never into a fork or a raw one."""
 import json
-from pathlib import Path
 
 import pytest
 
@@ -47,11 +46,10 @@ def test_the_guest_gets_its_launch_and_its_bootstrap(alice, made):
 
 
 @pytest.mark.parametrize("point", [point for point in FAULT_POINTS if point.startswith("agent_server.")])
-def test_a_worker_that_dies_on_the_way_leaves_a_started_server(sim_stack, alice, made, point):
-    path = Path(sim_stack.site.values["SVC_FAULT_FILE"])
-    path.write_text(f"{point} kill")
+def test_a_worker_that_dies_on_the_way_leaves_a_started_server(alice, made, point, fault):
+    fault(point)
     sandbox = start(alice, made, agentServerSource="serve", agentBootstrap=BOOTSTRAP)
-    assert not path.exists(), "the worker was killed"
+    assert fault.reached(), "the worker was killed"
     assert read(alice, sandbox, "bootstrap.json") == BOOTSTRAP | {"sandboxId": sandbox}
     assert "bootstrap" not in read(alice, sandbox, "launch.json") and read(alice, sandbox, "started") == {}
 

@@ -6,7 +6,6 @@ import hashlib
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import psycopg2
 import pytest
@@ -49,22 +48,6 @@ def fork(alice):
     yield start
     for sandbox in made:
         alice.delete(f"/v1/sandboxes/{sandbox}")
-
-
-@pytest.fixture
-def fault(sim_stack):
-    """Arms a fault point; `reached` says whether it was passed."""
-    path = Path(sim_stack.site.values["SVC_FAULT_FILE"])
-    done = path.with_name(path.name + ".done")
-
-    def arm(point, action):
-        done.unlink(missing_ok=True)
-        path.write_text(f"{point} {action}")
-
-    arm.reached = done.exists
-    yield arm
-    path.unlink(missing_ok=True)
-    done.unlink(missing_ok=True)
 
 
 def write(persona, sandbox, files):

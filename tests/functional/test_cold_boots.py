@@ -1,35 +1,12 @@
 """A create of a shape that is not baked: it boots cold, says so in the operation, and the template follows."""
-import contextlib
 import time
-from pathlib import Path
 
-import psycopg2
 import pytest
 
 from bin import status
+from tests.stack.database import query
 
 NOTE = "cold boot: the template of this shape was not baked on this node yet"
-
-
-@pytest.fixture
-def fault(sim_stack):
-    """Arms one fault point of the stack's processes."""
-    path = Path(sim_stack.site.values["SVC_FAULT_FILE"])
-
-    def arm(line):
-        draft = path.with_name("fault.draft")
-        draft.write_text(line)
-        draft.rename(path)
-
-    yield arm
-    path.unlink(missing_ok=True)
-    path.with_name("fault.done").unlink(missing_ok=True)
-
-
-def query(stack, statement, *values):
-    with contextlib.closing(psycopg2.connect(stack.settings.database_url)) as link, link, link.cursor() as cursor:
-        cursor.execute(statement, values)
-        return cursor.fetchall() if cursor.description else []
 
 
 def bake_state(stack, shape):
@@ -77,17 +54,17 @@ def test_the_operation_says_so_and_the_next_create_restores(sim_stack, alice, un
 
 def test_a_worker_killed_while_it_bakes_costs_only_time(sim_stack, alice, unbaked, fault):
     shape = unbaked(4, 4096)
-    fault("bake.spawned kill")
+    fault("bake.spawned", "kill")
     assert create(sim_stack, alice, "large")[0] == NOTE
     becomes(lambda: bake_state(sim_stack, shape), "baked")
     assert query(sim_stack, "SELECT attempts FROM bakes WHERE (vcpus, mem_mb) = (4, 4096)") == [(0,)]
-    assert not Path(sim_stack.site.values["SVC_FAULT_FILE"]).exists(), "the worker was killed"
+    assert fault.reached(), "the worker was killed"
     assert create(sim_stack, alice, "large") == (None, None)
 
 
 def test_uploads_pass_a_bake_and_a_second_bake_waits_for_it(sim_stack, alice, unbaked, fault):
     medium, large = unbaked(2, 2048), unbaked(4, 4096)
-    fault("bake.saved sleep:10")
+    fault("bake.saved", "sleep:10")
     assert create(sim_stack, alice, "medium")[0] == NOTE
     becomes(lambda: bake_state(sim_stack, medium), "baking")
     assert any("saving for" in line for line in status.templates(sim_stack.settings))
@@ -103,7 +80,7 @@ def test_uploads_pass_a_bake_and_a_second_bake_waits_for_it(sim_stack, alice, un
 
 def test_a_bake_that_fails_harms_no_create(sim_stack, alice, unbaked, fault):
     shape = unbaked(2, 2048)
-    fault("bake.saved raise")
+    fault("bake.saved", "raise")
     assert create(sim_stack, alice, "medium")[0] == NOTE
     becomes(lambda: bake_state(sim_stack, shape), "failed")
     assert create(sim_stack, alice, "medium")[0] == NOTE

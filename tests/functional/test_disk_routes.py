@@ -1,7 +1,6 @@
 """GET and PATCH /v1/sandboxes/{id}/disk through every process, with simulated guests on disks of 4 GiB."""
 import base64
 import time
-from pathlib import Path
 
 import pytest
 
@@ -81,15 +80,12 @@ def test_a_command_goes_on_while_the_disk_grows(alice, sandbox):
 
 
 @pytest.mark.parametrize("point", ["runner.claimed", "grow.recorded", "grow.resized", "runner.handled"])
-def test_a_worker_that_dies_while_it_grows_a_disk_is_made_up_for(sim_stack, alice, sandbox, point):
-    path = Path(sim_stack.site.values["SVC_FAULT_FILE"])
-    done = path.with_name(path.name + ".done")
-    done.unlink(missing_ok=True)
-    path.write_text(f"{point} kill")
+def test_a_worker_that_dies_while_it_grows_a_disk_is_made_up_for(alice, sandbox, point, fault):
+    fault(point)
     deadline = time.monotonic() + 60
     answer = grow(alice, sandbox)
     while answer.status_code == 503 and time.monotonic() < deadline:
         answer = grow(alice, sandbox)
-    assert done.exists()
+    assert fault.reached()
     check(answer, DEVICE_BYTES)
     assert alice.exec(sandbox, "cat", "/home/user/kept")["stdout"] == "kept"

@@ -23,10 +23,7 @@ from nodeworker.uploads import disk_key, image_key
 from services import disk_use, retention, store_images, uploads
 from services.errors import Conflict, NotFound
 from services.protocols import Deps
-from tests.functional import test_archives
 from tests.functional.test_operations import ListQueue, NoGuests
-
-arm = test_archives.fault
 
 
 @pytest.fixture
@@ -177,13 +174,13 @@ def test_forks_that_race_a_deletion_are_booted_or_refused(alice, sim_stack, deps
 
 
 @pytest.mark.parametrize("point", ["delete.begun", "delete.files_removed", "delete.here", "delete.objects_removed"])
-def test_a_worker_killed_while_deleting_finishes_it_later(alice, deps, store, driver, sandbox, arm, point):
+def test_a_worker_killed_while_deleting_finishes_it_later(alice, deps, store, driver, sandbox, fault, point):
     taken = take(alice, sandbox)
     becomes(lambda: row(taken).uploaded_to_store)
-    arm(point, "kill")
+    fault(point, "kill")
     retention.delete(deps, taken)
     hasten(taken)
-    becomes(arm.reached)
+    becomes(fault.reached)
     hasten(taken)
     becomes(lambda: row(taken).state, SnapshotState.DELETED)
     assert list(store.list_objects(folder(taken))) == [] and taken not in driver.list_snapshots()
@@ -191,11 +188,11 @@ def test_a_worker_killed_while_deleting_finishes_it_later(alice, deps, store, dr
 
 @pytest.mark.parametrize("point", ["upload.image_stored", "upload.stored"])
 def test_a_snapshot_deleted_while_it_is_uploaded_leaves_nothing_in_the_store(
-    alice, sim_stack, deps, store, sandbox, arm, point
+    alice, sim_stack, deps, store, sandbox, fault, point
 ):
-    arm(point, "sleep:3")
+    fault(point, "sleep:3")
     taken = take(alice, sandbox)
-    becomes(arm.reached)
+    becomes(fault.reached)
     retention.delete(deps, taken)
     hasten(taken)
     deadline = time.monotonic() + 40

@@ -1,18 +1,16 @@
 """`bin/svc-admin` as an operator types it, on a whole stack with the simulated driver."""
-import contextlib
 import json
 import os
 import subprocess
 import time
-from pathlib import Path
 
-import psycopg2
 import pytest
 
 from bin import admin
 from bin.console import Advice
 from bin.site import ROOT
 from nodeworker.hypervisor.factory import make_driver
+from tests.stack.database import query
 
 
 @pytest.fixture
@@ -40,27 +38,6 @@ def sandbox(alice):
     sandbox_id = alice.create(env={"TOKEN": "hunter2"})["id"]
     yield sandbox_id
     alice.delete(f"/v1/sandboxes/{sandbox_id}")
-
-
-@pytest.fixture
-def fault(sim_stack):
-    """Arms one fault point of the stack's processes."""
-    path = Path(sim_stack.site.values["SVC_FAULT_FILE"])
-
-    def arm(line):
-        draft = path.with_name("fault.draft")
-        draft.write_text(line)
-        draft.rename(path)
-
-    yield arm
-    path.unlink(missing_ok=True)
-    path.with_name("fault.done").unlink(missing_ok=True)
-
-
-def query(stack, statement, *values):
-    with contextlib.closing(psycopg2.connect(stack.settings.database_url)) as link, link, link.cursor() as cursor:
-        cursor.execute(statement, values)
-        return cursor.fetchall()
 
 
 def says(run, wanted, timeout_s=40):
@@ -162,7 +139,7 @@ def test_force_stop_is_the_owners_delete_and_says_who_did_it(sim_stack, alice, s
 
 
 def test_force_stop_of_what_is_still_booting(sim_stack, alice, svc_admin, fault):
-    fault("create.recorded sleep:3")
+    fault("create.recorded", "sleep:3")
     sandbox_id = alice.post("/v1/sandboxes", json={}).json()["id"]
     assert "the operation goes on" in svc_admin("sandbox-stop", sandbox_id, "--wait", "0", ok=False)
     assert svc_admin("sandbox-stop", sandbox_id) == "stopped\n"
@@ -181,7 +158,7 @@ def test_explain_while_no_worker_runs_while_one_does_and_while_another_operation
     finally:
         sim_stack.start("node-ops")
     alice.wait_for(source, "running")
-    fault("snapshot.begun sleep:6")
+    fault("snapshot.begun", "sleep:6")
     fork = alice.post(f"/v1/sandboxes/{source}/fork", json={}).json()["id"]
     told = says(lambda: svc_admin("explain", fork), "is at it (attempt 1 of 4")
     assert "has succeeded, and fails with it:" in told and f"the snapshot of {source}" in told

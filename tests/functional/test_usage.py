@@ -2,7 +2,6 @@
 import os
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
@@ -91,24 +90,6 @@ def test_machines_that_die_keep_what_was_sampled_and_go_on_from_there(sim_stack,
     burn(alice, sandbox, 2)
     again = becomes(alice, sandbox, lambda seen: seen["cpuMs"] == 7000)
     assert again["wallClockMs"] >= dead["wallClockMs"]
-
-
-@pytest.fixture
-def fault(sim_stack):
-    """Kills a worker once, at a point."""
-    path = Path(sim_stack.site.values["SVC_FAULT_FILE"])
-    done = path.with_name(path.name + ".done")
-
-    def arm(point):
-        done.unlink(missing_ok=True)
-        draft = path.with_name(path.name + ".draft")
-        draft.write_text(f"{point} kill")
-        draft.rename(path)
-
-    arm.reached = done.exists
-    yield arm
-    path.unlink(missing_ok=True)
-    done.unlink(missing_ok=True)
 
 
 def insist(persona, path, timeout_s=60):

@@ -10,6 +10,8 @@ from flask import Flask
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
+from app.openapi.page import Book
+
 Json = dict[str, Any]
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 ERROR = "#/components/schemas/Error"
@@ -44,7 +46,7 @@ class Conformance:
             return
         declared = operation["responses"].get(str(status))
         assert declared, f"{said} is not a declared status; see app/answers.py"
-        self._check_content(self._resolve(declared), headers, body, said)
+        self._check_content(Book(self._document).resolve(declared), headers, body, said)
 
     def _check_content(self, declared: Json, headers: Any, body: Any, said: str) -> None:
         content = declared.get("content", {})
@@ -63,14 +65,6 @@ class Conformance:
                 found: Json = self._document["paths"][rule][method.lower()]
                 return found
         return None
-
-    def _resolve(self, node: Json) -> Json:
-        while "$ref" in node:
-            found: Json = self._document
-            for step in node["$ref"].removeprefix("#/").split("/"):
-                found = found[step]
-            node = found
-        return node
 
     @cached_property
     def _closed(self) -> Json:

@@ -1,5 +1,10 @@
-"""Databases for tests: one is migrated once, every test gets a copy of it, which takes a few hundredths of a second."""
+"""Databases for tests: one is migrated once, every test gets a copy of it, which takes a few hundredths of a second.
+
+And a look into the database of a running stack.
+"""
+import contextlib
 import itertools
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg2
@@ -40,3 +45,11 @@ class Databases:
                 cursor.execute(statement)
         finally:
             connection.close()
+
+
+def query(stack: Stack, statement: str, *values: object) -> list[tuple[Any, ...]]:
+    """The rows that a statement finds (none if it only changes something) in the database of a running stack."""
+    link = psycopg2.connect(stack.settings.database_url)
+    with contextlib.closing(link), link, link.cursor() as cursor:
+        cursor.execute(statement, values)
+        return list(cursor.fetchall()) if cursor.description else []

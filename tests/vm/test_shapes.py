@@ -1,15 +1,14 @@
 """Guests have the vCPUs and the RAM they were sold, looked at from inside: restored, cold, woken and forked."""
-import contextlib
 import json
 import shutil
 import time
 
-import psycopg2
 import pytest
 
 from bin import leftovers
 from bin import stack as stacks
 from tests.conftest import QUICK
+from tests.stack.database import query
 from tests.stack.personas import Persona
 
 NEEDED = ("api", "identity", "control", "relay", "beat", "node-ctl", "node-ops", "node-bulk")
@@ -31,12 +30,6 @@ def check(persona, sandbox_id, vcpus, mem_mb):
     assert mem_mb - 1 < found["ram"] <= mem_mb, found
     # Of it the kernel keeps its own image, page structures and, with RAM above 4 GB, 64 MB of bounce buffers.
     assert mem_mb * 0.95 < found["left"] < mem_mb, found
-
-
-def query(stack, statement, *values):
-    with contextlib.closing(psycopg2.connect(stack.settings.database_url)) as link, link, link.cursor() as cursor:
-        cursor.execute(statement, values)
-        return cursor.fetchall()
 
 
 def note(stack, sandbox_id):

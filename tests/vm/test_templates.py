@@ -4,12 +4,12 @@ import os
 import signal
 import socket
 from base64 import b64encode
-from pathlib import Path
 
 import pytest
 
 from models.base import new_id
 from nodeworker.hypervisor.qemu.rundir import RunDir
+from tests.stack.fault_points import fault_point
 
 CONTENT = os.urandom(3_000_000)
 PAGE = "/srv/site/index.html"
@@ -99,15 +99,20 @@ def test_a_running_service_comes_with_a_template_of_it_and_is_not_started_twice(
         send(vm_alice, "DELETE", f"templates/{name}/latest")
 
 
-def test_a_worker_that_dies_while_the_service_starts_does_not_start_a_second_one(vm_alice, vm_stack, create):
-    source, path = create(), Path(vm_stack.site.values["SVC_FAULT_FILE"])
-    done = path.with_name(path.name + ".done")
-    done.unlink(missing_ok=True)
-    path.write_text("service.started kill")
+@pytest.fixture
+def fault(vm_stack):
+    """A fault point of the stack's processes to arm."""
+    with fault_point(vm_stack) as armed:
+        yield armed
+
+
+def test_a_worker_that_dies_while_the_service_starts_does_not_start_a_second_one(vm_alice, create, fault):
+    source = create()
+    fault("service.started")
     fork = send(vm_alice, "POST", f"sandboxes/{source['id']}/fork", json=SLOW)
     try:
         vm_alice.wait_for(fork["id"], "running")
-        assert done.exists()
+        assert fault.reached()
         assert vm_alice.exec(fork["id"], "cat", "/root/starts")["stdout"].count("start") == 2, "the source's and ours"
     finally:
         send(vm_alice, "DELETE", f"sandboxes/{fork['id']}")
