@@ -1,13 +1,21 @@
-"""The data road as the services see it: the node worker's agent client behind `services.protocols.Guest`."""
+"""The data road as the services see it: the node worker's agent client behind
+`services.protocols.Guest`."""
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 
 from guest.agent.protocol import UNAUTHORIZED
-from nodeworker.guest.client import AgentClient
-from nodeworker.guest.errors import AgentError, AgentRefused, AgentUnreachable
-from services.execs import OUTPUT_CAP_BYTES
-from services.protocols import DiskUsage, ExecOutcome, ExecRequest, Guest, GuestRefused, GuestUnreachable
+from guest.client.agent_client import AgentClient
+from guest.client.errors import AgentError, AgentRefused, AgentUnreachable
+from services.guest_calls.execs import OUTPUT_CAP_BYTES
+from services.protocols import (
+    DiskUsage,
+    ExecOutcome,
+    ExecRequest,
+    Guest,
+    GuestRefused,
+    GuestUnreachable,
+)
 
 
 class AgentGuests:
@@ -39,7 +47,8 @@ class AgentGuest:
             )
         return ExecOutcome(**asdict(result))
 
-    def write_file(self, path: str, content: Iterable[bytes], *, mode: int, size_bytes: int) -> None:
+    def write_file(self, path: str, content: Iterable[bytes], *, mode: int,
+                   size_bytes: int) -> None:
         """Replace a file in one step."""
         with _in_our_words():
             self._agent.write_file(path, content, mode, size_bytes=size_bytes)

@@ -7,14 +7,14 @@ from typing import Any
 from models.sandboxes import Sandbox
 from models.templates import Template
 from models.users import ApiKey, ServiceToken, User
-from services.api_keys import NewKey
-from services.files import Uploaded
-from services.listing import Page
-from services.prices import amount
+from services.accounts.api_keys import NewKey
+from services.accounts.tokens import Token
+from services.guest_calls.files import Uploaded
+from services.metering.prices import amount
 from services.protocols import DiskUsage, ExecOutcome
-from services.tokens import Token
-from services.usage import UsageView
-from services.views import SandboxView, SnapshotView
+from services.sandboxes.listing import Page
+from services.sandboxes.usage import UsageView
+from services.sandboxes.views import SandboxView, SnapshotView
 
 Json = dict[str, Any]
 
@@ -29,7 +29,8 @@ def _optional(moment: datetime | None) -> str | None:
 
 
 def sandbox(view: SandboxView) -> Json:
-    """Contract, Sandbox. `error` is ours: why a boot failed, or a service did not get ready, only when that is so."""
+    """Contract, Sandbox. `error` is ours: why a boot failed, or a service did not get ready, only
+    when that is so."""
     shown: Json = {
         "id": view.id,
         "status": view.status,
@@ -44,7 +45,8 @@ def sandbox(view: SandboxView) -> Json:
 
 
 def sandbox_entry(row: Sandbox) -> Json:
-    """Contract, Sandbox list entry. Nothing is billed and raw SSH not offered, and that is what it says."""
+    """Contract, Sandbox list entry. Nothing is billed and raw SSH not offered, and that is what it
+    says."""
     return {
         "id": row.id,
         "slug": None,

@@ -1,6 +1,8 @@
-"""The shapes of responses as JSON Schema, each written once; what `app/serializers.py` makes of them.
+"""The shapes of responses as JSON Schema, each written once; what `app/serializers.py` makes of
+them.
 
-Tests hold every response they see to these shapes (`tests/stack/conformance.py`), and no field may be in one only.
+Tests hold every response they see to these shapes (`tests/stack/conformance.py`), and no field may
+be in one only.
 """
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -56,7 +58,8 @@ def many(shape: Shape) -> Json:
     return {"type": "array", "items": ref(shape)}
 
 
-def shape(name: str, description: str, fields: Mapping[str, Json], optional: Mapping[str, Json] | None = None) -> Shape:
+def shape(name: str, description: str, fields: Mapping[str, Json],
+          optional: Mapping[str, Json] | None = None) -> Shape:
     """An object that always has `fields`, and `optional` ones when they say something."""
     return Shape(name, {
         "type": "object", "description": description, "properties": {**fields, **(optional or {})},
@@ -65,26 +68,43 @@ def shape(name: str, description: str, fields: Mapping[str, Json], optional: Map
 
 
 ERROR = shape("Error", "What went wrong, and what to do about it.", {"error": TEXT})
-DOCUMENT = Shape("OpenApi", {
-    "type": "object", "description": "An OpenAPI document.", "required": ["openapi", "info", "paths"],
-    "properties": {"openapi": constant("3.1.0"), "info": {"type": "object"}, "paths": {"type": "object"}},
-    "additionalProperties": True,
-})
+DOCUMENT = Shape(
+    "OpenApi", {
+        "type": "object",
+        "description": "An OpenAPI document.",
+        "required": ["openapi", "info", "paths"],
+        "properties": {
+            "openapi": constant("3.1.0"), "info": {"type": "object"}, "paths": {"type": "object"}
+        },
+        "additionalProperties": True,
+    })
 HEALTH = shape("Health", "This process can do its work.", {"status": constant("ok")})
 
-SANDBOX = shape("Sandbox", "A sandbox.", {
-    "id": TEXT,
-    "status": said(one_of(SandboxStatus), "`provisioning` becomes `running`, or `stopped` if the boot fails."),
-    "cwd": said(TEXT, "Where commands start."),
-    "vmIP": said(TEXT, "Address of the guest on its node."),
-    "portMap": said({"type": "object", "propertyNames": {"pattern": "^[0-9]{1,5}$"}, "additionalProperties": PORT},
-                    "Port of the node to port of the guest."),
-    "createdAt": MOMENT,
-    "preferredModel": said(TEXT, "May be empty."),
-    "nodeId": said(TEXT, "The node that holds the sandbox; what `X-Svc-Node` takes."),
-}, {
-    "error": said(TEXT, "Why the boot failed."),
-})
+SANDBOX = shape(
+    "Sandbox",
+    "A sandbox.",
+    {
+        "id": TEXT,
+        "status": said(
+            one_of(SandboxStatus),
+            "`provisioning` becomes `running`, or `stopped` if the boot fails.",
+        ),
+        "cwd": said(TEXT, "Where commands start."),
+        "vmIP": said(TEXT, "Address of the guest on its node."),
+        "portMap": said(
+            {
+                "type": "object",
+                "propertyNames": {"pattern": "^[0-9]{1,5}$"},
+                "additionalProperties": PORT,
+            },
+            "Port of the node to port of the guest.",
+        ),
+        "createdAt": MOMENT,
+        "preferredModel": said(TEXT, "May be empty."),
+        "nodeId": said(TEXT, "The node that holds the sandbox; what `X-Svc-Node` takes."),
+    },
+    {"error": said(TEXT, "Why the boot failed.")},
+)
 
 SANDBOX_ENTRY = shape("SandboxListEntry", "A sandbox in the list.", {
     "id": TEXT,
@@ -120,14 +140,17 @@ SANDBOX_PAGE = shape("SandboxList", "A page of the owner's sandboxes, newest fir
     "offset": COUNT,
 })
 
-USAGE = shape("Usage", "What a sandbox has used since it was made, as its host accounts for it; it only grows.", {
-    "cpuMs": said(COUNT, "CPU time of its virtual machine, boots and wakes included."),
-    "wallClockMs": said(COUNT, "Time in `running`."),
-    "usageSeconds": said(AMOUNT, "`wallClockMs` in seconds."),
-    "usageCost": said(AMOUNT_OR_NULL, "`null` while billing is in shadow mode."),
-    "computeCost": said(AMOUNT, "Estimate at list rates."),
-    "sampledAt": said(MOMENT_OR_NULL, "When it was last read; a running sandbox is read every few seconds."),
-})
+USAGE = shape(
+    "Usage",
+    "What a sandbox has used since it was made, as its host accounts for it; it only grows.", {
+        "cpuMs": said(COUNT, "CPU time of its virtual machine, boots and wakes included."),
+        "wallClockMs": said(COUNT, "Time in `running`."),
+        "usageSeconds": said(AMOUNT, "`wallClockMs` in seconds."),
+        "usageCost": said(AMOUNT_OR_NULL, "`null` while billing is in shadow mode."),
+        "computeCost": said(AMOUNT, "Estimate at list rates."),
+        "sampledAt": said(MOMENT_OR_NULL,
+                          "When it was last read; a running sandbox is read every few seconds."),
+    })
 
 SNAPSHOT = shape("Snapshot", "A snapshot of a sandbox.", {
     "id": TEXT,
@@ -189,13 +212,16 @@ API_KEY = shape("ApiKey", "What is known of an API key; never its secret.", {
     "expiresAt": MOMENT_OR_NULL,
 })
 API_KEY_RECORD = shape("ApiKeyRecord", "One API key.", {"apiKey": ref(API_KEY)})
-API_KEY_LIST = shape("ApiKeyList", "Every API key of the user, newest first.", {"apiKeys": many(API_KEY)})
+API_KEY_LIST = shape("ApiKeyList", "Every API key of the user, newest first.",
+                     {"apiKeys": many(API_KEY)})
 NEW_API_KEY = shape("NewApiKey", "A new API key, with its secret for the only time.",
                     {"key": TEXT, "apiKey": ref(API_KEY)})
 
 ACCOUNT = shape("Account", "Who has signed in.", {"id": TEXT, "email": TEXT, "plan": TEXT})
-TOKEN = shape("Token", "A user token.", {"token": TEXT, "expiresAt": said(COUNT, "Milliseconds since 1970.")})
-KEY_SET = shape("KeySet", "A JSON Web Key Set (RFC 7517).", {"keys": {"type": "array", "items": {"type": "object"}}})
+TOKEN = shape("Token", "A user token.",
+              {"token": TEXT, "expiresAt": said(COUNT, "Milliseconds since 1970.")})
+KEY_SET = shape("KeySet", "A JSON Web Key Set (RFC 7517).",
+                {"keys": {"type": "array", "items": {"type": "object"}}})
 REVOKED = shape("RevokedTokens", "Service tokens that were revoked before their end.",
                 {"jtis": {"type": "array", "items": TEXT}})
 SERVICE_TOKEN = shape("ServiceToken", "What is known of a service token.", {
@@ -206,4 +232,5 @@ SERVICE_TOKEN = shape("ServiceToken", "What is known of a service token.", {
     "expiresAt": MOMENT,
     "revokedAt": MOMENT_OR_NULL,
 })
-SERVICE_TOKEN_RECORD = shape("ServiceTokenRecord", "One service token.", {"serviceToken": ref(SERVICE_TOKEN)})
+SERVICE_TOKEN_RECORD = shape("ServiceTokenRecord", "One service token.",
+                             {"serviceToken": ref(SERVICE_TOKEN)})

@@ -1,21 +1,23 @@
-"""Composition root of the HTTP processes: settings, queue and guests put together, the database pointed at."""
+"""Composition root of the HTTP processes: settings, queue and guests put together, the database
+pointed at."""
 from flask import Flask, current_app
 
 from app.guests import AgentGuests
-from app.identity_mirror import IdentityMirror
+from app.http.identity_mirror import IdentityMirror
 from config.settings import Settings
-from models.base import connect
-from services.credit import check_plans
-from services.prices import check_rates
+from models.database import connect
+from services.accounts.tokens import Authority
+from services.metering.credit import check_plans
+from services.metering.prices import check_rates
 from services.protocols import Deps
-from services.tokens import Authority
 from tasks.publisher import CeleryQueue
 
 _KEY = "svc"
 
 
 class Wired:
-    """What the routes of one process use: `deps` for the use cases, `authority` to judge tokens by."""
+    """What the routes of one process use: `deps` for the use cases, `authority` to judge tokens
+    by."""
 
     def __init__(self, settings: Settings, deps: Deps, authority: Authority) -> None:
         self.settings = settings
@@ -24,7 +26,8 @@ class Wired:
 
 
 def build(settings: Settings, *, application: str, authority: Authority | None = None) -> Wired:
-    """Wire a process; opens no database connection yet. Without an `authority` it mirrors the identity host."""
+    """Wire a process; opens no database connection yet. Without an `authority` it mirrors the
+    identity host."""
     check_rates(settings)
     check_plans(settings)
     connect(settings.database_url, pool_size=settings.db_pool_size, application=application)

@@ -1,6 +1,7 @@
 """Measure a running stack beside its floor: `python -m bench [--count N]`, called by `make bench`.
 
-Figures and floors alternate within one run, because timings of shared machines drift; what counts is the ratio.
+Figures and floors alternate within one run, because timings of shared machines drift; what counts
+is the ratio.
 """
 import argparse
 import os
@@ -11,7 +12,7 @@ from bench.api import Api
 from bench.figures import HEADER, Figure
 from bench.floor import Floor
 from config.settings import get_settings
-from models.base import connect
+from models.database import connect
 
 
 def run(count: int) -> list[Figure]:
@@ -33,7 +34,8 @@ def run(count: int) -> list[Figure]:
 def main() -> int:
     """Print the table; 0 when all was measured."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=10, help="samples of each machine figure (default 10)")
+    parser.add_argument("--count", type=int, default=10,
+                        help="samples of each machine figure (default 10)")
     figures = run(parser.parse_args().count)
     print(HEADER)
     for figure in figures:

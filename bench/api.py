@@ -9,7 +9,8 @@ class Api:
     """A client of one owner; every method raises httpx.HTTPStatusError on an error answer."""
 
     def __init__(self, url: str, key: str) -> None:
-        self._http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=120)
+        self._http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"},
+                                  timeout=120)
 
     def _call(self, method: str, path: str, body: Any = None) -> Any:
         answer = self._http.request(method, path, json=body)
@@ -38,10 +39,12 @@ class Api:
 
     def run(self, sandbox_id: str, *argv: str) -> Any:
         """Run a program and wait for it."""
-        return self._call("POST", f"/v1/sandboxes/{sandbox_id}/exec", {"cmd": argv[0], "args": list(argv[1:])})
+        return self._call("POST", f"/v1/sandboxes/{sandbox_id}/exec",
+                          {"cmd": argv[0], "args": list(argv[1:])})
 
     def wait_running(self, sandbox_id: str) -> None:
-        """Poll, as the contract asks clients to, until the sandbox runs; raises RuntimeError if its boot failed."""
+        """Poll, as the contract asks clients to, until the sandbox runs; raises RuntimeError if its
+        boot failed."""
         while True:
             status = self.get(sandbox_id)["status"]
             if status == "running":

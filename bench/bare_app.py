@@ -1,8 +1,9 @@
-"""The floor of an API read: one Flask route that reads one row through peewee, without authentication or rules."""
+"""The floor of an API read: one Flask route that reads one row through peewee, without
+authentication or rules."""
 from flask import Flask, abort
 
 from config.settings import get_settings
-from models.base import connect, connection
+from models.database import connect, connection
 from models.sandboxes import Sandbox
 
 app = Flask(__name__)

@@ -1,4 +1,5 @@
-"""Samples and how they are reported: p50, p95, p99, count, and the ratio to the floor of the same run."""
+"""Samples and how they are reported: p50, p95, p99, count, and the ratio to the floor of the same
+run."""
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter

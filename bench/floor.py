@@ -1,8 +1,9 @@
-"""The floor of the VM figures: the same QEMU restore by a bare script, without locks, users, cgroups, records or
-identity.
+"""The floor of the VM figures: the same QEMU restore by a bare script, without locks, users,
+cgroups, records or identity.
 
-`create_to_exec`: copy the template's RAM, an empty overlay, start QEMU, load, continue, first command answered.
-`wake_to_exec`: the same from RAM and state that are there already. Each returns milliseconds; QEMU's end is not timed.
+`create_to_exec`: copy the template's RAM, an empty overlay, start QEMU, load, continue, first
+command answered. `wake_to_exec`: the same from RAM and state that are there already. Each returns
+milliseconds; QEMU's end is not timed.
 """
 import os
 import shutil
@@ -14,13 +15,13 @@ from pathlib import Path
 from types import TracebackType
 
 from config.settings import Settings
+from guest.client.agent_client import AgentClient
 from nodeworker.disks import qcow2, sparse
 from nodeworker.disks.durable import read_json
-from nodeworker.guest.client import AgentClient
 from nodeworker.hypervisor.driver import Shape
-from nodeworker.hypervisor.qemu import argv, qmp
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.launch import Monitor, kernel_command_line
+from nodeworker.hypervisor.qemu.process import argv, qmp
+from nodeworker.hypervisor.qemu.process.launch import Monitor, kernel_command_line
 from nodeworker.network import namespaces
 from nodeworker.network.addresses import AGENT_PORT, GUEST_MAC, TAP_NAME
 
@@ -36,7 +37,8 @@ class Floor:
         self._template = self._host.template_dir(_SHAPE)
         machine, token = self._host.find_template(_SHAPE), read_json(self._template / "token")
         if machine is None or token is None:
-            raise RuntimeError("the floor needs the template of the size small: run `make up` first")
+            raise RuntimeError(
+                "the floor needs the template of the size small: run `make up` first")
         self._machine, self._token = machine, str(token["token"])
 
     def __enter__(self) -> "Floor":
@@ -45,20 +47,22 @@ class Floor:
         self._process: "subprocess.Popen[bytes] | None" = None
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
         self._end()
         self._host.network.release(_OWNER)
         shutil.rmtree(self._directory)
 
     def create_to_exec(self) -> float:
-        """Milliseconds from nothing to the answer of the first command in a clone of the template."""
+        """Milliseconds from nothing to the answer of the first command in a clone of the
+        template."""
         self._end()
         for name in ("ram", "disk"):
             (self._directory / name).unlink(missing_ok=True)
         began = time.perf_counter()
-        with (self._template / "ram").open("rb") as source, (self._directory / "ram").open("w+b") as target:
+        with (self._template / "ram").open("rb") as source, (self._directory / "ram").open(
+            "w+b"
+        ) as target:
             sparse.clone(source.fileno(), target.fileno())
         qcow2.create_overlay(self._directory / "disk", self._machine.disk_bytes)
         self._restore_and_run(self._template / "state")
@@ -86,22 +90,35 @@ class Floor:
                 return descriptor
 
             disks = [self._host.layers.path(reference) for reference in self._machine.chain]
-            layers = [argv.DiskLayer("qcow2" if number else "raw", f"disk{number}", opened(path, os.O_RDONLY))
-                      for number, path in enumerate(disks)]
-            layers.append(argv.DiskLayer("qcow2", "top", opened(self._directory / "disk", os.O_RDWR)))
-            tap = namespaces.in_namespace(self._slot.namespace, lambda: namespaces.open_tap(TAP_NAME))
+            layers = [
+                argv.DiskLayer("qcow2" if number else "raw", f"disk{number}",
+                               opened(path, os.O_RDONLY)) for number, path in enumerate(disks)
+            ]
+            layers.append(
+                argv.DiskLayer("qcow2", "top", opened(self._directory / "disk", os.O_RDWR)))
+            tap = namespaces.in_namespace(self._slot.namespace,
+                                          lambda: namespaces.open_tap(TAP_NAME))
             stack.callback(os.close, tap)
             listener = stack.enter_context(qmp.listen(self._directory / "qmp"))
             image, incoming = self._host.image, opened(state, os.O_RDONLY)
-            ram, kernel = opened(self._directory / "ram", os.O_RDWR), opened(image.kernel, os.O_RDONLY)
+            ram, kernel = opened(self._directory / "ram", os.O_RDWR), opened(
+                image.kernel, os.O_RDONLY)
             initrd = opened(image.initrd, os.O_RDONLY) if image.initrd else None
-            command = argv.qemu_argv(argv.Hardware(
-                name=_OWNER, machine=image.machine, accelerator=self._host.tuple.accelerator, cpu=image.cpu,
-                shape=_SHAPE, ram_descriptor=ram, layers=tuple(layers), tap_descriptor=tap, mac=GUEST_MAC,
-                monitor_descriptor=listener.fileno(), incoming=True,
-                kernel=argv.Kernel(kernel, kernel_command_line(self._host, image), initrd)))
-            descriptors = [ram, kernel, tap, listener.fileno(), incoming, *(layer.descriptor for layer in layers)]
-            self._process = subprocess.Popen(command, pass_fds=descriptors + ([initrd] if initrd else []))
+            command = argv.qemu_argv(
+                argv.Hardware(
+                    name=_OWNER, machine=image.machine, accelerator=self._host.tuple.accelerator,
+                    cpu=image.cpu, shape=_SHAPE, ram_descriptor=ram, layers=tuple(layers),
+                    tap_descriptor=tap, mac=GUEST_MAC, monitor_descriptor=listener.fileno(),
+                    incoming=True,
+                    kernel=argv.Kernel(kernel, kernel_command_line(self._host, image), initrd),
+                )
+            )
+            descriptors = [
+                ram, kernel, tap,
+                listener.fileno(), incoming, *(layer.descriptor for layer in layers)
+            ]
+            self._process = subprocess.Popen(command,
+                                             pass_fds=descriptors + ([initrd] if initrd else []))
         with Monitor(self._directory / "qmp") as monitor:
             monitor.load(incoming)
             monitor.run("cont")

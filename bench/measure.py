@@ -1,4 +1,5 @@
-"""The measurements, each returning a `Figure` with its floor from the same run (design.md, section 5)."""
+"""The measurements, each returning a `Figure` with its floor from the same run (design.md, section
+5)."""
 import subprocess
 import sys
 import time
@@ -12,18 +13,18 @@ from bench.api import Api
 from bench.figures import Figure, timed
 from bench.floor import Floor
 from config.settings import Settings
-from models.base import connection
+from guest.client.agent_client import AgentClient
+from models.database import connection
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
-from nodeworker.guest.client import AgentClient
 from tasks.publisher import CeleryQueue
 
 BENCH_QUEUE = "bench.discard"
 
 
 def create_to_exec(api: Api, floor: Floor, count: int) -> Figure:
-    """POST create, poll until running, first command answered; floor: copy, restore and first command by a bare
-    script."""
+    """POST create, poll until running, first command answered; floor: copy, restore and first
+    command by a bare script."""
     figure = Figure("create_to_exec")
     for _ in range(count):
         figure.floor.append(floor.create_to_exec())
@@ -40,7 +41,8 @@ def create_to_exec(api: Api, floor: Floor, count: int) -> Figure:
 
 
 def sleep_and_wake(api: Api, floor: Floor, count: int) -> tuple[Figure, Figure]:
-    """Hibernate, then wake and first command; floor of the wake: the same restore by a bare script."""
+    """Hibernate, then wake and first command; floor of the wake: the same restore by a bare
+    script."""
     hibernate, wake = Figure("hibernate"), Figure("wake_to_exec")
     with sandbox(api) as sandbox_id:
         for _ in range(count):
@@ -58,8 +60,10 @@ def sleep_and_wake(api: Api, floor: Floor, count: int) -> tuple[Figure, Figure]:
 
 
 def fork_to_exec(api: Api, floor: Floor, count: int) -> tuple[Figure, Figure]:
-    """Fork a running sandbox until the fork's first command is answered, and how long the source stood still for it."""
-    fork, pause = Figure("fork_to_exec"), Figure("snapshot_pause", note="inside the source, as the driver measured it")
+    """Fork a running sandbox until the fork's first command is answered, and how long the source
+    stood still for it."""
+    fork, pause = Figure("fork_to_exec"), Figure(
+        "snapshot_pause", note="inside the source, as the driver measured it")
     with sandbox(api) as source:
         for _ in range(count):
             fork.floor.append(floor.create_to_exec())
@@ -74,13 +78,16 @@ def fork_to_exec(api: Api, floor: Floor, count: int) -> tuple[Figure, Figure]:
             api.delete(made[0])
         with connection():
             pause.samples = [
-                row.pause_ms for row in Snapshot.select().where(Snapshot.source_sandbox_id == source) if row.pause_ms
+                row.pause_ms
+                for row in Snapshot.select().where(Snapshot.source_sandbox_id == source)
+                if row.pause_ms
             ]
     return fork, pause
 
 
 def exec_overhead(api: Api, settings: Settings, count: int) -> Figure:
-    """A trivial command through the API; floor: the same agent called directly. The note gives the difference."""
+    """A trivial command through the API; floor: the same agent called directly. The note gives the
+    difference."""
     figure = Figure("exec_overhead")
     with sandbox(api) as sandbox_id:
         with connection():
@@ -93,7 +100,8 @@ def exec_overhead(api: Api, settings: Settings, count: int) -> Figure:
 
 
 def api_get(api: Api, settings: Settings, count: int) -> Figure:
-    """GET one sandbox; floor: a bare Flask and peewee route that reads the same row, served the same way."""
+    """GET one sandbox; floor: a bare Flask and peewee route that reads the same row, served the
+    same way."""
     figure = Figure("api_get")
     with sandbox(api) as sandbox_id, bare_app() as url:
         with httpx.Client(base_url=url) as bare:
@@ -131,10 +139,10 @@ def sandbox(api: Api) -> Iterator[str]:
 @contextmanager
 def bare_app(port: int = 18999) -> Iterator[str]:
     """The floor's web server, with the same server and worker class as the API."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gunicorn", "-k", "gthread", "--threads", "4", "-b", f"127.0.0.1:{port}",
-         "--log-level", "error", "bench.bare_app:app"]
-    )
+    process = subprocess.Popen([
+        sys.executable, "-m", "gunicorn", "-k", "gthread", "--threads", "4", "-b",
+        f"127.0.0.1:{port}", "--log-level", "error", "bench.bare_app:app"
+    ])
     url = f"http://127.0.0.1:{port}"
     try:
         _until(lambda: httpx.get(f"{url}/none").status_code == 404)

@@ -1,35 +1,39 @@
-"""`bin/svc-admin`: the operator's commands (`app.admin`) with the right settings, wherever it is called from.
+"""`bin/svc-admin`: the operator's commands (`app.operator`) with the right settings, wherever it is
+called from.
 
-1. SVC_DATABASE_URL in the environment: the settings are there. 2. A stack of `make up` in this checkout: its settings.
-3. A production host: /etc/svc/service.env.
+1. SVC_DATABASE_URL in the environment: the settings are there. 2. A stack of `make up` in this
+checkout: its settings. 3. A production host: /etc/svc/service.env.
 """
 import os
 import sys
 from pathlib import Path
 
 from bin.console import Advice, explained
-from bin.site import ROOT, Site, read_env
+from bin.stack.site import ROOT, Site, read_env
 
 SERVICE_ENV = Path("/etc/svc/service.env")
 
 
 def environment() -> dict[str, str]:
-    """The environment of the command. Raises Advice when nothing says which installation is meant."""
+    """The environment of the command. Raises Advice when nothing says which installation is
+    meant."""
     if "SVC_DATABASE_URL" in os.environ:
         return dict(os.environ)
     if (ROOT / "var" / "stack.env").exists():
         return Site.existing(ROOT / "var").environ
     if os.access(SERVICE_ENV, os.R_OK):
         return {**os.environ, **read_env(SERVICE_ENV)}
-    raise Advice(f"no installation is known here: `make up` makes one, {SERVICE_ENV} describes one in production, or "
-                 "set SVC_DATABASE_URL and the other SVC_* variables.")
+    raise Advice(
+        f"no installation is known here: `make up` makes one, {SERVICE_ENV} describes one in"
+        " production, or set SVC_DATABASE_URL and the other SVC_* variables."
+    )
 
 
 def main(arguments: list[str]) -> None:
-    """Become `app.admin` with `arguments`."""
+    """Become `app.operator` with `arguments`."""
     with explained():
         environ = {**environment(), "PYTHONPATH": str(ROOT)}
-        os.execve(sys.executable, [sys.executable, "-m", "app.admin", *arguments], environ)
+        os.execve(sys.executable, [sys.executable, "-m", "app.operator", *arguments], environ)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,24 @@
-"""`make bench`: the figures of `python -m bench`, on a private stack with nothing else on it, or on the running one.
+"""`make bench`: the figures of `python -m bench`, on a private stack with nothing else on it, or on
+the running one.
 
-`RUNNING=1 make bench` measures the stack of `make up` instead; its guests then share the machine with the measurement.
+`RUNNING=1 make bench` measures the stack of `make up` instead; its guests then share the machine
+with the measurement.
 """
 import os
 import subprocess
 import sys
 
 from bin.console import Advice, explained, step
-from bin.site import ROOT, Site
-from bin.stack import Stack, private_stack, remove_abandoned
+from bin.stack.running import Stack, private_stack, remove_abandoned
+from bin.stack.site import ROOT, Site
 
 
 def measure(stack: Stack, arguments: list[str]) -> int:
-    """Run the bench in the environment of a healthy stack; its table goes to our standard output."""
+    """Run the bench in the environment of a healthy stack; its table goes to our standard
+    output."""
     command = [str(ROOT / ".venv/bin/python"), "-m", "bench", *arguments]
-    return subprocess.run(command, env={**stack.env, **stack.people}, cwd=ROOT, check=False).returncode
+    return subprocess.run(command, env={**stack.env, **stack.people}, cwd=ROOT,
+                          check=False).returncode
 
 
 def main(arguments: list[str]) -> None:

@@ -1,8 +1,9 @@
-"""Makes a bare Debian or Ubuntu machine ready: system packages and the virtual environment. Standard library only.
+"""Makes a bare Debian or Ubuntu machine ready: system packages and the virtual environment.
+Standard library only.
 
-1. System packages: only those whose files are missing are installed, and none of their services is started.
-2. `.venv` with exactly what requirements.txt pins; downloads are kept under var/wheels for the next one.
-Both steps look first and do nothing on a machine that is ready.
+1. System packages: only those whose files are missing are installed, and none of their services is
+started. 2. `.venv` with exactly what requirements.txt pins; downloads are kept under var/wheels for
+the next one. Both steps look first and do nothing on a machine that is ready.
 """
 import contextlib
 import fcntl
@@ -43,16 +44,24 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "openssh-client": ("ssh-keygen",),
     "ca-certificates": ("/etc/ssl/certs/ca-certificates.crt",),
 }
-# Services that these packages enable at boot; ours are private ones, so theirs are switched off again.
+# Services that these packages enable at boot; ours are private ones, so theirs are switched off
+# again.
 SERVICES = ("redis-server", "postgresql", "nginx")
 
 
 def missing_packages() -> list[str]:
     """Names of the system packages that this machine lacks."""
     path = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
-    missing = [name for name, signs in PACKAGES.items()
-               if not any(glob.glob(sign) if sign.startswith("/") else shutil.which(sign, path=path) for sign in signs)]
-    if subprocess.run([sys.executable, "-c", "import ensurepip, venv"], capture_output=True, check=False).returncode:
+    missing = [
+        name
+        for name, signs in PACKAGES.items()
+        if not any(
+            glob.glob(sign) if sign.startswith("/") else shutil.which(sign, path=path)
+            for sign in signs
+        )
+    ]
+    if subprocess.run([sys.executable, "-c", "import ensurepip, venv"], capture_output=True,
+                      check=False).returncode:
         missing.append("python3-venv")
     return missing
 
@@ -76,9 +85,13 @@ def install_packages(missing: list[str]) -> None:
     if not missing:
         return
     if os.geteuid() != 0:
-        raise Advice(f"these packages are missing: {' '.join(missing)}. Run this as root, or install them yourself.")
+        raise Advice(
+            f"these packages are missing: {' '.join(missing)}. Run this as root, or install them"
+            " yourself."
+        )
     if not shutil.which("apt-get"):
-        raise Advice(f"this is neither Debian nor Ubuntu; install the equivalents of: {' '.join(missing)}.")
+        raise Advice(
+            f"this is neither Debian nor Ubuntu; install the equivalents of: {' '.join(missing)}.")
     environ = dict(os.environ, DEBIAN_FRONTEND="noninteractive", NEEDRESTART_SUSPEND="1")
     with step(f"Installing system packages: {' '.join(missing)}"), _services_held_back():
         _apt(["update"], environ)
@@ -91,18 +104,22 @@ def install_packages(missing: list[str]) -> None:
 
 
 def _apt(arguments: list[str], environ: dict[str, str]) -> None:
-    command = ["apt-get", "-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Dpkg::Use-Pty=0", *arguments]
+    command = [
+        "apt-get", "-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Dpkg::Use-Pty=0", *arguments
+    ]
     result = subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                             stderr=subprocess.STDOUT, text=True, check=False)
     if result.returncode:
         tail = "\n".join(result.stdout.splitlines()[-15:])
         absent = "candidate" in tail or "locate" in tail
         hint = " On Ubuntu the component `universe` has to be enabled." if absent else ""
-        raise Advice(f"`{' '.join(command)}` failed; put this right and run make again.{hint}\n{tail}")
+        raise Advice(
+            f"`{' '.join(command)}` failed; put this right and run make again.{hint}\n{tail}")
 
 
 def make_venv() -> None:
-    """Make `.venv` hold what requirements.txt pins; a stamp of its content makes the second call instant."""
+    """Make `.venv` hold what requirements.txt pins; a stamp of its content makes the second call
+    instant."""
     if sys.version_info < (3, 10):
         raise Advice(f"Python 3.10 or newer is needed, this is {sys.version.split()[0]}.")
     pins = ROOT / "requirements.txt"
@@ -113,7 +130,8 @@ def make_venv() -> None:
     with step("Installing the Python packages of requirements.txt into .venv"):
         # pip comes last: without it the environment is half made.
         if not (VENV / "bin" / "pip").exists() or not _same_python():
-            _quietly([sys.executable, "-m", "venv", "--clear", str(VENV)], "making the virtual environment")
+            _quietly([sys.executable, "-m", "venv", "--clear",
+                      str(VENV)], "making the virtual environment")
         _install_wheels(pins)
         stamp.write_text(wanted)
 
@@ -122,11 +140,18 @@ def _install_wheels(pins: Path) -> None:
     """Install from var/wheels alone if everything is there, else fetch it there first."""
     wheels = ROOT / "var" / "wheels"
     pip = [str(VENV / "bin" / "python"), "-m", "pip"]
-    offline = [*pip, "install", "--quiet", "--no-index", "--find-links", str(wheels), "--requirement", str(pins)]
-    if wheels.is_dir() and subprocess.run(offline, capture_output=True, check=False).returncode == 0:
+    offline = [
+        *pip, "install", "--quiet", "--no-index", "--find-links", str(wheels), "--requirement",
+        str(pins),
+    ]
+    if wheels.is_dir() and subprocess.run(offline, capture_output=True,
+                                          check=False).returncode == 0:
         return
-    fetch = [*pip, "wheel", "--quiet", "--wheel-dir", str(wheels), "--find-links", str(wheels), "--requirement",
-             str(pins)]
+    fetch = [
+        *pip, "wheel", "--quiet", "--wheel-dir", str(wheels), "--find-links", str(wheels),
+        "--requirement",
+        str(pins),
+    ]
     _quietly(fetch, "fetching Python packages")
     _quietly(offline, "installing Python packages")
 
@@ -147,13 +172,15 @@ def _quietly(command: list[str], what: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """`python3 -m bin.bootstrap [python]`: both steps, or only the virtual environment with what that needs."""
+    """`python3 -m bin.bootstrap [python]`: both steps, or only the virtual environment with what
+    that needs."""
     (ROOT / "var").mkdir(exist_ok=True)
     with explained(), (ROOT / "var" / ".bootstrap").open("w") as lock:
         # `make up` and `make test` started at once take turns.
         fcntl.flock(lock, fcntl.LOCK_EX)
         missing = missing_packages()
-        install_packages([name for name in missing if name == "python3-venv"] if "python" in arguments else missing)
+        install_packages([name for name in missing
+                          if name == "python3-venv"] if "python" in arguments else missing)
         make_venv()
 
 

@@ -1,4 +1,5 @@
-"""What the operator sees: steps with their times, and failures as one sentence that says what to do."""
+"""What the operator sees: steps with their times, and failures as one sentence that says what to
+do."""
 import contextlib
 import sys
 import time

@@ -1,17 +1,19 @@
-"""`make down`: sandboxes go to sleep, then every process of the stack ends. `make up` wakes nothing by itself."""
+"""`make down`: sandboxes go to sleep, then every process of the stack ends. `make up` wakes nothing
+by itself."""
 import shutil
 import sys
 
 from bin.console import explained, say
-from bin.site import ROOT, Site
-from bin.stack import Stack, remove_abandoned
+from bin.stack.running import Stack, remove_abandoned
+from bin.stack.site import ROOT, Site
 
 # Costly to make and of no sandbox: kept by `make clean`, removed by `make clean-all`.
 CACHES = {"images", "wheels"}
 
 
 def main(arguments: list[str]) -> None:
-    """`down`, `clean` (everything the stack stored goes too) or `clean-all` (and the images and downloads)."""
+    """`down`, `clean` (everything the stack stored goes too) or `clean-all` (and the images and
+    downloads)."""
     action = arguments[0] if arguments else "down"
     with explained():
         data_dir = ROOT / "var"
@@ -24,8 +26,10 @@ def main(arguments: list[str]) -> None:
                 stack.destroy(keep=CACHES if action == "clean" else frozenset())
         elif action == "clean-all":
             shutil.rmtree(data_dir, ignore_errors=True)
-        say({"down": "Everything is stopped.", "clean": "Stopped, and all sandboxes and accounts removed."}
-            .get(action, "Stopped, and var/ removed."))
+        say({
+            "down": "Everything is stopped.",
+            "clean": "Stopped, and all sandboxes and accounts removed."
+        }.get(action, "Stopped, and var/ removed."))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""`make image`: the guest image and the template of the smallest size, for whichever stack here comes next."""
+"""`make image`: the guest image and the template of the smallest size, for whichever stack here
+comes next."""
 from bin.console import explained, step
-from bin.stack import private_stack
+from bin.stack.running import private_stack
 
 
 def ensure_images() -> None:
-    """Build and bake what is missing. Done in a stack of its own, which is removed again; the images are shared."""
+    """Build and bake what is missing. Done in a stack of its own, which is removed again; the
+    images are shared."""
     stack = private_stack("test-images", processes=())
     try:
         with step("Guest image and templates"):

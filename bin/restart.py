@@ -1,7 +1,8 @@
-"""`make restart`: our processes start anew with the code as it is; databases and virtual machines run on."""
+"""`make restart`: our processes start anew with the code as it is; databases and virtual machines
+run on."""
 from bin.console import Advice, explained, step
-from bin.site import ROOT, Site
-from bin.stack import Stack
+from bin.stack.running import Stack
+from bin.stack.site import ROOT, Site
 
 
 def main() -> None:

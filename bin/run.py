@@ -1,9 +1,10 @@
-"""`python -m bin.run COMMAND...`: a command in the environment of the development stack, for operators."""
+"""`python -m bin.run COMMAND...`: a command in the environment of the development stack, for
+operators."""
 import os
 import sys
 
 from bin.console import Advice, explained
-from bin.site import ROOT, Site
+from bin.stack.site import ROOT, Site
 
 
 def main(command: list[str]) -> None:

@@ -1,17 +1,18 @@
-"""`make status`: each process of the development stack with its state, and how far the templates of its shapes are."""
+"""`make status`: each process of the development stack with its state, and how far the templates of
+its shapes are."""
 import sys
 
 import peewee
 
 from bin.console import explained
-from bin.site import ROOT, Site
-from bin.stack import SERVERS, Stack
+from bin.stack.running import SERVERS, Stack
+from bin.stack.site import ROOT, Site
 from config.settings import Settings
-from models.base import connect, database, now
+from models.database import connect, database, now
 from models.states import BakeState
-from services import bakes
-from services.bakes import BakeView
-from services.plans import size_name
+from services.hosts import warm_images
+from services.hosts.warm_images import BakeView
+from services.metering.plans import size_name
 
 
 def main() -> None:
@@ -28,7 +29,8 @@ def main() -> None:
 
 
 def show(stack: Stack) -> bool:
-    """Print processes, templates and addresses of a stack that has a supervisor; True if every process runs."""
+    """Print processes, templates and addresses of a stack that has a supervisor; True if every
+    process runs."""
     states = {name: stack.supervisor.info(name) for name in (*SERVERS, *stack.processes)}
     for name, info in states.items():
         print(f"{name:10} {info['statename']:9} {info['description']}")
@@ -43,7 +45,7 @@ def templates(settings: Settings) -> list[str]:
     """A line for each template that this node has or is to have."""
     connect(settings.database_url, pool_size=1, application="status")
     try:
-        views = bakes.list_all(settings.node_id)
+        views = warm_images.list_all(settings.node_id)
     except peewee.PeeweeException as error:
         return [f"the database does not answer ({type(error).__name__})"]
     finally:
@@ -53,16 +55,25 @@ def templates(settings: Settings) -> list[str]:
 
 def template(view: BakeView) -> str:
     """One template: its shape, how far it is, and what comes next."""
-    shape = f"{size_name(view.vcpus, view.mem_mb):9} {view.vcpus:2} vCPU {view.mem_mb:6} MB  {view.state.value:7}"
+    shape = (
+        f"{size_name(view.vcpus, view.mem_mb):9} {view.vcpus:2} vCPU {view.mem_mb:6} MB "
+        f" {view.state.value:7}"
+    )
     present = now()
     if view.state is BakeState.BAKING:
-        total = f", {(present - view.began_at).total_seconds():.0f} s in all" if view.began_at else ""
+        total = (
+            f", {(present - view.began_at).total_seconds():.0f} s in all" if view.began_at else ""
+        )
         return f"{shape} {view.phase} for {(present - view.since).total_seconds():.0f} s{total}"
     if view.state is BakeState.BAKED:
         return f"{shape} in {view.took_s:.0f} s" if view.took_s else shape.rstrip()
     if view.state is BakeState.QUEUED:
         return f"{shape} for {(present - view.since).total_seconds():.0f} s, one is baked at a time"
-    again = f"; tried again in {max((view.next_try_at - present).total_seconds(), 0):.0f} s" if view.next_try_at else ""
+    again = (
+        f"; tried again in {max((view.next_try_at - present).total_seconds(), 0):.0f} s"
+        if view.next_try_at
+        else ""
+    )
     return f"{shape} {view.error}{again}"
 
 

@@ -1,14 +1,15 @@
-"""`make up`: everything from an empty machine to a service that has just run a sandbox. Each step does nothing if done.
+"""`make up`: everything from an empty machine to a service that has just run a sandbox. Each step
+does nothing if done.
 
-System packages and `.venv` come first, by bin.bootstrap. Then 1. guest image and templates, 2. servers, 3. keys and
-schema, 4. processes, 5. development users, 6. a smoke test, 7. a summary.
+System packages and `.venv` come first, by bin.bootstrap. Then 1. guest image and templates, 2.
+servers, 3. keys and schema, 4. processes, 5. development users, 6. a smoke test, 7. a summary.
 """
 import sys
 
 from bin.console import explained, say, step
-from bin.site import Site
-from bin.smoke import smoke
-from bin.stack import Stack
+from bin.stack.running import Stack
+from bin.stack.site import Site
+from bin.stack.smoke import smoke
 
 SUMMARY = """
 The service is up.
@@ -49,8 +50,10 @@ def main() -> None:
         stack = Stack(Site.development())
         up(stack)
         values = stack.site.values
-        print(SUMMARY.format(api=stack.api_url, auth=stack.auth_url, flower_port=values["SVC_FLOWER_PORT"],
-                             flower_login=values["SVC_FLOWER_BASIC_AUTH"]))
+        print(
+            SUMMARY.format(api=stack.api_url, auth=stack.auth_url,
+                           flower_port=values["SVC_FLOWER_PORT"],
+                           flower_login=values["SVC_FLOWER_BASIC_AUTH"]))
         sys.stdout.flush()
 
 

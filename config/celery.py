@@ -1,18 +1,22 @@
-"""Celery options of every process, measured against what Redis does when it is slow or gone (docs/architecture.md)."""
+"""Celery options of every process, measured against what Redis does when it is slow or gone
+(docs/architecture.md)."""
 from typing import Any
 
 from config.settings import Settings
 
-# A worker's socket waits in BRPOP; a producer's must not keep a request waiting for a broker that hangs.
+# A worker's socket waits in BRPOP; a producer's must not keep a request waiting for a broker that
+# hangs.
 WORKER_SOCKET_TIMEOUT_S = 5.0
 PRODUCER_SOCKET_TIMEOUT_S = 1.0
 
 
-def celery_options(settings: Settings, *, socket_timeout_s: float = WORKER_SOCKET_TIMEOUT_S) -> dict[str, Any]:
+def celery_options(settings: Settings, *,
+                   socket_timeout_s: float = WORKER_SOCKET_TIMEOUT_S) -> dict[str, Any]:
     """Options for a Celery app of ours.
 
-    Messages are acknowledged early: an operation is a row with a lease, and the sweep announces it again, so the
-    broker never has to redeliver. Publishing gives up within a second or so, and the relay sends what it left.
+    Messages are acknowledged early: an operation is a row with a lease, and the sweep announces it
+    again, so the broker never has to redeliver. Publishing gives up within a second or so, and the
+    relay sends what it left.
     """
     return {
         "broker_url": settings.redis_url,

@@ -1,7 +1,9 @@
-"""Flower's options: it shows queues and workers to operators, on loopback and behind a password, its metrics too.
+"""Flower's options: it shows queues and workers to operators, on loopback and behind a password,
+its metrics too.
 
-Flower serves everything to everybody when no password is set, so a missing one stops it here; and it serves /metrics to
-everybody even then, so that page is given the check that its other pages have.
+Flower serves everything to everybody when no password is set, so a missing one stops it here; and
+it serves /metrics to everybody even then, so that page is given the check that its other pages
+have.
 """
 from flower.views.monitor import Metrics
 from tornado.web import authenticated

@@ -1,4 +1,5 @@
-"""What gunicorn answers by itself to a request that it cannot read: the error shape of everything else, not a page."""
+"""What gunicorn answers by itself to a request that it cannot read: the error shape of everything
+else, not a page."""
 import http
 import json
 import socket
@@ -16,6 +17,8 @@ def install() -> None:
 def write_error(client: socket.socket, status: int, reason: str, text: str) -> None:
     """The whole answer: `text` says what is wrong, and may quote the request."""
     body = json.dumps({"error": f"{text[:_TEXT_MAX] or reason}."}).encode("ascii")
-    head = (f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\nConnection: close\r\n"
-            f"Content-Type: application/json\r\nCache-Control: no-store\r\nContent-Length: {len(body)}\r\n\r\n")
+    head = (
+        f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\nConnection: close\r\nContent-Type:"
+        f" application/json\r\nCache-Control: no-store\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
     util.write_nonblock(client, head.encode("ascii") + body)

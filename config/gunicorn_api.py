@@ -1,4 +1,5 @@
-"""gunicorn configuration of the API process: threads, because a request waits on rows and guests, not on the CPU."""
+"""gunicorn configuration of the API process: threads, because a request waits on rows and guests,
+not on the CPU."""
 from config.gunicorn_base import *  # noqa: F401,F403
 from config.gunicorn_base import bind_of
 from config.settings import get_settings

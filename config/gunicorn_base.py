@@ -1,7 +1,7 @@
 """What the gunicorn processes share: threads, graceful ends, and logs that hold no query string.
 
-A query may carry a credential (`access_token`), so the access log names the path only; gunicorn's default format would
-print the whole request line.
+A query may carry a credential (`access_token`), so the access log names the path only; gunicorn's
+default format would print the whole request line.
 """
 from urllib.parse import urlsplit
 

@@ -1,4 +1,5 @@
-"""gunicorn configuration of the identity process; password hashing is slow on purpose, so few threads each."""
+"""gunicorn configuration of the identity process; password hashing is slow on purpose, so few
+threads each."""
 from config.gunicorn_base import *  # noqa: F401,F403
 from config.gunicorn_base import bind_of
 from config.settings import get_settings

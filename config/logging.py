@@ -1,7 +1,9 @@
-"""Log lines of every process: one line per event on stderr, UTC, `key=value` for what `extra` carries, secrets masked.
+"""Log lines of every process: one line per event on stderr, UTC, `key=value` for what `extra`
+carries, secrets masked.
 
-`configure()` is for our own processes; gunicorn takes `logging_config()` and Celery calls `configure` from its
-`setup_logging` signal. Whoever runs the process (supervisor, journald) keeps and rotates the lines.
+`configure()` is for our own processes; gunicorn takes `logging_config()` and Celery calls
+`configure` from its `setup_logging` signal. Whoever runs the process (supervisor, journald) keeps
+and rotates the lines.
 """
 import logging
 import logging.config
@@ -19,22 +21,26 @@ _SECRETS = re.compile(
 
 def masked(text: str) -> str:
     """`text` with every credential in it cut to its first characters."""
-    return _SECRETS.sub(lambda match: next(group for group in match.groups() if group) + "***", text)
+    return _SECRETS.sub(lambda match: next(group for group in match.groups() if group) + "***",
+                        text)
 
 
 class LineFormatter(logging.Formatter):
-    """`2026-01-31T12:00:00.123Z INFO nodeworker.lifecycle booted sandbox=abc took_ms=231`"""
+    """`2026-01-31T12:00:00.123Z INFO nodeworker.handlers.lifecycle booted sandbox=abc
+    took_ms=231`"""
 
     converter = staticmethod(time.gmtime)
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S")
 
-    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
+    def formatTime(self, record: logging.LogRecord,
+                   datefmt: str | None = None) -> str:  # noqa: N802
         return f"{super().formatTime(record, datefmt)}.{int(record.msecs):03d}Z"
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
-        extra = "".join(f" {name}={value}" for name, value in vars(record).items() if name not in _STANDARD)
+        extra = "".join(
+            f" {name}={value}" for name, value in vars(record).items() if name not in _STANDARD)
         return super().formatMessage(record) + extra
 
     def format(self, record: logging.LogRecord) -> str:
@@ -42,7 +48,8 @@ class LineFormatter(logging.Formatter):
 
 
 def logging_config(level: str) -> dict[str, Any]:
-    """Configuration for logging.config.dictConfig: everything to stderr, libraries no louder than INFO."""
+    """Configuration for logging.config.dictConfig: everything to stderr, libraries no louder than
+    INFO."""
     return {
         "version": 1,
         "disable_existing_loggers": False,
@@ -52,10 +59,19 @@ def logging_config(level: str) -> dict[str, Any]:
         "loggers": {
             "gunicorn.error": {"level": level, "propagate": True, "handlers": []},
             "gunicorn.access": {"level": level, "propagate": True, "handlers": []},
-            **{name: {"level": "INFO"} for name in ("kombu", "amqp", "peewee", "urllib3", "werkzeug")},
+            **{
+                name: {"level": "INFO"}
+                for name in ("kombu", "amqp", "peewee", "urllib3", "werkzeug")
+            },
             # one line for every tick of every sweep
-            **{name: {"level": "WARNING"} for name in ("celery.worker.strategy", "celery.app.trace", "celery.beat")},
-            **{name: {"level": "WARNING"} for name in ("botocore", "boto3", "s3transfer", "pyroute2")},
+            **{
+                name: {"level": "WARNING"}
+                for name in ("celery.worker.strategy", "celery.app.trace", "celery.beat")
+            },
+            **{
+                name: {"level": "WARNING"}
+                for name in ("botocore", "boto3", "s3transfer", "pyroute2")
+            },
         },
     }
 

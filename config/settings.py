@@ -1,7 +1,7 @@
 """All settings of the service: one frozen, typed object, read once from SVC_* variables.
 
-Every field is the variable `SVC_<FIELD NAME IN CAPITALS>`; a bad value stops the process at start with one sentence.
-`config/example.env` documents each of them, and a test holds the two together.
+Every field is the variable `SVC_<FIELD NAME IN CAPITALS>`; a bad value stops the process at start
+with one sentence. `config/example.env` documents each of them, and a test holds the two together.
 """
 import dataclasses
 import os
@@ -35,10 +35,12 @@ def _amounts(text: str) -> dict[str, Decimal]:
         name, _, figure = part.partition("=")
         try:
             value = Decimal(figure)
-            if not name or name in found or not 0 <= value < 10**6 or value != value.quantize(Decimal("0.000001")):
+            if not name or name in found or not 0 <= value < 10**6 or value != value.quantize(
+                    Decimal("0.000001")):
                 raise ValueError
         except (InvalidOperation, ValueError):
-            raise ValueError(f"{part!r} is not name=amount, each name once, with at most six decimals") from None
+            raise ValueError(
+                f"{part!r} is not name=amount, each name once, with at most six decimals") from None
         found[name] = value
     return found
 
@@ -65,12 +67,15 @@ _PARSERS: dict[Any, Callable[[str], Any]] = {
 
 
 # 0.05 for a virtual CPU and 0.016 for a GiB of memory, per hour.
-_LIST_RATES = "small=0.066,medium=0.132,large=0.264,standard=0.164,pro=0.328,xlarge=0.656,fleet=1.176"
+_LIST_RATES = (
+    "small=0.066,medium=0.132,large=0.264,standard=0.164,pro=0.328,xlarge=0.656,fleet=1.176"
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Typed settings; units are in the names (`_s` seconds, `_ms` milliseconds, `_mb` MiB, `_bytes`)."""
+    """Typed settings; units are in the names (`_s` seconds, `_ms` milliseconds, `_mb` MiB,
+    `_bytes`)."""
 
     # Where things are
     data_dir: Path = Path("var")
@@ -172,7 +177,9 @@ class Settings:
 
     # Usage and what it costs, in a currency of your own
     usage_sample_s: float = 5.0
-    list_rates: dict[str, Decimal] = dataclasses.field(default_factory=lambda: _amounts(_LIST_RATES))
+    list_rates: dict[str, Decimal] = dataclasses.field(
+        default_factory=lambda: _amounts(_LIST_RATES)
+    )
     compute_credit: dict[str, Decimal] = dataclasses.field(default_factory=dict)
 
     # Flower

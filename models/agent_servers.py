@@ -1,12 +1,13 @@
-"""What starts the agent server of a sandbox, apart from the sandbox's row, which is read far more often."""
+"""What starts the agent server of a sandbox, apart from the sandbox's row, which is read far more
+often."""
 import peewee
 
-from models.base import JsonField, Row
+from models.database import JsonField, Row
 
 
 class AgentServer(Row):
-    """The agent server of one sandbox. `bootstrap` holds its callback token, and goes when the sandbox stops; `source`
-    stays for forks of its snapshots."""
+    """The agent server of one sandbox. `bootstrap` holds its callback token, and goes when the
+    sandbox stops; `source` stays for forks of its snapshots."""
 
     sandbox_id = peewee.TextField(primary_key=True)
     source = peewee.TextField(null=True)

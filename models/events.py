@@ -1,13 +1,14 @@
 """Events as they are told to receivers, their deliveries, and the ledger of every attempt."""
 import peewee
 
-from models.base import Row, TimeField, now
+from models.database import Row, TimeField, now
 from models.states import AttemptOutcome, DeliveryState
 
 
 class Event(Row):
-    """Something that happened; `body` is the very text that is sent and signed, `subject` the sandbox's id or the
-    deploy's slug. `routed_at` is set once its deliveries have been made, also when there was no receiver."""
+    """Something that happened; `body` is the very text that is sent and signed, `subject` the
+    sandbox's id or the deploy's slug. `routed_at` is set once its deliveries have been made, also
+    when there was no receiver."""
 
     id = peewee.TextField(primary_key=True)
     type = peewee.TextField()
@@ -22,7 +23,8 @@ class Event(Row):
 
 
 class Delivery(Row):
-    """The duty to tell one receiver of one event. While SENDING it belongs to `claimed_by` until `lease_until`."""
+    """The duty to tell one receiver of one event. While SENDING it belongs to `claimed_by` until
+    `lease_until`."""
 
     id = peewee.BigAutoField()
     event = peewee.ForeignKeyField(Event, column_name="event_id", index=False)

@@ -1,7 +1,8 @@
-"""Bring the database to the newest schema: `python -m models.migrate`. Safe to run from several hosts at once.
+"""Bring the database to the newest schema: `python -m models.migrate`. Safe to run from several
+hosts at once.
 
-1. Wait for the server. 2. Take an advisory lock (the runner itself takes none). 3. Apply what is missing, each
-migration in a transaction of its own. 4. Release.
+1. Wait for the server. 2. Take an advisory lock (the runner itself takes none). 3. Apply what is
+missing, each migration in a transaction of its own. 4. Release.
 """
 import sys
 import time
@@ -11,14 +12,15 @@ import peewee
 from playhouse.migrations import Runner
 
 from config.settings import get_settings
-from models.base import connect, connection, database
+from models.database import connect, connection, database
 
 _LOCK = 7_382_915_001
 _DIRECTORY = Path(__file__).parent / "migrations"
 
 
 def migrate() -> list[str]:
-    """Apply all missing migrations and return the names of those applied; the database must be connectable."""
+    """Apply all missing migrations and return the names of those applied; the database must be
+    connectable."""
     with connection():
         database.execute_sql("SELECT pg_advisory_lock(%s)", (_LOCK,))
         try:

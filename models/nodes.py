@@ -1,12 +1,12 @@
 """VM hosts and what each has promised to whom."""
 import peewee
 
-from models.base import JsonField, Row, TimeField, now
+from models.database import JsonField, Row, TimeField, now
 
 
 class Node(Row):
-    """A VM host as its own heartbeat describes it; `vcpus` and `mem_mb` are what it may promise, overcommit
-    included."""
+    """A VM host as its own heartbeat describes it; `vcpus` and `mem_mb` are what it may promise,
+    overcommit included."""
 
     id = peewee.TextField(primary_key=True)
     address = peewee.TextField()
@@ -24,7 +24,8 @@ class Node(Row):
 
 
 class PortBinding(Row):
-    """A host port that belongs to one sandbox for its whole life, asleep or awake, so that its addresses stay true."""
+    """A host port that belongs to one sandbox for its whole life, asleep or awake, so that its
+    addresses stay true."""
 
     node_id = peewee.TextField()
     host_port = peewee.IntegerField()

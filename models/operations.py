@@ -1,14 +1,16 @@
-"""Lifecycle operations, the messages that announce them, and the keys that make requests repeatable."""
+"""Lifecycle operations, the messages that announce them, and the keys that make requests
+repeatable."""
 import peewee
 
-from models.base import JsonField, Row, TimeField, now
+from models.database import JsonField, Row, TimeField, now
 from models.states import OperationState
 
 
 class Operation(Row):
-    """One lifecycle operation of one sandbox. `epoch` grows with each claim, so a worker that lost its lease cannot
-    finish what another has taken over. `requested_by` is empty if the owner or the service itself asked for it; `note`
-    tells an operator what is out of the ordinary, such as a boot without a template."""
+    """One lifecycle operation of one sandbox. `epoch` grows with each claim, so a worker that lost
+    its lease cannot finish what another has taken over. `requested_by` is empty if the owner or the
+    service itself asked for it; `note` tells an operator what is out of the ordinary, such as a
+    boot without a template."""
 
     id = peewee.BigAutoField()
     sandbox_id = peewee.TextField()
@@ -37,7 +39,8 @@ class Operation(Row):
 
 
 class OutboxMessage(Row):
-    """A message that must reach a queue; written with the change that causes it, removed once the broker has it."""
+    """A message that must reach a queue; written with the change that causes it, removed once the
+    broker has it."""
 
     id = peewee.BigAutoField()
     queue = peewee.TextField()

@@ -1,13 +1,14 @@
 """Sandboxes: what was asked for, what is true, and which operation is under way."""
 import peewee
 
-from models.base import JsonField, Row, TimeField, now
+from models.database import JsonField, Row, TimeField, now
 from models.states import SandboxKind, SandboxStatus
 from models.users import User
 
 
 class Sandbox(Row):
-    """One sandbox. `status` is the truth the owner sees, `task` the operation under way, `op_seq` its number."""
+    """One sandbox. `status` is the truth the owner sees, `task` the operation under way, `op_seq`
+    its number."""
 
     id = peewee.TextField(primary_key=True)
     owner = peewee.ForeignKeyField(User, column_name="owner_id", index=False)

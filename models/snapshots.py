@@ -1,7 +1,7 @@
 """Snapshots: captured machines that can be forked."""
 import peewee
 
-from models.base import Row, TimeField, now
+from models.database import Row, TimeField, now
 from models.states import SnapshotKind, SnapshotState
 from models.users import User
 
@@ -9,8 +9,9 @@ from models.users import User
 class Snapshot(Row):
     """One snapshot; `transient` ones carry a fork of a live sandbox and go away once the fork runs.
 
-    A `files_only` one has no files on a node: `archive_key` is its object in the store, `rootfs_sha` and `size_bytes`
-    are of the tar, `tarball_size_bytes` is what the store holds of it.
+    A `files_only` one has no files on a node: `archive_key` is its object in the store,
+    `rootfs_sha` and `size_bytes` are of the tar, `tarball_size_bytes` is what the store holds of
+    it.
     """
 
     id = peewee.TextField(primary_key=True)

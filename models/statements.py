@@ -1,4 +1,5 @@
-"""SELECTs that are compiled once: peewee spends longer on writing the SQL of a wide row than Postgres on answering it.
+"""SELECTs that are compiled once: peewee spends longer on writing the SQL of a wide row than
+Postgres on answering it.
 
 For the few reads that every request makes; everything else is written as an ordinary query.
 """
@@ -10,13 +11,16 @@ import peewee
 
 
 class Statement:
-    """A query of `model` whose text is made at its first use; only the values differ from call to call.
+    """A query of `model` whose text is made at its first use; only the values differ from call to
+    call.
 
-    `build` takes one placeholder per value and returns the query. The values go to Postgres as they are, so they must
-    be of the column's own type (text, number, aware datetime). Columns that are not the model's become attributes.
+    `build` takes one placeholder per value and returns the query. The values go to Postgres as they
+    are, so they must be of the column's own type (text, number, aware datetime). Columns that are
+    not the model's become attributes.
     """
 
-    def __init__(self, model: type[peewee.Model], build: Callable[..., Any], *, values: int = 1) -> None:
+    def __init__(self, model: type[peewee.Model], build: Callable[..., Any], *,
+                 values: int = 1) -> None:
         self._model = model
         self._build = build
         self._markers = [f"\1{number}\1" for number in range(values)]
@@ -29,7 +33,8 @@ class Statement:
     def _query(self, values: tuple[Any, ...]) -> Any:
         text, parameters = self._compiled
         given = dict(zip(self._markers, values, strict=True))
-        return self._model.raw(text, *(given.get(one, one) if isinstance(one, str) else one for one in parameters))
+        return self._model.raw(
+            text, *(given.get(one, one) if isinstance(one, str) else one for one in parameters))
 
     def find(self, *values: Any) -> Any:
         """The first row, or None."""

@@ -1,4 +1,5 @@
-"""The words a row's state columns may hold; what may follow what is in `services/transitions.py`."""
+"""The words a row's state columns may hold; what may follow what is in
+`services/operations/transitions.py`."""
 import enum
 
 
@@ -12,7 +13,8 @@ class SandboxStatus(str, enum.Enum):
 
 
 class SandboxKind(str, enum.Enum):
-    """The contract's `kind` of a sandbox: made with an API key, or by a user's or service's token (our choice)."""
+    """The contract's `kind` of a sandbox: made with an API key, or by a user's or service's token
+    (our choice)."""
 
     API = "api"
     APP = "app"
@@ -35,7 +37,8 @@ CAPTURES = (OperationKind.SNAPSHOT, OperationKind.ARCHIVE)
 
 
 class OperationState(str, enum.Enum):
-    """Where an operation stands. WAITING needs another operation first; the last three are final."""
+    """Where an operation stands. WAITING needs another operation first; the last three are
+    final."""
 
     WAITING = "waiting"
     PENDING = "pending"
@@ -49,7 +52,8 @@ OPEN_STATES = (OperationState.WAITING, OperationState.PENDING, OperationState.RU
 
 
 class SnapshotState(str, enum.Enum):
-    """PENDING until captured; READY is a usable fork source; DELETING loses its files; FAILED and DELETED have none."""
+    """PENDING until captured; READY is a usable fork source; DELETING loses its files; FAILED and
+    DELETED have none."""
 
     PENDING = "pending"
     READY = "ready"
@@ -59,14 +63,16 @@ class SnapshotState(str, enum.Enum):
 
 
 class SnapshotKind(str, enum.Enum):
-    """The contract's `kind` of a snapshot: a whole machine, or its project directory as an archive in the store."""
+    """The contract's `kind` of a snapshot: a whole machine, or its project directory as an archive
+    in the store."""
 
     FULL = "user_project"
     FILES_ONLY = "files_only"
 
 
 class BakeState(str, enum.Enum):
-    """QUEUED waits for its turn, BAKING is at work; BAKED templates are restored from; FAILED is tried again later."""
+    """QUEUED waits for its turn, BAKING is at work; BAKED templates are restored from; FAILED is
+    tried again later."""
 
     QUEUED = "queued"
     BAKING = "baking"
@@ -93,7 +99,7 @@ class AttemptOutcome(str, enum.Enum):
 
 
 class Plan(str, enum.Enum):
-    """The plan of an account; which machine each includes is in `services/plans.py`."""
+    """The plan of an account; which machine each includes is in `services/metering/plans.py`."""
 
     FREE = "free"
     STARTER = "starter"

@@ -1,11 +1,12 @@
 """What occupies the disks of nodes, and the images in the object store."""
 import peewee
 
-from models.base import Row, TimeField, now
+from models.database import Row, TimeField, now
 
 
 class DiskUse(Row):
-    """Allocated bytes of one sandbox or snapshot on its node, or of the node itself by name, as last sampled."""
+    """Allocated bytes of one sandbox or snapshot on its node, or of the node itself by name, as
+    last sampled."""
 
     node_id = peewee.TextField()
     kind = peewee.TextField()
@@ -19,7 +20,8 @@ class DiskUse(Row):
 
 
 class StoreImage(Row):
-    """An image in the object store; `used_at` is when an upload last relied on it. Once `removing`, nobody may."""
+    """An image in the object store; `used_at` is when an upload last relied on it. Once `removing`,
+    nobody may."""
 
     key = peewee.TextField(primary_key=True)
     size_bytes = peewee.BigIntegerField(default=0)

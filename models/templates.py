@@ -1,12 +1,13 @@
 """Templates: names under which snapshots are published, privately or for everybody."""
 import peewee
 
-from models.base import JsonField, Row, TimeField, now
+from models.database import JsonField, Row, TimeField, now
 from models.users import User
 
 
 class Template(Row):
-    """One version of a template. `owner` null is the system catalogue; of a name's versions one is `latest`.
+    """One version of a template. `owner` null is the system catalogue; of a name's versions one is
+    `latest`.
 
     A deleted version keeps its row, so that its reference never comes to mean something else.
     """

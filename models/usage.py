@@ -1,14 +1,17 @@
-"""What sandboxes use and cost, and the tallies that answer an owner's totals without counting rows."""
+"""What sandboxes use and cost, and the tallies that answer an owner's totals without counting
+rows."""
 import peewee
 
-from models.base import Row, TimeField, now
+from models.database import Row, TimeField, now
 
 
 class SandboxUsage(Row):
-    """What one sandbox has used in all, and how far the run that is being counted had got when it was last read.
+    """What one sandbox has used in all, and how far the run that is being counted had got when it
+    was last read.
 
-    `run` names one life of its VM process; `run_cpu_ms` and `run_age_ms` are the host's counters of that run. `cost` is
-    in the unit of `services.prices`. Only `services.usage` writes here, and no number ever becomes smaller.
+    `run` names one life of its VM process; `run_cpu_ms` and `run_age_ms` are the host's counters of
+    that run. `cost` is in the unit of `services.metering.prices`. Only `services.sandboxes.usage`
+    writes here, and no number ever becomes smaller.
     """
 
     sandbox_id = peewee.TextField(primary_key=True)
@@ -25,7 +28,8 @@ class SandboxUsage(Row):
 
 
 class UsageTally(Row):
-    """A part of what an owner used in a calendar month (UTC); the parts are summed up from time to time (`is_sum`)."""
+    """A part of what an owner used in a calendar month (UTC); the parts are summed up from time to
+    time (`is_sum`)."""
 
     id = peewee.BigAutoField()
     owner_id = peewee.TextField()
@@ -39,7 +43,8 @@ class UsageTally(Row):
 
 
 class SandboxTally(Row):
-    """How many sandboxes of a kind came into a status (or, negative, left it); written by triggers of `sandboxes`."""
+    """How many sandboxes of a kind came into a status (or, negative, left it); written by triggers
+    of `sandboxes`."""
 
     id = peewee.BigAutoField()
     owner_id = peewee.TextField()

@@ -1,7 +1,8 @@
-"""People, their sessions and API keys, the service tokens an operator minted, and who guesses passwords."""
+"""People, their sessions and API keys, the service tokens an operator minted, and who guesses
+passwords."""
 import peewee
 
-from models.base import JsonField, Row, TimeField, now
+from models.database import JsonField, Row, TimeField, now
 from models.states import Plan
 
 
@@ -20,7 +21,8 @@ class User(Row):
 
 
 class Session(Row):
-    """A signed-in browser. Only a hash of the id in the cookie is stored, so that the rows alone open nothing."""
+    """A signed-in browser. Only a hash of the id in the cookie is stored, so that the rows alone
+    open nothing."""
 
     id_hash = peewee.TextField(primary_key=True)
     user = peewee.ForeignKeyField(User, column_name="user_id", index=False)
@@ -33,7 +35,8 @@ class Session(Row):
 
 
 class LoginThrottle(Row):
-    """How far the allowance of one account or address is used up: it is whole again at `full_at`."""
+    """How far the allowance of one account or address is used up: it is whole again at
+    `full_at`."""
 
     subject = peewee.TextField(primary_key=True)
     full_at = TimeField()

@@ -1,8 +1,9 @@
-"""Named points in the VM driver and the job runner at which a test may kill, fail or delay the process.
+"""Named points in the VM driver and the job runner at which a test may kill, fail or delay the
+process.
 
-Without a fault file they do nothing. The environment variable SVC_FAULT_FILE names a file with `<point> kill`,
-`<point> raise` or `<point> sleep:<seconds>`. The first process that reaches the point takes the file away, so that a
-fault acts once, and then acts.
+Without a fault file they do nothing. The environment variable SVC_FAULT_FILE names a file with
+`<point> kill`, `<point> raise` or `<point> sleep:<seconds>`. The first process that reaches the
+point takes the file away, so that a fault acts once, and then acts.
 """
 import os
 import signal
@@ -10,22 +11,62 @@ import time
 
 # Every point, in the order an operation passes them. Tests run over this tuple.
 FAULT_POINTS = (
-    "create.recorded", "create.spawned", "create.loaded", "create.running", "create.adopted",
-    "hibernate.begun", "hibernate.stopped", "hibernate.state_written", "hibernate.flushed", "hibernate.saved",
+    "create.recorded",
+    "create.spawned",
+    "create.loaded",
+    "create.running",
+    "create.adopted",
+    "hibernate.begun",
+    "hibernate.stopped",
+    "hibernate.state_written",
+    "hibernate.flushed",
+    "hibernate.saved",
     "hibernate.ended",
-    "wake.begun", "wake.spawned", "wake.loaded", "wake.marked", "wake.running", "wake.adopted",
-    "snapshot.begun", "snapshot.layer_recorded", "snapshot.stopped", "snapshot.switched", "snapshot.state_written",
-    "snapshot.ram_copied", "snapshot.resumed", "snapshot.flushed", "snapshot.complete",
-    "grow.recorded", "grow.resized",
-    "destroy.begun", "destroy.killed", "destroy.network_freed", "destroy.files_removed",
-    "archive.begun", "archive.stored", "unarchive.emptied", "unarchive.unpacked",
+    "wake.begun",
+    "wake.spawned",
+    "wake.loaded",
+    "wake.marked",
+    "wake.running",
+    "wake.adopted",
+    "snapshot.begun",
+    "snapshot.layer_recorded",
+    "snapshot.stopped",
+    "snapshot.switched",
+    "snapshot.state_written",
+    "snapshot.ram_copied",
+    "snapshot.resumed",
+    "snapshot.flushed",
+    "snapshot.complete",
+    "grow.recorded",
+    "grow.resized",
+    "destroy.begun",
+    "destroy.killed",
+    "destroy.network_freed",
+    "destroy.files_removed",
+    "archive.begun",
+    "archive.stored",
+    "unarchive.emptied",
+    "unarchive.unpacked",
     "service.started",
-    "delete.begun", "delete.files_removed", "collect.unlinked",
-    "delete.begun", "delete.files_removed", "collect.unlinked", "delete.here", "delete.objects_removed",
-    "upload.image_stored", "upload.stored", "sweep.image_removed",
-    "agent_server.written", "agent_server.started",
-    "runner.claimed", "runner.handled", "runner.finished",
-    "bake.spawned", "bake.saved", "bake.complete",
+    "delete.begun",
+    "delete.files_removed",
+    "collect.unlinked",
+    "delete.begun",
+    "delete.files_removed",
+    "collect.unlinked",
+    "delete.here",
+    "delete.objects_removed",
+    "upload.image_stored",
+    "upload.stored",
+    "sweep.image_removed",
+    "agent_server.written",
+    "agent_server.started",
+    "runner.claimed",
+    "runner.handled",
+    "runner.finished",
+    "bake.spawned",
+    "bake.saved",
+    "bake.complete",
 )
 
 
@@ -49,7 +90,8 @@ def fault(point: str) -> None:
 
 
 def _take(path: str, point: str) -> str:
-    """The action for `point`, with the file renamed away; empty if it is for another point or someone else took it."""
+    """The action for `point`, with the file renamed away; empty if it is for another point or
+    someone else took it."""
     try:
         with open(path, encoding="ascii") as stream:
             wanted, _, action = stream.read().strip().partition(" ")

@@ -1,15 +1,16 @@
-"""The jobs of a VM host, by the names in `tasks.contracts`; each parses its payload and calls one function."""
+"""The jobs of a VM host, by the names in `tasks.contracts`; each parses its payload and calls one
+function."""
 from typing import Any
 
-from models.base import connection
+from models.database import connection
 from models.states import OperationKind
-from nodeworker import bakes, metering, reconcile, removals, runner, uploads
-from nodeworker.host import get_host
+from nodeworker import reconcile, runner, snapshot_removal, snapshot_uploads, usage, warm_images
 from nodeworker.hypervisor.driver import Shape
-from nodeworker.store import ObjectStore
+from nodeworker.object_store import ObjectStore
+from nodeworker.wiring import get_host
 from nodeworker.worker import LANE, app
-from services import disk_use
-from services.operations import job_name
+from services.hosts import storage_use
+from services.operations.protocol import job_name
 from tasks import contracts
 
 
@@ -26,25 +27,26 @@ for kind in OperationKind:
 
 @app.task(name=contracts.RECONCILE)  # type: ignore[untyped-decorator]
 def reconcile_node(**payload: Any) -> None:
-    """Compare the machines of this host with the rows, and look for bakes that their workers left."""
+    """Compare the machines of this host with the rows, and look for bakes that their workers
+    left."""
     contracts.parse(contracts.RECONCILE, payload)
     with connection():
         reconcile.get_reconciler(get_host()).run()
-        bakes.look_after(get_host())
+        warm_images.look_after(get_host())
 
 
 @app.task(name=contracts.SAMPLE)  # type: ignore[untyped-decorator]
 def sample_usage(**payload: Any) -> None:
     """Count what the sandboxes of this host have used."""
     contracts.parse(contracts.SAMPLE, payload)
-    metering.sample_node(get_host())
+    usage.sample_node(get_host())
 
 
 @app.task(name=contracts.BAKE)  # type: ignore[untyped-decorator]
 def bake_template(**payload: Any) -> None:
     """Bake the template of a shape that this node is to have."""
     asked = contracts.parse(contracts.BAKE, payload)
-    bakes.bake(get_host(), Shape(asked.vcpus, asked.mem_mb))
+    warm_images.bake(get_host(), Shape(asked.vcpus, asked.mem_mb))
 
 
 @app.task(name=contracts.UPLOAD)  # type: ignore[untyped-decorator]
@@ -52,7 +54,7 @@ def upload_snapshot(**payload: Any) -> None:
     """Carry the disk of a snapshot to the object store."""
     asked = contracts.parse(contracts.UPLOAD, payload)
     host = get_host()
-    uploads.upload(host, ObjectStore(host.settings), asked.snapshot_id)
+    snapshot_uploads.upload(host, ObjectStore(host.settings), asked.snapshot_id)
 
 
 @app.task(name=contracts.DELETE_SNAPSHOT)  # type: ignore[untyped-decorator]
@@ -60,7 +62,7 @@ def delete_snapshot(**payload: Any) -> None:
     """Remove a snapshot that is being deleted from this host and from the object store."""
     asked = contracts.parse(contracts.DELETE_SNAPSHOT, payload)
     host = get_host()
-    removals.remove_snapshot(host, ObjectStore(host.settings), asked.snapshot_id)
+    snapshot_removal.remove_snapshot(host, ObjectStore(host.settings), asked.snapshot_id)
 
 
 @app.task(name=contracts.STORE_SWEEP)  # type: ignore[untyped-decorator]
@@ -68,7 +70,7 @@ def sweep_store(**payload: Any) -> None:
     """Remove what the object store holds for nobody."""
     contracts.parse(contracts.STORE_SWEEP, payload)
     host = get_host()
-    removals.sweep_store(host, ObjectStore(host.settings))
+    snapshot_removal.sweep_store(host, ObjectStore(host.settings))
 
 
 @app.task(name=contracts.DISK_SAMPLE)  # type: ignore[untyped-decorator]
@@ -78,4 +80,4 @@ def sample_disks(**payload: Any) -> None:
     host = get_host()
     host.driver.collect_layers()
     found = host.driver.disk_use()
-    disk_use.record(host.settings.node_id, found.sandboxes, found.snapshots, found.node)
+    storage_use.record(host.settings.node_id, found.sandboxes, found.snapshots, found.node)

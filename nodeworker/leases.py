@@ -5,8 +5,8 @@ from types import TracebackType
 
 import peewee
 
-from models.base import connection
-from services.claims import Claim, LeaseLost, renew
+from models.database import connection
+from services.operations.claims import Claim, LeaseLost, renew
 
 log = logging.getLogger(__name__)
 
@@ -14,23 +14,23 @@ log = logging.getLogger(__name__)
 class LeaseKeeper:
     """Context manager: renews at a third of the lease from a thread of its own.
 
-    A lost lease does not stop the handler: the driver's lock on the host keeps a second one out, and `finish` refuses
-    the result. A database that is away is tried again at each beat.
+    A lost lease does not stop the handler: the driver's lock on the host keeps a second one out,
+    and `finish` refuses the result. A database that is away is tried again at each beat.
     """
 
     def __init__(self, claimed: Claim, lease_s: float) -> None:
         self._claimed = claimed
         self._lease_s = lease_s
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._renew, name=f"lease-{claimed.operation_id}", daemon=True)
+        self._thread = threading.Thread(target=self._renew, name=f"lease-{claimed.operation_id}",
+                                        daemon=True)
 
     def __enter__(self) -> "LeaseKeeper":
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
         self._done.set()
         self._thread.join()
 
@@ -43,4 +43,5 @@ class LeaseKeeper:
                 log.warning("lost the lease of operation %s", self._claimed.operation_id)
                 return
             except peewee.PeeweeException as error:
-                log.warning("cannot renew operation %s: %s", self._claimed.operation_id, type(error).__name__)
+                log.warning("cannot renew operation %s: %s", self._claimed.operation_id,
+                            type(error).__name__)

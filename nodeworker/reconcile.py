@@ -1,26 +1,28 @@
-"""Compares the rows of this node with what the driver finds on the host, both ways, and mends the difference.
+"""Compares the rows of this node with what the driver finds on the host, both ways, and mends the
+difference.
 
-1. Rows with an operation under way are left to that operation. 2. A row that says something else than the host is
-corrected, or an operation is begun that makes it true. 3. Machines and snapshots without a row are removed, after a
-grace period (a create may be about to commit) and not when too many look orphaned at once: then it is our view that is
-wrong, and a person looks. 4. A machine that uses no CPU is looked at: its guest may have halted it for good. Nothing is
-decided from memory except how long an orphan has been seen.
+1. Rows with an operation under way are left to that operation. 2. A row that says something else
+than the host is corrected, or an operation is begun that makes it true. 3. Machines and snapshots
+without a row are removed, after a grace period (a create may be about to commit) and not when too
+many look orphaned at once: then it is our view that is wrong, and a person looks. 4. A machine that
+uses no CPU is looked at: its guest may have halted it for good. Nothing is decided from memory
+except how long an orphan has been seen.
 """
 import logging
 import threading
 import time
 
-from models.base import connection, database
+from models.database import connection, database
 from models.operations import Operation
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import OPEN_STATES, OperationKind, SandboxStatus, SnapshotState
-from nodeworker import metering
-from nodeworker.host import Host
+from nodeworker import usage
+from nodeworker.handlers.lifecycle import forget_transient
 from nodeworker.hypervisor.driver import DriverError, UsageReading, VmBusy, VmState
-from nodeworker.lifecycle import forget_transient
-from services import operations, outbox
-from services.waits import announce
+from nodeworker.wiring import Host
+from services.operations import outbox, protocol
+from services.operations.waits import announce
 
 log = logging.getLogger(__name__)
 # CPU time (ms) that a halted machine's process may use from one look to the next.
@@ -28,8 +30,8 @@ _STILL_MS = 20
 
 _RUNNING, _HIBERNATED = SandboxStatus.RUNNING, SandboxStatus.HIBERNATED
 
-# (status of the row, what is on the host) -> the operation that makes the row true again. What is missing here is
-# either consistent or handled by `_correct`.
+# (status of the row, what is on the host) -> the operation that makes the row true again. What is
+# missing here is either consistent or handled by `_correct`.
 REPAIRS: dict[tuple[SandboxStatus, VmState], OperationKind] = {
     (_RUNNING, VmState.PARTIAL): OperationKind.WAKE,
     (_HIBERNATED, VmState.RUNNING): OperationKind.HIBERNATE,
@@ -52,8 +54,8 @@ class Reconciler:
             return
         try:
             with connection():
-                # The host first: a row that appears in between belongs to a machine we did not see, never the other
-                # way round.
+                # The host first: a row that appears in between belongs to a machine we did not see,
+                # never the other way round.
                 found = self._host.driver.list_sandboxes()
                 kept = self._host.driver.list_snapshots()
                 self._mend_rows(found)
@@ -73,25 +75,32 @@ class Reconciler:
             if actual and (status, actual) in REPAIRS:
                 self._repair(row, REPAIRS[status, actual])
             elif status is _RUNNING and actual in (VmState.DISK_ONLY, VmState.SAVED):
-                metering.sample_sandbox(self._host, row.id)
-                self._correct(row, _HIBERNATED, "its machine ended by itself; it wakes from its disk")
+                usage.sample_sandbox(self._host, row.id)
+                self._correct(row, _HIBERNATED,
+                              "its machine ended by itself; it wakes from its disk")
             elif status is _RUNNING and actual is VmState.RUNNING:
                 self._end_if_halted(row)
             elif actual is None:
                 self._missing(row)
-        self._last_reading = {row.id: self._last_reading[row.id] for row in rows if row.id in self._last_reading}
+        self._last_reading = {
+            row.id: self._last_reading[row.id] for row in rows if row.id in self._last_reading
+        }
 
     def _end_if_halted(self, row: Sandbox) -> None:
-        """Only a machine that has hardly used a CPU since the last time is looked at: one that is halted uses none."""
+        """Only a machine that has hardly used a CPU since the last time is looked at: one that is
+        halted uses none."""
         try:
             reading, before = self._host.driver.read_usage(row.id), self._last_reading.get(row.id)
             if reading is None:
                 return
             self._last_reading[row.id] = reading
-            still = before and before.run == reading.run and reading.cpu_ms - before.cpu_ms <= _STILL_MS
+            still = (
+                before and before.run == reading.run and reading.cpu_ms - before.cpu_ms <= _STILL_MS
+            )
             if still and self._host.driver.end_if_halted(row.id):
-                metering.sample_sandbox(self._host, row.id)
-                self._correct(row, _HIBERNATED, "its guest halted the machine; it wakes from its disk")
+                usage.sample_sandbox(self._host, row.id)
+                self._correct(row, _HIBERNATED,
+                              "its guest halted the machine; it wakes from its disk")
         except VmBusy:
             return
         except DriverError as error:
@@ -102,24 +111,28 @@ class Reconciler:
             row = self._unchanged(seen)
             if row is None:
                 return
-            log.warning("sandbox %s is %s but the host disagrees; repairing by %s", row.id, row.status, kind.value)
-            _, messages = operations.begin(self._host.settings, row, kind, from_any=True)
+            log.warning("sandbox %s is %s but the host disagrees; repairing by %s", row.id,
+                        row.status, kind.value)
+            _, messages = protocol.begin(self._host.settings, row, kind, from_any=True)
         outbox.flush(self._host.queue, messages)
 
     def _correct(self, seen: Sandbox, status: SandboxStatus, note: str) -> None:
         with database.atomic():
             row = self._unchanged(seen)
-            # Looked at again under the row lock: a wake may have started the machine since the host was listed.
-            if row is None or self._host.driver.inspect(row.id) in (VmState.RUNNING, VmState.PARTIAL):
+            # Looked at again under the row lock: a wake may have started the machine since the host
+            # was listed.
+            if row is None or self._host.driver.inspect(
+                    row.id) in (VmState.RUNNING, VmState.PARTIAL):
                 return
-            log.warning("sandbox %s was %s and is now %s: %s", row.id, row.status, status.value, note)
+            log.warning("sandbox %s was %s and is now %s: %s", row.id, row.status, status.value,
+                        note)
             values = {"status": status, "vm_ip": "", "idle_at": None, "operator_note": note}
             Sandbox.update(**values).where(Sandbox.id == row.id).execute()
             announce(row.id)
 
     def _missing(self, seen: Sandbox) -> None:
-        """Nothing on the host for a row: never seen in health; say so loudly, and keep the row for a person to look
-        at."""
+        """Nothing on the host for a row: never seen in health; say so loudly, and keep the row for
+        a person to look at."""
         if self._host.driver.inspect(seen.id) is not None or self._unchanged_now(seen) is None:
             return
         note = "nothing of it is on its node"
@@ -130,8 +143,13 @@ class Reconciler:
             self._correct(seen, _HIBERNATED, note)
 
     def _unchanged(self, seen: Sandbox) -> Sandbox | None:
-        row = operations.lock_sandbox(seen.id)
-        if row is None or row.task is not None or row.op_seq != seen.op_seq or row.status != seen.status:
+        row = protocol.lock_sandbox(seen.id)
+        if (
+            row is None
+            or row.task is not None
+            or row.op_seq != seen.op_seq
+            or row.status != seen.status
+        ):
             return None
         return row
 
@@ -155,10 +173,10 @@ class Reconciler:
                 log.info("machine %s is busy; next time", sandbox_id)
 
     def _remove_snapshots(self, kept: set[str]) -> None:
-        rows = Snapshot.select().where(
-            (Snapshot.node_id == self._host.settings.node_id)
-            & Snapshot.state.in_((SnapshotState.PENDING, SnapshotState.READY, SnapshotState.DELETING))
-        )
+        rows = Snapshot.select().where((Snapshot.node_id == self._host.settings.node_id)
+                                       & Snapshot.state.in_((SnapshotState.PENDING,
+                                                             SnapshotState.READY,
+                                                             SnapshotState.DELETING)))
         wanted = {row.id for row in rows if not row.transient or self._needed(row)}
         for snapshot_id in self._ripe("snapshots", kept - wanted):
             log.warning("removing snapshot %s, which nothing needs", snapshot_id)
@@ -176,16 +194,24 @@ class Reconciler:
         )
 
     def _ripe(self, what: str, orphans: set[str]) -> list[str]:
-        """Those seen for longer than the grace period; none at all if they are suspiciously many."""
+        """Those seen for longer than the grace period; none at all if they are suspiciously
+        many."""
         present = time.monotonic()
-        for key in [key for key in self._first_seen if key.startswith(what) and key[len(what) + 1:] not in orphans]:
+        for key in [
+                key for key in self._first_seen
+                if key.startswith(what) and key[len(what) + 1:] not in orphans
+        ]:
             del self._first_seen[key]
         for orphan in orphans:
             self._first_seen.setdefault(f"{what}/{orphan}", present)
         grace_s = self._host.settings.orphan_grace_s
-        ripe = [orphan for orphan in orphans if present - self._first_seen[f"{what}/{orphan}"] >= grace_s]
+        ripe = [
+            orphan for orphan in orphans
+            if present - self._first_seen[f"{what}/{orphan}"] >= grace_s
+        ]
         if len(ripe) > self._host.settings.orphan_brake:
-            log.error("%d %s look orphaned at once; removing none. Is this the right database?", len(ripe), what)
+            log.error("%d %s look orphaned at once; removing none. Is this the right database?",
+                      len(ripe), what)
             return []
         return sorted(ripe)
 

@@ -1,31 +1,32 @@
 """Runs one announced operation: claim, handle, finish.
 
-1. Claim by compare-and-set; nothing to claim means another has it, it is done, or it was superseded: end quietly.
-2. Count what the machine has used, for its process may be about to end. Handle under a lease kept alive. The host being
-busy with this sandbox puts the operation back for a moment.
-3. A failure is tried again (the operation is put back) until its attempts are used up; then what the host shows is
-written. 4. Finish under the claim's epoch. If the lease is lost, our result does not count, and whoever has it now
-will write theirs.
+1. Claim by compare-and-set; nothing to claim means another has it, it is done, or it was
+superseded: end quietly. 2. Count what the machine has used, for its process may be about to end.
+Handle under a lease kept alive. The host being busy with this sandbox puts the operation back for a
+moment. 3. A failure is tried again (the operation is put back) until its attempts are used up; then
+what the host shows is written. 4. Finish under the claim's epoch. If the lease is lost, our result
+does not count, and whoever has it now will write theirs.
 """
 import logging
 import time
 
 import peewee
 
-from models.base import connection
+from models.database import connection
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import OperationKind, SandboxStatus
-from nodeworker import lifecycle, metering
+from nodeworker import usage
 from nodeworker.faults import fault
-from nodeworker.host import Host
+from nodeworker.handlers import lifecycle
+from nodeworker.handlers.start_service import NotReady
 from nodeworker.hypervisor.driver import VmBusy, VmNotFound
-from nodeworker.launch import NotReady
 from nodeworker.leases import LeaseKeeper
-from nodeworker.store import StoreUnavailable
-from services import claims, operations, outbox
-from services.claims import Claim, LeaseLost
-from services.operations import Outcome
+from nodeworker.object_store import StoreUnavailable
+from nodeworker.wiring import Host
+from services.operations import claims, outbox, protocol
+from services.operations.claims import Claim, LeaseLost
+from services.operations.protocol import Outcome
 
 log = logging.getLogger(__name__)
 _BUSY_DELAY_S = 0.5
@@ -39,7 +40,8 @@ class AttemptsUsedUp(Exception):
 
 
 def run_operation(host: Host, sandbox_id: str, op_seq: int, lane: str) -> None:
-    """Work on one operation if it is free; returns when it is finished, put back or somebody else's."""
+    """Work on one operation if it is free; returns when it is finished, put back or somebody
+    else's."""
     lease_s = host.settings.operation_lease_s
     with connection():
         claimed = claims.claim(sandbox_id, op_seq, f"{host.settings.node_id}/{lane}", lease_s)
@@ -49,10 +51,10 @@ def run_operation(host: Host, sandbox_id: str, op_seq: int, lane: str) -> None:
     fault("runner.claimed")
     with LeaseKeeper(claimed, lease_s):
         if sandbox.status == SandboxStatus.RUNNING:
-            metering.sample_sandbox(host, sandbox_id)
+            usage.sample_sandbox(host, sandbox_id)
         outcome = _handle(host, claimed, sandbox)
         if outcome is not None:
-            outcome = metering.with_reading(host, sandbox, outcome)
+            outcome = usage.with_reading(host, sandbox, outcome)
     fault("runner.handled")
     if outcome is not None:
         _finish_surely(host, claimed, outcome)
@@ -70,32 +72,36 @@ def _handle(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome | None:
         return None
     except Exception as error:  # whatever went wrong, the row must come to a true and stable state
         last = claimed.attempts >= limit or isinstance(error, (NotReady, VmNotFound))
-        log.exception("%s of %s failed, attempt %d", claimed.kind.value, claimed.sandbox_id, claimed.attempts)
+        log.exception("%s of %s failed, attempt %d", claimed.kind.value, claimed.sandbox_id,
+                      claimed.attempts)
         if claimed.kind is OperationKind.STOP or not last:
             with connection():
                 delay_s = min(_RETRY_DELAY_S * claimed.attempts, _LONGEST_DELAY_S)
-                claims.put_back(claimed, delay_s, lifecycle.printable(f"{type(error).__name__}: {error}"))
+                claims.put_back(claimed, delay_s,
+                                lifecycle.printable(f"{type(error).__name__}: {error}"))
             return None
         return lifecycle.failure(host, claimed, sandbox, error)
 
 
 def _finish_surely(host: Host, claimed: Claim, outcome: Outcome) -> None:
-    """Finish, also across a restart of the database; should all tries fail, the operation is run again and finds it
-    done."""
+    """Finish, also across a restart of the database; should all tries fail, the operation is run
+    again and finds it done."""
     for _ in range(_FINISH_TRIES):
         try:
             return _finish(host, claimed, outcome)
         except peewee.OperationalError as error:
-            log.warning("cannot write the result of %s: %s", claimed.sandbox_id, type(error).__name__)
+            log.warning("cannot write the result of %s: %s", claimed.sandbox_id,
+                        type(error).__name__)
             time.sleep(_RETRY_DELAY_S)
 
 
 def _finish(host: Host, claimed: Claim, outcome: Outcome) -> None:
     with connection():
         try:
-            messages = operations.finish(claimed, outcome)
+            messages = protocol.finish(claimed, outcome)
         except LeaseLost as error:
-            log.warning("result of %s of %s does not count: %s", claimed.kind.value, claimed.sandbox_id, error)
+            log.warning("result of %s of %s does not count: %s", claimed.kind.value,
+                        claimed.sandbox_id, error)
             return _undo(host, claimed)
         fault("runner.finished")
         outbox.flush(host.queue, messages)
@@ -109,4 +115,5 @@ def _undo(host: Host, claimed: Claim) -> None:
     try:
         lifecycle.superseded(host, claimed)
     except StoreUnavailable as error:
-        log.warning("what %s of %s stored in vain stays: %s", claimed.kind.value, claimed.sandbox_id, error)
+        log.warning("what %s of %s stored in vain stays: %s", claimed.kind.value,
+                    claimed.sandbox_id, error)

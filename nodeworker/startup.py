@@ -8,23 +8,27 @@ from collections.abc import Callable
 
 import peewee
 
-from models.base import connection
-from nodeworker import archives, bakes, metering
-from nodeworker.host import Host
+from models.database import connection
+from nodeworker import usage, warm_images
+from nodeworker.handlers import archives
+from nodeworker.object_store import StoreUnavailable
 from nodeworker.reconcile import get_reconciler
-from nodeworker.store import StoreUnavailable
-from nodeworker.uploads import forget_dead
-from services import bakes as wanted
-from services import claims, nodes, retention, uploads
-from services.nodes import NodeFacts
-from services.transitions import ARCHIVE_LANE
+from nodeworker.snapshot_uploads import forget_dead
+from nodeworker.wiring import Host
+from services.hosts import nodes
+from services.hosts import warm_images as wanted
+from services.hosts.nodes import NodeFacts
+from services.operations import claims
+from services.operations.transitions import ARCHIVE_LANE
+from services.snapshots import deletion, disk_upload
 
 log = logging.getLogger(__name__)
 
 
 def begin(host: Host, lane: str) -> None:
-    """Count usage, reclaim, look for templates and start the heartbeat (ctl), announce uploads, deletions and bakes
-    again (bulk), remove what is half-stored for nobody (archive), end old leases (all).
+    """Count usage, reclaim, look for templates and start the heartbeat (ctl), announce uploads,
+    deletions and bakes again (bulk), remove what is half-stored for nobody (archive), end old
+    leases (all).
 
     The database may come up later than we do.
     """
@@ -33,23 +37,24 @@ def begin(host: Host, lane: str) -> None:
         host.driver.reclaim()
         _when_database_answers(lambda: nodes.heartbeat(node_facts(host), started=True))
         _when_database_answers(lambda: get_reconciler(host).run())
-        _when_database_answers(lambda: bakes.compare(host, node_facts(host)))
+        _when_database_answers(lambda: warm_images.compare(host, node_facts(host)))
         threading.Thread(target=_heartbeats, args=(host,), name="heartbeat", daemon=True).start()
     if lane == ARCHIVE_LANE:
         _when_database_answers(lambda: _discard_abandoned(host))
     if lane == "bulk":
         forget_dead(host)
-        _when_database_answers(lambda: uploads.hasten(host.settings.node_id))
+        _when_database_answers(lambda: disk_upload.hasten(host.settings.node_id))
         _when_database_answers(lambda: wanted.hasten(host.settings.node_id))
-        _when_database_answers(lambda: retention.hasten(host.settings.node_id))
+        _when_database_answers(lambda: deletion.hasten(host.settings.node_id))
     _when_database_answers(lambda: _end_leases(f"{host.settings.node_id}/{lane}"))
 
 
 def _sample_what_ended(host: Host) -> None:
-    """Count what machines used that ended by themselves while no worker looked: reclaiming removes their counters. The
-    packet policy that reclaiming restores cannot wait for a database that is not up."""
+    """Count what machines used that ended by themselves while no worker looked: reclaiming removes
+    their counters. The packet policy that reclaiming restores cannot wait for a database that is
+    not up."""
     try:
-        metering.sample_node(host)
+        usage.sample_node(host)
     except peewee.PeeweeException as error:
         log.warning("usage not counted at start: %s", type(error).__name__)
 
@@ -103,6 +108,7 @@ def node_facts(host: Host) -> NodeFacts:
 
 
 def _memory_mb() -> int:
-    """Memory of this host that sandboxes may be promised (MiB): all but a share for the service itself."""
+    """Memory of this host that sandboxes may be promised (MiB): all but a share for the service
+    itself."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1024 * 1024)
     return max(total - max(2048, total // 10), total // 2)

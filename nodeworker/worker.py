@@ -1,7 +1,8 @@
 """The Celery app of a VM host; one worker process per lane (`SVC_LANE`: ctl, ops, bulk or archive).
 
-At start 1. the ctl lane reclaims what an earlier life left on the host, then begins to send heartbeats; 2. every lane
-ends the leases it held before, so that interrupted operations are taken up at once.
+At start 1. the ctl lane reclaims what an earlier life left on the host, then begins to send
+heartbeats; 2. every lane ends the leases it held before, so that interrupted operations are taken
+up at once.
 """
 import logging
 import os
@@ -12,7 +13,7 @@ from celery.signals import setup_logging, worker_ready
 from config.celery import celery_options
 from config.logging import configure
 from config.settings import get_settings
-from models.base import database
+from models.database import database
 
 log = logging.getLogger(__name__)
 LANE = os.environ.get("SVC_LANE", "ctl")
@@ -31,7 +32,7 @@ def _logging(**_: object) -> None:
 @worker_ready.connect  # type: ignore[untyped-decorator]
 def _start(**_: object) -> None:
     from nodeworker import startup
-    from nodeworker.host import get_host
+    from nodeworker.wiring import get_host
 
     startup.begin(get_host(), LANE)
     # Pool children forked from now on must not inherit an open socket.

@@ -1,9 +1,11 @@
-"""For receivers of webhooks: is this request really from the service, and what does it say? Standard library only.
+"""For receivers of webhooks: is this request really from the service, and what does it say?
+Standard library only.
 
     event = verify(secret, request.headers, request.body)
 
-`verify` needs the raw bytes of the body: parsing and writing JSON anew gives other bytes and another signature. What it
-returns comes from the signed body alone; the Id and Type headers are not signed, so they are not looked at.
+`verify` needs the raw bytes of the body: parsing and writing JSON anew gives other bytes and
+another signature. What it returns comes from the signed body alone; the Id and Type headers are not
+signed, so they are not looked at.
 """
 import hashlib
 import hmac
@@ -26,7 +28,8 @@ class SignatureError(Exception):
 
 @dataclass(frozen=True)
 class Event:
-    """One event. Deliveries may come twice (same `id`) and out of order (sort by `occurred_at`, RFC 3339 in UTC)."""
+    """One event. Deliveries may come twice (same `id`) and out of order (sort by `occurred_at`, RFC
+    3339 in UTC)."""
 
     id: str
     type: str
@@ -37,7 +40,8 @@ class Event:
 
 def signature(secret: str, timestamp: int, body: bytes) -> str:
     """HMAC-SHA256 over the timestamp, a dot and the body, in hex."""
-    return hmac.new(secret.encode(), str(timestamp).encode() + b"." + body, hashlib.sha256).hexdigest()
+    return hmac.new(secret.encode(),
+                    str(timestamp).encode() + b"." + body, hashlib.sha256).hexdigest()
 
 
 def verify(
@@ -50,8 +54,9 @@ def verify(
 ) -> Event:
     """The event of a request, once it is sure who sent it; raises SignatureError otherwise.
 
-    Several `secrets` (the old and the new one) and several signatures (`v1=...,v2=...`) make rotation smooth: any
-    secret may match any signature. `now` is for tests; the sender's clock and ours may differ by `tolerance_s` seconds.
+    Several `secrets` (the old and the new one) and several signatures (`v1=...,v2=...`) make
+    rotation smooth: any secret may match any signature. `now` is for tests; the sender's clock and
+    ours may differ by `tolerance_s` seconds.
     """
     known = [secrets] if isinstance(secrets, str) else list(secrets)
     if not known or not all(known):
@@ -63,7 +68,9 @@ def verify(
     given = _signatures(lower.get(_SIGNATURE, ""))
     wanted = [signature(secret, timestamp, body) for secret in known]
     # Every pair is compared, so that the time taken tells nothing about which one matched.
-    matches = [hmac.compare_digest(one.encode(), other.encode()) for one in given for other in wanted]
+    matches = [
+        hmac.compare_digest(one.encode(), other.encode()) for one in given for other in wanted
+    ]
     if not any(matches):
         raise SignatureError("no signature matches")
     return _event(body)
@@ -78,7 +85,10 @@ def _timestamp(text: str) -> int:
 def _signatures(text: str) -> list[str]:
     """The hex parts of `v1=...,v2=...`; what has no version in front is not a signature."""
     parts = [part.strip().partition("=") for part in text.split(",")][:10]
-    found = [value for version, _, value in parts if version[:1] == "v" and version[1:].isdigit() and value]
+    found = [
+        value for version, _, value in parts
+        if version[:1] == "v" and version[1:].isdigit() and value
+    ]
     if not found:
         raise SignatureError("there is no signature header")
     return found

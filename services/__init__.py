@@ -1,1 +1,2 @@
-"""The rules: use cases over rows. No Flask, no Celery, no subprocess; the outside world only through `protocols`."""
+"""The rules: use cases over rows. No Flask, no Celery, no subprocess; the outside world only
+through `protocols`."""

@@ -1,6 +1,8 @@
-"""What can go wrong with a request, named by what happened; each carries the HTTP status the contract gives it.
+"""What can go wrong with a request, named by what happened; each carries the HTTP status the
+contract gives it.
 
-The text of every one of them is shown to the client, so it never holds secrets, host paths or another owner's data.
+The text of every one of them is shown to the client, so it never holds secrets, host paths or
+another owner's data.
 """
 
 
@@ -40,7 +42,8 @@ class InsufficientCredit(ServiceError):
 
 
 class Forbidden(ServiceError):
-    """A valid credential that does not own the resource, or is of a kind this route does not take."""
+    """A valid credential that does not own the resource, or is of a kind this route does not
+    take."""
 
     status = 403
 
@@ -52,7 +55,8 @@ class NotFound(ServiceError):
 
 
 class Conflict(ServiceError):
-    """The resource is in a state that does not allow this, or an idempotency key was used for something else."""
+    """The resource is in a state that does not allow this, or an idempotency key was used for
+    something else."""
 
     status = 409
 
@@ -76,7 +80,8 @@ class RateLimited(ServiceError):
 
 
 class Unavailable(ServiceError):
-    """No capacity, or something the service depends on does not answer; trying again later may work."""
+    """No capacity, or something the service depends on does not answer; trying again later may
+    work."""
 
     status = 503
 

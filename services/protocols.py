@@ -1,5 +1,5 @@
-"""What the rules need from the outside world, as small interfaces that adapters implement and composition roots
-wire."""
+"""What the rules need from the outside world, as small interfaces that adapters implement and
+composition roots wire."""
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -8,7 +8,8 @@ from config.settings import Settings
 
 
 class QueueUnavailable(Exception):
-    """The broker did not take the message in time; the outbox row stays and the relay sends it later."""
+    """The broker did not take the message in time; the outbox row stays and the relay sends it
+    later."""
 
 
 class Queue(Protocol):
@@ -20,7 +21,8 @@ class Queue(Protocol):
 
 @dataclass(frozen=True)
 class ExecRequest:
-    """A command for a guest. `argv` runs a program directly; `shell` a line through /bin/sh; exactly one is set."""
+    """A command for a guest. `argv` runs a program directly; `shell` a line through /bin/sh;
+    exactly one is set."""
 
     argv: tuple[str, ...] | None
     shell: str | None
@@ -75,11 +77,14 @@ class Guest(Protocol):
     def run(self, request: ExecRequest, *, wanted: Callable[[], bool]) -> ExecOutcome:
         """Run a command and wait for it (or, detached, only for its start).
 
-        `wanted` is asked about once a second while the guest is silent; GuestUnreachable as soon as it says False.
+        `wanted` is asked about once a second while the guest is silent; GuestUnreachable as soon as
+        it says False.
         """
 
-    def write_file(self, path: str, content: Iterable[bytes], *, mode: int, size_bytes: int) -> None:
-        """Replace a file in one step; `content` must add up to `size_bytes` or the old file stays."""
+    def write_file(self, path: str, content: Iterable[bytes], *, mode: int,
+                   size_bytes: int) -> None:
+        """Replace a file in one step; `content` must add up to `size_bytes` or the old file
+        stays."""
 
     def upload_file(
         self,
@@ -90,7 +95,8 @@ class Guest(Protocol):
         timeout_s: float,
         wanted: Callable[[], bool],
     ) -> int:
-        """As `write_file`, for content that comes slowly and whose size may not be known; returns its size.
+        """As `write_file`, for content that comes slowly and whose size may not be known; returns
+        its size.
 
         What `content` raises breaks the upload off. `wanted` is as for `run`.
         """

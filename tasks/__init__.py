@@ -1,1 +1,2 @@
-"""The wire and the clockwork: Celery, the outbox relay, the beat schedule and the bodies of the control jobs."""
+"""The wire and the clockwork: Celery, the outbox relay, the beat schedule and the bodies of the
+control jobs."""

@@ -12,7 +12,8 @@ app = Celery("svc-control", include=["tasks.control"])
 app.conf.update(celery_options(settings))
 app.conf.beat_schedule = beat_schedule(settings)
 app.conf.beat_schedule_filename = str(settings.data_dir / "beat-schedule")
-# Beat writes its clock to disk at most this often (s); losing it costs nothing, every tick is a sweep over due columns.
+# Beat writes its clock to disk at most this often (s); losing it costs nothing, every tick is a
+# sweep over due columns.
 app.conf.beat_sync_every = 0
 app.conf.beat_max_loop_interval = 1
 

@@ -1,10 +1,12 @@
-"""Every job there is: its name and what its payload holds. Producers know the names, only consumers the functions."""
+"""Every job there is: its name and what its payload holds. Producers know the names, only consumers
+the functions."""
 from dataclasses import dataclass, fields
 from typing import Any
 
 from models.states import OperationKind
-from services import bakes, retention, uploads
-from services.operations import job_name
+from services.hosts import warm_images
+from services.operations.protocol import job_name
+from services.snapshots import deletion, disk_upload
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class SnapshotPayload:
 
 @dataclass(frozen=True)
 class ReceiverPayload:
-    """Names a webhook receiver, see `services.receivers`."""
+    """Names a webhook receiver, see `services.events.receivers`."""
 
     receiver: str
 
@@ -52,9 +54,9 @@ RECONCILE_ALL = "control.nodes.reconcile"
 RECONCILE = "node.reconcile"
 SAMPLE_ALL = "control.usage.sample"
 SAMPLE = "node.usage.sample"
-BAKE = bakes.JOB
-UPLOAD = uploads.JOB
-DELETE_SNAPSHOT = retention.JOB
+BAKE = warm_images.JOB
+UPLOAD = disk_upload.JOB
+DELETE_SNAPSHOT = deletion.JOB
 STORE_SWEEP = "node.store.sweep"
 STORE_SWEEP_ANY = "control.store.sweep"
 DISK_SAMPLE = "node.disk.sample"
@@ -63,7 +65,8 @@ DISK_SAMPLE_ALL = "control.disk.sample"
 CONTROL_QUEUE = "control"
 # Apart from `control`, so that neither a slow receiver nor a busy control plane delays the other.
 WEBHOOKS_QUEUE = "webhooks"
-# A tick more frequent than this (s) lives for this long: the clocks of two hosts may differ by more than its interval.
+# A tick more frequent than this (s) lives for this long: the clocks of two hosts may differ by more
+# than its interval.
 TICK_LIFE_S = 2.0
 
 JOBS: dict[str, type] = {
@@ -89,7 +92,8 @@ JOBS: dict[str, type] = {
 
 
 def parse(job: str, payload: dict[str, Any]) -> Any:
-    """The payload of `job` as its record; raises ValueError for an unknown job, a missing, extra or ill-typed field."""
+    """The payload of `job` as its record; raises ValueError for an unknown job, a missing, extra or
+    ill-typed field."""
     if job not in JOBS:
         raise ValueError(f"no such job: {job}")
     kind = JOBS[job]

@@ -1,8 +1,11 @@
 """Bodies of the control-plane jobs; each is one call of a rule, with the process's dependencies."""
 import logging
 
-from services import bakes, nodes, retention, sweeps, tallies, uploads
+from services.hosts import nodes, warm_images
+from services.metering import totals
+from services.operations import sweeps
 from services.protocols import QueueUnavailable
+from services.snapshots import deletion, disk_upload
 from tasks import contracts
 from tasks.celery_app import app, settings
 from tasks.wiring import get_deps, get_queue
@@ -20,24 +23,25 @@ def idle_sweep() -> None:
 
 @app.task(name=contracts.OPERATIONS_SWEEP)  # type: ignore[untyped-decorator]
 def operations_sweep() -> None:
-    """Announce neglected operations, uploads, deletions and bakes again and give up operations past their deadline."""
+    """Announce neglected operations, uploads, deletions and bakes again and give up operations past
+    their deadline."""
     deps = get_deps()
     count = sweeps.announce_neglected(deps)
     if count:
         log.warning("announced %d neglected operations again", count)
-    uploads.announce_due(deps)
-    bakes.announce_due(deps)
-    retention.announce_due(deps)
+    disk_upload.announce_due(deps)
+    warm_images.announce_due(deps)
+    deletion.announce_due(deps)
     sweeps.fail_overdue(deps)
 
 
 @app.task(name=contracts.EXPIRY_SWEEP)  # type: ignore[untyped-decorator]
 def expiry_sweep() -> None:
-    """Forget idempotency keys and activities that are past their time, delete snapshots that are, and sum up the
-    tallies."""
+    """Forget idempotency keys and activities that are past their time, delete snapshots that are,
+    and sum up the tallies."""
     sweeps.forget_expired(get_deps())
-    tallies.sum_up()
-    count = retention.expire(get_deps())
+    totals.sum_up()
+    count = deletion.expire(get_deps())
     if count:
         log.info("deleting %d snapshots that are older than %d days", count, settings.snapshot_days)
 

@@ -11,12 +11,14 @@ from config.celery import PRODUCER_SOCKET_TIMEOUT_S, celery_options
 from config.settings import Settings
 from services.protocols import QueueUnavailable
 
-# After a failure the broker is left alone for this long (s), so that requests do not each wait for it in turn.
+# After a failure the broker is left alone for this long (s), so that requests do not each wait for
+# it in turn.
 _REST_S = 1.0
 
 
 class CeleryQueue:
-    """Publishes by job name; the function behind a name is not known here. Safe to share between threads."""
+    """Publishes by job name; the function behind a name is not known here. Safe to share between
+    threads."""
 
     def __init__(self, settings: Settings) -> None:
         self._app = Celery("svc-producer", set_as_current=False)
@@ -26,7 +28,8 @@ class CeleryQueue:
     def publish(
         self, queue: str, job: str, payload: Mapping[str, Any], *, expires_s: float | None = None
     ) -> None:
-        """Send one message; a tick that is not taken within `expires_s` seconds is dropped. Raises QueueUnavailable."""
+        """Send one message; a tick that is not taken within `expires_s` seconds is dropped. Raises
+        QueueUnavailable."""
         if time.monotonic() < self._resting_until:
             raise QueueUnavailable("the broker failed a moment ago")
         try:

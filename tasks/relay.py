@@ -1,6 +1,7 @@
 """Sends what was written to the outbox but not handed to the broker: `python -m tasks.relay`.
 
-It runs beside the API, not in it: a message must also leave when the process that wrote it has died.
+It runs beside the API, not in it: a message must also leave when the process that wrote it has
+died.
 """
 import logging
 import signal
@@ -11,8 +12,8 @@ import peewee
 
 from config.logging import configure
 from config.settings import get_settings
-from models.base import connection
-from services.outbox import relay_once
+from models.database import connection
+from services.operations.outbox import relay_once
 from services.protocols import QueueUnavailable
 from tasks.wiring import get_deps, get_queue
 

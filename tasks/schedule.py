@@ -1,5 +1,5 @@
-"""The beat schedule: every entry is a tick that expires before the next one (or within two seconds), so a backlog never
-piles up."""
+"""The beat schedule: every entry is a tick that expires before the next one (or within two
+seconds), so a backlog never piles up."""
 from typing import Any
 
 from config.settings import Settings

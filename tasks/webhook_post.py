@@ -1,9 +1,9 @@
-"""One HTTP POST to a receiver that may be slow, broken or hostile: it costs one socket, a few kilobytes and its
-time-out.
+"""One HTTP POST to a receiver that may be slow, broken or hostile: it costs one socket, a few
+kilobytes and its time-out.
 
-The time-out is for everything: name, connection, TLS, request and the answer's status line. Redirects are not
-followed, no proxy is used, a connection serves one attempt. Receivers are the operator's own choice, so private
-addresses are allowed.
+The time-out is for everything: name, connection, TLS, request and the answer's status line.
+Redirects are not followed, no proxy is used, a connection serves one attempt. Receivers are the
+operator's own choice, so private addresses are allowed.
 """
 import asyncio
 import contextlib
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import h11
 
-from services.receivers import Receiver
+from services.events.receivers import Receiver
 
-# An answer's status and headers must fit into this; of its body we take this much, for a clean end, and hang up on the
-# rest.
+# An answer's status and headers must fit into this; of its body we take this much, for a clean end,
+# and hang up on the rest.
 _HEAD_BYTES = 16 * 1024
 _BODY_BYTES = 4 * 1024
 _BODY_S = 0.5
@@ -26,7 +26,8 @@ _BODY_S = 0.5
 
 @dataclass(frozen=True)
 class Answer:
-    """`delivered` is true for any 2xx; otherwise `reason` says why not, in words for an operator."""
+    """`delivered` is true for any 2xx; otherwise `reason` says why not, in words for an
+    operator."""
 
     delivered: bool
     duration_ms: float
@@ -34,9 +35,8 @@ class Answer:
     reason: str | None = None
 
 
-async def post(
-    receiver: Receiver, headers: Mapping[str, str], body: bytes, *, timeout_s: float, tls: ssl.SSLContext
-) -> Answer:
+async def post(receiver: Receiver, headers: Mapping[str, str], body: bytes, *, timeout_s: float,
+               tls: ssl.SSLContext) -> Answer:
     """Post `body` once; never raises for what a receiver or the network does."""
     began = time.monotonic()
     status, reason = None, None
@@ -50,7 +50,8 @@ async def post(
         reason = _in_words(error)
     delivered = status is not None and 200 <= status < 300
     if status is not None and not delivered:
-        reason = f"HTTP {status}" + (", a redirect, which is not followed" if 300 <= status < 400 else "")
+        reason = f"HTTP {status}" + (", a redirect, which is not followed"
+                                     if 300 <= status < 400 else "")
     return Answer(delivered, (time.monotonic() - began) * 1000, status, reason)
 
 
@@ -58,7 +59,9 @@ def _in_words(error: OSError) -> str:
     if isinstance(error, socket.gaierror):
         return "the host name is not known"
     if isinstance(error, ssl.SSLError):
-        return f"TLS: {getattr(error, 'verify_message', '') or error.reason or type(error).__name__}"
+        return (
+            f"TLS: {getattr(error, 'verify_message', '') or error.reason or type(error).__name__}"
+        )
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
     if isinstance(error, ConnectionError):
@@ -66,7 +69,8 @@ def _in_words(error: OSError) -> str:
     return f"no connection: {error.strerror or type(error).__name__}"
 
 
-async def _exchange(receiver: Receiver, headers: Mapping[str, str], body: bytes, tls: ssl.SSLContext) -> int:
+async def _exchange(receiver: Receiver, headers: Mapping[str, str], body: bytes,
+                    tls: ssl.SSLContext) -> int:
     """The final status of the answer; the connection is gone afterwards, whatever happens."""
     reader, writer = await asyncio.open_connection(
         receiver.host, receiver.port, ssl=tls if receiver.tls else None, limit=_HEAD_BYTES
@@ -76,12 +80,16 @@ async def _exchange(receiver: Receiver, headers: Mapping[str, str], body: bytes,
         request = h11.Request(
             method="POST",
             target=receiver.target,
-            headers=[("Host", receiver.authority), ("Content-Length", str(len(body))), ("Connection", "close")]
-            + list(headers.items()),
+            headers=[("Host", receiver.authority), ("Content-Length", str(len(body))),
+                     ("Connection", "close")] + list(headers.items()),
         )
-        parts = (exchange.send(request), exchange.send(h11.Data(body)), exchange.send(h11.EndOfMessage()))
+        parts = (
+            exchange.send(request), exchange.send(h11.Data(body)),
+            exchange.send(h11.EndOfMessage()),
+        )
         writer.write(b"".join(part for part in parts if part))
-        # Not awaited: a receiver may answer before it has read everything, and the answer is what counts.
+        # Not awaited: a receiver may answer before it has read everything, and the answer is what
+        # counts.
         status = await _read_status(exchange, reader)
         with contextlib.suppress(asyncio.TimeoutError, h11.RemoteProtocolError, OSError):
             await asyncio.wait_for(_read_some_body(exchange, reader), _BODY_S)

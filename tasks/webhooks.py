@@ -1,12 +1,13 @@
-"""The sender of webhooks: a Celery worker of the `webhooks` queue, apart from the others so that receivers delay
-nobody else.
+"""The sender of webhooks: a Celery worker of the `webhooks` queue, apart from the others so that
+receivers delay nobody else.
 
-1. Beat's tick runs the sweep: it goes on with what dead senders left, makes the deliveries of new events, and asks for
-   a pump for each receiver that has something due. Ticks are many; one at a time does the work.
-2. A deliver job runs the pump of its receiver, if it is not running already. There is a thread for each, and some to
-   spare, so that no receiver waits for another.
-3. The first sweep ends the leases of earlier lives of this sender, so that a crash costs no more than the restart, and
-   drops what waits for receivers that are no longer configured.
+1. Beat's tick runs the sweep: it goes on with what dead senders left, makes the deliveries of new
+   events, and asks for a pump for each receiver that has something due. Ticks are many; one at a
+   time does the work.
+2. A deliver job runs the pump of its receiver, if it is not running already. There is a thread for
+   each, and some to spare, so that no receiver waits for another.
+3. The first sweep ends the leases of earlier lives of this sender, so that a crash costs no more
+   than the restart, and drops what waits for receivers that are no longer configured.
 """
 import logging
 import secrets
@@ -20,16 +21,17 @@ from celery.signals import setup_logging, worker_shutting_down
 from config.celery import celery_options
 from config.logging import configure
 from config.settings import get_settings
-from models.base import connection, database
-from services import deliveries
+from models.database import connection, database
+from services.events import deliveries
+from services.events.receivers import webhook_options
 from services.protocols import QueueUnavailable
-from services.receivers import webhook_options
 from tasks import contracts
 from tasks.webhook_pump import Pump
 from tasks.wiring import get_deps, get_queue
 
 log = logging.getLogger(__name__)
-# Held while sweeping, so that a tick that comes while another one works does nothing. A number of our own choice.
+# Held while sweeping, so that a tick that comes while another one works does nothing. A number of
+# our own choice.
 _SWEEP_LOCK = 7_382_915_002
 
 settings = get_settings()
@@ -83,7 +85,8 @@ def _sweep_rows(names: list[str], sender: str) -> list[str]:
     """Bring the rows up to date; returns those receivers that have something due."""
     with connection():
         with database.atomic():
-            if not database.execute_sql("SELECT pg_try_advisory_xact_lock(%s)", (_SWEEP_LOCK,)).fetchone()[0]:
+            if not database.execute_sql("SELECT pg_try_advisory_xact_lock(%s)",
+                                        (_SWEEP_LOCK, )).fetchone()[0]:
                 return []
             if not _taken_up.is_set():
                 _take_up(sender)
@@ -97,7 +100,9 @@ def _sweep_rows(names: list[str], sender: str) -> list[str]:
 def _take_up(sender: str) -> None:
     _drop_strays()
     while found := deliveries.bury_earlier(sender, options.waits_s):
-        log.warning("going on with %d deliveries that an earlier life of this sender had not finished", found)
+        log.warning(
+            "going on with %d deliveries that an earlier life of this sender had not finished",
+            found)
 
 
 @app.task(name=contracts.WEBHOOKS_DELIVER, bind=True)  # type: ignore[untyped-decorator]
@@ -111,7 +116,8 @@ def deliver(task: Any, **payload: Any) -> None:
 
 @app.task(name=contracts.WEBHOOKS_TIDY)  # type: ignore[untyped-decorator]
 def tidy() -> None:
-    """Drop what waits for receivers that are gone, and forget what is old; without receivers, events are only kept."""
+    """Drop what waits for receivers that are gone, and forget what is old; without receivers,
+    events are only kept."""
     get_deps()
     with connection():
         _drop_strays()

@@ -2,7 +2,7 @@
 from functools import lru_cache
 
 from config.settings import get_settings
-from models.base import connect
+from models.database import connect
 from services.protocols import Deps, Guest
 from tasks.publisher import CeleryQueue
 

@@ -1,8 +1,10 @@
-"""Fixtures made of real parts: private Postgres, Redis and S3, and whole stacks of every process of the Procfile.
+"""Fixtures made of real parts: private Postgres, Redis and S3, and whole stacks of every process of
+the Procfile.
 
-`servers` (Postgres, Redis, S3), `sim_stack` (all processes, simulated hypervisor) and `vm_stack` (all processes, QEMU)
-start on first use, live for the session in directories of their own under var/, and run beside `make up`. Whatever ends
-the session, Ctrl-C and SIGTERM included, ends them; what kill -9 left behind is removed by the next session.
+`servers` (Postgres, Redis, S3), `sim_stack` (all processes, simulated hypervisor) and `vm_stack`
+(all processes, QEMU) start on first use, live for the session in directories of their own under
+var/, and run beside `make up`. Whatever ends the session, Ctrl-C and SIGTERM included, ends them;
+what kill -9 left behind is removed by the next session.
 """
 import shutil
 import signal
@@ -11,14 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from bin import stack as stacks
-from bin.site import ROOT
+from bin.stack import running as stacks
+from bin.stack.site import ROOT
 from tests.stack.database import Databases
 from tests.stack.personas import Persona
 
 ORDER = ("unit", "functional", "contract", "vm", "chaos")
 EVIDENCE = ROOT / "var" / "evidence"
-# Times of a stack whose processes tests kill: what repairs itself within seconds does so within fewer.
+# Times of a stack whose processes tests kill: what repairs itself within seconds does so within
+# fewer.
 QUICK = {
     "SVC_OPERATION_LEASE_S": "2",
     "SVC_OPERATION_SWEEP_S": "0.5",
@@ -52,7 +55,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
-    """A failed test of a stack shows what its processes said last; their whole logs go to var/evidence."""
+    """A failed test of a stack shows what its processes said last; their whole logs go to
+    var/evidence."""
     report = yield
     if report.failed:
         for name in ("servers", "sim_stack", "vm_stack"):
@@ -113,7 +117,9 @@ def redis_url(servers: stacks.Stack) -> str:
 @pytest.fixture(scope="session")
 def s3_settings(servers: stacks.Stack) -> dict[str, str]:
     """The SVC_S3_* settings of a real, private S3 server."""
-    return {name: value for name, value in servers.site.values.items() if name.startswith("SVC_S3_")}
+    return {
+        name: value for name, value in servers.site.values.items() if name.startswith("SVC_S3_")
+    }
 
 
 @pytest.fixture(scope="session")
@@ -129,7 +135,8 @@ def sim_stack(clean_host: None) -> Iterator[stacks.Stack]:
 @pytest.fixture(scope="session")
 def vm_stack(clean_host: None) -> Iterator[stacks.Stack]:
     """Every process, with real virtual machines from the image of this checkout."""
-    yield from _running(stacks.private_stack("test-vm", {"SVC_DRIVER": "qemu", **QUICK}), images=True)
+    yield from _running(stacks.private_stack("test-vm", {"SVC_DRIVER": "qemu", **QUICK}),
+                        images=True)
 
 
 def _running(stack: stacks.Stack, *, images: bool = False) -> Iterator[stacks.Stack]:

@@ -1,12 +1,14 @@
-"""API keys of a user; made and revoked with a dashboard token, never with a key (contract, API-key management)."""
+"""API keys of a user; made and revoked with a dashboard token, never with a key (contract, API-key
+management)."""
 from flask import Blueprint, Response, jsonify
 
-from app import bodies, serializers, shapes
-from app.answers import answers
-from app.auth import SERVICE, USER_JWT, accepts, current_owner
+from app import serializers, shapes
+from app.http import bodies
+from app.http.answers import answers
+from app.http.credentials import SERVICE, USER_JWT, accepts, current_owner
 from app.schemas.api_keys import ApiKeyBody
 from app.wiring import get_deps
-from services import api_keys
+from services.accounts import api_keys
 
 routes = Blueprint("api_keys", __name__, url_prefix="/v1/api-keys")
 
@@ -26,7 +28,8 @@ def create() -> tuple[Response, int]:
 @answers(200, shapes.API_KEY_LIST)
 def list_all() -> Response:
     """Every key of the user, without secrets."""
-    return jsonify(apiKeys=[serializers.api_key(record) for record in api_keys.list_all(current_owner())])
+    return jsonify(
+        apiKeys=[serializers.api_key(record) for record in api_keys.list_all(current_owner())])
 
 
 @routes.delete("/<key_id>")

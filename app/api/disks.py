@@ -1,13 +1,14 @@
 """How full the disk of a running sandbox is; growing an older, smaller one."""
 from flask import Blueprint, Response, jsonify
 
-from app import bodies, serializers, shapes
-from app.answers import answers
-from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
-from app.lanes import LIFECYCLE, lane
+from app import serializers, shapes
+from app.http import bodies
+from app.http.admission import LIFECYCLE, lane
+from app.http.answers import answers
+from app.http.credentials import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
 from app.schemas.disks import GrowBody
 from app.wiring import get_deps
-from services import disks
+from services.guest_calls import disks
 
 routes = Blueprint("disks", __name__, url_prefix="/v1/sandboxes/<sandbox_id>")
 

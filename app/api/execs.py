@@ -1,12 +1,13 @@
 """Run a command in a sandbox."""
 from flask import Blueprint, Response, jsonify
 
-from app import bodies, serializers, shapes
-from app.answers import answers
-from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
+from app import serializers, shapes
+from app.http import bodies
+from app.http.answers import answers
+from app.http.credentials import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
 from app.schemas.execs import ExecBody
 from app.wiring import get_deps
-from services import execs
+from services.guest_calls import execs
 
 routes = Blueprint("execs", __name__, url_prefix="/v1/sandboxes/<sandbox_id>")
 

@@ -1,12 +1,13 @@
 """Write a batch of files into a sandbox, read one out of it."""
 from flask import Blueprint, Response, jsonify
 
-from app import bodies, serializers, shapes
-from app.answers import ListOf, answers
-from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
+from app import serializers, shapes
+from app.http import bodies
+from app.http.answers import ListOf, answers
+from app.http.credentials import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
 from app.schemas.files import ITEMS_MAX, FileItemBody, FileQuery
 from app.wiring import get_deps
-from services import files
+from services.guest_calls import files
 
 routes = Blueprint("files", __name__, url_prefix="/v1/sandboxes/<sandbox_id>")
 

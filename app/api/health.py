@@ -2,9 +2,9 @@
 from flask import Blueprint, Response, jsonify
 
 from app import shapes
-from app.answers import answers
-from app.auth import PUBLIC, accepts
-from models.base import connection, database
+from app.http.answers import answers
+from app.http.credentials import PUBLIC, accepts
+from models.database import connection, database
 
 routes = Blueprint("health", __name__)
 

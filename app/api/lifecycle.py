@@ -1,13 +1,14 @@
 """Hibernate, wake and extend; `/pause` and `/resume` are other names of the first two."""
 from flask import Blueprint, Response, jsonify
 
-from app import bodies, serializers, shapes
-from app.answers import answers
-from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
-from app.lanes import LIFECYCLE, PROMPT, lane
+from app import serializers, shapes
+from app.http import bodies
+from app.http.admission import LIFECYCLE, PROMPT, lane
+from app.http.answers import answers
+from app.http.credentials import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
 from app.schemas.sandboxes import ExtendBody, HibernateBody, WakeBody
 from app.wiring import get_deps
-from services import lifecycle
+from services.sandboxes import lifecycle
 
 routes = Blueprint("lifecycle", __name__, url_prefix="/v1/sandboxes/<sandbox_id>")
 

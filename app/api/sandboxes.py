@@ -1,24 +1,36 @@
 """Create, list, get and delete."""
 from flask import Blueprint, Response, jsonify
 
-from app import bodies, serializers, shapes
-from app.answers import answers
-from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_kind, current_owner, pinned_node
-from app.lanes import LIFECYCLE, PROMPT, lane
+from app import serializers, shapes
+from app.http import bodies
+from app.http.admission import LIFECYCLE, PROMPT, lane
+from app.http.answers import answers
+from app.http.credentials import (
+    API_KEY,
+    SERVICE,
+    USER_JWT,
+    accepts,
+    current_kind,
+    current_owner,
+    pinned_node,
+)
 from app.schemas.sandboxes import CreateBody, ListQuery
 from app.wiring import get_deps
-from services import lifecycle, listing, sandboxes, usage
+from services.sandboxes import create as sandboxes
+from services.sandboxes import lifecycle, listing, usage
 
 routes = Blueprint("sandboxes", __name__, url_prefix="/v1/sandboxes")
 
 
 @routes.post("")
 @accepts(API_KEY, USER_JWT, SERVICE)
-@answers(201, shapes.SANDBOX, body=CreateBody, errors=(402, 404, 409, 421), example={"ports": [3000]})
+@answers(201, shapes.SANDBOX, body=CreateBody, errors=(402, 404, 409, 421),
+         example={"ports": [3000]})
 def create() -> tuple[Response, int]:
     """Start a sandbox; answers before it has booted."""
     owner, request = current_owner(), bodies.load(CreateBody())
-    view = sandboxes.create(get_deps(), owner, request, kind=current_kind(), pinned_node=pinned_node())
+    view = sandboxes.create(get_deps(), owner, request, kind=current_kind(),
+                            pinned_node=pinned_node())
     return jsonify(serializers.sandbox(view)), 201
 
 

@@ -1,10 +1,11 @@
-"""The routes that only services may call (contract, Deploy surface; User JWT 3): the guard, not yet the work."""
+"""The routes that only services may call (contract, Deploy surface; User JWT 3): the guard, not yet
+the work."""
 from typing import NoReturn
 
 from flask import Blueprint
 
-from app.answers import answers
-from app.auth import SERVICE, accepts
+from app.http.answers import answers
+from app.http.credentials import SERVICE, accepts
 from services.errors import NotBuilt
 
 routes = Blueprint("service_surface", __name__, url_prefix="/v1")

@@ -1,14 +1,23 @@
 """Snapshots and forks."""
 from flask import Blueprint, Response, jsonify
 
-from app import bodies, serializers, shapes
-from app.answers import answers
-from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_kind, current_owner, pinned_node
-from app.lanes import LIFECYCLE, lane
+from app import serializers, shapes
+from app.http import bodies
+from app.http.admission import LIFECYCLE, lane
+from app.http.answers import answers
+from app.http.credentials import (
+    API_KEY,
+    SERVICE,
+    USER_JWT,
+    accepts,
+    current_kind,
+    current_owner,
+    pinned_node,
+)
 from app.schemas.snapshots import ArchiveBody, ForkBody, SnapshotBody, SnapshotForkBody
 from app.wiring import get_deps
 from models.states import SnapshotKind
-from services import forks, snapshots
+from services.sandboxes import capture, forks
 
 routes = Blueprint("snapshots", __name__, url_prefix="/v1/sandboxes")
 
@@ -20,7 +29,7 @@ routes = Blueprint("snapshots", __name__, url_prefix="/v1/sandboxes")
 def snapshot(sandbox_id: str) -> tuple[Response, int]:
     """Capture a sandbox, which goes on; returns once the snapshot is durable on its node."""
     owner, body = current_owner(), bodies.load(SnapshotBody())
-    view = snapshots.take(get_deps(), owner, sandbox_id, pinned_node=pinned_node(), **body)
+    view = capture.take(get_deps(), owner, sandbox_id, pinned_node=pinned_node(), **body)
     return jsonify(serializers.snapshot(view)), 201
 
 
@@ -29,11 +38,11 @@ def snapshot(sandbox_id: str) -> tuple[Response, int]:
 @accepts(API_KEY, USER_JWT, SERVICE)
 @answers(201, shapes.SNAPSHOT, body=ArchiveBody, errors=(409, 421))
 def archive(sandbox_id: str) -> tuple[Response, int]:
-    """Capture the project directory of a running sandbox; returns once it is in the object store."""
+    """Capture the project directory of a running sandbox; returns once it is in the object
+    store."""
     owner, body = current_owner(), bodies.load(ArchiveBody())
-    view = snapshots.take(
-        get_deps(), owner, sandbox_id, kind=SnapshotKind.FILES_ONLY, pinned_node=pinned_node(), **body
-    )
+    view = capture.take(get_deps(), owner, sandbox_id, kind=SnapshotKind.FILES_ONLY,
+                        pinned_node=pinned_node(), **body)
     return jsonify(serializers.snapshot(view)), 201
 
 

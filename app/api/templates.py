@@ -1,11 +1,12 @@
 """The templates registry: publish, look up, take back."""
 from flask import Blueprint, Response, jsonify
 
-from app import bodies, serializers, shapes
-from app.answers import answers
-from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_namespace
+from app import serializers, shapes
+from app.http import bodies
+from app.http.answers import answers
+from app.http.credentials import API_KEY, SERVICE, USER_JWT, accepts, current_namespace
 from app.schemas.templates import TemplateBody
-from services import templates
+from services.templates import registry
 
 routes = Blueprint("templates", __name__, url_prefix="/v1/templates/<template_id>")
 
@@ -17,7 +18,7 @@ routes = Blueprint("templates", __name__, url_prefix="/v1/templates/<template_id
 def publish(template_id: str) -> tuple[Response, int]:
     """Publish a snapshot under a name; 200 instead of 201 if just that was published already."""
     namespace, release = current_namespace(), bodies.load(TemplateBody())
-    published = templates.publish(namespace, template_id, release)
+    published = registry.publish(namespace, template_id, release)
     return jsonify(serializers.template(published.template)), 201 if published.made else 200
 
 
@@ -26,7 +27,7 @@ def publish(template_id: str) -> tuple[Response, int]:
 @answers(200, shapes.TEMPLATE, errors=(400,))
 def get(template_id: str) -> Response:
     """The template of this name, or the version of it, in the caller's own namespace."""
-    return jsonify(serializers.template(templates.get(current_namespace(), template_id)))
+    return jsonify(serializers.template(registry.get(current_namespace(), template_id)))
 
 
 @routes.delete("/latest")
@@ -34,4 +35,4 @@ def get(template_id: str) -> Response:
 @answers(200, shapes.TEMPLATE, errors=(400,))
 def delete(template_id: str) -> Response:
     """Take a template back; sandboxes made from it go on."""
-    return jsonify(serializers.template(templates.delete(current_namespace(), template_id)))
+    return jsonify(serializers.template(registry.delete(current_namespace(), template_id)))

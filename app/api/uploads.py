@@ -1,12 +1,13 @@
 """Upload one file into a sandbox, as a browser does: the raw body, streamed."""
 from flask import Blueprint, Response, jsonify
 
-from app import bodies, serializers, shapes
-from app.answers import answers
-from app.auth import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
+from app import serializers, shapes
+from app.http import bodies
+from app.http.answers import answers
+from app.http.credentials import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
 from app.schemas.uploads import UploadTarget
 from app.wiring import get_deps
-from services import files
+from services.guest_calls import files
 
 routes = Blueprint("uploads", __name__, url_prefix="/v1/sandboxes/<sandbox_id>")
 
@@ -20,5 +21,6 @@ def upload(sandbox_id: str, path: str) -> tuple[Response, int]:
     owner, deps = current_owner(), get_deps()
     target = bodies.load_path(UploadTarget(), path=path)
     size_bytes, content = bodies.stream(deps.settings.upload_max_bytes)
-    done = files.upload(deps, owner, sandbox_id, target["path"], content, size_bytes, pinned_node=pinned_node())
+    done = files.upload(deps, owner, sandbox_id, target["path"], content, size_bytes,
+                        pinned_node=pinned_node())
     return jsonify(serializers.uploaded(done)), 201

@@ -1,16 +1,18 @@
-"""Sign in, sign out, user tokens, public keys, revoked tokens (contract, Identity host endpoints)."""
+"""Sign in, sign out, user tokens, public keys, revoked tokens (contract, Identity host
+endpoints)."""
 from dataclasses import dataclass
 
 from flask import Blueprint, Flask, Response, current_app, jsonify, request
 
-from app import bodies, serializers, shapes
-from app.answers import answers
-from app.auth import ADMIN, PUBLIC, SESSION, accepts, current_owner
+from app import serializers, shapes
+from app.http import bodies
+from app.http.answers import answers
+from app.http.credentials import ADMIN, PUBLIC, SESSION, accepts, current_owner
 from app.identity.sessions import Sessions
+from app.identity.signing_keys import KeyDirectory, as_jwk
 from app.schemas.identity import LoginBody, LogoutBody, RevokeBody, TokenBody
-from app.signing_keys import KeyDirectory, as_jwk
 from config.settings import Settings
-from services import throttle, tokens, users
+from services.accounts import sign_in_throttle, tokens, users
 
 routes = Blueprint("identity", __name__)
 _KEY = "svc-identity"
@@ -48,9 +50,9 @@ def check_origin() -> None:
 def login() -> Response:
     """Start a session: the answer sets its cookie."""
     body, address = bodies.load(LoginBody()), request.remote_addr or ""
-    throttle.pay(body["email"], address)
+    sign_in_throttle.pay(body["email"], address)
     user = users.sign_in(body["email"], body["password"])
-    throttle.refund(body["email"], address)
+    sign_in_throttle.refund(body["email"], address)
     response = jsonify(serializers.account(user))
     _parts().sessions.start(request, response, user)
     return response
@@ -91,7 +93,8 @@ def jwks() -> Response:
 @accepts(PUBLIC)
 @answers(200, shapes.REVOKED, errors=(503,))
 def revoked() -> Response:
-    """The service tokens that were revoked before their end; contract: cached at the edge for 10 s."""
+    """The service tokens that were revoked before their end; contract: cached at the edge for 10
+    s."""
     response = jsonify(serializers.revoked(tokens.list_revoked()))
     response.headers["Cache-Control"] = "public, max-age=10"
     return response

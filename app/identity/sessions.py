@@ -1,18 +1,20 @@
-"""Dashboard sessions: a signed cookie that names a session row, and what protects it from other sites.
+"""Dashboard sessions: a signed cookie that names a session row, and what protects it from other
+sites.
 
-`SVC_SESSION_SECRET` may hold several secrets separated by commas, newest first: the first signs, all verify, so it
-can be changed without signing everybody out. A page of another site cannot use the cookie: it is SameSite=Lax, bodies
-must be JSON, and a browser that names another origin than ours is refused.
+`SVC_SESSION_SECRET` may hold several secrets separated by commas, newest first: the first signs,
+all verify, so it can be changed without signing everybody out. A page of another site cannot use
+the cookie: it is SameSite=Lax, bodies must be JSON, and a browser that names another origin than
+ours is refused.
 """
 from urllib.parse import urlsplit
 
 from flask import Request, Response
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 
-from app.auth import SESSION_COOKIE
+from app.http.credentials import SESSION_COOKIE
 from config.settings import Settings, SettingsError
 from models.users import User
-from services import sessions
+from services.accounts import sessions
 from services.errors import Forbidden, Unauthenticated
 
 COOKIE = SESSION_COOKIE
@@ -23,9 +25,12 @@ class Sessions:
     """Writes and reads the cookie."""
 
     def __init__(self, settings: Settings) -> None:
-        secrets = [secret.strip() for secret in settings.session_secret.split(",") if secret.strip()]
+        secrets = [
+            secret.strip() for secret in settings.session_secret.split(",") if secret.strip()
+        ]
         if not secrets:
-            raise SettingsError("SVC_SESSION_SECRET must be set for the identity host. See config/example.env.")
+            raise SettingsError(
+                "SVC_SESSION_SECRET must be set for the identity host. See config/example.env.")
         # itsdangerous signs with the last key of its list.
         self._serializer = URLSafeTimedSerializer(secrets[::-1], salt="svc-session")
         self._secure = urlsplit(settings.auth_url).scheme == "https"
@@ -34,9 +39,11 @@ class Sessions:
         self._origins = {_origin(url) for url in (settings.auth_url, *settings.browser_origins)}
 
     def check_origin(self, request: Request) -> None:
-        """Raise Forbidden for a request that changes something and comes from a page of another site."""
+        """Raise Forbidden for a request that changes something and comes from a page of another
+        site."""
         origin = request.headers.get("Origin")
-        if request.method in _SAFE_METHODS or origin is None:  # programs send none, browsers always do
+        # programs send none, browsers always do
+        if request.method in _SAFE_METHODS or origin is None:
             return
         if _origin(origin) not in self._origins:
             raise Forbidden("Requests from pages of other sites are not taken.")
@@ -45,8 +52,8 @@ class Sessions:
         """Begin a session in place of the browser's old one, if any, and set its cookie."""
         self._end_row(request)
         value = self._serializer.dumps(sessions.start(user))
-        response.set_cookie(self._name, value, max_age=int(sessions.LIFETIME.total_seconds()), httponly=True,
-                            samesite="Lax", secure=self._secure)
+        response.set_cookie(self._name, value, max_age=int(sessions.LIFETIME.total_seconds()),
+                            httponly=True, samesite="Lax", secure=self._secure)
 
     def end(self, request: Request, response: Response) -> None:
         """End the browser's session for good, if it has one, and remove the cookie."""
@@ -77,6 +84,7 @@ class Sessions:
 def _origin(url: str) -> tuple[str, str | None, int | None]:
     try:
         parts = urlsplit(url)
-        return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+        return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(
+            parts.scheme)
     except ValueError:
         return "", None, None

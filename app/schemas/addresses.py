@@ -1,7 +1,8 @@
-"""Addresses that callers give us: of git repositories, which we only keep, and of callbacks, which guests will post to.
+"""Addresses that callers give us: of git repositories, which we only keep, and of callbacks, which
+guests will post to.
 
-Neither may hold a credential. What a callback's name resolves to is looked at where it is connected to, in the guest
-(`guest/agentserver/callback.py`); here only what is plain already is refused.
+Neither may hold a credential. What a callback's name resolves to is looked at where it is connected
+to, in the guest (`guest/agentserver/callback.py`); here only what is plain already is refused.
 """
 import ipaddress
 import json
@@ -25,7 +26,8 @@ _NUMBER = re.compile(r"0[xX][0-9A-Fa-f]*|\d+")
 
 
 class GitUrl(Text):
-    """The address of a git repository: a URL without password, query and fragment, or `user@host:path`."""
+    """The address of a git repository: a URL without password, query and fragment, or
+    `user@host:path`."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(high=URL_MAX, **options)
@@ -36,8 +38,10 @@ class GitUrl(Text):
             return text
         parts = _split(text)
         if parts.scheme not in _GIT_SCHEMES or not _HOST.fullmatch(parts.hostname or ""):
-            raise ValidationError("must be the http, https, ssh or git address of a repository, or user@host:path")
-        if parts.password is not None or (parts.username is not None and parts.scheme in ("http", "https")):
+            raise ValidationError(
+                "must be the http, https, ssh or git address of a repository, or user@host:path")
+        if parts.password is not None or (parts.username is not None
+                                          and parts.scheme in ("http", "https")):
             raise ValidationError("must not hold credentials")
         if parts.query or parts.fragment:
             raise ValidationError("must not have a query or a fragment")
@@ -45,7 +49,8 @@ class GitUrl(Text):
 
 
 class Bootstrap(fields.Field[dict[str, Any]]):
-    """What configures the agent server: callback address and token, both or neither, and whatever else it may need."""
+    """What configures the agent server: callback address and token, both or neither, and whatever
+    else it may need."""
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
@@ -79,7 +84,8 @@ def _check_callback_host(host: str, *, bracketed: bool) -> None:
     last = host.rstrip(".").rpartition(".")[2]
     if bracketed or _NUMBER.fullmatch(last):
         if not is_public(host):
-            raise ValidationError("callbackUrl must not lead to a private, local or otherwise special address")
+            raise ValidationError(
+                "callbackUrl must not lead to a private, local or otherwise special address")
     elif last.lower() == "localhost":
         raise ValidationError("callbackUrl must not lead to the sandbox itself")
     elif not _HOST.fullmatch(host):
@@ -89,16 +95,19 @@ def _check_callback_host(host: str, *, bracketed: bool) -> None:
 def _check_callback_token(token: Any) -> None:
     # It goes into a header; and it is never quoted in an error.
     if not isinstance(token, str) or len(token) > TOKEN_MAX or not _VISIBLE.fullmatch(token):
-        raise ValidationError(f"callbackToken must be 1 to {TOKEN_MAX} visible ASCII characters without spaces")
+        raise ValidationError(
+            f"callbackToken must be 1 to {TOKEN_MAX} visible ASCII characters without spaces")
 
 
 def _check_readiness_port(port: Any) -> None:
-    if port is not None and (isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535):
+    if port is not None and (isinstance(port, bool) or not isinstance(port, int)
+                             or not 1 <= port <= 65535):
         raise ValidationError("readinessPort must be a port number")
 
 
 def _split(url: str) -> SplitResult:
-    """The parts of a URL of visible ASCII; `urlsplit` itself removes what it should complain about."""
+    """The parts of a URL of visible ASCII; `urlsplit` itself removes what it should complain
+    about."""
     if not _VISIBLE.fullmatch(url) or "\\" in url:
         raise ValidationError("must be a URL in visible ASCII characters")
     try:

@@ -2,7 +2,7 @@
 from marshmallow import ValidationError, validates
 
 from app.schemas.fields import Body, Moment, Text
-from services.api_keys import NAME_MAX
+from services.accounts.api_keys import NAME_MAX
 
 
 class ApiKeyBody(Body):

@@ -1,4 +1,5 @@
-"""Field types stricter than marshmallow's own: a number is not a text, a text not a number, and a boolean neither."""
+"""Field types stricter than marshmallow's own: a number is not a text, a text not a number, and a
+boolean neither."""
 import base64
 import binascii
 import re
@@ -8,25 +9,28 @@ from typing import Any
 
 from marshmallow import Schema, ValidationError, fields, pre_load, validate
 
-from services.placement import AGENT_GUEST_PORT, PORTS_MAX
+from services.hosts.placement import AGENT_GUEST_PORT, PORTS_MAX
 
 ENV_MAX_VARIABLES, ENV_MAX_BYTES = 256, 64 * 1024
 TEXT_MAX, PATH_MAX, COMMAND_MAX = 1024, 4096, 128 * 1024
 IDEMPOTENCY_KEY_MAX = 256
 _RFC3339 = re.compile(
-    r"(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?(?:([Zz])|([+-]\d{2}:\d{2}))", re.ASCII
-)
+    r"(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?(?:([Zz])|([+-]\d{2}:\d{2}))",
+    re.ASCII)
 
 
 class Body(Schema):
-    """Base of the schemas: an unknown field is an error that names it; null is the same as not sending it."""
+    """Base of the schemas: an unknown field is an error that names it; null is the same as not
+    sending it."""
 
     @pre_load
     def _drop_nulls(self, data: Any, **_: Any) -> Any:
         if not isinstance(data, Mapping):
             return data
         known = {field.data_key or name for name, field in self.fields.items()}
-        return {name: value for name, value in data.items() if value is not None or name not in known}
+        return {
+            name: value for name, value in data.items() if value is not None or name not in known
+        }
 
 
 class Whole(fields.Integer):
@@ -113,7 +117,8 @@ class Environment(fields.Dict):
                 raise ValidationError("a variable's name must not be empty or contain =")
             if not isinstance(text, str):
                 raise ValidationError(f"the value of {name[:80]} must be a string")
-        if sum(len(name.encode()) + len(text.encode()) for name, text in value.items()) > ENV_MAX_BYTES:
+        if sum(len(name.encode()) + len(text.encode())
+               for name, text in value.items()) > ENV_MAX_BYTES:
             raise ValidationError(f"at most {ENV_MAX_BYTES} bytes in all")
         return value
 

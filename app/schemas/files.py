@@ -4,7 +4,7 @@ from typing import Any
 from marshmallow import post_load, validate
 
 from app.schemas.fields import PATH_MAX, Base64, Body, Text, Whole
-from services.files import FileItem
+from services.guest_calls.files import FileItem
 
 MODE_DEFAULT = 0o644
 ITEMS_MAX = 1000

@@ -1,6 +1,6 @@
 """Bodies of the identity host."""
 from app.schemas.fields import Body, Text
-from services.users import PASSWORD_MAX
+from services.accounts.users import PASSWORD_MAX
 
 
 class LoginBody(Body):

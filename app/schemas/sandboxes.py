@@ -17,7 +17,7 @@ from app.schemas.fields import (
     Whole,
 )
 from models.states import SandboxKind, SandboxStatus
-from services.sandboxes import CreateRequest, LaunchOptions
+from services.sandboxes.create import CreateRequest, LaunchOptions
 
 IDLE_TIMEOUT_MAX_S = 86_400
 LIST_LIMIT_DEFAULT = 100
@@ -86,5 +86,7 @@ class ListQuery(Body):
 
     limit = Numeral(validate=validate.Range(min=1), load_default=LIST_LIMIT_DEFAULT)
     offset = Numeral(load_default=0)
-    status = fields.String(validate=validate.OneOf([status.value for status in SandboxStatus]), load_default=None)
-    kind = fields.String(validate=validate.OneOf([kind.value for kind in SandboxKind]), load_default=None)
+    status = fields.String(validate=validate.OneOf([status.value for status in SandboxStatus]),
+                           load_default=None)
+    kind = fields.String(validate=validate.OneOf([kind.value for kind in SandboxKind]),
+                         load_default=None)

@@ -6,7 +6,7 @@ from marshmallow import fields, post_load, validate
 
 from app.schemas.fields import COMMAND_MAX, IDEMPOTENCY_KEY_MAX, Body, Flag, Port, Ports, Text
 from models.states import SnapshotKind
-from services.sandboxes import LaunchOptions
+from services.sandboxes.create import LaunchOptions
 
 RESTORE_KINDS = {"full_rootfs": SnapshotKind.FULL, "project_only": SnapshotKind.FILES_ONLY}
 
@@ -14,14 +14,16 @@ RESTORE_KINDS = {"full_rootfs": SnapshotKind.FULL, "project_only": SnapshotKind.
 class ArchiveBody(Body):
     """Optional body of filesystem-snapshot and tarball; the key is our choice."""
 
-    idempotency_key = Text(data_key="idempotencyKey", low=0, high=IDEMPOTENCY_KEY_MAX, load_default=None)
+    idempotency_key = Text(data_key="idempotencyKey", low=0, high=IDEMPOTENCY_KEY_MAX,
+                           load_default=None)
 
 
 class SnapshotBody(ArchiveBody):
     """Optional body of snapshot; `restoreKind` loads to the `kind` of the snapshot."""
 
     restore_kind = fields.String(
-        data_key="restoreKind", validate=validate.OneOf(list(RESTORE_KINDS)), load_default="full_rootfs"
+        data_key="restoreKind", validate=validate.OneOf(list(RESTORE_KINDS)),
+        load_default="full_rootfs",
     )
 
     @post_load
@@ -60,8 +62,10 @@ class SnapshotForkBody(ForkBody):
     """Body of a fork of a snapshot. Loads to `SnapshotFork`."""
 
     snapshot_id = Text(data_key="snapshotId", high=64, required=True)
-    idempotency_key = Text(data_key="idempotencyKey", low=0, high=IDEMPOTENCY_KEY_MAX, load_default=None)
+    idempotency_key = Text(data_key="idempotencyKey", low=0, high=IDEMPOTENCY_KEY_MAX,
+                           load_default=None)
 
     @post_load
     def _options(self, data: dict[str, Any], **_: Any) -> SnapshotFork:
-        return SnapshotFork(data.pop("snapshot_id"), data.pop("idempotency_key"), LaunchOptions(**data))
+        return SnapshotFork(data.pop("snapshot_id"), data.pop("idempotency_key"),
+                            LaunchOptions(**data))

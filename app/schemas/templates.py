@@ -4,8 +4,8 @@ from typing import Any
 from marshmallow import post_load
 
 from app.schemas.fields import COMMAND_MAX, Body, Port, Ports, Text
-from services.catalogue import VERSION_MAX
-from services.templates import Release
+from services.templates.lookup import VERSION_MAX
+from services.templates.registry import Release
 
 
 class TemplateBody(Body):

@@ -7,7 +7,8 @@ from app.schemas.fields import PATH_MAX, Body, Text
 
 
 class FilePath(Text):
-    """A path of a file, relative or absolute, without `.` and `..`, which would mean something else than they say."""
+    """A path of a file, relative or absolute, without `.` and `..`, which would mean something else
+    than they say."""
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> Any:
         path = super()._deserialize(value, attr, data, **options)

@@ -1,1 +1,2 @@
-"""The guest agent: one process in every sandbox that runs commands and moves files for the service."""
+"""The guest agent: one process in every sandbox that runs commands and moves files for the
+service."""

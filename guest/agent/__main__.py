@@ -1,4 +1,5 @@
-"""Starts the agent: `python3 -m agent` in the guest, with `--root DIR` harmlessly on any machine for trying it out."""
+"""Starts the agent: `python3 -m agent` in the guest, with `--root DIR` harmlessly on any machine
+for trying it out."""
 import gc
 import os
 import resource
@@ -45,7 +46,8 @@ def _options() -> _Options:
         return _Options()
     import argparse  # never in a guest, whose memory every sandbox inherits
 
-    parser = argparse.ArgumentParser(prog="agent", description="Guest agent of the sandbox service.")
+    parser = argparse.ArgumentParser(prog="agent",
+                                     description="Guest agent of the sandbox service.")
     parser.add_argument("--host", default=_Options().host)
     parser.add_argument("--port", type=int, default=_Options().port)
     parser.add_argument("--root", default="", help="take this directory for / and leave the "
@@ -54,7 +56,8 @@ def _options() -> _Options:
 
 
 def _raise_descriptor_limit() -> None:
-    """Each running command takes four descriptors; the usual 1024 would end at some 250 commands."""
+    """Each running command takes four descriptors; the usual 1024 would end at some 250
+    commands."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536) if hard > 0 else 65536, hard))
 

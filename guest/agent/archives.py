@@ -1,8 +1,10 @@
-"""Carries a directory tree out of the guest and into it as a tar stream, made and read by the guest's GNU tar.
+"""Carries a directory tree out of the guest and into it as a tar stream, made and read by the
+guest's GNU tar.
 
-1. The tar is a process group of its own; its pipe is moved frame by frame, so that a slow peer stops tar, not memory.
-2. The result is sent only after tar has ended well: a stream without it is a broken one, however complete it looks.
-3. If the peer goes away, or anything else goes wrong, the group is killed.
+1. The tar is a process group of its own; its pipe is moved frame by frame, so that a slow peer
+stops tar, not memory. 2. The result is sent only after tar has ended well: a stream without it is a
+broken one, however complete it looks. 3. If the peer goes away, or anything else goes wrong, the
+group is killed.
 """
 import os
 import select
@@ -20,14 +22,20 @@ from .requests import BASE_ENV, guest_path
 
 # Where it is on every base, with /usr merged or not.
 TAR = "/bin/tar"
-# In the C locale names are bytes to tar, whatever encoding they are in, and its messages are plain ASCII.
+# In the C locale names are bytes to tar, whatever encoding they are in, and its messages are plain
+# ASCII.
 _ENV = BASE_ENV | {"LC_ALL": "C"}
 _COMMON = ["--numeric-owner", "--xattrs", "--xattrs-include=*", "--acls", "--file=-"]
-# pax keeps long names, big files, attributes and fractions of a second; the other two times would be its bulk.
+# pax keeps long names, big files, attributes and fractions of a second; the other two times would
+# be its bulk.
 _CREATE = [TAR, "--create", "--format=posix", "--pax-option=delete=atime,delete=ctime", "--sparse",
            "--one-file-system", *_COMMON]
-_EXTRACT = [TAR, "--extract", "--same-owner", "--preserve-permissions", "--delay-directory-restore", *_COMMON]
-# 1: files changed or vanished while they were read, which is the caller's affair, as with any backup of a live system.
+_EXTRACT = [
+    TAR, "--extract", "--same-owner", "--preserve-permissions", "--delay-directory-restore",
+    *_COMMON
+]
+# 1: files changed or vanished while they were read, which is the caller's affair, as with any
+# backup of a live system.
 _GOOD_ENDS = {"create": (0, 1), "extract": (0,)}
 _BLOCK_BYTES = 512
 _END_MARK = bytes(2 * _BLOCK_BYTES)
@@ -35,7 +43,8 @@ _COMPLAINT_BYTES = 1000
 
 
 def archiving(request: dict[str, Any], root: str) -> Work:
-    """The work of an `archive`: the contents of a directory as an uncompressed tar in DATA frames."""
+    """The work of an `archive`: the contents of a directory as an uncompressed tar in DATA
+    frames."""
     path = guest_path(request, "directory")
 
     def work(channel: Channel) -> dict[str, Any]:
@@ -53,9 +62,11 @@ def archiving(request: dict[str, Any], root: str) -> Work:
 
 
 def unarchiving(request: dict[str, Any], root: str) -> Work:
-    """The work of an `unarchive`: the DATA frames, a tar, are unpacked over a directory, which is made if need be.
+    """The work of an `unarchive`: the DATA frames, a tar, are unpacked over a directory, which is
+    made if need be.
 
-    What a broken stream held before its break has been unpacked by then; the failure says that it is not all.
+    What a broken stream held before its break has been unpacked by then; the failure says that it
+    is not all.
     """
     path = guest_path(request, "directory")
 
@@ -79,7 +90,8 @@ def unarchiving(request: dict[str, Any], root: str) -> Work:
 
 
 class _Tar:
-    """A running tar, its one data pipe and the last of its complaints; killed with its group on leaving."""
+    """A running tar, its one data pipe and the last of its complaints; killed with its group on
+    leaving."""
 
     def __init__(self, what: str, argv: list[str], channel: Channel) -> None:
         self._what = what
@@ -87,7 +99,8 @@ class _Tar:
         making = what == "create"
         self._process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL if making else subprocess.PIPE, stderr=subprocess.PIPE,
-            stdout=subprocess.PIPE if making else subprocess.DEVNULL, env=_ENV, start_new_session=True, bufsize=0)
+            stdout=subprocess.PIPE if making else subprocess.DEVNULL, env=_ENV,
+            start_new_session=True, bufsize=0)
         expose_to_oom_killer(self._process.pid)
         self._complaints = b""
         self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -130,7 +143,8 @@ class _Tar:
         finally:
             os.close(ended)
         if self._process.wait() not in _GOOD_ENDS[self._what]:
-            self._listener.join(1.0)  # a grandchild may hold the pipe open; what it says is not waited for
+            # a grandchild may hold the pipe open; what it says is not waited for
+            self._listener.join(1.0)
             raise Refused(FAILED, f"tar could not {self._what} the archive: "
                                   f"{self._complaints.decode('ascii', 'replace').strip()}")
 

@@ -1,8 +1,9 @@
-"""One client connection of the agent: cuts the input into frames, queues the output, and knows when the peer is gone.
+"""One client connection of the agent: cuts the input into frames, queues the output, and knows when
+the peer is gone.
 
-A connection lives through three stages: waiting for its REQUEST (bounded in time and size), serving it through a
-session, and ending: the last bytes are sent, the sending side is closed, and the socket goes once the peer has closed
-too, so that the reply is not destroyed by a reset.
+A connection lives through three stages: waiting for its REQUEST (bounded in time and size), serving
+it through a session, and ending: the last bytes are sent, the sending side is closed, and the
+socket goes once the peer has closed too, so that the reply is not destroyed by a reset.
 """
 import selectors
 import socket
@@ -10,7 +11,15 @@ from collections.abc import Callable
 from typing import Protocol
 
 from .loop import Loop
-from .protocol import CHUNK_BYTES, REQUEST, FrameReader, ProtocolError, decode_json, encode_frame, encode_json
+from .protocol import (
+    CHUNK_BYTES,
+    REQUEST,
+    FrameReader,
+    ProtocolError,
+    decode_json,
+    encode_frame,
+    encode_json,
+)
 
 REQUEST_WAIT_S = 10.0
 STALLED_PEER_S = 60.0
@@ -75,7 +84,8 @@ class Connection:
         self._queue(encode_json(kind, reply))
 
     def detach(self) -> tuple[socket.socket, bytes]:
-        """Give the socket away, with the input that was received beyond the request; the connection is over."""
+        """Give the socket away, with the input that was received beyond the request; the connection
+        is over."""
         rest = self._reader.rest()
         self._forget()
         return self._socket, rest
@@ -137,7 +147,8 @@ class Connection:
                 self._timer.cancel()
                 self._serve(self, decode_json(payload))
                 break
-            # Nothing may follow a request that is served here; one that takes input has been detached by now.
+            # Nothing may follow a request that is served here; one that takes input has been
+            # detached by now.
             if self._requested and self._session and self._reader.rest():
                 raise ProtocolError("there is more after the request")
         except ProtocolError:

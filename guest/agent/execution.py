@@ -1,10 +1,15 @@
-"""Runs one command for a connection: output as it comes, a deadline for the whole process group, then the result.
+"""Runs one command for a connection: output as it comes, a deadline for the whole process group,
+then the result.
 
-1. The command starts in a session and process group of its own, with root's home and an explicit environment.
-2. Its pipes are read only while the peer takes what was read; beyond the cap output is read and dropped.
-3. When the command itself has exited, what its pipes hold at that instant is drained and the result is sent: a child
-   left in the background that still holds the pipes neither delays the reply nor is disturbed.
-4. At the deadline the group is killed. If the peer hangs up the group is killed too, unless the command is detached.
+1. The command starts in a session and process group of its own, with root's home and an explicit
+   environment.
+2. Its pipes are read only while the peer takes what was read; beyond the cap output is read and
+   dropped.
+3. When the command itself has exited, what its pipes hold at that instant is drained and the result
+   is sent: a child left in the background that still holds the pipes neither delays the reply nor
+   is disturbed.
+4. At the deadline the group is killed. If the peer hangs up the group is killed too, unless the
+   command is detached.
 """
 import fcntl
 import os
@@ -37,7 +42,8 @@ LOG_DIR = "/var/log/svc"
 
 
 class CannotStart(Exception):
-    """The program does not exist or cannot be executed; the caller gets a code and a sentence, as from a shell."""
+    """The program does not exist or cannot be executed; the caller gets a code and a sentence, as
+    from a shell."""
 
     def __init__(self, exit_code: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -76,7 +82,8 @@ def start(request: ExecRequest, stdout: int, stderr: int) -> subprocess.Popen[by
 
 
 def start_detached(loop: Loop, request: ExecRequest, root: str) -> dict:
-    """Start the command with its output in a log file and leave it alone; the reply says where both are."""
+    """Start the command with its output in a log file and leave it alone; the reply says where both
+    are."""
     log_path, log = _open_log(root)
     try:
         process = start(request, log, log)
@@ -108,7 +115,8 @@ class Execution:
         self._finished = False
         self._streams = [
             _Stream(kind, pipe.fileno(), request.cap_bytes)
-            for kind, pipe in ((STDOUT, self._process.stdout), (STDERR, self._process.stderr)) if pipe
+            for kind, pipe in ((STDOUT, self._process.stdout), (STDERR, self._process.stderr))
+            if pipe
         ]
         self._pidfd = os.pidfd_open(self._process.pid)
         loop.watch(self._pidfd, selectors.EVENT_READ, self._exited)
@@ -132,7 +140,9 @@ class Execution:
         for stream in self._streams:
             reading = stream.wanted and not self._connection.congested
             if reading:
-                self._loop.watch(stream.descriptor, selectors.EVENT_READ, partial(self._read, stream))
+                self._loop.watch(
+                    stream.descriptor, selectors.EVENT_READ, partial(self._read, stream)
+                )
             elif stream.open:
                 self._loop.unwatch(stream.descriptor)
 
@@ -187,7 +197,11 @@ class Execution:
             self._reply()
 
     def _finish_if_done(self) -> None:
-        if self._exit_code is not None and not self._finished and not any(s.wanted for s in self._streams):
+        if (
+            self._exit_code is not None
+            and not self._finished
+            and not any(s.wanted for s in self._streams)
+        ):
             self._reply()
 
     def _reply(self) -> None:
@@ -219,8 +233,9 @@ class Execution:
             pipe.close()
 
 
-def _result(exit_code: int, *, pid: int | None = None, timed_out: bool = False, stdout_truncated: bool = False,
-            stderr_truncated: bool = False, log_path: str | None = None) -> dict:
+def _result(exit_code: int, *, pid: int | None = None, timed_out: bool = False,
+            stdout_truncated: bool = False, stderr_truncated: bool = False,
+            log_path: str | None = None) -> dict:
     reply: dict[str, Any] = {
         "exitCode": exit_code, "timedOut": timed_out, "stdoutTruncated": stdout_truncated,
         "stderrTruncated": stderr_truncated, "pid": pid,
@@ -231,7 +246,8 @@ def _result(exit_code: int, *, pid: int | None = None, timed_out: bool = False, 
 
 
 def _explain(request: ExecRequest, error: OSError) -> Exception:
-    """What a failed start means to the caller: a missing directory is a refusal, a bad program an exit code."""
+    """What a failed start means to the caller: a missing directory is a refusal, a bad program an
+    exit code."""
     if not os.path.isdir(request.cwd):
         return Refused(NOT_FOUND, f"the working directory {request.cwd} does not exist")
     program = request.argv[0]
@@ -246,7 +262,8 @@ def _readable_bytes(descriptor: int) -> int:
 
 
 def expose_to_oom_killer(pid: int) -> None:
-    """The agent is spared by the kernel's out-of-memory killer; what it runs for callers must not inherit that."""
+    """The agent is spared by the kernel's out-of-memory killer; what it runs for callers must not
+    inherit that."""
     try:
         with open(f"/proc/{pid}/oom_score_adj", "wb", buffering=0) as score:
             score.write(b"0")
@@ -255,14 +272,16 @@ def expose_to_oom_killer(pid: int) -> None:
 
 
 def _open_log(root: str) -> tuple[str, int]:
-    """A new log file under LOG_DIR: its path as the guest sees it, and a descriptor open for appending."""
+    """A new log file under LOG_DIR: its path as the guest sees it, and a descriptor open for
+    appending."""
     directory = root + LOG_DIR
     os.makedirs(directory, exist_ok=True)
     number = 1 + max((_log_number(name) for name in os.listdir(directory)), default=0)
     while True:
         path = f"{LOG_DIR}/exec-{number}.log"
         try:
-            return path, os.open(root + path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o640)
+            return path, os.open(root + path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND,
+                                 0o640)
         except FileExistsError:
             number += 1
 

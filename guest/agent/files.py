@@ -1,4 +1,5 @@
-"""Writes and reads whole files of the guest; a write either replaces the file completely or leaves the old one."""
+"""Writes and reads whole files of the guest; a write either replaces the file completely or leaves
+the old one."""
 import contextlib
 import os
 import stat
@@ -6,7 +7,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from .offload import Channel, PeerGone, Work
-from .protocol import BAD_REQUEST, CHUNK_BYTES, DATA, FAILED, NOT_A_FILE, NOT_FOUND, PERMISSION, TOO_LARGE, Refused
+from .protocol import (
+    BAD_REQUEST,
+    CHUNK_BYTES,
+    DATA,
+    FAILED,
+    NOT_A_FILE,
+    NOT_FOUND,
+    PERMISSION,
+    TOO_LARGE,
+    Refused,
+)
 from .requests import guest_path, integer
 
 MAX_FILE_BYTES = 1 << 50
@@ -19,10 +30,12 @@ _CODES: tuple[tuple[type[OSError], str], ...] = (
 
 
 def writing(request: dict[str, Any], root: str) -> Work:
-    """The work of a `write`: parents are made, the stream goes to a temporary file beside the target, then a rename."""
+    """The work of a `write`: parents are made, the stream goes to a temporary file beside the
+    target, then a rename."""
     path = guest_path(request)
     mode = integer(request, "mode", 0, 0o7777, 0o644)
-    expected = integer(request, "sizeBytes", 0, MAX_FILE_BYTES) if request.get("sizeBytes") is not None else None
+    expected = integer(request, "sizeBytes", 0,
+                       MAX_FILE_BYTES) if request.get("sizeBytes") is not None else None
 
     def work(channel: Channel) -> dict[str, Any]:
         with told_in_codes(path):
@@ -47,7 +60,8 @@ def writing(request: dict[str, Any], root: str) -> Work:
 
 
 def reading(request: dict[str, Any], root: str) -> Work:
-    """The work of a `read`: the file in DATA frames; refused as too large before or, if it grows, during them."""
+    """The work of a `read`: the file in DATA frames; refused as too large before or, if it grows,
+    during them."""
     path = guest_path(request)
     limit = integer(request, "maxBytes", 0, MAX_FILE_BYTES, MAX_FILE_BYTES)
 
@@ -93,7 +107,8 @@ def _require_file(path: str, *, missing_ok: bool = False) -> None:
 
 
 def make_parents(directory: str) -> tuple[int, int]:
-    """Make `directory` with its parents, owned like the nearest one that existed; returns that owner."""
+    """Make `directory` with its parents, owned like the nearest one that existed; returns that
+    owner."""
     if os.path.isdir(directory):
         facts = os.stat(directory)
         return facts.st_uid, facts.st_gid
@@ -105,13 +120,16 @@ def make_parents(directory: str) -> tuple[int, int]:
 
 
 def _open_beside(target: str) -> tuple[int, str]:
-    """A new, private temporary file in the directory of `target`, so that a rename can replace the target at once."""
-    temporary = os.path.join(os.path.dirname(target), f".svc-write-{os.getpid()}-{os.urandom(4).hex()}")
+    """A new, private temporary file in the directory of `target`, so that a rename can replace the
+    target at once."""
+    temporary = os.path.join(os.path.dirname(target),
+                             f".svc-write-{os.getpid()}-{os.urandom(4).hex()}")
     return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), temporary
 
 
 def _owner_of(target: str, parent_owner: tuple[int, int]) -> tuple[int, int]:
-    """Who shall own the written file: the owner of the one it replaces, else the owner of its directory."""
+    """Who shall own the written file: the owner of the one it replaces, else the owner of its
+    directory."""
     try:
         facts = os.stat(target)
     except FileNotFoundError:

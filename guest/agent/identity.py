@@ -1,11 +1,14 @@
-"""Gives a restored or cloned guest an identity of its own: clock, randomness, machine-id, host keys, name, token, env.
+"""Gives a restored or cloned guest an identity of its own: clock, randomness, machine-id, host
+keys, name, token, env.
 
 1. Everything in the request is checked before anything is changed.
 2. The clock is set and the kernel's random number generator is reseeded; each must succeed.
 3. On `renew` the machine-id, the SSH host keys and the host name are replaced.
-4. The new identity is kept in /run, where it lives exactly as long as the guest's RAM: an agent that systemd restarts
-   finds it again, while a guest that boots from disk is a stranger until it is adopted.
-5. Only then do token and environment switch. If any step fails the old token stays valid and the caller may repeat.
+4. The new identity is kept in /run, where it lives exactly as long as the guest's RAM: an agent
+   that systemd restarts finds it again, while a guest that boots from disk is a stranger until it
+   is adopted.
+5. Only then do token and environment switch. If any step fails the old token stays valid and the
+   caller may repeat.
 """
 import binascii
 import contextlib
@@ -32,7 +35,8 @@ _LATEST_NS = 1 << 62
 
 
 class Identity(NamedTuple):
-    """Who this guest is at the moment: the token it demands and what it adds to the environment of commands."""
+    """Who this guest is at the moment: the token it demands and what it adds to the environment of
+    commands."""
 
     token: bytes
     sandbox_id: str | None
@@ -61,7 +65,8 @@ def recall(root: str, initial_token: bytes) -> Identity:
 
 
 def adopt(request: dict[str, Any], kernel: Kernel, root: str) -> Identity:
-    """Carry out an `adopt`; returns the identity to use from now on, or raises Refused with the old one still valid."""
+    """Carry out an `adopt`; returns the identity to use from now on, or raises Refused with the old
+    one still valid."""
     adoption = _checked(request)
     try:
         kernel.set_clock(adoption.clock_ns)
@@ -82,7 +87,8 @@ def _checked(request: dict[str, Any]) -> _Adoption:
     except binascii.Error as error:
         raise Refused(BAD_REQUEST, "entropy is not base64") from error
     if len(entropy) != ENTROPY_BYTES or len(token) < 16:
-        raise Refused(BAD_REQUEST, f"entropy must be {ENTROPY_BYTES} bytes and newToken at least 16 characters")
+        raise Refused(BAD_REQUEST,
+                      f"entropy must be {ENTROPY_BYTES} bytes and newToken at least 16 characters")
     machine_id = text(request, "machineId", "") or binascii.hexlify(entropy[:16]).decode()
     hostname = text(request, "hostname", "") or sandbox_id.lower()
     if not _MACHINE_ID.fullmatch(machine_id) or not _HOSTNAME.fullmatch(hostname):
@@ -92,8 +98,9 @@ def _checked(request: dict[str, Any]) -> _Adoption:
         raise Refused(BAD_REQUEST, "hostKeyPrivate and hostKeyPublic belong together")
     return _Adoption(
         identity=Identity(token.encode(), sandbox_id, environment(request)),
-        clock_ns=integer(request, "clockNs", 1, _LATEST_NS), entropy=entropy, renew=flag(request, "renew"),
-        machine_id=machine_id, hostname=hostname, host_key=(private, public) if private else None,
+        clock_ns=integer(request, "clockNs", 1, _LATEST_NS), entropy=entropy,
+        renew=flag(request, "renew"), machine_id=machine_id, hostname=hostname,
+        host_key=(private, public) if private else None,
     )
 
 
@@ -113,7 +120,8 @@ def _renew(adoption: _Adoption, kernel: Kernel, root: str) -> None:
     for name in os.listdir(root + HOST_KEY_DIR):
         if name.startswith("ssh_host_") and name not in HOST_KEY_NAMES:
             os.unlink(f"{root}{HOST_KEY_DIR}/{name}")
-    # A clone must not report to the session of the sandbox it was cloned from; its own agent server is yet to start.
+    # A clone must not report to the session of the sandbox it was cloned from; its own agent server
+    # is yet to start.
     for path in AGENT_SERVER_FILES:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(root + path)
@@ -125,7 +133,8 @@ def _renew(adoption: _Adoption, kernel: Kernel, root: str) -> None:
 
 
 def rewrite_identity_files(root: str) -> None:
-    """Overwrite the files that `adopt` overwrites with what they hold, to have all that takes in the page cache."""
+    """Overwrite the files that `adopt` overwrites with what they hold, to have all that takes in
+    the page cache."""
     for path in (*identity_files("", ""), *(f"{HOST_KEY_DIR}/{name}" for name in HOST_KEY_NAMES)):
         with open(root + path, encoding="utf-8") as file:
             content = file.read()
@@ -133,7 +142,8 @@ def rewrite_identity_files(root: str) -> None:
 
 
 def _make_host_key(root: str, comment: str) -> tuple[str, str]:
-    """A new key pair made here, for a caller that did not bring one; takes a good part of a second."""
+    """A new key pair made here, for a caller that did not bring one; takes a good part of a
+    second."""
     path = f"{root}{STATE_DIR}/host-key"
     for name in (path, path + ".pub"):
         if os.path.exists(name):
@@ -157,15 +167,17 @@ def _reload_sshd(root: str) -> None:
 
 
 def _keep(identity: Identity, root: str) -> None:
-    state = {"token": identity.token.decode(), "sandboxId": identity.sandbox_id, "env": identity.env}
+    state = {
+        "token": identity.token.decode(), "sandboxId": identity.sandbox_id, "env": identity.env
+    }
     overwrite(root + STATE_FILE, json.dumps(state), 0o600)
 
 
 def overwrite(path: str, content: str, mode: int) -> None:
     """Give a small system file new content, in place.
 
-    A rename would be safe against a crash in the middle, but a guest that crashed is adopted anew anyway, and in place
-    is several times faster: it is on the way of every wake.
+    A rename would be safe against a crash in the middle, but a guest that crashed is adopted anew
+    anyway, and in place is several times faster: it is on the way of every wake.
     """
     encoded = content.encode()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, mode)

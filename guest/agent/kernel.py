@@ -1,4 +1,5 @@
-"""What the agent asks of the guest's kernel directly: clock, random numbers, host name, root device."""
+"""What the agent asks of the guest's kernel directly: clock, random numbers, host name, root
+device."""
 import fcntl
 import os
 import socket
@@ -23,12 +24,14 @@ class Kernel:
     def reseed(self, entropy: bytes) -> None:
         """Mix and credit `entropy`, then make the generator use it at once.
 
-        Clones share the state of the generator bit for bit; only reseeding makes their next random bytes differ, and
-        without crediting first, a reseed may be skipped.
+        Clones share the state of the generator bit for bit; only reseeding makes their next random
+        bytes differ, and without crediting first, a reseed may be skipped.
         """
         descriptor = os.open("/dev/urandom", os.O_RDWR)
         try:
-            fcntl.ioctl(descriptor, RNDADDENTROPY, struct.pack("ii", len(entropy) * 8, len(entropy)) + entropy)
+            fcntl.ioctl(descriptor, RNDADDENTROPY,
+                        struct.pack("ii",
+                                    len(entropy) * 8, len(entropy)) + entropy)
             fcntl.ioctl(descriptor, RNDRESEEDCRNG)
         finally:
             os.close(descriptor)
@@ -40,11 +43,13 @@ class Kernel:
     def root_device_bytes(self) -> int:
         """Size of the block device under the root file system."""
         device = os.stat("/").st_dev
-        with open(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/size", encoding="ascii") as file:
+        with open(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/size",
+                  encoding="ascii") as file:
             return int(file.read()) * SECTOR_BYTES
 
     def grow_root(self) -> None:
-        """Let the mounted root file system, an ext4, fill its device; one that does already stays as it is."""
+        """Let the mounted root file system, an ext4, fill its device; one that does already stays
+        as it is."""
         blocks = self.root_device_bytes() // os.statvfs("/").f_bsize
         descriptor = os.open("/", os.O_RDONLY)
         try:
@@ -54,7 +59,8 @@ class Kernel:
 
 
 class UntouchedKernel(Kernel):
-    """For an agent tried out with `--root` on any machine, which keeps its clock, randomness and name."""
+    """For an agent tried out with `--root` on any machine, which keeps its clock, randomness and
+    name."""
 
     def set_clock(self, nanoseconds: int) -> None:
         """Leave the clock alone."""

@@ -1,7 +1,8 @@
-"""The agent's event loop: file descriptors, timers and a hook at the end of each turn, in one thread.
+"""The agent's event loop: file descriptors, timers and a hook at the end of each turn, in one
+thread.
 
-One turn: wait for events, run their callbacks, run due timers, then flush what the callbacks queued. Flushing last lets
-a short command's output and its result leave in a single write.
+One turn: wait for events, run their callbacks, run due timers, then flush what the callbacks
+queued. Flushing last lets a short command's output and its result leave in a single write.
 """
 import heapq
 import itertools
@@ -25,7 +26,8 @@ class Timer:
 
 
 class Loop:
-    """Runs callbacks when descriptors are ready or times have come; an exception in one never ends the others."""
+    """Runs callbacks when descriptors are ready or times have come; an exception in one never ends
+    the others."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -34,7 +36,8 @@ class Loop:
         self._at_end: list[Callback] = []
 
     def watch(self, descriptor: int, events: int, callback: Callback) -> None:
-        """Call `callback` while `descriptor` is ready for `events`; replaces an earlier watch; 0 events removes it."""
+        """Call `callback` while `descriptor` is ready for `events`; replaces an earlier watch; 0
+        events removes it."""
         known = descriptor in self._selector.get_map()
         if not events:
             if known:
@@ -65,7 +68,8 @@ class Loop:
 
     def _turn(self) -> None:
         for key, _ in self._selector.select(self._wait_s()):
-            # An earlier callback of this turn may have closed this descriptor, or closed it and opened another.
+            # An earlier callback of this turn may have closed this descriptor, or closed it and
+            # opened another.
             if self._selector.get_map().get(key.fd) is key:
                 _guarded(key.data)
         while self._timers and self._timers[0][0] <= time.monotonic():
@@ -88,7 +92,8 @@ def _nothing() -> None:
 
 
 def _guarded(callback: Callback) -> None:
-    """Run one callback; whatever goes wrong in it concerns one connection and must not end the agent."""
+    """Run one callback; whatever goes wrong in it concerns one connection and must not end the
+    agent."""
     try:
         callback()
     except Exception:

@@ -1,7 +1,8 @@
-"""Runs slow work in a forked child that owns the connection, so that the event loop never waits for a disk.
+"""Runs slow work in a forked child that owns the connection, so that the event loop never waits for
+a disk.
 
-The child uses the socket in plain blocking style and always ends by itself; the agent only reaps it. The agent has one
-thread, which is what makes a bare fork safe.
+The child uses the socket in plain blocking style and always ends by itself; the agent only reaps
+it. The agent has one thread, which is what makes a bare fork safe.
 """
 import os
 import select
@@ -37,7 +38,8 @@ class PeerGone(Exception):
 
 
 class Channel:
-    """The child's view of the connection: blocking frames in both directions, every wait bounded."""
+    """The child's view of the connection: blocking frames in both directions, every wait
+    bounded."""
 
     def __init__(self, peer: socket.socket, received: bytes) -> None:
         peer.settimeout(IO_TIMEOUT_S)
@@ -60,22 +62,26 @@ class Channel:
             raise PeerGone from error
 
     def wait_unless_gone(self, seconds: float) -> None:
-        """Let time pass, for work that sends nothing meanwhile; raises PeerGone if the peer closes."""
+        """Let time pass, for work that sends nothing meanwhile; raises PeerGone if the peer
+        closes."""
         readable, _, _ = select.select([self._socket], [], [], seconds)
         if readable:
             raise PeerGone("the peer closed or sent what nobody asked for")
 
     def wait_for(self, descriptor: int, event: int) -> None:
-        """Wait until `descriptor` is ready, however long; raises PeerGone if the peer closes meanwhile."""
+        """Wait until `descriptor` is ready, however long; raises PeerGone if the peer closes
+        meanwhile."""
         poller = select.poll()
         poller.register(descriptor, event)
-        poller.register(self._socket, select.POLLRDHUP)  # input may well wait: it is read when there is room for it
+        # input may well wait: it is read when there is room for it
+        poller.register(self._socket, select.POLLRDHUP)
         ready = dict(poller.poll())
         if self._socket.fileno() in ready:
             raise PeerGone("the peer closed")
 
     def finish(self, kind: int, reply: dict) -> None:
-        """Send the last frame. A refusal may leave input unread, which must not reset it away before it is read."""
+        """Send the last frame. A refusal may leave input unread, which must not reset it away
+        before it is read."""
         try:
             self._socket.sendall(encode_json(kind, reply))
             self._socket.shutdown(socket.SHUT_WR)
@@ -115,7 +121,8 @@ class Offload:
         self._waiting: deque[tuple[socket.socket, bytes, Work]] = deque()
 
     def answer(self, connection: Connection, work: Work) -> None:
-        """Answer `connection` with the result of `work`, run in a child process that takes the socket over."""
+        """Answer `connection` with the result of `work`, run in a child process that takes the
+        socket over."""
         self._waiting.append((*connection.detach(), work))
         self._start_next()
 
@@ -168,13 +175,15 @@ def _answer(channel: Channel, work: Work) -> None:
     except Refused as refusal:
         channel.finish(FAILURE, {"code": refusal.code, "message": refusal.message})
     except (MemoryError, OSError, ValueError) as error:
-        channel.finish(FAILURE, {"code": FAILED, "message": f"the agent could not do it: {error!r}"})
+        channel.finish(FAILURE,
+                       {"code": FAILED, "message": f"the agent could not do it: {error!r}"})
     else:
         channel.finish(RESULT, result)
 
 
 def _close_inherited(keep: int) -> None:
-    """Close the agent's other descriptors: a copy of a pipe's read end here would keep a command from seeing EPIPE."""
+    """Close the agent's other descriptors: a copy of a pipe's read end here would keep a command
+    from seeing EPIPE."""
     for name in os.listdir("/proc/self/fd"):
         descriptor = int(name)
         if descriptor > 2 and descriptor != keep:

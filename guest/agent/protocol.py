@@ -1,8 +1,10 @@
-"""The wire format between the service and the guest agent: frames, their types, operation names, failure codes.
+"""The wire format between the service and the guest agent: frames, their types, operation names,
+failure codes.
 
-A connection carries one request. Every frame is one type byte, a four-byte big-endian length and that many bytes. The
-client opens with REQUEST (JSON with `op` and `token`); the agent ends its reply with RESULT or FAILURE and then closes.
-Both sides treat a bad type or length as the end of the connection, because the other side may be hostile or half dead.
+A connection carries one request. Every frame is one type byte, a four-byte big-endian length and
+that many bytes. The client opens with REQUEST (JSON with `op` and `token`); the agent ends its
+reply with RESULT or FAILURE and then closes. Both sides treat a bad type or length as the end of
+the connection, because the other side may be hostile or half dead.
 """
 import json
 import struct
@@ -71,7 +73,8 @@ def decode_json(payload: bytes) -> dict[str, Any]:
 
 
 def decode_header(header: bytes) -> tuple[int, int]:
-    """Type and payload length of a frame from its five first bytes; raises ProtocolError if either is impossible."""
+    """Type and payload length of a frame from its five first bytes; raises ProtocolError if either
+    is impossible."""
     kind, length = HEADER.unpack(header)
     if kind not in FRAME_TYPES:
         raise ProtocolError(f"there is no frame type {kind}")
@@ -91,7 +94,8 @@ class FrameReader:
         self._buffer += received
 
     def frames(self) -> Iterator[tuple[int, bytes]]:
-        """Every complete frame so far, removed from the buffer as it is yielded; raises ProtocolError."""
+        """Every complete frame so far, removed from the buffer as it is yielded; raises
+        ProtocolError."""
         while len(self._buffer) >= HEADER.size:
             kind, length = decode_header(bytes(self._buffer[:HEADER.size]))
             end = HEADER.size + length

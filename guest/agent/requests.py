@@ -1,4 +1,5 @@
-"""Turns the JSON of a request into checked values; anything malformed is refused before it touches the system."""
+"""Turns the JSON of a request into checked values; anything malformed is refused before it touches
+the system."""
 import os
 from typing import Any, NamedTuple
 
@@ -40,7 +41,8 @@ def text(request: dict[str, Any], name: str, default: str | None = None) -> str:
     return value
 
 
-def integer(request: dict[str, Any], name: str, low: int, high: int, default: int | None = None) -> int:
+def integer(request: dict[str, Any], name: str, low: int, high: int,
+            default: int | None = None) -> int:
     """An integer within both bounds; refused if it is missing and has no default."""
     value = request.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
@@ -77,7 +79,8 @@ def guest_path(request: dict[str, Any], name: str = "path") -> str:
 
 
 def exec_request(request: dict[str, Any], adopted_env: dict[str, str], root: str) -> ExecRequest:
-    """The command of an `exec`: `argv`, or `shell`, a line for the shell; its own env wins over the adopted one."""
+    """The command of an `exec`: `argv`, or `shell`, a line for the shell; its own env wins over the
+    adopted one."""
     argv = request.get("argv")
     if (argv is None) == ("shell" not in request):
         raise Refused(BAD_REQUEST, "exactly one of argv and shell is needed")
@@ -98,7 +101,8 @@ def exec_request(request: dict[str, Any], adopted_env: dict[str, str], root: str
 
 
 def _working_directory(request: dict[str, Any], root: str) -> str:
-    """The directory asked for, else the home directory, else (a user may have removed it) the root."""
+    """The directory asked for, else the home directory, else (a user may have removed it) the
+    root."""
     if request.get("cwd"):
         return guest_path(request, "cwd")
     return HOME_DIR if os.path.isdir(root + HOME_DIR) else "/"

@@ -1,4 +1,5 @@
-"""Accepts connections, checks the token of each request and hands it to what serves its operation."""
+"""Accepts connections, checks the token of each request and hands it to what serves its
+operation."""
 import selectors
 import socket
 import sys
@@ -23,7 +24,8 @@ BACKLOG = 256
 class Agent:
     """One agent: its identity, its listening socket and the operations it knows."""
 
-    def __init__(self, loop: Loop, listener: socket.socket, identity: Identity, kernel: Kernel, root: str) -> None:
+    def __init__(self, loop: Loop, listener: socket.socket, identity: Identity, kernel: Kernel,
+                 root: str) -> None:
         self._loop = loop
         self._listener = listener
         self._identity = identity
@@ -52,7 +54,8 @@ class Agent:
 
     def _accept(self) -> None:
         if len(self._connections) >= MAX_CONNECTIONS:
-            self._loop.unwatch(self._listener.fileno())  # until one closes; the kernel's backlog holds the rest
+            # until one closes; the kernel's backlog holds the rest
+            self._loop.unwatch(self._listener.fileno())
             return
         try:
             peer, _ = self._listener.accept()
@@ -72,10 +75,12 @@ class Agent:
             connection.finish(FAILURE, {"code": refusal.code, "message": refusal.message})
         except Exception as error:
             sys.excepthook(*sys.exc_info())
-            connection.finish(FAILURE, {"code": FAILED, "message": f"the agent could not do it: {error!r}"})
+            connection.finish(FAILURE,
+                              {"code": FAILED, "message": f"the agent could not do it: {error!r}"})
 
     def _check_token(self, token: Any) -> None:
-        if not isinstance(token, str) or not _same_secret(token.encode("utf-8", "replace"), self._identity.token):
+        if not isinstance(token, str) or not _same_secret(token.encode("utf-8", "replace"),
+                                                          self._identity.token):
             raise Refused(UNAUTHORIZED, "the token is not valid")
 
     def _dispatch(self, connection: Connection, request: dict[str, Any]) -> None:
@@ -99,7 +104,10 @@ class Agent:
             Execution(self._loop, connection, command)
 
     def _ping(self, request: dict[str, Any]) -> dict[str, Any]:
-        return {"agentVersion": AGENT_VERSION, "bootId": self._boot_id, "adopted": self._identity.sandbox_id}
+        return {
+            "agentVersion": AGENT_VERSION, "bootId": self._boot_id,
+            "adopted": self._identity.sandbox_id
+        }
 
     def _adopt(self, request: dict[str, Any]) -> dict[str, Any]:
         self._identity = adopt(request, self._kernel, self._root)
@@ -107,7 +115,8 @@ class Agent:
 
 
 def _same_secret(given: bytes, expected: bytes) -> bool:
-    """Compare without telling by the time it takes how much was right; `hmac` would pull OpenSSL into the memory."""
+    """Compare without telling by the time it takes how much was right; `hmac` would pull OpenSSL
+    into the memory."""
     if len(given) != len(expected):
         return False
     difference = 0

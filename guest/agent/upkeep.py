@@ -1,4 +1,5 @@
-"""Work on the guest as a whole: its disk flushed, measured and grown, waiting for a port, becoming a template."""
+"""Work on the guest as a whole: its disk flushed, measured and grown, waiting for a port, becoming
+a template."""
 import mmap
 import os
 import socket
@@ -21,7 +22,10 @@ ZEROED_BYTES = 128 * 1024 ** 2
 MAP_POPULATE = 0x8000  # the constant is missing from Python 3.10's mmap module
 _WARM_UP = (
     ["/bin/sh", "-c", "true"],
-    ["/bin/bash", "-c", "ls -la / /home/user | cat; env; id; sleep 0.01; grep -c x /etc/passwd; date; uname -a"],
+    [
+        "/bin/bash", "-c",
+        "ls -la / /home/user | cat; env; id; sleep 0.01; grep -c x /etc/passwd; date; uname -a"
+    ],
     ["/usr/bin/python3", "-c", "import json, os, subprocess, sys, socket; print('warm')"],
 )
 
@@ -37,12 +41,14 @@ def disk_usage(root: str) -> dict[str, int]:
 
 
 def growing_disk(request: dict[str, Any], kernel: Kernel, root: str) -> Work:
-    """The work of a `grow_disk`: the mounted root file system fills its device, once that has `deviceBytes`."""
+    """The work of a `grow_disk`: the mounted root file system fills its device, once that has
+    `deviceBytes`."""
     device_bytes = integer(request, "deviceBytes", 0, MAX_DEVICE_BYTES, 0)
 
     def work(channel: Channel) -> dict[str, Any]:
         give_up = time.monotonic() + DEVICE_WAIT_S
-        while kernel.root_device_bytes() < device_bytes:  # the host tells the driver, which takes its time to notice
+        # the host tells the driver, which takes its time to notice
+        while kernel.root_device_bytes() < device_bytes:
             if time.monotonic() > give_up:
                 raise Refused(FAILED, "the root device has not grown")
             channel.wait_unless_gone(DEVICE_POLL_S)
@@ -63,7 +69,8 @@ def syncing() -> Work:
 
 
 def waiting_for_port(request: dict[str, Any]) -> Work:
-    """The work of a `wait_port`: true as soon as something in the guest accepts connections on the port."""
+    """The work of a `wait_port`: true as soon as something in the guest accepts connections on the
+    port."""
     port = integer(request, "port", 1, 65535)
     timeout_ms = integer(request, "timeoutMs", 0, MAX_TIMEOUT_MS)
 
@@ -77,11 +84,12 @@ def waiting_for_port(request: dict[str, Any]) -> Work:
 
 
 def preparing(root: str) -> Work:
-    """The work of a `prepare`, done once before a template is saved: little RAM in use, and the useful part of it warm.
+    """The work of a `prepare`, done once before a template is saved: little RAM in use, and the
+    useful part of it warm.
 
-    1. Everything dirty goes to the disk, so that cache pages can be dropped.
-    2. All caches are dropped, and what boot has used and freed is zeroed, so that the host can make holes of it.
-    3. What the first moments of a clone need is brought back.
+    1. Everything dirty goes to the disk, so that cache pages can be dropped. 2. All caches are
+    dropped, and what boot has used and freed is zeroed, so that the host can make holes of it. 3.
+    What the first moments of a clone need is brought back.
     """
 
     def work(channel: Channel) -> dict[str, Any]:
@@ -105,15 +113,18 @@ def _accepts(port: int) -> bool:
 
 
 def _zero_free_memory() -> None:
-    """Take the pages that boot used and freed, which the kernel zeroes for that, and give them back."""
+    """Take the pages that boot used and freed, which the kernel zeroes for that, and give them
+    back."""
     size = min(_free_bytes() // 2, ZEROED_BYTES)
     mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_POPULATE).close()
 
 
 def _warm_up(root: str) -> None:
-    """Run what a first command runs, and write what an adoption writes, so that neither waits for the disk later."""
+    """Run what a first command runs, and write what an adoption writes, so that neither waits for
+    the disk later."""
     for command in _WARM_UP:
-        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False, timeout=60)
+        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False,
+                       timeout=60)
     rewrite_identity_files(root)
 
 

@@ -1,1 +1,2 @@
-"""What a sandbox that runs an agent server has for it: its start, and the callbacks to the session it serves."""
+"""What a sandbox that runs an agent server has for it: its start, and the callbacks to the session
+it serves."""

@@ -1,9 +1,10 @@
-"""One callback to the session that this sandbox serves: `svc-callback TYPE [JSON]` (contract, agent callbacks).
+"""One callback to the session that this sandbox serves: `svc-callback TYPE [JSON]` (contract, agent
+callbacks).
 
-1. Where to, and with which token, is in the bootstrap file; a sandbox without one posts nothing. 2. The host is
-resolved once, and the connection goes to an address that was looked at: a public one. 3. There is one attempt, with 5
-seconds for everything, name resolution included; redirects are not followed and of the answer only its head is read.
-The exit code says what came of it.
+1. Where to, and with which token, is in the bootstrap file; a sandbox without one posts nothing. 2.
+The host is resolved once, and the connection goes to an address that was looked at: a public one.
+3. There is one attempt, with 5 seconds for everything, name resolution included; redirects are not
+followed and of the answer only its head is read. The exit code says what came of it.
 """
 import contextlib
 import json
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 from .addresses import is_public
 
 BOOTSTRAP_FILE = "/run/svc-agent/bootstrap.json"
-TYPES = ("agent_server_ready", "turn_complete", "errors_notified", "session_reset", "steering_queued", "agent_aborted")
+TYPES = ("agent_server_ready", "turn_complete", "errors_notified", "session_reset",
+         "steering_queued", "agent_aborted")
 LIMIT_S = 5.0
 HEAD_MAX_BYTES = 64 * 1024
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})[ \r\n]")
@@ -45,7 +47,10 @@ def main(arguments: list[str]) -> int:
 
 def _parse(arguments: list[str]) -> tuple[str, dict[str, Any]]:
     if not 1 <= len(arguments) <= 2 or arguments[0] not in TYPES:
-        raise ValueError(f"usage: svc-callback TYPE [JSON object, or - to read it]; TYPE is one of {', '.join(TYPES)}")
+        raise ValueError(
+            "usage: svc-callback TYPE [JSON object, or - to read it]; TYPE is one of"
+            f" {', '.join(TYPES)}"
+        )
     text = arguments[1] if len(arguments) == 2 else "{}"
     payload = json.loads(sys.stdin.read() if text == "-" else text)
     if not isinstance(payload, dict):
@@ -68,33 +73,36 @@ def send(kind: str, payload: dict[str, Any], bootstrap_file: str = BOOTSTRAP_FIL
 
 def attempt(url: str, token: str, body: bytes, *, allowed: Callable[[str], bool] = is_public,
             trusted: "ssl.SSLContext | None" = None, limit_s: float = LIMIT_S) -> Outcome:
-    """Try once to POST `body`, and give up after `limit_s` seconds, whatever it is then waiting for.
+    """Try once to POST `body`, and give up after `limit_s` seconds, whatever it is then waiting
+    for.
 
     A thread, because nothing else ends a name resolution that hangs.
     """
     outcomes: list[Outcome] = []
-    thread = threading.Thread(target=lambda: outcomes.append(_guarded(url, token, body, allowed, trusted, limit_s)),
-                              daemon=True)
+    thread = threading.Thread(
+        target=lambda: outcomes.append(_guarded(url, token, body, allowed, trusted, limit_s)),
+        daemon=True)
     thread.start()
     thread.join(limit_s)
     return outcomes[0] if outcomes else (TIMED_OUT, f"no answer within {limit_s:g} seconds")
 
 
-def _guarded(url: str, token: str, body: bytes, allowed: Callable[[str], bool], trusted: "ssl.SSLContext | None",
-             limit_s: float) -> Outcome:
+def _guarded(url: str, token: str, body: bytes, allowed: Callable[[str], bool],
+             trusted: "ssl.SSLContext | None", limit_s: float) -> Outcome:
     try:
         return _attempt(url, token, body, allowed, trusted, limit_s)
     except (OSError, ValueError) as error:
         return FAILED, f"could not be delivered: {error or type(error).__name__}"
 
 
-def _attempt(url: str, token: str, body: bytes, allowed: Callable[[str], bool], trusted: "ssl.SSLContext | None",
-             limit_s: float) -> Outcome:
+def _attempt(url: str, token: str, body: bytes, allowed: Callable[[str], bool],
+             trusted: "ssl.SSLContext | None", limit_s: float) -> Outcome:
     parts = urlsplit(url)
     secure, host = parts.scheme == "https", parts.hostname or ""
     port = parts.port or (443 if secure else 80)
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    if parts.scheme not in ("http", "https") or not all(allowed(str(address[4][0])) for address in found):
+    if parts.scheme not in ("http",
+                            "https") or not all(allowed(str(address[4][0])) for address in found):
         return REFUSED, "the callback address is not one of the public internet; nothing was sent"
     family, kind, protocol, _, address = found[0]
     with contextlib.ExitStack() as stack:
@@ -104,8 +112,11 @@ def _attempt(url: str, token: str, body: bytes, allowed: Callable[[str], bool], 
         if secure:
             link = stack.enter_context(_secured(link, host, trusted))
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        head = (f"POST {target} HTTP/1.1\r\nHost: {parts.netloc}\r\nAuthorization: Bearer {token}\r\n"
-                f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n")
+        head = (
+            f"POST {target} HTTP/1.1\r\nHost: {parts.netloc}\r\nAuthorization: Bearer"
+            f" {token}\r\nContent-Type: application/json\r\nContent-Length:"
+            f" {len(body)}\r\nConnection: close\r\n\r\n"
+        )
         link.sendall(head.encode("ascii") + body)
         status = _receive_status(link)
     if 200 <= status < 300:
@@ -114,13 +125,15 @@ def _attempt(url: str, token: str, body: bytes, allowed: Callable[[str], bool], 
 
 
 def _secured(link: socket.socket, host: str, trusted: "ssl.SSLContext | None") -> "ssl.SSLSocket":
-    import ssl  # a good part of a second in an emulated guest, like http.client, which this does without
+    # a good part of a second in an emulated guest, like http.client, which this does without
+    import ssl
 
     return (trusted or ssl.create_default_context()).wrap_socket(link, server_hostname=host)
 
 
 def _receive_status(link: socket.socket) -> int:
-    """The status of the final answer, as soon as its head is there; raises ValueError for what is no HTTP."""
+    """The status of the final answer, as soon as its head is there; raises ValueError for what is
+    no HTTP."""
     received = b""
     while len(received) < HEAD_MAX_BYTES:
         head, end, rest = received.partition(b"\r\n\r\n")

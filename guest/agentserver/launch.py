@@ -1,6 +1,8 @@
-"""What the host runs in the guest, as root: `svc-agent-server start`, after it has written the launch file, and `stop`.
+"""What the host runs in the guest, as root: `svc-agent-server start`, after it has written the
+launch file, and `stop`.
 
-Everything lives under /run, exactly as long as the guest's RAM: a guest that boots from its disk is given it anew.
+Everything lives under /run, exactly as long as the guest's RAM: a guest that boots from its disk is
+given it anew.
 """
 import json
 import os
@@ -27,7 +29,8 @@ def main(arguments: list[str]) -> int:
 
 
 def start() -> int:
-    """Give the user what the launch file holds and start the agent server anew, without waiting until it is ready."""
+    """Give the user what the launch file holds and start the agent server anew, without waiting
+    until it is ready."""
     launch = hand_over(RUN_DIR, pwd.getpwnam(USER))
     if launch.get("source"):
         code = subprocess.run(["systemctl", "--no-block", "restart", UNIT], check=False).returncode
@@ -39,15 +42,18 @@ def start() -> int:
 
 
 def stop() -> int:
-    """End the agent server with everything it started, and forget its bootstrap; does nothing where there is none."""
-    subprocess.run(["systemctl", "kill", "--signal=KILL", UNIT], check=False, stderr=subprocess.DEVNULL)
+    """End the agent server with everything it started, and forget its bootstrap; does nothing where
+    there is none."""
+    subprocess.run(["systemctl", "kill", "--signal=KILL", UNIT], check=False,
+                   stderr=subprocess.DEVNULL)
     code = subprocess.run(["systemctl", "stop", UNIT], check=False).returncode
     shutil.rmtree(RUN_DIR, ignore_errors=True)
     return code
 
 
 def hand_over(directory: Path, owner: pwd.struct_passwd) -> dict[str, Any]:
-    """Move the bootstrap, if there is one, into a file of its own, and make the directory the owner's alone."""
+    """Move the bootstrap, if there is one, into a file of its own, and make the directory the
+    owner's alone."""
     launch: dict[str, Any] = json.loads((directory / LAUNCH_NAME).read_text())
     bootstrap = launch.pop("bootstrap", None)
     (directory / BOOTSTRAP_NAME).unlink(missing_ok=True)
@@ -62,5 +68,6 @@ def hand_over(directory: Path, owner: pwd.struct_passwd) -> dict[str, Any]:
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     path.unlink(missing_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w",
+              encoding="utf-8") as file:
         json.dump(content, file)

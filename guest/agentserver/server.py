@@ -1,6 +1,8 @@
-"""Runs the agent server as the guest's user, in a unit of its own, and tells its session once it is ready.
+"""Runs the agent server as the guest's user, in a unit of its own, and tells its session once it is
+ready.
 
-Ready is: its `readinessPort` takes connections, if the bootstrap names one, else it has run for a second.
+Ready is: its `readinessPort` takes connections, if the bootstrap names one, else it has run for a
+second.
 """
 import json
 import socket
@@ -18,8 +20,12 @@ READY_LIMIT_S = 60.0
 SETTLED_S = 1.0
 POLL_S = 0.1
 BASE_ENV = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": f"/home/{USER}", "USER": USER,
-    "LOGNAME": USER, "SHELL": "/bin/bash", "LANG": "C.UTF-8",
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": f"/home/{USER}",
+    "USER": USER,
+    "LOGNAME": USER,
+    "SHELL": "/bin/bash",
+    "LANG": "C.UTF-8",
 }
 
 
@@ -29,14 +35,19 @@ def main() -> int:
 
 
 def serve(directory: Path, tell: Callable[..., Any]) -> int:
-    """Run the agent server to its end; `tell` posts a callback and is used once, if there is a bootstrap."""
+    """Run the agent server to its end; `tell` posts a callback and is used once, if there is a
+    bootstrap."""
     launch, file = json.loads((directory / LAUNCH_NAME).read_text()), directory / BOOTSTRAP_NAME
     bootstrap = json.loads(file.read_text()) if file.exists() else None
-    ours = {"SVC_SANDBOX_ID": launch["sandboxId"], **({} if bootstrap is None else {"SVC_AGENT_BOOTSTRAP": str(file)})}
+    ours = {
+        "SVC_SANDBOX_ID": launch["sandboxId"],
+        **({} if bootstrap is None else {"SVC_AGENT_BOOTSTRAP": str(file)})
+    }
     server = subprocess.Popen(["/bin/bash", "-c", launch["source"]], cwd=launch["cwd"],
                               env={**BASE_ENV, **ours, **launch["env"]}, stdin=subprocess.DEVNULL)
     if bootstrap is not None and _comes_up(server, bootstrap.get("readinessPort")):
-        print("agent_server_ready:", tell("agent_server_ready", {}, str(file))[1], file=sys.stderr, flush=True)
+        print("agent_server_ready:",
+              tell("agent_server_ready", {}, str(file))[1], file=sys.stderr, flush=True)
     return server.wait()
 
 

@@ -1,4 +1,5 @@
-"""Installs a distribution into a directory with mmdebstrap and turns it into the guest with customize.sh."""
+"""Installs a distribution into a directory with mmdebstrap and turns it into the guest with
+customize.sh."""
 from pathlib import Path
 
 from guest.image.commands import run
@@ -7,13 +8,14 @@ from guest.image.errors import ArchiveUnreachable, ImageError
 
 BOOTSTRAP_TIMEOUT_S = 1800
 AGENT_DIR, AGENT_SERVER_DIR = HERE.parent / "agent", HERE.parent / "agentserver"
-_UNREACHABLE = ("Failed to fetch", "Unable to fetch", "Could not resolve", "Temporary failure resolving",
-                "Could not connect", "Connection failed", "Connection timed out", "does not have a Release file",
-                "apt-get update")
+_UNREACHABLE = ("Failed to fetch", "Unable to fetch", "Could not resolve",
+                "Temporary failure resolving", "Could not connect", "Connection failed",
+                "Connection timed out", "does not have a Release file", "apt-get update")
 
 
 def mmdebstrap_argv(distro: Distro, target: Path) -> list[str]:
-    """The command that installs `distro` into `target`, from the distribution's own default archive."""
+    """The command that installs `distro` into `target`, from the distribution's own default
+    archive."""
     argv = [
         "mmdebstrap", "--mode=root", "--variant=apt", "--format=directory",
         f"--components={','.join(distro.components)}",
@@ -32,18 +34,25 @@ def mmdebstrap_argv(distro: Distro, target: Path) -> list[str]:
     return [*argv, distro.suite, str(target)]
 
 
-def bootstrap(distro: Distro, target: Path, *, bun: Path, token_file: Path, dns: tuple[str, ...]) -> None:
-    """Fill `target` with the guest's files; raises ArchiveUnreachable if packages cannot be fetched, or ImageError."""
+def bootstrap(distro: Distro, target: Path, *, bun: Path, token_file: Path,
+              dns: tuple[str, ...]) -> None:
+    """Fill `target` with the guest's files; raises ArchiveUnreachable if packages cannot be
+    fetched, or ImageError."""
     environment = {
-        "SVC_OVERLAY": str(HERE / "overlay"), "SVC_AGENT": str(AGENT_DIR),
-        "SVC_AGENT_SERVER": str(AGENT_SERVER_DIR), "SVC_BUN": str(bun), "SVC_TOKEN": str(token_file),
+        "SVC_OVERLAY": str(HERE / "overlay"),
+        "SVC_AGENT": str(AGENT_DIR),
+        "SVC_AGENT_SERVER": str(AGENT_SERVER_DIR),
+        "SVC_BUN": str(bun),
+        "SVC_TOKEN": str(token_file),
         "SVC_GUEST_DNS": " ".join(dns),
     }
     try:
         run(mmdebstrap_argv(distro, target), timeout_s=BOOTSTRAP_TIMEOUT_S, env=environment)
     except ImageError as error:
         if any(sign in str(error) for sign in _UNREACHABLE):
-            raise ArchiveUnreachable(f"the {distro.name} archive cannot be reached: {error}") from error
+            raise ArchiveUnreachable(
+                f"the {distro.name} archive cannot be reached: {error}") from error
         raise
-    # mmdebstrap cleans this file up last. Older ones write `uninitialized`, and systemd then mounts one read-only.
+    # mmdebstrap cleans this file up last. Older ones write `uninitialized`, and systemd then mounts
+    # one read-only.
     (target / "etc/machine-id").write_text("")

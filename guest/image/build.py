@@ -2,8 +2,8 @@
 
 1. One builder at a time per directory; leftovers of a builder that was killed are removed.
 2. An image whose recipe has not changed is there already: only `current` is pointed at it.
-3. Otherwise it is made in a directory of its own and renamed into place when it is complete, so that nobody ever sees
-   half an image, and an image once there never changes.
+3. Otherwise it is made in a directory of its own and renamed into place when it is complete, so
+   that nobody ever sees half an image, and an image once there never changes.
 4. Where the archive of Ubuntu cannot be reached, Debian is built instead, with a notice.
 """
 import argparse
@@ -32,7 +32,8 @@ DEFAULT_DNS = ("1.1.1.1", "8.8.8.8")
 
 
 def build(image_dir: Path, distro: Distro, dns: tuple[str, ...] = DEFAULT_DNS) -> Path:
-    """Make sure that the image of `distro` exists and is current; returns its directory. Raises ImageError."""
+    """Make sure that the image of `distro` exists and is current; returns its directory. Raises
+    ImageError."""
     images = image_dir / "images"
     images.mkdir(parents=True, exist_ok=True)
     with _only_builder(image_dir):
@@ -44,12 +45,15 @@ def build(image_dir: Path, distro: Distro, dns: tuple[str, ...] = DEFAULT_DNS) -
 
 
 def _build_or_fall_back(images: Path, distro: Distro, dns: tuple[str, ...]) -> str:
-    """The key of the image of `distro`, or of its fallback: once chosen, that stays until the mark of it is removed."""
+    """The key of the image of `distro`, or of its fallback: once chosen, that stays until the mark
+    of it is removed."""
     mark = images / f".unreachable-{image_key(distro, dns)}"
     fallback = FALLBACK.get(distro.name)
     if fallback and mark.exists():
-        say(f"NOTICE: {fallback.name} stands in for {distro.name}, whose archive could not be reached; "
-            f"remove {mark} to try again")
+        say(
+            f"NOTICE: {fallback.name} stands in for {distro.name}, whose archive could not be"
+            f" reached; remove {mark} to try again"
+        )
         return _build_unless_there(images, fallback, dns)
     try:
         return _build_unless_there(images, distro, dns)
@@ -73,7 +77,8 @@ def _build_unless_there(images: Path, distro: Distro, dns: tuple[str, ...]) -> s
 
 
 def _make(images: Path, distro: Distro, key: str, dns: tuple[str, ...]) -> None:
-    """Build one image from nothing; afterwards it is complete under its key, or nothing of it is left."""
+    """Build one image from nothing; afterwards it is complete under its key, or nothing of it is
+    left."""
     require("mmdebstrap", "mke2fs", "gpgv")
     if os.geteuid() != 0:
         raise ImageError("an image can only be built by root; run it again with sudo")
@@ -106,9 +111,16 @@ def _fill(work: Path, result: Path, distro: Distro, key: str, dns: tuple[str, ..
     make_filesystem(rootfs, result / "rootfs.raw")
     say("5/5 describing it")
     facts = {
-        "key": key, "distro": distro.name, "machine": distro.machine, "cpu": "max", "cmdline": distro.cmdline,
-        "kernel": "vmlinuz", "initrd": "initrd" if distro.initrd_modules else None, "rootfs": "rootfs.raw",
-        "agentToken": token, "agentVersion": AGENT_VERSION,
+        "key": key,
+        "distro": distro.name,
+        "machine": distro.machine,
+        "cpu": "max",
+        "cmdline": distro.cmdline,
+        "kernel": "vmlinuz",
+        "initrd": "initrd" if distro.initrd_modules else None,
+        "rootfs": "rootfs.raw",
+        "agentToken": token,
+        "agentVersion": AGENT_VERSION,
     }
     (result / "image.json").touch(mode=0o600)
     (result / "image.json").write_text(json.dumps(facts, indent=2) + "\n")
@@ -118,7 +130,9 @@ def _take_kernel(rootfs: Path, result: Path, distro: Distro) -> None:
     """QEMU loads the kernel from the host; the guest's own /boot is only ballast."""
     kernel = max((rootfs / "boot").glob("vmlinuz-*"), default=None)
     if kernel is None:
-        raise ImageError(f"{distro.name} installed no kernel; correct the package list in guest/image/distros.py")
+        raise ImageError(
+            f"{distro.name} installed no kernel; correct the package list in guest/image/distros.py"
+        )
     shutil.copy(kernel, result / "vmlinuz")
     if distro.initrd_modules:
         make_initrd(rootfs, distro.initrd_modules, result / "initrd")
@@ -150,13 +164,16 @@ def _only_builder(image_dir: Path) -> Iterator[None]:
 
 def main() -> int:
     """Command line entry; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m guest.image.build", description="Build the guest's disk image.")
+    parser = argparse.ArgumentParser(prog="python -m guest.image.build",
+                                     description="Build the guest's disk image.")
     parser.add_argument("--image-dir", type=Path, required=True)
     parser.add_argument("--distro", choices=sorted(DISTROS), default="ubuntu-22.04")
-    parser.add_argument("--dns", default=",".join(DEFAULT_DNS), help="name servers of the guest, separated by commas")
+    parser.add_argument("--dns", default=",".join(DEFAULT_DNS),
+                        help="name servers of the guest, separated by commas")
     options = parser.parse_args()
     try:
-        directory = build(options.image_dir.absolute(), DISTROS[options.distro], tuple(options.dns.split(",")))
+        directory = build(options.image_dir.absolute(), DISTROS[options.distro],
+                          tuple(options.dns.split(",")))
     except ImageError as error:
         print(f"[image] ERROR: {error}", file=sys.stderr)
         return 1

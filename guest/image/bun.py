@@ -22,11 +22,15 @@ def fetch_bun(work_dir: Path) -> Path:
     try:
         listing = run(command, cwd=work_dir, timeout_s=FETCH_TIMEOUT_S)
     except ImageError as error:
-        sentence = "Bun could not be fetched from the npm registry; check that npm reaches it, then run this again"
+        sentence = (
+            "Bun could not be fetched from the npm registry; check that npm reaches it, then run"
+            " this again"
+        )
         raise ImageError(f"{sentence}. {error}") from error
     archives = sorted(work_dir.glob("*.tgz"))
     if not archives:
-        raise ImageError(f"npm pack left no archive of {BUN_PACKAGE}; it said: {listing.strip()[-300:]}")
+        raise ImageError(
+            f"npm pack left no archive of {BUN_PACKAGE}; it said: {listing.strip()[-300:]}")
     with tarfile.open(archives[0]) as archive:
         source = archive.extractfile("package/bin/bun")
         if source is None:
@@ -39,12 +43,14 @@ def fetch_bun(work_dir: Path) -> Path:
 
 
 def _npm(work_dir: Path) -> list[str]:
-    """The command that runs npm: the installed one, or one from a wheel in a throw-away directory."""
+    """The command that runs npm: the installed one, or one from a wheel in a throw-away
+    directory."""
     installed = shutil.which("npm", path=search_path())
     if installed:
         return [installed]
     target = work_dir / "npm"
-    run([sys.executable, "-m", "pip", "install", "--quiet", "--target", target, NPM_WHEEL], timeout_s=FETCH_TIMEOUT_S)
+    run([sys.executable, "-m", "pip", "install", "--quiet", "--target", target, NPM_WHEEL],
+        timeout_s=FETCH_TIMEOUT_S)
     node = next(target.rglob("bin/node"), None)
     npm = next(target.rglob("npm/bin/npm-cli.js"), None)
     if node is None or npm is None:

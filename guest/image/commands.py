@@ -1,4 +1,5 @@
-"""Runs the programs an image is made with: progress on standard output, their own words only when they fail."""
+"""Runs the programs an image is made with: progress on standard output, their own words only when
+they fail."""
 import os
 import shutil
 import subprocess
@@ -31,14 +32,19 @@ def search_path() -> str:
 
 def run(command: Sequence[str | Path], *, timeout_s: float, env: Mapping[str, str] | None = None,
         cwd: Path | None = None) -> str:
-    """Run `command` to its end and return what it printed; raises ImageError with its last lines if it fails."""
+    """Run `command` to its end and return what it printed; raises ImageError with its last lines if
+    it fails."""
     arguments = [str(part) for part in command]
     environment = {**os.environ, **(env or {}), "PATH": search_path(), "LC_ALL": "C.UTF-8"}
     try:
-        done = subprocess.run(arguments, env=environment, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, timeout=timeout_s, check=False)
+        done = subprocess.run(arguments, env=environment, cwd=cwd, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout_s,
+                              check=False)
     except subprocess.TimeoutExpired as expired:
-        sentence = f"{arguments[0]} did not end within {timeout_s:.0f} s; check the network and run it again"
+        sentence = (
+            f"{arguments[0]} did not end within {timeout_s:.0f} s; check the network and run it"
+            " again"
+        )
         raise ImageError(sentence) from expired
     output = done.stdout.decode(errors="replace")
     if done.returncode:

@@ -1,4 +1,5 @@
-"""Makes the small initrd of kernels that have their drivers as modules: BusyBox, those modules, and one script."""
+"""Makes the small initrd of kernels that have their drivers as modules: BusyBox, those modules, and
+one script."""
 import os
 import shutil
 import stat
@@ -11,7 +12,8 @@ _DIRECTORIES = ("bin", "dev", "proc", "sys", "root")
 
 
 def init_script(modules: tuple[str, ...]) -> str:
-    """The script the kernel runs first: load the modules in this order, mount the disk, hand over to systemd."""
+    """The script the kernel runs first: load the modules in this order, mount the disk, hand over
+    to systemd."""
     loads = "\n".join(f"modprobe {name}" for name in modules)
     return f"""#!/bin/sh
 mount -t devtmpfs none /dev
@@ -28,13 +30,15 @@ exec switch_root /root /sbin/init
 
 
 def loadable(builtin: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of `wanted` that are not in modules.builtin, which lists what the kernel has in itself."""
+    """Those of `wanted` that are not in modules.builtin, which lists what the kernel has in
+    itself."""
     in_kernel = {_module_name(path) for path in builtin.split()}
     return tuple(name for name in wanted if name not in in_kernel)
 
 
 def module_files(dependencies: str, wanted: tuple[str, ...]) -> list[str]:
-    """The files of `wanted` and all they depend on, from modules.dep; raises ImageError for an unknown one."""
+    """The files of `wanted` and all they depend on, from modules.dep; raises ImageError for an
+    unknown one."""
     table = {}
     for line in dependencies.splitlines():
         path, _, needs = line.partition(":")
@@ -43,7 +47,9 @@ def module_files(dependencies: str, wanted: tuple[str, ...]) -> list[str]:
     files: dict[str, None] = {}
     for name in wanted:
         if name not in by_name:
-            raise ImageError(f"the kernel has no module {name}; correct the list of initrd modules in distros.py")
+            raise ImageError(
+                f"the kernel has no module {name}; correct the list of initrd modules in distros.py"
+            )
         for path in [by_name[name], *table[by_name[name]]]:
             files[path] = None
     return list(files)
@@ -69,7 +75,8 @@ def make_initrd(rootfs: Path, modules: tuple[str, ...], target: Path) -> None:
     for directory in _DIRECTORIES:
         (tree / directory).mkdir(parents=True)
     shutil.copy(rootfs / "bin" / "busybox", tree / "bin" / "busybox")
-    dependencies, builtin = ((rootfs / modules_dir / name).read_text() for name in ("modules.dep", "modules.builtin"))
+    dependencies, builtin = ((rootfs / modules_dir / name).read_text()
+                             for name in ("modules.dep", "modules.builtin"))
     needed = loadable(builtin, modules)
     for file in module_files(dependencies, needed):
         (tree / modules_dir / file).parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +86,9 @@ def make_initrd(rootfs: Path, modules: tuple[str, ...], target: Path) -> None:
     for applet in applets:
         if applet != "busybox":
             os.symlink("busybox", tree / "bin" / applet)
-    (tree / "init").write_text("#!/bin/sh\nexport PATH=/bin\n" + init_script(needed).partition("\n")[2])
+    (tree / "init").write_text(
+        "#!/bin/sh\nexport PATH=/bin\n" + init_script(needed).partition("\n")[2]
+    )
     (tree / "init").chmod(0o755)
     target.write_bytes(_archive(tree))
     shutil.rmtree(tree)

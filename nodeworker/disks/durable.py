@@ -1,4 +1,5 @@
-"""Small records and directories that are either the old or the new version after a crash, never half of one."""
+"""Small records and directories that are either the old or the new version after a crash, never
+half of one."""
 import json
 import os
 import secrets
@@ -12,7 +13,8 @@ _deletions = ThreadPoolExecutor(max_workers=1, thread_name_prefix="deletion")
 
 
 def sync_directory(directory: Path) -> None:
-    """Flush the names in `directory`, so that a rename or an unlink in it survives a power failure."""
+    """Flush the names in `directory`, so that a rename or an unlink in it survives a power
+    failure."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -30,8 +32,8 @@ def sync_file(path: Path) -> None:
 
 
 def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """Replace `path` (mode 0600) in one step; with `durable` it survives a power failure, else only the death of
-    processes."""
+    """Replace `path` (mode 0600) in one step; with `durable` it survives a power failure, else only
+    the death of processes."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -51,7 +53,8 @@ def write_json(path: Path, record: dict[str, Any], *, durable: bool = True) -> N
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The JSON object in `path`; None if it is missing or not whole (a write that a power failure cut)."""
+    """The JSON object in `path`; None if it is missing or not whole (a write that a power failure
+    cut)."""
     try:
         record = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -60,8 +63,8 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def remove_tree(directory: Path, trash: Path) -> None:
-    """Make `directory` disappear in one step (rename into `trash`); its blocks are freed in the background, for which
-    large sparse files can take seconds. Nothing there: no-op."""
+    """Make `directory` disappear in one step (rename into `trash`); its blocks are freed in the
+    background, for which large sparse files can take seconds. Nothing there: no-op."""
     trash.mkdir(parents=True, exist_ok=True, mode=0o700)
     doomed = trash / f"{directory.name}.{secrets.token_hex(4)}"
     try:

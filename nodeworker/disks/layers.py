@@ -1,9 +1,10 @@
-"""Disk layers of a node: frozen qcow2 files shared by sandboxes and snapshots, referred to by name in their records.
+"""Disk layers of a node: frozen qcow2 files shared by sandboxes and snapshots, referred to by name
+in their records.
 
-A chain is a tuple of references from the bottom up: `image:<key>` (raw ext4), `template:<key>`, `layer:<id>`. A layer
-file keeps its name from the day it is the active layer of a sandbox until nothing refers to it; freezing it only takes
-away the right to write. Nothing counts references: the collector reads every record, while `referring` holds off new
-ones.
+A chain is a tuple of references from the bottom up: `image:<key>` (raw ext4), `template:<key>`,
+`layer:<id>`. A layer file keeps its name from the day it is the active layer of a sandbox until
+nothing refers to it; freezing it only takes away the right to write. Nothing counts references: the
+collector reads every record, while `referring` holds off new ones.
 """
 import fcntl
 import hashlib
@@ -47,7 +48,8 @@ class LayerStore:
         raise ValueError(f"unknown kind of disk layer: {reference}")
 
     def new_reference(self) -> str:
-        """A reference no layer has. Create the file and record the reference within one `referring`."""
+        """A reference no layer has. Create the file and record the reference within one
+        `referring`."""
         return f"layer:{secrets.token_hex(12)}"
 
     def create(self, reference: str, size_bytes: int) -> None:
@@ -69,7 +71,8 @@ class LayerStore:
             os.close(descriptor)
 
     def chain_sha(self, chain: tuple[str, ...]) -> str:
-        """SHA-256 chained from the image up: sha(parent sha + sha of this layer's file). All layers must be frozen."""
+        """SHA-256 chained from the image up: sha(parent sha + sha of this layer's file). All layers
+        must be frozen."""
         digest = hashlib.sha256(chain[0].encode()).hexdigest()
         for reference in chain[1:]:
             digest = hashlib.sha256(f"{digest}{self._file_sha(reference)}".encode()).hexdigest()
@@ -90,19 +93,23 @@ class LayerStore:
 
     @contextmanager
     def referring(self) -> Iterator[None]:
-        """Hold while taking over references from a record or making a layer, until they are recorded: the collector
-        waits."""
+        """Hold while taking over references from a record or making a layer, until they are
+        recorded: the collector waits."""
         with self._lock(fcntl.LOCK_SH):
             yield
 
     def collect(self, referenced: Callable[[], set[str] | None]) -> set[str]:
-        """Delete every layer of this node that `referenced()` does not name (None: not known); returns what was
-        deleted."""
+        """Delete every layer of this node that `referenced()` does not name (None: not known);
+        returns what was deleted."""
         with self._lock(fcntl.LOCK_EX):
             references = referenced()
             if references is None:
                 return set()
-            keep = {reference.partition(":")[2] for reference in references if reference.startswith("layer:")}
+            keep = {
+                reference.partition(":")[2]
+                for reference in references
+                if reference.startswith("layer:")
+            }
             gone = {path.stem for path in self._layers.iterdir() if path.suffix in _SUFFIXES} - keep
             for name in gone:
                 for suffix in _SUFFIXES:

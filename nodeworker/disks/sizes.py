@@ -1,4 +1,5 @@
-"""What files really occupy: allocated blocks, so that a sparse file counts for what was written to it."""
+"""What files really occupy: allocated blocks, so that a sparse file counts for what was written to
+it."""
 import os
 from pathlib import Path
 
@@ -14,7 +15,8 @@ def occupied_bytes(path: Path) -> int:
 
 
 def tree_bytes(path: Path) -> int:
-    """Allocated bytes of everything under `path`, itself included; what disappears meanwhile counts as 0."""
+    """Allocated bytes of everything under `path`, itself included; what disappears meanwhile counts
+    as 0."""
     total = occupied_bytes(path)
     try:
         entries = list(os.scandir(path))

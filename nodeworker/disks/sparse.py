@@ -1,8 +1,8 @@
-"""Copy and thin out sparse files (guest RAM): never a dense copy, by reflink where the file system can.
+"""Copy and thin out sparse files (guest RAM): never a dense copy, by reflink where the file system
+can.
 
-A copy is tried in this order:
-1. FICLONE shares the extents (XFS, btrfs): independent of size.
-2. SEEK_DATA/SEEK_HOLE with copy_file_range copies only what is there, inside the kernel.
+A copy is tried in this order: 1. FICLONE shares the extents (XFS, btrfs): independent of size. 2.
+SEEK_DATA/SEEK_HOLE with copy_file_range copies only what is there, inside the kernel.
 """
 import ctypes
 import errno
@@ -12,15 +12,17 @@ import os
 from collections.abc import Iterable, Iterator
 
 PAGE_BYTES = 4096
-# Smaller holes are filled with zeros: deleting a flushed file of 1700 extents took 2 to 4 s on ext4 (mounted with
-# `discard`), one of 68 extents 24 ms, for 15 % more bytes.
+# Smaller holes are filled with zeros: deleting a flushed file of 1700 extents took 2 to 4 s on ext4
+# (mounted with `discard`), one of 68 extents 24 ms, for 15 % more bytes.
 MIN_HOLE_BYTES = 64 * 1024
 _FICLONE = 0x40049409
 _FALLOC_FL_KEEP_SIZE = 1
 _FALLOC_FL_PUNCH_HOLE = 2
 _SCAN_BYTES = 1024 * 1024
 _libc = ctypes.CDLL(None, use_errno=True)
-_NO_REFLINK = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ETXTBSY, errno.ENOSYS}
+_NO_REFLINK = {
+    errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ETXTBSY, errno.ENOSYS
+}
 
 
 def data_ranges(descriptor: int) -> Iterator[tuple[int, int]]:
@@ -37,7 +39,8 @@ def data_ranges(descriptor: int) -> Iterator[tuple[int, int]]:
         yield start, position
 
 
-def without_small_holes(ranges: Iterable[tuple[int, int]], smallest: int = MIN_HOLE_BYTES) -> Iterator[tuple[int, int]]:
+def without_small_holes(ranges: Iterable[tuple[int, int]],
+                        smallest: int = MIN_HOLE_BYTES) -> Iterator[tuple[int, int]]:
     """Join ranges that are less than `smallest` bytes apart. Pure."""
     joined: tuple[int, int] | None = None
     for start, end in ranges:
@@ -53,8 +56,8 @@ def without_small_holes(ranges: Iterable[tuple[int, int]], smallest: int = MIN_H
 
 
 def clone(source: int, target: int) -> None:
-    """Make the empty file `target` equal to `source`, holes kept; both are open descriptors, the positions are not
-    used."""
+    """Make the empty file `target` equal to `source`, holes kept; both are open descriptors, the
+    positions are not used."""
     try:
         fcntl.ioctl(target, _FICLONE, source)
         return
@@ -73,14 +76,16 @@ def _copy_range(source: int, target: int, start: int, end: int) -> None:
         except OSError as error:
             if error.errno not in {errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}:
                 raise
-            copied = os.pwrite(target, os.pread(source, min(end - start, _SCAN_BYTES), start), start)
+            copied = os.pwrite(target, os.pread(source, min(end - start, _SCAN_BYTES), start),
+                               start)
         if copied == 0:
             raise OSError(errno.EIO, "the source of a sparse copy shrank")
         start += copied
 
 
 def punch_zero_pages(descriptor: int) -> int:
-    """Turn longer runs of zero pages into holes; returns how many bytes were freed. Nobody may write meanwhile."""
+    """Turn longer runs of zero pages into holes; returns how many bytes were freed. Nobody may
+    write meanwhile."""
     freed = 0
     view = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
     try:

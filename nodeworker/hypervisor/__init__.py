@@ -1,1 +1,2 @@
-"""Drivers that turn a sandbox into a virtual machine; they know no rows, no services and no Celery."""
+"""Drivers that turn a sandbox into a virtual machine; they know no rows, no services and no
+Celery."""

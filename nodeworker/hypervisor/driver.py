@@ -1,8 +1,10 @@
-"""What the node worker asks of a hypervisor, and what is true after each call, whether it succeeds or fails.
+"""What the node worker asks of a hypervisor, and what is true after each call, whether it succeeds
+or fails.
 
-Every method may be called again after `kill -9` of its caller at any instruction: it looks at what is on the host,
-finishes or undoes what it finds, and never makes a second VM for one sandbox. Calls for one sandbox are serialised by
-the driver itself with a lock on the host, so that two workers that both believe to own an operation cannot interleave.
+Every method may be called again after `kill -9` of its caller at any instruction: it looks at what
+is on the host, finishes or undoes what it finds, and never makes a second VM for one sandbox. Calls
+for one sandbox are serialised by the driver itself with a lock on the host, so that two workers
+that both believe to own an operation cannot interleave.
 """
 import enum
 from abc import ABC, abstractmethod
@@ -28,8 +30,10 @@ class VmState(enum.Enum):
 
     RUNNING = "running"    # a live VM process, guest executing, agent adopted
     SAVED = "saved"        # no process; RAM, device state and disk are complete: wake restores it
-    DISK_ONLY = "disk"     # no process and no valid RAM (crash, power-off): wake cold-boots it, files kept
-    PARTIAL = "partial"    # an operation died in the middle (live or not); the same operation repeated completes it
+    # no process and no valid RAM (crash, power-off): wake cold-boots it, files kept
+    DISK_ONLY = "disk"
+    # an operation died in the middle (live or not); the same operation repeated completes it
+    PARTIAL = "partial"
 
 
 @dataclass(frozen=True)
@@ -52,8 +56,9 @@ class Forward:
 class LaunchSpec:
     """All a driver needs to start a sandbox, from a template, a snapshot or its own saved state.
 
-    `agent_token` is the secret the guest agent demands from the moment the call returns; it must never be logged.
-    `agent_port` is the host port forwarded to the guest agent. `env` are variables the agent adds to every exec.
+    `agent_token` is the secret the guest agent demands from the moment the call returns; it must
+    never be logged. `agent_port` is the host port forwarded to the guest agent. `env` are variables
+    the agent adds to every exec.
     """
 
     sandbox_id: str
@@ -67,8 +72,9 @@ class LaunchSpec:
 
 @dataclass(frozen=True)
 class RunningVm:
-    """A VM that answers: `vm_ip` is the address the host reaches it at; `cold` is True if it booted from disk
-    (RAM and processes are fresh) instead of being restored; `cold_reason` says why in words for operators."""
+    """A VM that answers: `vm_ip` is the address the host reaches it at; `cold` is True if it booted
+    from disk (RAM and processes are fresh) instead of being restored; `cold_reason` says why in
+    words for operators."""
 
     sandbox_id: str
     vm_ip: str
@@ -78,8 +84,8 @@ class RunningVm:
 
 @dataclass(frozen=True)
 class SnapshotFacts:
-    """A complete snapshot on this host: `rootfs_sha` is the SHA-256 chain over its disk layers, `size_bytes` what its
-    files occupy, `pause_ms` how long the source stood still."""
+    """A complete snapshot on this host: `rootfs_sha` is the SHA-256 chain over its disk layers,
+    `size_bytes` what its files occupy, `pause_ms` how long the source stood still."""
 
     snapshot_id: str
     rootfs_sha: str
@@ -89,8 +95,8 @@ class SnapshotFacts:
 
 @dataclass(frozen=True)
 class DiskExport:
-    """Where a snapshot's disk stands on: the image `image_key`, whose root disk is in `image_file` (qcow2,
-    compressed)."""
+    """Where a snapshot's disk stands on: the image `image_key`, whose root disk is in `image_file`
+    (qcow2, compressed)."""
 
     image_key: str
     image_file: Path
@@ -100,9 +106,9 @@ class DiskExport:
 class UsageReading:
     """What the host has charged to one run of a sandbox, a run being the life of one VM process.
 
-    `cpu_ms` is CPU time, device emulation included, and `age_ms` the time since the process started (0 once it has
-    ended); both in milliseconds, by the host's own monotonic counters. Another `run` counts from 0 again, and no run is
-    ever named twice.
+    `cpu_ms` is CPU time, device emulation included, and `age_ms` the time since the process started
+    (0 once it has ended); both in milliseconds, by the host's own monotonic counters. Another `run`
+    counts from 0 again, and no run is ever named twice.
     """
 
     run: str
@@ -112,8 +118,9 @@ class UsageReading:
 
 @dataclass(frozen=True)
 class DiskUse:
-    """Allocated bytes on this host, every file counted once: by sandbox id, by snapshot id, and of the node itself by
-    name (`images` and `templates`, which nodes of one host may share, and `other`)."""
+    """Allocated bytes on this host, every file counted once: by sandbox id, by snapshot id, and of
+    the node itself by name (`images` and `templates`, which nodes of one host may share, and
+    `other`)."""
 
     sandboxes: dict[str, int]
     snapshots: dict[str, int]
@@ -139,7 +146,8 @@ def unheard(phase: str) -> None:
 
 
 class Driver(ABC):
-    """One hypervisor on one host. Implementations: `qemu.QemuDriver` and `simulated.SimulatedDriver`."""
+    """One hypervisor on one host. Implementations: `qemu.QemuDriver` and
+    `simulated.SimulatedDriver`."""
 
     @abstractmethod
     def host_tuple(self) -> HostTuple:
@@ -153,86 +161,96 @@ class Driver(ABC):
     def bake(self, shape: Shape, progress: Progress = unheard) -> None:
         """Cold-boot the image in `shape`, warm it up and save it as the template of that shape.
 
-        `progress` is told in a few words what begins, such as "booting"; it must not raise.
-        After success `has_template(shape)` is True. After failure or a crash nothing of the attempt is visible. A
-        template that exists already is left alone.
+        `progress` is told in a few words what begins, such as "booting"; it must not raise. After
+        success `has_template(shape)` is True. After failure or a crash nothing of the attempt is
+        visible. A template that exists already is left alone.
         """
 
     @abstractmethod
     def create(self, spec: LaunchSpec) -> RunningVm:
         """Start a new sandbox from the template of its shape, or from `spec.snapshot_id`.
 
-        After success the sandbox is RUNNING, its agent answers to `spec.agent_token` only, and it has a machine-id,
-        SSH host key, hostname, clock and random state of its own. After failure nothing of it is left on the host.
-        Repeated after a crash: a RUNNING sandbox of this id is returned as it is, anything less is removed and started
-        anew. Raises VmNotFound if the snapshot is not here, VmBusy, DriverError.
+        After success the sandbox is RUNNING, its agent answers to `spec.agent_token` only, and it
+        has a machine-id, SSH host key, hostname, clock and random state of its own. After failure
+        nothing of it is left on the host. Repeated after a crash: a RUNNING sandbox of this id is
+        returned as it is, anything less is removed and started anew. Raises VmNotFound if the
+        snapshot is not here, VmBusy, DriverError.
         """
 
     @abstractmethod
     def hibernate(self, sandbox_id: str) -> None:
-        """Save RAM, device state and disk, flushed to stable storage, then end the VM process and free its network.
+        """Save RAM, device state and disk, flushed to stable storage, then end the VM process and
+        free its network.
 
-        After success SAVED (repeating is a no-op). After failure the guest executes again as if nothing had been
-        asked, or, if its process died meanwhile, the sandbox is DISK_ONLY. Raises VmNotFound, VmBusy, DriverError.
+        After success SAVED (repeating is a no-op). After failure the guest executes again as if
+        nothing had been asked, or, if its process died meanwhile, the sandbox is DISK_ONLY. Raises
+        VmNotFound, VmBusy, DriverError.
         """
 
     @abstractmethod
     def wake(self, spec: LaunchSpec) -> RunningVm:
-        """Restore a SAVED sandbox, or cold-boot a DISK_ONLY one; on a RUNNING one re-apply forwards and return it.
+        """Restore a SAVED sandbox, or cold-boot a DISK_ONLY one; on a RUNNING one re-apply forwards
+        and return it.
 
-        A saved state that does not fit this host (`HostTuple` differs) or fails to load is cold-booted from disk, with
-        `cold=True`. After failure the sandbox is what it was before: the saved state is consumed only once the guest
-        runs. Raises VmNotFound, VmBusy, DriverError.
+        A saved state that does not fit this host (`HostTuple` differs) or fails to load is
+        cold-booted from disk, with `cold=True`. After failure the sandbox is what it was before:
+        the saved state is consumed only once the guest runs. Raises VmNotFound, VmBusy,
+        DriverError.
         """
 
     @abstractmethod
     def snapshot(self, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
-        """Capture RAM, device state and disk of a RUNNING or SAVED sandbox as `snapshot_id`; the sandbox stays what it
-        was.
+        """Capture RAM, device state and disk of a RUNNING or SAVED sandbox as `snapshot_id`; the
+        sandbox stays what it was.
 
-        The cut is consistent: disk and memory of one instant. Repeating with the id of a complete snapshot returns its
-        facts (with `pause_ms` as first measured). After failure nothing of the snapshot is left and the sandbox is
-        unharmed.
+        The cut is consistent: disk and memory of one instant. Repeating with the id of a complete
+        snapshot returns its facts (with `pause_ms` as first measured). After failure nothing of the
+        snapshot is left and the sandbox is unharmed.
         """
 
     @abstractmethod
     def grow_disk(self, sandbox_id: str, size_bytes: int) -> None:
-        """Give a RUNNING sandbox a disk of at least `size_bytes`, with the guest, its files and open files undisturbed.
+        """Give a RUNNING sandbox a disk of at least `size_bytes`, with the guest, its files and
+        open files undisturbed.
 
-        After success the guest's block device has that size, and keeps it over every later operation, as do snapshots
-        and their clones; its file system is the guest's own affair (the agent's `grow_disk`). A disk is never made
-        smaller; repeating is harmless. After failure nothing is lost; the disk has its old or its new size. Raises
-        VmNotFound, VmBusy, DriverError (also for a sandbox that does not run).
+        After success the guest's block device has that size, and keeps it over every later
+        operation, as do snapshots and their clones; its file system is the guest's own affair (the
+        agent's `grow_disk`). A disk is never made smaller; repeating is harmless. After failure
+        nothing is lost; the disk has its old or its new size. Raises VmNotFound, VmBusy,
+        DriverError (also for a sandbox that does not run).
         """
 
     @abstractmethod
     def destroy(self, sandbox_id: str) -> None:
-        """End the VM, free its network and ports, remove all its files. Nothing there: no-op. Never raises
-        VmNotFound."""
+        """End the VM, free its network and ports, remove all its files. Nothing there: no-op. Never
+        raises VmNotFound."""
 
     @abstractmethod
     def delete_snapshot(self, snapshot_id: str) -> None:
-        """Remove a snapshot and every disk layer that nothing else on this host refers to. Nothing there: no-op."""
+        """Remove a snapshot and every disk layer that nothing else on this host refers to. Nothing
+        there: no-op."""
 
     @abstractmethod
     def export_disk(self, snapshot_id: str, target: Path) -> DiskExport:
-        """Write the disk of a complete snapshot, as it differs from its image, to the new file `target` (qcow2).
+        """Write the disk of a complete snapshot, as it differs from its image, to the new file
+        `target` (qcow2).
 
-        May take minutes; the snapshot is not locked meanwhile. After failure `target` may be half-written. Raises
-        VmNotFound, DriverError.
+        May take minutes; the snapshot is not locked meanwhile. After failure `target` may be
+        half-written. Raises VmNotFound, DriverError.
         """
 
     @abstractmethod
     def inspect(self, sandbox_id: str) -> VmState | None:
-        """What is on the host for this sandbox, found by looking (process, files), never from memory; None if
-        nothing."""
+        """What is on the host for this sandbox, found by looking (process, files), never from
+        memory; None if nothing."""
 
     @abstractmethod
     def read_usage(self, sandbox_id: str) -> UsageReading | None:
-        """What the present run of a sandbox has used, or the one that ended by itself last; None if there is none.
+        """What the present run of a sandbox has used, or the one that ended by itself last; None if
+        there is none.
 
-        Cheap, takes no lock of the sandbox, and nothing the guest does can change it but using the CPU. May be called
-        at any time, during other calls too.
+        Cheap, takes no lock of the sandbox, and nothing the guest does can change it but using the
+        CPU. May be called at any time, during other calls too.
         """
 
     @abstractmethod
@@ -245,8 +263,9 @@ class Driver(ABC):
 
     @abstractmethod
     def disk_use(self) -> DiskUse:
-        """What sandboxes and snapshots occupy, found by looking. A layer several of them need counts for the one that
-        made it, or for the eldest of the others once that one is gone. Raises DriverError if that cannot be told."""
+        """What sandboxes and snapshots occupy, found by looking. A layer several of them need
+        counts for the one that made it, or for the eldest of the others once that one is gone.
+        Raises DriverError if that cannot be told."""
 
     @abstractmethod
     def collect_layers(self) -> None:
@@ -254,11 +273,12 @@ class Driver(ABC):
 
     @abstractmethod
     def end_if_halted(self, sandbox_id: str) -> bool:
-        """End a RUNNING machine whose guest has halted all its CPUs for good; True if that was so, and it is DISK_ONLY
-        now. Never touches a machine that could still do anything. Raises VmNotFound, VmBusy, DriverError."""
+        """End a RUNNING machine whose guest has halted all its CPUs for good; True if that was so,
+        and it is DISK_ONLY now. Never touches a machine that could still do anything. Raises
+        VmNotFound, VmBusy, DriverError."""
 
     @abstractmethod
     def reclaim(self) -> None:
-        """At start of the node worker, before any job: remove leftovers that belong to no sandbox (half-made clones and
-        snapshots, namespaces, taps, nftables elements, cgroups), re-create what live VMs need (nftables table), fill
-        the network pool. Live VMs are untouched."""
+        """At start of the node worker, before any job: remove leftovers that belong to no sandbox
+        (half-made clones and snapshots, namespaces, taps, nftables elements, cgroups), re-create
+        what live VMs need (nftables table), fill the network pool. Live VMs are untouched."""

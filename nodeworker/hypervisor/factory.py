@@ -4,7 +4,8 @@ from nodeworker.hypervisor.driver import Driver
 
 
 def make_driver(settings: Settings) -> Driver:
-    """The driver for `settings.driver`: `qemu` (real VMs, needs root) or `simulated`. Raises ValueError for another."""
+    """The driver for `settings.driver`: `qemu` (real VMs, needs root) or `simulated`. Raises
+    ValueError for another."""
     if settings.driver == "qemu":
         from nodeworker.hypervisor.qemu.driver import QemuDriver
 

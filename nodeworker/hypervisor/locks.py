@@ -13,10 +13,11 @@ _POLL_S = 0.01
 
 
 def try_lock(path: Path) -> int | None:
-    """Lock `path` exclusively and make sure it still is the file of that name; None if another holds it.
+    """Lock `path` exclusively and make sure it still is the file of that name; None if another
+    holds it.
 
-    Closing the returned descriptor, by all who inherited it, frees the lock. Raises FileNotFoundError without
-    directory.
+    Closing the returned descriptor, by all who inherited it, frees the lock. Raises
+    FileNotFoundError without directory.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -32,7 +33,8 @@ def try_lock(path: Path) -> int | None:
     return None
 
 
-def wait_lock(path: Path, *, make_directory: bool = False, limit_s: float = OPERATION_WAIT_S) -> int:
+def wait_lock(path: Path, *, make_directory: bool = False,
+              limit_s: float = OPERATION_WAIT_S) -> int:
     """`try_lock` until it succeeds; raises VmBusy after `limit_s`."""
     deadline = time.monotonic() + limit_s
     while True:
@@ -53,7 +55,8 @@ def wait_lock(path: Path, *, make_directory: bool = False, limit_s: float = OPER
 
 @contextmanager
 def locked(path: Path, *, make_directory: bool = False) -> Iterator[None]:
-    """Hold the lock `path` in the block; raises VmBusy, or FileNotFoundError if its directory does not exist."""
+    """Hold the lock `path` in the block; raises VmBusy, or FileNotFoundError if its directory does
+    not exist."""
     descriptor = wait_lock(path, make_directory=make_directory)
     try:
         yield
@@ -62,7 +65,8 @@ def locked(path: Path, *, make_directory: bool = False) -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """True while somebody holds the lock; found by trying for a shared one, which is let go at once."""
+    """True while somebody holds the lock; found by trying for a shared one, which is let go at
+    once."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

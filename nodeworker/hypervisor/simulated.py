@@ -1,7 +1,9 @@
-"""A hypervisor in memory, for API tests, runs of scale and a laptop without root; it keeps every promise of `Driver`.
+"""A hypervisor in memory, for API tests, runs of scale and a laptop without root; it keeps every
+promise of `Driver`.
 
-Records lie in files, so that all workers share them and they survive `kill -9`; running guests live in one process per
-node, the simulator, which outlives the workers. Latency and failures are injected by settings, crashes by `faults`.
+Records lie in files, so that all workers share them and they survive `kill -9`; running guests live
+in one process per node, the simulator, which outlives the workers. Latency and failures are
+injected by settings, crashes by `faults`.
 """
 import hashlib
 import json
@@ -45,7 +47,8 @@ _MIB = 1024 ** 2
 
 @dataclass(frozen=True)
 class _Record:
-    """vm.json of a simulated sandbox; `guest` is what its disk and memory held when they were last saved."""
+    """vm.json of a simulated sandbox; `guest` is what its disk and memory held when they were last
+    saved."""
 
     shape: tuple[int, int]
     saved: bool
@@ -63,7 +66,8 @@ class _Record:
 
 
 class SimulatedDriver(Driver):
-    """See `Driver`; settings `simulated_latency_ms` and `simulated_failures` slow down and fail operations."""
+    """See `Driver`; settings `simulated_latency_ms` and `simulated_failures` slow down and fail
+    operations."""
 
     def __init__(self, settings: Settings) -> None:
         self._latency_s = settings.simulated_latency_ms / 1000
@@ -114,7 +118,8 @@ class SimulatedDriver(Driver):
 
     def _source(self, spec: LaunchSpec) -> tuple[dict[str, Any], str]:
         if spec.snapshot_id is None:
-            return self._blank, "" if self.has_template(spec.shape) else "this shape is not baked yet"
+            return self._blank, "" if self.has_template(
+                spec.shape) else "this shape is not baked yet"
         snapshot = read_json(self._snapshots / spec.snapshot_id / "snapshot.json")
         if snapshot is None:
             raise VmNotFound(f"no snapshot {spec.snapshot_id} on this host")
@@ -125,15 +130,18 @@ class SimulatedDriver(Driver):
 
     def _run(self, spec: LaunchSpec, record: _Record, *, renew: bool) -> None:
         task = record.task
-        self._simulator.ask("start", sandbox_id=spec.sandbox_id, port=spec.agent_port, guest=record.guest)
+        self._simulator.ask("start", sandbox_id=spec.sandbox_id, port=spec.agent_port,
+                            guest=record.guest)
         fault(f"{task}.spawned")
         fault(f"{task}.loaded")
         if task == "wake":
             replace(record, saved=False).write(self._path(spec.sandbox_id))
             fault("wake.marked")
         fault(f"{task}.running")
-        adoption = {"newToken": spec.agent_token, "sandboxId": spec.sandbox_id, "env": spec.env, "renew": renew,
-                    "machineId": secrets.token_hex(16), "hostname": spec.sandbox_id}
+        adoption = {
+            "newToken": spec.agent_token, "sandboxId": spec.sandbox_id, "env": spec.env,
+            "renew": renew, "machineId": secrets.token_hex(16), "hostname": spec.sandbox_id
+        }
         self._simulator.ask("adopt", sandbox_id=spec.sandbox_id, request=adoption)
         fault(f"{task}.adopted")
 
@@ -166,7 +174,11 @@ class SimulatedDriver(Driver):
         with self._operation("wake", spec.sandbox_id):
             record, path = self._get(spec.sandbox_id), self._path(spec.sandbox_id)
             alive = spec.sandbox_id in self._simulator.running()
-            reason = "" if record.saved or alive else "no saved memory: its process ended without being hibernated"
+            reason = (
+                ""
+                if record.saved or alive
+                else "no saved memory: its process ended without being hibernated"
+            )
             if record.saved:
                 self._simulator.ask("stop", sandbox_id=spec.sandbox_id)
             if record.saved or record.task or not alive:
@@ -188,13 +200,16 @@ class SimulatedDriver(Driver):
             return SnapshotFacts(**known["facts"])
         with self._operation("snapshot", sandbox_id):
             record = self._get(sandbox_id)
-            for point in ("begun", "layer_recorded", "stopped", "switched", "state_written", "ram_copied", "resumed"):
+            for point in ("begun", "layer_recorded", "stopped", "switched", "state_written",
+                          "ram_copied", "resumed"):
                 fault(f"snapshot.{point}")
             if not record.saved and sandbox_id not in self._simulator.running():
                 raise DriverError(f"{sandbox_id} is neither running nor saved")
-            guest = record.guest if record.saved else self._simulator.ask("state", sandbox_id=sandbox_id)["guest"]
+            guest = record.guest if record.saved else self._simulator.ask(
+                "state", sandbox_id=sandbox_id)["guest"]
             content = json.dumps(guest, sort_keys=True).encode()
-            facts = SnapshotFacts(snapshot_id, hashlib.sha256(content).hexdigest(), len(content), 0.0)
+            facts = SnapshotFacts(snapshot_id,
+                                  hashlib.sha256(content).hexdigest(), len(content), 0.0)
             fault("snapshot.flushed")
             (self._snapshots / snapshot_id).mkdir(exist_ok=True)
             write_json(self._snapshots / snapshot_id / "snapshot.json",

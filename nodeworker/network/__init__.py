@@ -1,1 +1,2 @@
-"""Network slots of virtual machines: namespaces, taps, NAT, the packet policy and forwarded host ports."""
+"""Network slots of virtual machines: namespaces, taps, NAT, the packet policy and forwarded host
+ports."""

@@ -1,7 +1,8 @@
 """Names and addresses of a network slot, all functions of (prefix, slot network, number).
 
-Every guest has the same MAC and address inside its own namespace, so a restored guest finds the network it was saved
-with. Outside it is known by its slot address, which the namespace translates one to one.
+Every guest has the same MAC and address inside its own namespace, so a restored guest finds the
+network it was saved with. Outside it is known by its slot address, which the namespace translates
+one to one.
 """
 import ipaddress
 import zlib
@@ -46,10 +47,12 @@ def slot(prefix: str, network: str, number: int) -> Slot:
 
 
 def slot_capacity(network: str) -> int:
-    """How many slots fit into `network` (the first addresses and the broadcast address are not used)."""
+    """How many slots fit into `network` (the first addresses and the broadcast address are not
+    used)."""
     return ipaddress.IPv4Network(network).num_addresses - _RESERVED_ADDRESSES - 1
 
 
 def device_group(prefix: str) -> int:
-    """Interface group of our host-side interfaces: rules match it, so that two prefixes never match each other's."""
+    """Interface group of our host-side interfaces: rules match it, so that two prefixes never match
+    each other's."""
     return zlib.crc32(prefix.encode()) & 0x7FFFFFFF | 0x100

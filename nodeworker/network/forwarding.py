@@ -1,5 +1,5 @@
-"""The one setting of the whole host that guests need, IPv4 forwarding: switched on, remembered, put back at
-teardown."""
+"""The one setting of the whole host that guests need, IPv4 forwarding: switched on, remembered, put
+back at teardown."""
 from pathlib import Path
 
 _SWITCH = Path("/proc/sys/net/ipv4/ip_forward")
@@ -15,7 +15,8 @@ def enable(memory: Path) -> None:
 
 
 def restore(memory: Path, *, others_need_it: bool) -> None:
-    """Switch forwarding off again if `enable` switched it on and nobody else on this host needs it."""
+    """Switch forwarding off again if `enable` switched it on and nobody else on this host needs
+    it."""
     if memory.exists() and not others_need_it:
         _SWITCH.write_text("0")
     memory.unlink(missing_ok=True)

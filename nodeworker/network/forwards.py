@@ -1,5 +1,5 @@
-"""Host TCP ports forwarded to guests by the kernel: elements of one nftables map, found by looking, never from
-memory."""
+"""Host TCP ports forwarded to guests by the kernel: elements of one nftables map, found by looking,
+never from memory."""
 from collections.abc import Mapping
 
 from nodeworker.network import nft, ruleset
@@ -21,13 +21,15 @@ class ForwardTable:
         return found
 
     def replace(self, address: str, ports: Mapping[int, int]) -> None:
-        """Make `ports` (host port -> guest port) exactly what is forwarded to `address`; takes ports over from
-        others."""
+        """Make `ports` (host port -> guest port) exactly what is forwarded to `address`; takes
+        ports over from others."""
         present = self.current()
         wanted = {host: (address, guest) for host, guest in ports.items()}
         stale = [host for host, target in present.items()
                  if (target[0] == address or host in wanted) and wanted.get(host) != target]
-        missing = [(host, guest) for host, guest in ports.items() if present.get(host) != (address, guest)]
+        missing = [(host, guest)
+                   for host, guest in ports.items()
+                   if present.get(host) != (address, guest)]
         commands = ruleset.delete_forwards(self._prefix, stale) if stale else ""
         commands += ruleset.add_forwards(self._prefix, address, missing) if missing else ""
         if commands:

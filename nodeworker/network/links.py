@@ -1,8 +1,8 @@
 """Build and remove the interfaces of one slot through netlink.
 
-1. A namespace, with a persistent tap (the guest's cable) and one end of a veth pair inside.
-2. Fixed MACs and permanent neighbour entries on all ends: no ARP round trip in front of a guest's first packet.
-3. NAT and packet rules inside; a route to the slot address outside.
+1. A namespace, with a persistent tap (the guest's cable) and one end of a veth pair inside. 2.
+Fixed MACs and permanent neighbour entries on all ends: no ARP round trip in front of a guest's
+first packet. 3. NAT and packet rules inside; a route to the slot address outside.
 """
 import os
 from pathlib import Path
@@ -16,8 +16,8 @@ _NUD_PERMANENT = 0x80
 
 
 def build_slot(slot: Slot, group: int) -> None:
-    """Make the slot ready for a VM; raises OSError or NftError and leaves it to `remove_slot` to clear what was
-    made."""
+    """Make the slot ready for a VM; raises OSError or NftError and leaves it to `remove_slot` to
+    clear what was made."""
     try:
         _build(slot, group)
     except NetlinkError as error:
@@ -29,8 +29,12 @@ def _build(slot: Slot, group: int) -> None:
     descriptor = os.open(namespaces.NETNS_DIR / slot.namespace, os.O_RDONLY)
     try:
         with IPRoute() as host:
-            peer = {"ifname": addresses.UPLINK_NAME, "net_ns_fd": descriptor, "address": addresses.UPLINK_MAC}
-            host.link("add", ifname=slot.host_interface, kind="veth", peer=peer, address=addresses.HOST_MAC)
+            peer = {
+                "ifname": addresses.UPLINK_NAME, "net_ns_fd": descriptor,
+                "address": addresses.UPLINK_MAC
+            }
+            host.link("add", ifname=slot.host_interface, kind="veth", peer=peer,
+                      address=addresses.HOST_MAC)
             namespaces.in_namespace(slot.namespace, lambda: _inside(slot))
             _outside(host, slot, group)
     finally:
@@ -43,7 +47,8 @@ def _outside(host: IPRoute, slot: Slot, group: int) -> None:
     _write_sysctl(f"ipv4/conf/{slot.host_interface}/route_localnet", "1")
     host.link("set", index=index, group=group, state="up")
     host.addr("add", index=index, address=slot.host_address, prefixlen=32)
-    host.neigh("replace", dst=slot.address, lladdr=addresses.UPLINK_MAC, ifindex=index, state=_NUD_PERMANENT)
+    host.neigh("replace", dst=slot.address, lladdr=addresses.UPLINK_MAC, ifindex=index,
+               state=_NUD_PERMANENT)
     host.route("add", dst=f"{slot.address}/32", oif=index, scope=253, prefsrc=slot.host_address)
 
 
@@ -55,12 +60,14 @@ def _inside(slot: Slot) -> None:
         tap = inner.link_lookup(ifname=addresses.TAP_NAME)[0]
         uplink = inner.link_lookup(ifname=addresses.UPLINK_NAME)[0]
         inner.link("set", index=tap, address=addresses.GATEWAY_MAC, state="up")
-        inner.addr("add", index=tap, address=addresses.GATEWAY_ADDRESS, prefixlen=addresses.GUEST_PREFIX_BITS)
+        inner.addr("add", index=tap, address=addresses.GATEWAY_ADDRESS,
+                   prefixlen=addresses.GUEST_PREFIX_BITS)
         inner.neigh("replace", dst=addresses.GUEST_ADDRESS, lladdr=addresses.GUEST_MAC, ifindex=tap,
                     state=_NUD_PERMANENT)
         inner.link("set", index=uplink, state="up")
         inner.addr("add", index=uplink, address=slot.address, prefixlen=32)
-        inner.neigh("replace", dst=slot.host_address, lladdr=addresses.HOST_MAC, ifindex=uplink, state=_NUD_PERMANENT)
+        inner.neigh("replace", dst=slot.host_address, lladdr=addresses.HOST_MAC, ifindex=uplink,
+                    state=_NUD_PERMANENT)
         inner.route("add", dst=f"{slot.host_address}/32", oif=uplink, scope=253)
         inner.route("add", dst="0.0.0.0/0", gateway=slot.host_address, oif=uplink)
     nft.apply(ruleset.slot_ruleset(slot))
@@ -74,7 +81,8 @@ def _write_sysctl(name: str, value: str, *, required: bool = True) -> None:
 
 
 def remove_slot(slot: Slot) -> None:
-    """Delete the slot's namespace, and with it tap, veth pair, addresses and routes. Nothing there: no-op."""
+    """Delete the slot's namespace, and with it tap, veth pair, addresses and routes. Nothing there:
+    no-op."""
     namespaces.delete_namespace(slot.namespace)
 
 

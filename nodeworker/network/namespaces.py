@@ -1,7 +1,9 @@
-"""Linux network namespaces and taps through system calls: make, enter in a thread of its own, delete.
+"""Linux network namespaces and taps through system calls: make, enter in a thread of its own,
+delete.
 
-`in_namespace` runs a function in a short-lived thread that has joined the namespace; sockets, processes and taps the
-function makes belong there. The thread ends with the call, so no other work can ever run in a foreign namespace.
+`in_namespace` runs a function in a short-lived thread that has joined the namespace; sockets,
+processes and taps the function makes belong there. The thread ends with the call, so no other work
+can ever run in a foreign namespace.
 """
 import ctypes
 import fcntl
@@ -62,7 +64,8 @@ def in_namespace(name: str, work: Callable[[], _Result]) -> _Result:
 
 
 def create_namespace(name: str) -> None:
-    """Make namespace `name` visible under /run/netns, as `ip netns` does; raises FileExistsError if it is there."""
+    """Make namespace `name` visible under /run/netns, as `ip netns` does; raises FileExistsError if
+    it is there."""
     NETNS_DIR.mkdir(parents=True, exist_ok=True)
     path = NETNS_DIR / name
     os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL, 0o444))
@@ -80,7 +83,8 @@ def create_namespace(name: str) -> None:
 
 
 def namespace_exists(name: str) -> bool:
-    """True if /run/netns/<name> is really a namespace and not the empty file a crash or a reboot leaves."""
+    """True if /run/netns/<name> is really a namespace and not the empty file a crash or a reboot
+    leaves."""
     try:
         return os.stat(NETNS_DIR / name).st_dev != os.stat(NETNS_DIR).st_dev
     except FileNotFoundError:
@@ -88,7 +92,8 @@ def namespace_exists(name: str) -> bool:
 
 
 def delete_namespace(name: str) -> None:
-    """Drop the name; the kernel frees the namespace and its interfaces when the last process in it is gone."""
+    """Drop the name; the kernel frees the namespace and its interfaces when the last process in it
+    is gone."""
     path = NETNS_DIR / name
     while namespace_exists(name):
         _check(_libc.umount2(str(path).encode(), _MNT_DETACH), f"umount {path}")
@@ -104,7 +109,8 @@ def list_namespaces(prefix: str) -> list[str]:
 
 
 def open_tap(interface: str, *, persist: bool = False) -> int:
-    """Attach to (or make) tap `interface` of the current namespace; returns a descriptor that carries its frames."""
+    """Attach to (or make) tap `interface` of the current namespace; returns a descriptor that
+    carries its frames."""
     descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         request = struct.pack("16sH22x", interface.encode(), _IFF_TAP | _IFF_NO_PI | _IFF_VNET_HDR)

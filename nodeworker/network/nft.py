@@ -12,14 +12,16 @@ class NftError(Exception):
 
 def apply(commands: str) -> None:
     """Apply all `commands` or none; raises NftError with nft's own words."""
-    done = subprocess.run(["nft", "-f", "-"], input=commands, capture_output=True, text=True, timeout=_TIMEOUT_S)
+    done = subprocess.run(["nft", "-f", "-"], input=commands, capture_output=True, text=True,
+                          timeout=_TIMEOUT_S)
     if done.returncode != 0:
         raise NftError(done.stderr.strip() or f"nft ended with {done.returncode}")
 
 
 def listing(*what: str) -> list[dict[str, Any]]:
     """`nft -j list <what>` as objects; an empty list if there is no such thing."""
-    done = subprocess.run(["nft", "-j", "list", *what], capture_output=True, text=True, timeout=_TIMEOUT_S)
+    done = subprocess.run(["nft", "-j", "list", *what], capture_output=True, text=True,
+                          timeout=_TIMEOUT_S)
     if done.returncode != 0:
         return []
     return list(json.loads(done.stdout)["nftables"])

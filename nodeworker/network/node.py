@@ -1,4 +1,5 @@
-"""The network of one node as the driver sees it: slots, forwarded ports and the policy table behind one object."""
+"""The network of one node as the driver sees it: slots, forwarded ports and the policy table behind
+one object."""
 import logging
 from pathlib import Path
 
@@ -11,8 +12,8 @@ _log = logging.getLogger(__name__)
 
 
 class NodeNetwork:
-    """Network of the node with `prefix`; `directory` holds its records, `node_address` is where host ports are
-    offered."""
+    """Network of the node with `prefix`; `directory` holds its records, `node_address` is where
+    host ports are offered."""
 
     def __init__(self, directory: Path, *, prefix: str, slot_network: str, node_address: str,
                  host_ports: tuple[int, int], pool_target: int) -> None:
@@ -35,14 +36,15 @@ class NodeNetwork:
         self._table_ready = True
 
     def claim(self, owner: str) -> Slot:
-        """A slot for `owner`; one it already has is removed first. Raises NoSlot, OSError, NftError."""
+        """A slot for `owner`; one it already has is removed first. Raises NoSlot, OSError,
+        NftError."""
         self.prepare()
         self.slots.release(owner)
         return self.slots.claim(owner)
 
     def forward(self, slot: Slot, ports: dict[int, int], *, fresh: bool) -> None:
-        """Forward exactly `ports` (host -> guest) to the slot; `fresh` says that it had none. A lost table is loaded
-        again."""
+        """Forward exactly `ports` (host -> guest) to the slot; `fresh` says that it had none. A
+        lost table is loaded again."""
         change = self.forwards.add if fresh else self.forwards.replace
         try:
             change(slot.address, ports)

@@ -1,23 +1,38 @@
 """The packet policy as nftables text (pure): a guest reaches the public internet and nothing else.
 
-One table per node, `inet <prefix>`; our interfaces are recognised by their device group. Loading the text again
-replaces the rules and keeps the forwarded ports, in one transaction.
+One table per node, `inet <prefix>`; our interfaces are recognised by their device group. Loading
+the text again replaces the rules and keeps the forwarded ports, in one transaction.
 """
 from collections.abc import Iterable
 
 from nodeworker.network.addresses import GUEST_ADDRESS, TAP_NAME, UPLINK_NAME, Slot, device_group
 
-# Everything that is not the public internet: private, link-local (cloud metadata), carrier NAT, test nets, multicast.
+# Everything that is not the public internet: private, link-local (cloud metadata), carrier NAT,
+# test nets, multicast.
 BLOCKED_NETWORKS = (
-    "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
-    "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
+    "0.0.0.0/8",
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "172.16.0.0/12",
+    "192.0.0.0/24",
+    "192.0.2.0/24",
+    "192.88.99.0/24",
+    "192.168.0.0/16",
+    "198.18.0.0/15",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
     "224.0.0.0/3",
 )
 FORWARDS_MAP = "forwards"
-_CHAINS = ("antispoof", "prerouting", "output", "postrouting", "from_guest", "to_guest", "forward", "input")
+_CHAINS = ("antispoof", "prerouting", "output", "postrouting", "from_guest", "to_guest", "forward",
+           "input")
 
 
-def node_ruleset(prefix: str, slot_network: str, node_address: str, host_ports: tuple[int, int]) -> str:
+def node_ruleset(
+    prefix: str, slot_network: str, node_address: str, host_ports: tuple[int, int]
+) -> str:
     """nft commands for the host: NAT, forwarded ports and what may pass from and to guests."""
     group = device_group(prefix)
     table = f"inet {prefix}"
@@ -38,7 +53,10 @@ def node_ruleset(prefix: str, slot_network: str, node_address: str, host_ports: 
         *(f"flush chain {table} {chain}" for chain in _CHAINS),
         f"add rule {table} antispoof iifgroup {group} meta nfproto ipv6 drop",
         f"add rule {table} antispoof iifgroup {group} fib saddr . iif oif missing drop",
-        f"add rule {table} prerouting iifgroup != {group} ip daddr {{ {own} }} tcp dport {ports} {dnat}",
+        (
+            f"add rule {table} prerouting iifgroup != {group} ip daddr {{ {own} }} tcp dport"
+            f" {ports} {dnat}"
+        ),
         f"add rule {table} output ip daddr {{ {own} }} tcp dport {ports} {dnat}",
         f"add rule {table} postrouting oifgroup {group} ip saddr 127.0.0.0/8 masquerade",
         f"add rule {table} postrouting oifgroup != {group} ip saddr {slot_network} masquerade",
@@ -57,8 +75,8 @@ def node_ruleset(prefix: str, slot_network: str, node_address: str, host_ports: 
 
 
 def slot_ruleset(slot: Slot) -> str:
-    """nft commands inside a slot's namespace: one-to-one NAT, no IPv6, no forged sources, nothing for the namespace
-    itself."""
+    """nft commands inside a slot's namespace: one-to-one NAT, no IPv6, no forged sources, nothing
+    for the namespace itself."""
     table = "inet slot"
     lines = [
         f"add table {table}",
@@ -66,10 +84,22 @@ def slot_ruleset(slot: Slot) -> str:
         f"add chain {table} postrouting {{ type nat hook postrouting priority srcnat; }}",
         f"add chain {table} forward {{ type filter hook forward priority filter; policy drop; }}",
         f"add chain {table} input {{ type filter hook input priority filter; policy drop; }}",
-        f"add rule {table} prerouting iifname {UPLINK_NAME} ip daddr {slot.address} dnat ip to {GUEST_ADDRESS}",
-        f"add rule {table} postrouting oifname {UPLINK_NAME} ip saddr {GUEST_ADDRESS} snat ip to {slot.address}",
-        f"add rule {table} forward iifname {TAP_NAME} oifname {UPLINK_NAME} ip saddr {GUEST_ADDRESS} accept",
-        f"add rule {table} forward iifname {UPLINK_NAME} oifname {TAP_NAME} ip daddr {GUEST_ADDRESS} accept",
+        (
+            f"add rule {table} prerouting iifname {UPLINK_NAME} ip daddr {slot.address} dnat ip to"
+            f" {GUEST_ADDRESS}"
+        ),
+        (
+            f"add rule {table} postrouting oifname {UPLINK_NAME} ip saddr {GUEST_ADDRESS} snat ip"
+            f" to {slot.address}"
+        ),
+        (
+            f"add rule {table} forward iifname {TAP_NAME} oifname {UPLINK_NAME} ip saddr"
+            f" {GUEST_ADDRESS} accept"
+        ),
+        (
+            f"add rule {table} forward iifname {UPLINK_NAME} oifname {TAP_NAME} ip daddr"
+            f" {GUEST_ADDRESS} accept"
+        ),
     ]
     return "\n".join(lines) + "\n"
 

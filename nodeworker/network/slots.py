@@ -1,7 +1,9 @@
-"""The pool of network slots of one node; who has which slot is the name of a file, and a claim is one rename.
+"""The pool of network slots of one node; who has which slot is the name of a file, and a claim is
+one rename.
 
-`<dir>/making/<n>` being built or half-built · `ready/<n>` free · `used/<n>.<owner>` taken · `dead/<n>` being removed.
-Files, unlike memory, are shared by all worker processes and survive their death; `reclaim` clears what a death left.
+`<dir>/making/<n>` being built or half-built · `ready/<n>` free · `used/<n>.<owner>` taken ·
+`dead/<n>` being removed. Files, unlike memory, are shared by all worker processes and survive their
+death; `reclaim` clears what a death left.
 """
 import fcntl
 import os
@@ -24,7 +26,8 @@ class NoSlot(Exception):
 
 
 class SlotPool:
-    """Network slots named `<prefix>-<n>` in `network`; up to `target` are kept ready ahead of need."""
+    """Network slots named `<prefix>-<n>` in `network`; up to `target` are kept ready ahead of
+    need."""
 
     def __init__(self, directory: Path, prefix: str, network: str, target: int) -> None:
         self._directory = directory
@@ -52,7 +55,8 @@ class SlotPool:
         return self.slot(number)
 
     def release(self, owner: str) -> None:
-        """Remove every slot of `owner` from the host; a used slot is never given to another VM. None: no-op."""
+        """Remove every slot of `owner` from the host; a used slot is never given to another VM.
+        None: no-op."""
         for name in self._names("used"):
             if name.partition(".")[2] == owner:
                 self._discard("used", name)
@@ -78,7 +82,8 @@ class SlotPool:
             threading.Thread(target=self._fill_quietly, name="slot-fill", daemon=True).start()
 
     def reclaim(self, is_live: Callable[[str], bool]) -> None:
-        """Remove half-built slots, slots whose owner is not live, and namespaces of ours that no file knows."""
+        """Remove half-built slots, slots whose owner is not live, and namespaces of ours that no
+        file knows."""
         with self._making():
             for kind in ("making", "dead"):
                 for name in self._names(kind):
@@ -104,7 +109,8 @@ class SlotPool:
     @contextmanager
     def _making(self) -> Iterator[None]:
         """Only one process builds slots or hands out numbers at a time."""
-        descriptor = os.open(self._directory / "making.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self._directory / "making.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
+                             0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
@@ -124,7 +130,8 @@ class SlotPool:
         return number
 
     def _next_number(self) -> int:
-        """Numbers go round, so that one is not used again while the kernel still clears its old interfaces."""
+        """Numbers go round, so that one is not used again while the kernel still clears its old
+        interfaces."""
         marker = self._directory / "last"
         last = int(marker.read_text() or -1) if marker.exists() else -1
         taken, capacity = self._all_numbers(), addresses.slot_capacity(self._network)

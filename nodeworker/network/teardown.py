@@ -1,11 +1,13 @@
-"""Remove everything of this node from the host: namespaces, interfaces, cgroups, packet policy, forwarding switch.
+"""Remove everything of this node from the host: namespaces, interfaces, cgroups, packet policy,
+forwarding switch.
 
-Run by `make down` and by tests as `python -m nodeworker.network.teardown`; VMs must have ended before.
+Run by `make down` and by tests as `python -m nodeworker.network.teardown`; VMs must have ended
+before.
 """
 import shutil
 
 from config.settings import Settings, get_settings
-from nodeworker.hypervisor.qemu.cgroup import CgroupTree
+from nodeworker.hypervisor.qemu.process.cgroup import CgroupTree
 from nodeworker.network import addresses, forwarding, links, namespaces, nft
 
 
@@ -25,7 +27,8 @@ def teardown(settings: Settings) -> None:
 
 
 def _others_forward() -> bool:
-    """True if any other nftables table of this host has a forward hook: another node, or a container engine."""
+    """True if any other nftables table of this host has a forward hook: another node, or a
+    container engine."""
     return any(item.get("chain", {}).get("hook") == "forward" for item in nft.listing("ruleset"))
 
 

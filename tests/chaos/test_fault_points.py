@@ -1,8 +1,8 @@
-"""kill -9 of the worker at every named point of every operation: the row reaches a stable state that is true, with one
-VM.
+"""kill -9 of the worker at every named point of every operation: the row reaches a stable state
+that is true, with one VM.
 
-After each death: the same id, status and host agree, a second try of the user succeeds, and nothing without a row is
-left.
+After each death: the same id, status and host agree, a second try of the user succeeds, and nothing
+without a row is left.
 """
 import os
 import subprocess
@@ -39,7 +39,8 @@ def settle(persona, sandbox_id, wanted, timeout_s=90):
 
 
 def insist(persona, method, path, timeout_s=90, **options):
-    """Repeat a request until it succeeds, as a client with retries does; anything but 2xx, 409 and 503 fails."""
+    """Repeat a request until it succeeds, as a client with retries does; anything but 2xx, 409 and
+    503 fails."""
     deadline = time.monotonic() + timeout_s
     while True:
         answer = persona.request(method, path, **options)
@@ -57,13 +58,17 @@ def shell(persona, sandbox_id, line):
 
 
 def machines(stack):
-    """Sandbox directories, QEMU processes, namespaces and cgroups of the stack, found by looking at the host."""
+    """Sandbox directories, QEMU processes, namespaces and cgroups of the stack, found by looking at
+    the host."""
     prefix, node_dir = stack.settings.net_prefix, Path(stack.site.values["SVC_NODE_DIR"])
     processes = [
-        line for line in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout.splitlines()
+        line for line in subprocess.run(["ps", "-eo", "args"], capture_output=True,
+                                        text=True).stdout.splitlines()
         if line.startswith("qemu-system") and str(node_dir) in line
     ]
-    folders = sorted(entry.name for entry in (node_dir / "sandboxes").glob("*") if not entry.name.startswith("."))
+    folders = sorted(entry.name
+                     for entry in (node_dir / "sandboxes").glob("*")
+                     if not entry.name.startswith("."))
     return folders, processes, prefix
 
 
@@ -93,22 +98,25 @@ def test_create(vm_stack, vm_alice, fault, point):
 
 @pytest.fixture(scope="module")
 def lasting(vm_alice):
-    """One sandbox that lives through all the faults, with a file in RAM that tells whether it was ever rebooted."""
+    """One sandbox that lives through all the faults, with a file in RAM that tells whether it was
+    ever rebooted."""
     sandbox_id = vm_alice.create()["id"]
     mark = os.urandom(8).hex()
-    shell(vm_alice, sandbox_id, f"echo {mark} > /dev/shm/mark; sleep 100000 >/dev/null 2>&1 & echo $! > /dev/shm/pid")
+    shell(vm_alice, sandbox_id,
+          f"echo {mark} > /dev/shm/mark; sleep 100000 >/dev/null 2>&1 & echo $! > /dev/shm/pid")
     yield sandbox_id, mark
     vm_alice.delete(f"/v1/sandboxes/{sandbox_id}")
 
 
 def check_unharmed(persona, sandbox_id, mark):
-    told = shell(persona, sandbox_id, "cat /dev/shm/mark; kill -0 $(cat /dev/shm/pid) && echo alive")
+    told = shell(persona, sandbox_id,
+                 "cat /dev/shm/mark; kill -0 $(cat /dev/shm/pid) && echo alive")
     assert told == f"{mark}\nalive"
 
 
 @pytest.mark.parametrize(
-    "point", [point for point in POINTS if point.split(".")[0] in ("hibernate", "wake")] + RUNNER_POINTS
-)
+    "point",
+    [point for point in POINTS if point.split(".")[0] in ("hibernate", "wake")] + RUNNER_POINTS)
 def test_sleep_and_wake(vm_stack, vm_alice, fault, lasting, point):
     sandbox_id, mark = lasting
     insist(vm_alice, "POST", f"/v1/sandboxes/{sandbox_id}/wake")
@@ -116,7 +124,9 @@ def test_sleep_and_wake(vm_stack, vm_alice, fault, lasting, point):
     if point.startswith("wake."):
         insist(vm_alice, "POST", f"/v1/sandboxes/{sandbox_id}/hibernate")
     fault(point)
-    action, status = ("wake", "running") if point.startswith("wake.") else ("hibernate", "hibernated")
+    action, status = (
+        ("wake", "running") if point.startswith("wake.") else ("hibernate", "hibernated")
+    )
     answer = insist(vm_alice, "POST", f"/v1/sandboxes/{sandbox_id}/{action}")
     assert answer.json()["status"] == status
     deadline = time.monotonic() + 20
@@ -136,7 +146,8 @@ def test_snapshot(vm_stack, vm_alice, fault, lasting, point):
     taken = insist(vm_alice, "POST", path, json={"idempotencyKey": point}).json()
     assert fault.reached()
     check_unharmed(vm_alice, sandbox_id, mark)
-    fork = insist(vm_alice, "POST", "/v1/sandboxes/fork", json={"snapshotId": taken["id"]}).json()["id"]
+    fork = insist(vm_alice, "POST", "/v1/sandboxes/fork",
+                  json={"snapshotId": taken["id"]}).json()["id"]
     assert settle(vm_alice, fork, {"running", "stopped"}) == "running"
     check_unharmed(vm_alice, fork, mark)
     insist(vm_alice, "DELETE", f"/v1/sandboxes/{fork}")

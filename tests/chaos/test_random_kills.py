@@ -1,7 +1,8 @@
-"""kill -9 of any process, server included, at random moments of many operations; then every row is stable and true.
+"""kill -9 of any process, server included, at random moments of many operations; then every row is
+stable and true.
 
-Runs on the simulated driver, whose machines live through the death of the workers as real ones do, so that hundreds of
-operations fit into a minute.
+Runs on the simulated driver, whose machines live through the death of the workers as real ones do,
+so that hundreds of operations fit into a minute.
 """
 import contextlib
 import random
@@ -17,8 +18,8 @@ STABLE = {"running", "hibernated", "stopped"}
 
 
 class Client(threading.Thread):
-    """A user who never gives up: repeats each request with the same key until it is answered, and remembers what
-    was."""
+    """A user who never gives up: repeats each request with the same key until it is answered, and
+    remembers what was."""
 
     def __init__(self, persona, number, stop):
         super().__init__(name=f"client-{number}")
@@ -102,7 +103,9 @@ def test_nothing_acknowledged_is_lost(sim_stack, mallory, everything_up):
     for client in clients:
         for key, sandbox_id in client.acknowledged.items():
             answer = mallory.get(f"/v1/sandboxes/{sandbox_id}")
-            assert answer.status_code == 200 and answer.json()["status"] in STABLE, (key, answer.text)
+            assert answer.status_code == 200 and answer.json()["status"] in STABLE, (
+                key, answer.text,
+            )
             again = mallory.post("/v1/sandboxes", json={"idempotencyKey": key})
             assert again.json()["id"] == sandbox_id, "one key, two sandboxes"
 

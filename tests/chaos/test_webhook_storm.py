@@ -1,16 +1,17 @@
-"""1,000 events, three answers in ten bad, and kill -9 of the sender, Redis and Postgres all the while: every event is
-tried until it is delivered or has had its three attempts, every signature is right, and what came twice is counted."""
+"""1,000 events, three answers in ten bad, and kill -9 of the sender, Redis and Postgres all the
+while: every event is tried until it is delivered or has had its three attempts, every signature is
+right, and what came twice is counted."""
 import random
 import threading
 import time
 
 import pytest
 
-from bin.stack import private_stack
-from models.base import connect, connection, database
+from bin.stack.running import private_stack
+from models.database import connect, connection, database
 from models.events import DeliveryAttempt
 from models.states import AttemptOutcome, DeliveryState
-from services.receivers import webhook_options
+from services.events.receivers import webhook_options
 from tests.stack.receiver import Receiver
 from tests.stack.webhooks import check_signatures, lateness, ledger, occur, unfinished, until
 
@@ -34,7 +35,8 @@ def receiver():
 def stack(clean_host, receiver):
     """Servers, beat and the sender, all under the supervisor, on the schedule of the contract."""
     made = private_stack("test-storm", {
-        "SVC_WEBHOOK_RECEIVER_URL": ",".join(map(receiver.url, PATHS)), "SVC_WEBHOOK_SECRETS": SECRET,
+        "SVC_WEBHOOK_RECEIVER_URL": ",".join(map(receiver.url, PATHS)),
+        "SVC_WEBHOOK_SECRETS": SECRET,
     }, processes=("beat", "webhooks"))
     try:
         made.start_servers()
@@ -91,17 +93,24 @@ def test_no_event_is_lost_before_its_third_attempt(stack, receiver, capsys):
         for event_id, (delivery, tries) in told.items():
             requests = arrived[event_id]
             assert [entry.number for entry in tries] == list(range(1, delivery.attempts + 1))
-            assert len(requests) <= delivery.attempts <= 3, "an attempt sends once, and there are three at most"
+            assert len(
+                requests
+            ) <= delivery.attempts <= 3, "an attempt sends once, and there are three at most"
             if delivery.state == DeliveryState.DELIVERED:
                 assert any(not request.failed for request in requests)
             else:
                 assert (delivery.state, delivery.attempts) == (DeliveryState.DROPPED, 3)
         assert check_signatures(receiver.arrivals(one.target), SECRET) >= len(ids) * 0.9
-        doubles[one.target] = sum(sum(not one.failed for one in requests) > 1 for requests in arrived.values())
+        doubles[one.target] = sum(
+            sum(not one.failed for one in requests) > 1 for requests in arrived.values())
     with connection():
-        doubtful = DeliveryAttempt.select().where(DeliveryAttempt.outcome == AttemptOutcome.UNKNOWN).count()
+        doubtful = DeliveryAttempt.select().where(
+            DeliveryAttempt.outcome == AttemptOutcome.UNKNOWN).count()
     late = sorted(lateness(receiver.arrivals("/fail"), WAITS))
     with capsys.disabled():
-        print(f"\n{EVENTS} events, {len(killer.kills)} kills, {len(receiver.arrivals('/fail'))} of {3 * EVENTS} "
-              f"failing requests made, {doubtful} attempts in doubt, delivered twice {doubles}, late p50 "
-              f"{late[len(late) // 2]:.2f} s p95 {late[len(late) * 95 // 100]:.2f} s max {late[-1]:.2f} s")
+        print(
+            f"\n{EVENTS} events, {len(killer.kills)} kills, {len(receiver.arrivals('/fail'))} of"
+            f" {3 * EVENTS} failing requests made, {doubtful} attempts in doubt, delivered twice"
+            f" {doubles}, late p50 {late[len(late) // 2]:.2f} s p95"
+            f" {late[len(late) * 95 // 100]:.2f} s max {late[-1]:.2f} s"
+        )

@@ -1,31 +1,66 @@
-"""The authorisation table as data: every route times every kind of credential has one expected status.
+"""The authorisation table as data: every route times every kind of credential has one expected
+status.
 
-Nothing here looks at the code under test: the surfaces say who may come in, the rows which surface a route belongs to.
-A cell is 401, one of three ways to be refused with 403, or OWNER / STRANGER: what the row says about a caller who was
-let in and who owns, or does not own, the thing in the path. Requests are chosen so that being let in changes nothing: a
-sandbox that is stopped (409), a body that breaks a rule (400), a pin to a node that does not exist (421).
+Nothing here looks at the code under test: the surfaces say who may come in, the rows which surface
+a route belongs to. A cell is 401, one of three ways to be refused with 403, or OWNER / STRANGER:
+what the row says about a caller who was let in and who owns, or does not own, the thing in the
+path. Requests are chosen so that being let in changes nothing: a sandbox that is stopped (409), a
+body that breaks a rule (400), a pin to a node that does not exist (421).
 """
 from dataclasses import dataclass, field
 from typing import Any
 
 OWNER, STRANGER = "owner", "stranger"
-# A credential of a kind the route does not take; a service that names nobody; one that names somebody who is not there.
+# A credential of a kind the route does not take; a service that names nobody; one that names
+# somebody who is not there.
 WRONG_KIND, NO_OWNER, NO_SUCH_OWNER = "wrong kind", "no owner", "no such owner"
-SENTENCES = {WRONG_KIND: "This route does not take", NO_OWNER: "A service has to say for whom it acts",
-             NO_SUCH_OWNER: "X-On-Behalf-Of names no account"}
+SENTENCES = {
+    WRONG_KIND: "This route does not take", NO_OWNER: "A service has to say for whom it acts",
+    NO_SUCH_OWNER: "X-On-Behalf-Of names no account"
+}
 
 # What is no good anywhere.
 BAD = (
-    "none", "malformed", "another scheme", "unknown key", "revoked key", "expired key", "expired user token",
-    "wrong audience", "both audiences", "no algorithm", "key confusion", "unknown signer", "foreign signature",
-    "tampered", "wrong issuer", "without exp", "without iat", "without iss", "without aud", "without sub",
-    "without jti", "token of nobody", "user token for services", "revoked service token", "expired service token",
-    "session", "ended session",
+    "none",
+    "malformed",
+    "another scheme",
+    "unknown key",
+    "revoked key",
+    "expired key",
+    "expired user token",
+    "wrong audience",
+    "both audiences",
+    "no algorithm",
+    "key confusion",
+    "unknown signer",
+    "foreign signature",
+    "tampered",
+    "wrong issuer",
+    "without exp",
+    "without iat",
+    "without iss",
+    "without aud",
+    "without sub",
+    "without jti",
+    "token of nobody",
+    "user token for services",
+    "revoked service token",
+    "expired service token",
+    "session",
+    "ended session",
 )
 # What is good, but not for everything.
 GOOD = (
-    "own key", "other's key", "own user token", "other's user token", "service", "service for owner",
-    "service for other", "service for nobody", "admin", "admin for owner",
+    "own key",
+    "other's key",
+    "own user token",
+    "other's user token",
+    "service",
+    "service for owner",
+    "service for other",
+    "service for nobody",
+    "admin",
+    "admin for owner",
 )
 KINDS = BAD + GOOD
 
@@ -33,7 +68,9 @@ KINDS = BAD + GOOD
 def _surface(**good: int | str) -> dict[str, int | str]:
     cells: dict[str, int | str] = {kind: 401 for kind in BAD} | {kind: WRONG_KIND for kind in GOOD}
     cells["service for nobody"] = NO_SUCH_OWNER
-    return cells | {name.replace("__", "'").replace("_", " "): status for name, status in good.items()}
+    return cells | {
+        name.replace("__", "'").replace("_", " "): status for name, status in good.items()
+    }
 
 
 USERS = {"own_user_token": OWNER, "other__s_user_token": STRANGER, "service": NO_OWNER,
@@ -94,7 +131,8 @@ class Row:
 
 
 def _sandbox(method: str, action: str, owner: int, body: Any = None, query: str = "") -> Row:
-    return Row("api", method, f"/v1/sandboxes/<sandbox_id>{action}", "sandbox", owner, 403, body, query=query)
+    return Row("api", method, f"/v1/sandboxes/<sandbox_id>{action}", "sandbox", owner, 403, body,
+               query=query)
 
 
 TABLE = (

@@ -1,4 +1,5 @@
-"""The contract line by line: `edge` (both hosts in this process) for rules, whole stacks for what involves a node."""
+"""The contract line by line: `edge` (both hosts in this process) for rules, whole stacks for what
+involves a node."""
 import pytest
 
 from tests.functional.conftest import edge

@@ -5,7 +5,9 @@ import pytest
 
 USES = {
     "exec": lambda alice, path: alice.post(f"{path}/exec", json={"cmd": "true"}),
-    "a file written": lambda alice, path: alice.post(f"{path}/files", json=[{"path": "/data/x", "content": "eA=="}]),
+    "a file written": lambda alice, path: alice.post(
+        f"{path}/files", json=[{"path": "/data/x", "content": "eA=="}]
+    ),
     "a file read": lambda alice, path: alice.get(f"{path}/files?path=/data/none"),
     "extend": lambda alice, path: alice.post(f"{path}/extend"),
 }
@@ -27,7 +29,8 @@ def test_what_keeps_a_sandbox_awake_also_dates_it(alice, sandbox, use):
     assert last_active(alice, sandbox["id"]) > before
 
 
-@pytest.mark.parametrize("use", [USES["a file written"], USES["extend"]], ids=["a file written", "extend"])
+@pytest.mark.parametrize("use", [USES["a file written"], USES["extend"]],
+                         ids=["a file written", "extend"])
 def test_a_sandbox_in_use_outlives_its_idle_timeout(alice, use):
     used, idle = alice.create(timeout=2)["id"], alice.create(timeout=2)["id"]
     deadline = time.monotonic() + 60

@@ -1,16 +1,20 @@
-"""Whose a sandbox is and what it is: kind, session, project, app, repository, agent server; and what forks get."""
+"""Whose a sandbox is and what it is: kind, session, project, app, repository, agent server; and
+what forks get."""
 import pytest
 
 from models.agent_servers import AgentServer
-from models.base import connection
+from models.database import connection
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import SandboxStatus, SnapshotState
-from services import claims, operations
-from services.operations import Outcome
+from services.operations import claims, protocol
+from services.operations.protocol import Outcome
 
 SANDBOXES = "/v1/sandboxes"
-BOOTSTRAP = {"callbackUrl": "https://dashboard.example/hook", "callbackToken": "hunter2", "model": {"effort": 3}}
+BOOTSTRAP = {
+    "callbackUrl": "https://dashboard.example/hook", "callbackToken": "hunter2",
+    "model": {"effort": 3}
+}
 
 
 @pytest.fixture
@@ -57,18 +61,22 @@ def captured(answer, owner):
     """A ready snapshot of a new sandbox."""
     source = settle(answer)
     with connection():
-        Snapshot.create(id=f"snap-{source}", owner=owner.id, node_id="n1", source_sandbox_id=source, vcpus=1,
-                        mem_mb=1024, cwd="/home/user", state=SnapshotState.READY)
+        Snapshot.create(id=f"snap-{source}", owner=owner.id, node_id="n1", source_sandbox_id=source,
+                        vcpus=1, mem_mb=1024, cwd="/home/user", state=SnapshotState.READY)
     return f"snap-{source}"
 
 
 @pytest.mark.parametrize(("by", "kind"), [("key", "api"), ("token", "app"), ("service", "app")])
 def test_the_kind_says_what_made_it(edge, callers, owner, post, by, kind):
     made = post(by=by)
-    fork = post("/fork", by=by, snapshotId=captured(post(by="key" if by != "key" else "token"), owner))
+    fork = post("/fork", by=by, snapshotId=captured(post(by="key" if by != "key" else "token"),
+                                                    owner))
     settle(made)
     live = post(f"/{made.json['id']}/fork", by=by)
-    listed = {entry["id"]: entry for entry in edge.api.get(SANDBOXES, headers=callers[by]).json["sandboxes"]}
+    listed = {
+        entry["id"]: entry
+        for entry in edge.api.get(SANDBOXES, headers=callers[by]).json["sandboxes"]
+    }
     assert {listed[answer.json["id"]]["kind"] for answer in (made, fork, live)} == {kind}
     raw = listed[made.json["id"]]
     assert (raw["slug"], raw["project"], raw["projectId"], raw["appId"]) == (None, None, None, None)
@@ -79,17 +87,25 @@ def test_a_fork_says_itself_whose_it_is(edge, callers, owner, post):
     first = post("/fork", by="token", snapshotId=captured(post(by="token"), owner), **mine)
     settle(first)
     made = row(first)
-    assert (made.session_id, made.project_id, made.project_slug, made.app_id) == ("s", "p", "slug", "a")
+    assert (made.session_id, made.project_id, made.project_slug, made.app_id) == (
+        "s",
+        "p",
+        "slug",
+        "a",
+    )
     second = post(f"/{made.id}/fork", by="token")
-    listed = {entry["id"]: entry for entry in edge.api.get(SANDBOXES, headers=callers["key"]).json["sandboxes"]}
+    listed = {
+        entry["id"]: entry
+        for entry in edge.api.get(SANDBOXES, headers=callers["key"]).json["sandboxes"]
+    }
     shown = [(listed[answer.json["id"]]["project"], listed[answer.json["id"]]["projectId"],
               listed[answer.json["id"]]["appId"]) for answer in (first, second)]
     assert shown == [("slug", "p", "a"), (None, None, None)] and row(second).session_id is None
 
 
 def test_a_fork_is_otherwise_what_its_source_is(owner, post):
-    source = post(preferredModel="m1", timeout=1234, gitRepositoryUrl="git@git.example:a/b", gitRef="main",
-                  env={"A": "1", "B": "1"}, ports=[3000])
+    source = post(preferredModel="m1", timeout=1234, gitRepositoryUrl="git@git.example:a/b",
+                  gitRef="main", env={"A": "1", "B": "1"}, ports=[3000])
     taken = captured(source, owner)
     for path, more in (("/fork", {"snapshotId": taken}), (f"/{source.json['id']}/fork", {})):
         fork = row(post(path, **more))
@@ -98,14 +114,20 @@ def test_a_fork_is_otherwise_what_its_source_is(owner, post):
         assert fork.env == {"A": "1", "B": "1"}
         settle(source)
     other = post("/fork", snapshotId=taken, preferredModel="m2")
-    assert other.json["preferredModel"] == row(other).preferred_model == "m2" and other.json["portMap"] == {}
-    assert row(post("/fork", snapshotId=taken, preferredModel="")).preferred_model == "", "none, if it says so"
+    assert other.json["preferredModel"] == row(
+        other).preferred_model == "m2" and other.json["portMap"] == {}
+    assert row(post("/fork", snapshotId=taken,
+                    preferredModel="")).preferred_model == "", "none, if it says so"
 
 
 @pytest.mark.parametrize(("by", "body", "skipped"), [
-    ("key", {}, True), ("key", {"agentServerSource": "x"}, False), ("key", {"skipAppProcesses": False}, False),
+    ("key", {}, True),
+    ("key", {"agentServerSource": "x"}, False),
+    ("key", {"skipAppProcesses": False}, False),
     ("key", {"agentServerSource": "x", "skipAppProcesses": True}, True),
-    ("token", {}, False), ("service", {}, False), ("token", {"skipAppProcesses": True}, True),
+    ("token", {}, False),
+    ("service", {}, False),
+    ("token", {"skipAppProcesses": True}, True),
     ("token", {"agentServerSource": "x"}, False),
 ])
 def test_app_processes_are_skipped_for_keys_that_name_no_agent_server(post, by, body, skipped):
@@ -114,19 +136,23 @@ def test_app_processes_are_skipped_for_keys_that_name_no_agent_server(post, by, 
 
 def test_a_raw_sandbox_keeps_nothing_of_an_agent_server(post):
     assert server_of(post(agentBootstrap=BOOTSTRAP)) is None
-    assert server_of(post(agentServerSource="x", agentBootstrap=BOOTSTRAP, skipAppProcesses=True)) is None
+    assert server_of(post(agentServerSource="x", agentBootstrap=BOOTSTRAP,
+                          skipAppProcesses=True)) is None
     assert server_of(post(by="token")) is None, "nothing was given"
 
 
-def test_an_agent_servers_token_is_kept_until_the_sandbox_stops_and_never_shown(edge, callers, post):
+def test_an_agent_servers_token_is_kept_until_the_sandbox_stops_and_never_shown(
+        edge, callers, post):
     made = post(agentServerSource="serve", agentBootstrap=BOOTSTRAP)
     assert server_of(made) == ("serve", BOOTSTRAP)
     shown = edge.api.get(f"{SANDBOXES}/{made.json['id']}", headers=callers["key"]).text + made.text
     assert "hunter2" not in shown and "dashboard.example" not in shown
-    assert server_of(post(by="token", agentBootstrap=BOOTSTRAP)) == (None, BOOTSTRAP), "its server is in its template"
+    assert server_of(post(by="token", agentBootstrap=BOOTSTRAP)) == (
+        None, BOOTSTRAP,
+    ), "its server is in its template"
     with connection():
         claimed = claims.claim(made.json["id"], 1, "test", 60)
-        operations.finish(claimed, Outcome(False, SandboxStatus.STOPPED, error="no"))
+        protocol.finish(claimed, Outcome(False, SandboxStatus.STOPPED, error="no"))
     assert server_of(made) == ("serve", None), "what starts it is for forks of its snapshots"
 
 
@@ -146,11 +172,14 @@ def test_a_fork_of_a_raw_sandbox_is_raw(owner, post):
     taken = captured(post(), owner)
     for by in ("key", "token"):
         assert row(post("/fork", by=by, snapshotId=taken)).skip_app_processes is True
-        assert row(post("/fork", by=by, snapshotId=taken, skipAppProcesses=True)).skip_app_processes is True
-    assert server_of(post("/fork", snapshotId=taken, skipAppProcesses=False)) is None, "there is nothing to start"
+        assert row(post("/fork", by=by, snapshotId=taken,
+                        skipAppProcesses=True)).skip_app_processes is True
+    assert server_of(post("/fork", snapshotId=taken,
+                          skipAppProcesses=False)) is None, "there is nothing to start"
 
 
 def test_a_replay_by_another_credential_of_the_owner_is_a_replay(post):
     first = post(by="key", idempotencyKey="k", agentBootstrap=BOOTSTRAP)
     assert post(by="token", idempotencyKey="k", agentBootstrap=BOOTSTRAP).json == first.json
-    assert post(by="token", idempotencyKey="k", agentBootstrap=BOOTSTRAP | {"callbackToken": "x"}).status_code == 409
+    assert post(by="token", idempotencyKey="k",
+                agentBootstrap=BOOTSTRAP | {"callbackToken": "x"}).status_code == 409

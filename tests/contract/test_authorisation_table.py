@@ -1,7 +1,9 @@
-"""Every route times every kind of credential, against the real processes; and proof that the table would notice.
+"""Every route times every kind of credential, against the real processes; and proof that the table
+would notice.
 
-`test_a_cell` asks the API and the identity host of a whole stack. The mutations run on both hosts in this process:
-each widens one route by one credential, or blinds the verifier in one respect, and some cell has to come out wrong.
+`test_a_cell` asks the API and the identity host of a whole stack. The mutations run on both hosts
+in this process: each widens one route by one credential, or blinds the verifier in one respect, and
+some cell has to come out wrong.
 """
 import dataclasses
 import secrets
@@ -12,13 +14,13 @@ import jwt
 import pytest
 from flask.testing import FlaskClient
 
-from app.auth import PUBLIC, SESSION, Credential, accepted_by
-from models.base import connection, new_id
+from app.http.credentials import PUBLIC, SESSION, Credential, accepted_by
+from models.database import connection, new_id
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import Plan, SnapshotState
-from services import api_keys, tokens, users
-from services.nodes import heartbeat
+from services.accounts import api_keys, tokens, users
+from services.hosts.nodes import heartbeat
 from tests.contract.authorisation_table import BAD, CELLS, GOOD, KINDS, SURFACES, TABLE
 from tests.functional.conftest import NODE
 from tests.stack.credentials import Newcomer, bearer, make_all
@@ -37,7 +39,8 @@ class InnerService:
 
     def send(self, host, method, path, headers, body=None):
         app = self.app(host)
-        client = FlaskClient(app, app.response_class, use_cookies=False)  # what is mutated need not conform
+        # what is mutated need not conform
+        client = FlaskClient(app, app.response_class, use_cookies=False)
         answer = client.open(path, method=method, headers=headers, json=body)
         body = answer.json if answer.is_json and answer.data else None
         return answer.status_code, body, answer.headers.get("Set-Cookie", "")
@@ -57,8 +60,9 @@ class InnerService:
         _, made, _ = self.send("api", "POST", "/v1/sandboxes", bearer(owner.key), {})
         with connection():
             Sandbox.update(status="stopped", task=None).where(Sandbox.id == made["id"]).execute()
-            snapshot = Snapshot.create(id=new_id("snap"), owner=owner.id, node_id="n1", vcpus=1, mem_mb=1024,
-                                       source_sandbox_id=made["id"], state=SnapshotState.READY, cwd="/home/user")
+            snapshot = Snapshot.create(id=new_id("snap"), owner=owner.id, node_id="n1", vcpus=1,
+                                       mem_mb=1024, source_sandbox_id=made["id"],
+                                       state=SnapshotState.READY, cwd="/home/user")
         return {"sandbox_id": made["id"], "snapshot_id": snapshot.id}
 
 
@@ -68,19 +72,24 @@ class World:
     def __init__(self, service):
         self.service = service
         mark = secrets.token_hex(4)
-        owner, other = (Newcomer(service, f"{name}-{mark}@example.test") for name in ("owner", "other"))
+        owner, other = (Newcomer(service, f"{name}-{mark}@example.test")
+                        for name in ("owner", "other"))
         self.things = service.make_things(owner) | {
-            "key_id": owner.make_key("revoked")[1], "slug": "some-app", "template_id": "no-such-template"}
+            "key_id": owner.make_key("revoked")[1], "slug": "some-app",
+            "template_id": "no-such-template"
+        }
         service.send("api", "DELETE", f"/v1/api-keys/{self.things['key_id']}", bearer(owner.jwt))
         self.credentials = make_all(service, owner, other)
         self.owner = owner
         self._settle()
 
     def _settle(self):
-        """Wait until every process knows of the revoked service token: some requests in a row are refused."""
+        """Wait until every process knows of the revoked service token: some requests in a row are
+        refused."""
         deadline, refused = time.monotonic() + 30, 0
         while refused < 20:
-            status, _, _ = self.service.send("api", "GET", "/v1/models", self.credentials["revoked service token"])
+            status, _, _ = self.service.send("api", "GET", "/v1/models",
+                                             self.credentials["revoked service token"])
             refused = refused + 1 if status == 401 else 0
             assert time.monotonic() < deadline
             if not refused:
@@ -91,8 +100,8 @@ class World:
             headers, _ = self.owner.sign_in()
         else:
             headers = self.credentials[kind]
-        status, body, _ = self.service.send(row.host, row.method, row.path(self.things), headers | row.headers,
-                                            row.content(self.things))
+        status, body, _ = self.service.send(row.host, row.method, row.path(self.things),
+                                            headers | row.headers, row.content(self.things))
         return status, body
 
     def mismatches(self, rows, kinds=KINDS):
@@ -100,7 +109,9 @@ class World:
             for kind in kinds:
                 status, body = self.ask(row, kind)
                 if status != row.expected(kind) or not said(body).startswith(row.sentence(kind)):
-                    yield f"{row} with {kind}: {status} {said(body)} instead of {row.expected(kind)}"
+                    yield (
+                        f"{row} with {kind}: {status} {said(body)} instead of {row.expected(kind)}"
+                    )
 
 
 def said(body):
@@ -123,7 +134,8 @@ def inner(edge):
 def test_the_table_has_every_route_once(edge):
     routes = {(host, method, rule.rule)
               for host, client in (("api", edge.api), ("identity", edge.identity))
-              for rule in client.application.url_map.iter_rules() for method in rule.methods - {"HEAD", "OPTIONS"}}
+              for rule in client.application.url_map.iter_rules()
+              for method in rule.methods - {"HEAD", "OPTIONS"}}
     rows = [(row.host, row.method, row.rule) for row in TABLE]
     assert set(rows) == routes and len(rows) == len(set(rows))
 
@@ -170,19 +182,23 @@ def test_a_route_widened_by_any_credential_is_noticed(inner, row, monkeypatch):
     accepted = accepted_by(view)
     for credential in set(Credential) - accepted:
         with monkeypatch.context() as patch:
-            # A session goes before everything else a route takes, so a bearer can only come in its place.
+            # A session goes before everything else a route takes, so a bearer can only come in its
+            # place.
             rest = frozenset() if SESSION in accepted and credential is not PUBLIC else accepted
             patch.setattr(view, "accepted", rest | {credential})
-            assert next(inner.mismatches([row]), None), f"{row} also takes {credential.value}, and no cell tells"
+            assert next(inner.mismatches([row]),
+                        None), f"{row} also takes {credential.value}, and no cell tells"
 
 
-@pytest.mark.parametrize("row", [row for row in TABLE if row.surface not in ("public", "session")], ids=str)
+@pytest.mark.parametrize("row", [row for row in TABLE if row.surface not in ("public", "session")],
+                         ids=str)
 def test_a_route_that_takes_less_is_noticed(inner, row, monkeypatch):
     view = view_of(inner, row)
     for credential in accepted_by(view):
         with monkeypatch.context() as patch:
             patch.setattr(view, "accepted", accepted_by(view) - {credential})
-            assert next(inner.mismatches([row]), None), f"{row} lost {credential.value}, and no cell tells"
+            assert next(inner.mismatches([row]),
+                        None), f"{row} lost {credential.value}, and no cell tells"
 
 
 def lax_decode(**changes):
@@ -195,7 +211,9 @@ def lax_decode(**changes):
             if algorithms == ["none"]:
                 return strict(text, options={"verify_signature": False})
         more |= {name: None for name in ("audience", "issuer") if changes.get(f"any_{name}")}
-        options = {"require": [claim for claim in options["require"] if claim != changes.get("spare")]}
+        options = {
+            "require": [claim for claim in options["require"] if claim != changes.get("spare")]
+        }
         options |= {name: False for name in changes.get("skip", ())}
         return strict(text, key, algorithms=algorithms, options=options, **more)
 
@@ -213,8 +231,10 @@ def lax_decode(**changes):
     ({"spare": "iat"}, "without iat"),
 ], ids=str)
 def test_a_verifier_blind_in_one_respect_is_noticed(inner, monkeypatch, blindness, kind):
-    rows = [row for row in TABLE if row.surface in ("sandbox", "keys") and "expired service" not in kind
-            or row.surface == "services" and "expired service" in kind]
+    rows = [
+        row for row in TABLE if row.surface in ("sandbox", "keys") and "expired service" not in kind
+        or row.surface == "services" and "expired service" in kind
+    ]
     monkeypatch.setattr(tokens.jwt, "decode", lax_decode(**blindness))
     noticed = [next(inner.mismatches([row], [kind]), None) for row in rows]
     assert all(noticed), noticed
@@ -225,6 +245,9 @@ def test_a_verifier_blind_in_one_respect_is_noticed(inner, monkeypatch, blindnes
     (tokens, "SERVICE_PREFIX", "", "user token for services"),
     (api_keys, "now", lambda: datetime(2000, 1, 1, tzinfo=timezone.utc), "expired key"),
 ], ids=lambda value: value if isinstance(value, str) else "")
-def test_a_look_up_that_lets_too_much_through_is_noticed(inner, monkeypatch, target, name, replacement, kind):
+def test_a_look_up_that_lets_too_much_through_is_noticed(inner, monkeypatch, target, name,
+                                                         replacement, kind):
     monkeypatch.setattr(target, name, replacement)
-    assert next(inner.mismatches([row for row in TABLE if row.surface in ("sandbox", "services")], [kind]), None)
+    assert next(
+        inner.mismatches([row for row in TABLE if row.surface in ("sandbox", "services")], [kind]),
+        None)

@@ -7,23 +7,28 @@ import jwt
 import pytest
 from jwt.algorithms import OKPAlgorithm
 
-from models.base import connection
+from models.database import connection
 from models.users import ApiKey
-from services import tokens
+from services.accounts import tokens
 
 SANDBOXES, KEYS = "/v1/sandboxes", "/v1/api-keys"
 
 
 def claims_of(edge, token):
     """The claims, verified with the published key as another program would."""
-    published = {key["kid"]: key for key in edge.identity.get("/.well-known/jwks.json").json["keys"]}
+    published = {
+        key["kid"]: key for key in edge.identity.get("/.well-known/jwks.json").json["keys"]
+    }
     key = OKPAlgorithm.from_jwk(published[jwt.get_unverified_header(token)["kid"]])
     return jwt.decode(token, key, algorithms=["EdDSA"], audience=["svc", "svc-infra"])
 
 
 def test_a_key_is_32_random_bytes_of_which_only_a_sha256_is_kept(edge):
     owner = edge.newcomer()
-    made = [edge.api.post(KEYS, json={"name": "n"}, headers=edge.jwt(owner)).json["key"] for _ in range(2)]
+    made = [
+        edge.api.post(KEYS, json={"name": "n"}, headers=edge.jwt(owner)).json["key"]
+        for _ in range(2)
+    ]
     for secret in made:
         assert re.fullmatch(r"svc_sk_[A-Za-z0-9_-]{43}", secret)
         assert len(base64.urlsafe_b64decode(secret.removeprefix("svc_sk_") + "=")) == 32
@@ -52,11 +57,18 @@ def test_a_service_token_has_the_contracts_claims_and_lasts_a_year(edge):
 
 
 def test_there_is_no_public_way_to_mint_a_service_token(edge):
-    rules = {rule.rule for client in (edge.api, edge.identity) for rule in client.application.url_map.iter_rules()}
-    assert [rule for rule in rules if "service" in rule or "mint" in rule] == ["/admin/service-token/revoke"]
+    rules = {
+        rule.rule
+        for client in (edge.api, edge.identity)
+        for rule in client.application.url_map.iter_rules()
+    }
+    assert [rule for rule in rules if "service" in rule or "mint" in rule] == [
+        "/admin/service-token/revoke"
+    ]
     alice = edge.user("alice")
     browser = edge.identity.application.test_client()
-    browser.post("/login", json={"email": alice.email, "password": edge.people["SVC_ALICE_PASSWORD"]})
+    browser.post("/login",
+                 json={"email": alice.email, "password": edge.people["SVC_ALICE_PASSWORD"]})
     asked = browser.post("/token", json={"appId": "svc-infra"}).json["token"]
     assert claims_of(edge, asked)["aud"] == "svc"
 
@@ -70,7 +82,9 @@ def test_a_service_acts_exactly_as_the_user_it_names(edge, method):
     listed = edge.api.get(SANDBOXES, headers=edge.key(owner)).json
     assert listed["total"] == (3 if method == "POST" else 0)
     assert listed == edge.api.get(SANDBOXES, headers=edge.service(owner)).json
-    assert edge.api.get(SANDBOXES, headers=edge.service(edge.newcomer())).json["total"] == 0, "and as nobody else"
+    assert (
+        edge.api.get(SANDBOXES, headers=edge.service(edge.newcomer())).json["total"] == 0
+    ), "and as nobody else"
 
 
 def test_a_key_has_no_rights_beyond_sandboxes(edge):
@@ -88,7 +102,7 @@ def test_a_key_has_no_rights_beyond_sandboxes(edge):
 def test_a_token_of_another_audience_opens_nothing(edge, days):
     signing = edge.keys.get_signing()
     claims = claims_of(edge, edge.jwt(edge.user("alice"))["Authorization"].split()[1])
-    text = jwt.encode(claims | {"aud": "svc-other", "exp": claims["iat"] + days * 86_400}, signing.private, "EdDSA",
-                      headers={"kid": signing.kid})
+    text = jwt.encode(claims | {"aud": "svc-other", "exp": claims["iat"] + days * 86_400},
+                      signing.private, "EdDSA", headers={"kid": signing.kid})
     for path in (SANDBOXES, KEYS):
         assert edge.api.get(path, headers={"Authorization": f"Bearer {text}"}).status_code == 401

@@ -2,7 +2,7 @@
 import pytest
 
 from models.states import Plan
-from services.nodes import NodeFacts, heartbeat
+from services.hosts.nodes import NodeFacts, heartbeat
 
 SANDBOXES, KEYS = "/v1/sandboxes", "/v1/api-keys"
 JSON = {"Content-Type": "application/json"}
@@ -36,7 +36,9 @@ def refusals(edge, owner):
         (405, "PUT", SANDBOXES, key, {}),
         (409, "POST", SANDBOXES, key, {"json": {"idempotencyKey": "used", "timeout": 5}}),
         (409, "POST", f"{SANDBOXES}/{mine}/exec", key, {"json": {"cmd": "true"}}),
-        (413, "POST", SANDBOXES, key, {"data": b" " * (edge.settings.max_body_bytes + 1), "headers": JSON}),
+        (413, "POST", SANDBOXES, key, {
+            "data": b" " * (edge.settings.max_body_bytes + 1), "headers": JSON
+        }),
         (415, "POST", SANDBOXES, key, {"data": b"{}", "headers": {"Content-Type": "text/plain"}}),
         (421, "GET", f"{SANDBOXES}/{mine}", key | {"X-Svc-Node": "elsewhere"}, {}),
         (503, "POST", SANDBOXES, key | {"X-Svc-Node": "full"}, {"json": {}}),
@@ -54,7 +56,8 @@ def test_every_status_comes_with_an_error_text_and_nothing_else(edge):
         assert ("Allow" in answer.headers) is (status == 405), path
 
 
-@pytest.mark.parametrize("body", [{"vcpus": 1}, {"memMb": 1024}, {"vcpus": 1, "memMb": 2048}, {"vcpus": 0, "memMb": 0}])
+@pytest.mark.parametrize(
+    "body", [{"vcpus": 1}, {"memMb": 1024}, {"vcpus": 1, "memMb": 2048}, {"vcpus": 0, "memMb": 0}])
 def test_a_shape_that_is_no_row_is_exactly_unsupported_shape(edge, body):
     answer = edge.api.post(SANDBOXES, json=body, headers=edge.key(edge.newcomer()))
     assert (answer.status_code, answer.json) == (400, {"error": "unsupported shape"})
@@ -67,7 +70,8 @@ def test_the_sixth_key_of_an_hour_is_429(edge):
     assert list(answers[-1].json) == ["error"] and int(answers[-1].headers["Retry-After"]) > 0
 
 
-@pytest.mark.parametrize("path", [SANDBOXES, f"{SANDBOXES}/unknown", KEYS, f"{SANDBOXES}/unknown/exec"])
+@pytest.mark.parametrize("path",
+                         [SANDBOXES, f"{SANDBOXES}/unknown", KEYS, f"{SANDBOXES}/unknown/exec"])
 def test_the_credential_comes_before_everything_else(edge, path):
     for method in ("GET", "POST", "DELETE"):
         answer = edge.api.open(path, method=method, data=b"not json")

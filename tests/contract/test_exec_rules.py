@@ -8,11 +8,15 @@ def variables(persona, sandbox, **body):
 
 
 def test_the_service_sets_no_provider_specific_base_url(alice, sandbox):
-    names = [name for name in variables(alice, sandbox) if name.endswith(("_BASE_URL", "_API_BASE", "_BASE"))]
+    names = [
+        name for name in variables(alice, sandbox)
+        if name.endswith(("_BASE_URL", "_API_BASE", "_BASE"))
+    ]
     assert names == []
 
 
-@pytest.mark.parametrize("name", ["OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "SVC_AI_URL", "SVC_MEDIA_URL"])
+@pytest.mark.parametrize("name",
+                         ["OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "SVC_AI_URL", "SVC_MEDIA_URL"])
 def test_what_the_caller_passes_wins_and_is_forwarded_untouched(alice, sandbox, name):
     value = "https://proxy.example/v1/?a=b c&d=$HOME;'\"\\ü"
     assert variables(alice, sandbox, env={name: value})[name] == value
@@ -35,7 +39,12 @@ def test_in_a_real_guest_a_command_is_root_with_our_variables_and_the_callers(vm
     made = vm_alice.create(env={"FROM": "create", "BOTH": "create"})
     call = {"BOTH": "call", "OPENAI_BASE_URL": "https://x.example/?a=b c"}
     seen = variables(vm_alice, made, env=call)
-    assert (seen["FROM"], seen["BOTH"], seen["OPENAI_BASE_URL"]) == ("create", "call", call["OPENAI_BASE_URL"])
+    assert (seen["FROM"], seen["BOTH"], seen["OPENAI_BASE_URL"]) == (
+        "create",
+        "call",
+        call["OPENAI_BASE_URL"],
+    )
     assert [name for name in variables(vm_alice, made) if "BASE" in name] == []
-    assert vm_alice.exec(made["id"], "sh", "-c", "id -u; pwd; touch /etc/mine")["stdout"] == "0\n/home/user\n"
+    assert vm_alice.exec(made["id"], "sh", "-c",
+                         "id -u; pwd; touch /etc/mine")["stdout"] == "0\n/home/user\n"
     vm_alice.delete(f"/v1/sandboxes/{made['id']}")

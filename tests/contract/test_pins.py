@@ -1,4 +1,5 @@
-"""`X-Svc-Node`: every route about one sandbox keeps to it; the list, which is about no node, does not look at it."""
+"""`X-Svc-Node`: every route about one sandbox keeps to it; the list, which is about no node, does
+not look at it."""
 import pytest
 
 from tests.contract.authorisation_table import TABLE
@@ -15,12 +16,14 @@ def mine(edge):
 
 
 def send(edge, row, sandbox, headers):
-    return edge.api.open(row.path({"sandbox_id": sandbox}), method=row.method, json=row.content({}), headers=headers)
+    return edge.api.open(row.path({"sandbox_id": sandbox}), method=row.method, json=row.content({}),
+                         headers=headers)
 
 
 def test_the_table_has_every_route_about_one_sandbox(edge):
     """So that a new route cannot be forgotten here."""
-    rules = {(method, rule.rule) for rule in edge.api.application.url_map.iter_rules() if "<sandbox_id>" in rule.rule
+    rules = {(method, rule.rule)
+             for rule in edge.api.application.url_map.iter_rules() if "<sandbox_id>" in rule.rule
              for method in rule.methods - {"HEAD", "OPTIONS"}}
     assert {(row.method, row.rule) for row in ABOUT_ONE} == rules and len(rules) >= 12
 
@@ -45,4 +48,5 @@ def test_a_pin_tells_a_stranger_nothing(edge, mine, row):
 
 def test_the_list_is_about_no_node(edge, mine):
     answer = edge.api.get(SANDBOXES, headers=mine[0] | {"X-Svc-Node": "elsewhere"})
-    assert answer.status_code == 200 and [entry["id"] for entry in answer.json["sandboxes"]] == [mine[1]]
+    assert answer.status_code == 200 and [entry["id"]
+                                          for entry in answer.json["sandboxes"]] == [mine[1]]

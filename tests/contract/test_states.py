@@ -8,8 +8,8 @@ from nodeworker.hypervisor.factory import make_driver
 
 SANDBOXES = "/v1/sandboxes"
 NEEDS_RUNNING = [
-    ("exec", {"cmd": "true"}), ("files", [{"path": "/x", "content": "eA=="}]), ("hibernate", {}), ("pause", {}),
-    ("snapshot", {}), ("fork", {}),
+    ("exec", {"cmd": "true"}), ("files", [{"path": "/x", "content": "eA=="}]), ("hibernate", {}),
+    ("pause", {}), ("snapshot", {}), ("fork", {}),
 ]
 
 
@@ -19,14 +19,16 @@ def host(sim_stack):
     return make_driver(sim_stack.settings)
 
 
-@pytest.mark.parametrize(("action", "body"), NEEDS_RUNNING, ids=[action for action, _ in NEEDS_RUNNING])
+@pytest.mark.parametrize(("action", "body"), NEEDS_RUNNING,
+                         ids=[action for action, _ in NEEDS_RUNNING])
 def test_a_booting_sandbox_cannot_be_used_yet(edge, action, body):
     headers = edge.key(edge.newcomer())
     made = edge.api.post(SANDBOXES, json={}, headers=headers).json["id"]
     began = time.monotonic()
     answer = edge.api.post(f"{SANDBOXES}/{made}/{action}", json=body, headers=headers)
     assert answer.status_code == 409 and "provisioning" in answer.json["error"]
-    assert time.monotonic() - began < edge.settings.operation_wait_s, "said at once, not after waiting for the boot"
+    assert time.monotonic(
+    ) - began < edge.settings.operation_wait_s, "said at once, not after waiting for the boot"
     assert edge.api.get(f"{SANDBOXES}/{made}", headers=headers).json["status"] == "provisioning"
 
 
@@ -37,7 +39,9 @@ def test_a_poller_sees_provisioning_then_running(alice):
     while seen[-1] != "running" and time.monotonic() < deadline:
         seen.append(alice.get(f"{SANDBOXES}/{made['id']}").json()["status"])
     alice.delete(f"{SANDBOXES}/{made['id']}")
-    assert seen[0] == "provisioning" and seen[-1] == "running" and set(seen) == {"provisioning", "running"}
+    assert seen[0] == "provisioning" and seen[-1] == "running" and set(seen) == {
+        "provisioning", "running"
+    }
 
 
 def test_a_boot_that_fails_ends_as_stopped_and_says_so(alice, host, sandbox):
@@ -49,7 +53,9 @@ def test_a_boot_that_fails_ends_as_stopped_and_says_so(alice, host, sandbox):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert body["status"] == "stopped" and body["error"]
-    assert made not in [entry["id"] for entry in alice.get(f"{SANDBOXES}?limit=500").json()["sandboxes"]]
+    assert made not in [
+        entry["id"] for entry in alice.get(f"{SANDBOXES}?limit=500").json()["sandboxes"]
+    ]
     assert host.inspect(made) is None, "nothing of it is left on the host"
 
 
@@ -73,7 +79,8 @@ def test_delete_works_in_every_state_and_again(alice, state):
         alice.post(f"{SANDBOXES}/{made}/hibernate").raise_for_status()
     for _ in range(3 if state == "stopped" else 2):
         answer = alice.delete(f"{SANDBOXES}/{made}")
-        assert (answer.status_code, answer.json()["status"], answer.json()["id"]) == (200, "stopped", made)
+        assert (answer.status_code, answer.json()["status"],
+                answer.json()["id"]) == (200, "stopped", made)
 
 
 def test_a_stopped_sandbox_can_only_be_read_and_deleted(alice):

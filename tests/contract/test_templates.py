@@ -1,20 +1,24 @@
-"""The templates registry line by line: names, versions, who may change what, and sandboxes made from templates."""
+"""The templates registry line by line: names, versions, who may change what, and sandboxes made
+from templates."""
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from models.base import connection, new_id
+from models.database import connection, new_id
 from models.nodes import PortBinding
 from models.operations import Operation
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import OperationKind, Plan, SnapshotState
 from models.templates import Template
-from services import catalogue
-from services.nodes import NodeFacts, heartbeat
+from services.hosts.nodes import NodeFacts, heartbeat
+from services.templates import lookup
 from tests.functional.conftest import NODE
 
-ENTRY = {"id", "version", "scope", "snapshotId", "startCommand", "readinessPort", "ports", "createdAt", "updatedAt"}
+ENTRY = {
+    "id", "version", "scope", "snapshotId", "startCommand", "readinessPort", "ports", "createdAt",
+    "updatedAt"
+}
 SERVE = {"startCommand": "serve", "readinessPort": 3000, "ports": [3000, 4000]}
 
 
@@ -28,11 +32,14 @@ class Caller:
         """A ready snapshot of a sandbox of one's own (a service's: of anybody's)."""
         owner = self.owner or self.edge.newcomer()
         with connection():
-            source = Sandbox.create(id=new_id(), owner=owner.id, node_id="n1", vcpus=vcpus, mem_mb=mem_mb,
-                                    agent_port=1, agent_token="x", idle_timeout_s=60, status="stopped",
-                                    env={"FROM": "source", "BOTH": "source"})
-            values = {"id": new_id("snap"), "owner": owner.id, "node_id": "n1", "source_sandbox_id": source.id,
-                      "vcpus": vcpus, "mem_mb": mem_mb, "cwd": "/srv", "state": SnapshotState.READY}
+            source = Sandbox.create(id=new_id(), owner=owner.id, node_id="n1", vcpus=vcpus,
+                                    mem_mb=mem_mb, agent_port=1, agent_token="x", idle_timeout_s=60,
+                                    status="stopped", env={"FROM": "source", "BOTH": "source"})
+            values = {
+                "id": new_id("snap"), "owner": owner.id, "node_id": "n1",
+                "source_sandbox_id": source.id, "vcpus": vcpus, "mem_mb": mem_mb, "cwd": "/srv",
+                "state": SnapshotState.READY
+            }
             return Snapshot.create(**values | changes).id
 
     def publish(self, name, **body):
@@ -48,7 +55,8 @@ class Caller:
         return self._send("POST", "/v1/sandboxes", body, {"X-Svc-Node": pin} if pin else {})
 
     def _send(self, method, path, body=None, more=()):
-        return self.edge.client().open(path, method=method, json=body, headers=self.headers | dict(more))
+        return self.edge.client().open(path, method=method, json=body,
+                                       headers=self.headers | dict(more))
 
 
 @pytest.fixture
@@ -88,14 +96,17 @@ def test_an_entry_shows_what_was_published(alice, name):
     answer = alice.publish(name, snapshotId=taken, **SERVE)
     assert answer.status_code == 201 and answer.json.keys() == ENTRY
     assert answer.json | SERVE == answer.json
-    assert (answer.json["id"], answer.json["version"], answer.json["scope"]) == (name, "1", "private")
+    assert (answer.json["id"], answer.json["version"], answer.json["scope"]) == (
+        name, "1", "private",
+    )
     assert answer.json["snapshotId"] == taken
     assert alice.get(name).json == answer.json == alice.get(f"{name}-v1").json
 
 
 def test_everything_but_the_snapshot_may_be_left_out(alice, name):
     answer = alice.publish(name, snapshotId=alice.snapshot())
-    assert (answer.json["startCommand"], answer.json["readinessPort"], answer.json["ports"]) == (None, None, [])
+    assert (answer.json["startCommand"], answer.json["readinessPort"],
+            answer.json["ports"]) == (None, None, [])
 
 
 def test_the_same_user_by_key_token_or_service_is_one_namespace(edge, alice, name):
@@ -108,7 +119,8 @@ def test_names_are_private(user, name):
     one, other = user(), user()
     mine, theirs = one.snapshot(), other.snapshot()
     assert other.get(name).status_code == 404
-    assert one.publish(name, snapshotId=mine).status_code == other.publish(name, snapshotId=theirs).status_code == 201
+    assert one.publish(name, snapshotId=mine).status_code == other.publish(
+        name, snapshotId=theirs).status_code == 201
     assert (one.get(name).json["snapshotId"], other.get(name).json["snapshotId"]) == (mine, theirs)
     assert other.delete(name).status_code == 200
     assert other.get(name).status_code == 404 and one.get(name).json["snapshotId"] == mine
@@ -117,13 +129,18 @@ def test_names_are_private(user, name):
 
 
 @pytest.mark.parametrize(("body", "complaint"), [
-    ({}, "snapshotId"), ({"snapshotId": 5}, "snapshotId"), ({"snapshotId": "x", "surprise": 1}, "surprise"),
+    ({}, "snapshotId"),
+    ({"snapshotId": 5}, "snapshotId"),
+    ({"snapshotId": "x", "surprise": 1}, "surprise"),
     ({"snapshotId": "x", "startCommand": "serve"}, "readinessPort"),
     ({"snapshotId": "x", "startCommand": "serve", "readinessPort": 3000}, "ports"),
     ({"snapshotId": "x", "startCommand": "serve", "readinessPort": 3000, "ports": [4000]}, "ports"),
-    ({"snapshotId": "x", "ports": [0]}, "ports"), ({"snapshotId": "x", "readinessPort": 1024}, "readinessPort"),
-    ({"snapshotId": "x", "version": 2}, "version"), ({"snapshotId": "x", "version": "beta"}, "digit"),
-    ({"snapshotId": "x", "version": "1/2"}, "version"), ({"snapshotId": "x", "version": "1" * 33}, "version"),
+    ({"snapshotId": "x", "ports": [0]}, "ports"),
+    ({"snapshotId": "x", "readinessPort": 1024}, "readinessPort"),
+    ({"snapshotId": "x", "version": 2}, "version"),
+    ({"snapshotId": "x", "version": "beta"}, "digit"),
+    ({"snapshotId": "x", "version": "1/2"}, "version"),
+    ({"snapshotId": "x", "version": "1" * 33}, "version"),
 ])
 def test_a_bad_body_is_400_and_named(alice, name, body, complaint):
     answer = alice.publish(name, **body)
@@ -131,19 +148,26 @@ def test_a_bad_body_is_400_and_named(alice, name, body, complaint):
     assert alice.get(name).status_code == 404
 
 
-@pytest.mark.parametrize("bad", ["-x", ".x", "a b", "%C3%BC", "x" * 65, "a%0A", "x-v1%0A", "x-v1!", "_x"])
+@pytest.mark.parametrize("bad",
+                         ["-x", ".x", "a b", "%C3%BC", "x" * 65, "a%0A", "x-v1%0A", "x-v1!", "_x"])
 def test_an_impossible_name_is_400_everywhere(alice, bad):
-    for answer in (alice.publish(bad, snapshotId=alice.snapshot()), alice.get(bad), alice.delete(bad)):
+    for answer in (alice.publish(bad,
+                                 snapshotId=alice.snapshot()), alice.get(bad), alice.delete(bad)):
         assert answer.status_code == 400, answer.text
 
 
 @pytest.mark.parametrize(("text", "meant"), [
-    ("react", ("react", None)), ("react-vite", ("react-vite", None)), ("py_3.11", ("py_3.11", None)),
-    ("react-v2", ("react", "2")), ("react-vite-v1.0.0-v2", ("react-vite", "1.0.0-v2")),
-    ("react-v2026-11-21", ("react", "2026-11-21")), ("react-v", ("react-v", None)), ("v2", ("v2", None)),
+    ("react", ("react", None)),
+    ("react-vite", ("react-vite", None)),
+    ("py_3.11", ("py_3.11", None)),
+    ("react-v2", ("react", "2")),
+    ("react-vite-v1.0.0-v2", ("react-vite", "1.0.0-v2")),
+    ("react-v2026-11-21", ("react", "2026-11-21")),
+    ("react-v", ("react-v", None)),
+    ("v2", ("v2", None)),
 ])
 def test_what_is_a_name_and_what_a_version(text, meant):
-    reference = catalogue.parse(text)
+    reference = lookup.parse(text)
     assert (reference.name, reference.version) == meant and str(reference) == text
 
 
@@ -151,14 +175,16 @@ def test_only_ready_snapshots_of_ones_own_sandboxes(edge, user, name):
     one, other = user(), user()
     assert one.publish(name, snapshotId=other.snapshot()).status_code == 403
     assert one.publish(name, snapshotId="snapnone").status_code == 404
-    for state, status in ((SnapshotState.PENDING, 409), (SnapshotState.FAILED, 409), (SnapshotState.DELETED, 404)):
+    for state, status in ((SnapshotState.PENDING, 409), (SnapshotState.FAILED, 409),
+                          (SnapshotState.DELETED, 404)):
         assert one.publish(name, snapshotId=one.snapshot(state=state)).status_code == status
     assert one.publish(name, snapshotId=one.snapshot(transient=True)).status_code == 404
     taken = one.snapshot()
     with connection():
         source = Snapshot.get_by_id(taken).source_sandbox_id
         Sandbox.update(owner=other.owner.id).where(Sandbox.id == source).execute()
-    assert one.publish(name, snapshotId=taken).status_code == 403, "the sandbox must be the caller's, too"
+    assert one.publish(name,
+                       snapshotId=taken).status_code == 403, "the sandbox must be the caller's, too"
     assert one.get(name).status_code == 404
 
 
@@ -188,7 +214,8 @@ def test_a_version_never_changes_but_can_become_the_latest_again(alice, name):
     alice.publish(name, snapshotId=new, version="2")
     answer = alice.publish(name, snapshotId=new, version="1")
     assert answer.status_code == 409 and "1" in answer.json["error"]
-    assert alice.get(f"{name}-v1").json["snapshotId"] == old and alice.get(name).json["version"] == "2"
+    assert alice.get(f"{name}-v1").json["snapshotId"] == old and alice.get(
+        name).json["version"] == "2"
     assert alice.publish(name, snapshotId=old, version="1").status_code == 200
     assert alice.get(name).json["version"] == "1", "a way back"
 
@@ -212,14 +239,16 @@ def test_a_user_cannot_touch_a_version(edge, alice, name):
     assert alice.get(f"{name}-v1").status_code == 200
 
 
-def test_a_deleted_template_is_gone_with_its_versions_and_none_of_them_comes_back_as_another(alice, name):
+def test_a_deleted_template_is_gone_with_its_versions_and_none_of_them_comes_back_as_another(
+        alice, name):
     first, second = alice.snapshot(), alice.snapshot()
     alice.publish(name, snapshotId=first)
     alice.publish(name, snapshotId=second)
     deleted = alice.delete(name)
     assert deleted.status_code == 200 and deleted.json["snapshotId"] == second
     for gone in (name, f"{name}-v1", f"{name}-v2"):
-        assert alice.get(gone).status_code == 404 and alice.create(templateId=gone).status_code == 404
+        assert alice.get(gone).status_code == 404 and alice.create(
+            templateId=gone).status_code == 404
     assert alice.publish(name, snapshotId=second, version="1").status_code == 409
     assert alice.publish(name, snapshotId=first).json["version"] == "3"
 
@@ -254,11 +283,15 @@ def test_a_sandbox_gets_a_copy_that_later_changes_do_not_touch(alice, name):
     taken = alice.snapshot()
     alice.publish(name, snapshotId=taken, **SERVE)
     made = row(alice.create(templateId=name, ports=[5000, 3000], env={"BOTH": "create"}))
-    alice.publish(name, snapshotId=alice.snapshot(), startCommand="other", readinessPort=9000, ports=[9000])
+    alice.publish(name, snapshotId=alice.snapshot(), startCommand="other", readinessPort=9000,
+                  ports=[9000])
     alice.delete(name)
     with connection():
         after = Sandbox.get_by_id(made.id)
-        ports = {bound.guest_port for bound in PortBinding.select().where(PortBinding.sandbox_id == made.id)}
+        ports = {
+            bound.guest_port
+            for bound in PortBinding.select().where(PortBinding.sandbox_id == made.id)
+        }
         boot = Operation.get(Operation.sandbox_id == made.id)
     assert (after.start_command, after.readiness_port, after.snapshot_id) == ("serve", 3000, taken)
     assert ports == {3000, 4000, 5000, 1024} and after.cwd == "/srv"
@@ -275,7 +308,8 @@ def test_a_system_template_does_not_carry_its_makers_variables(alice, service, n
     (Plan.LEGACY_PRO, {}, (2, 2048)), (Plan.LEGACY_PRO, {"size": "small"}, (1, 1024)),
     (Plan.LEGACY_PRO, {"vcpus": 4, "memMb": 4096}, (4, 4096)), (Plan.PERSONAL, {}, (4, 8192)),
 ])
-def test_the_plan_decides_the_shape_and_the_template_only_where_the_plan_leaves_a_choice(user, name, plan, body, shape):
+def test_the_plan_decides_the_shape_and_the_template_only_where_the_plan_leaves_a_choice(
+        user, name, plan, body, shape):
     caller = user(plan)
     caller.publish(name, snapshotId=caller.snapshot(vcpus=2, mem_mb=2048))
     made = row(caller.create(templateId=name, **body))
@@ -326,13 +360,14 @@ def test_a_replay_is_the_first_sandbox_although_the_template_has_changed(alice, 
     assert alice.create(templateId=name, idempotencyKey="k").json == first.json
     assert alice.create(templateId="another", idempotencyKey="k").status_code == 409
     assert alice.create(templateId=name, idempotencyKey="new").status_code == 404
-    assert alice.create(idempotencyKey="new").status_code == 201, "a refused request does not use its key up"
+    assert alice.create(
+        idempotencyKey="new").status_code == 201, "a refused request does not use its key up"
 
 
 def test_a_snapshot_is_needed_while_any_version_stands_on_it(alice, name):
     def needed():
         with connection():
-            return catalogue.needs_snapshot(taken).exists()
+            return lookup.needs_snapshot(taken).exists()
 
     taken = alice.snapshot()
     assert not needed()

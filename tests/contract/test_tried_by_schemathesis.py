@@ -1,8 +1,10 @@
-"""Every operation of the OpenAPI documents, tried with good and bad input one by one and in sequences.
+"""Every operation of the OpenAPI documents, tried with good and bad input one by one and in
+sequences.
 
-schemathesis sends to the real processes each boundary of each field, what breaks each rule, random input of both kinds,
-missing and wrong credentials and methods, and sequences in which one call uses what another answered. It fails for a
-status that is not declared, a body of another shape, accepted nonsense, refused sense, and for any error of ours.
+schemathesis sends to the real processes each boundary of each field, what breaks each rule, random
+input of both kinds, missing and wrong credentials and methods, and sequences in which one call uses
+what another answered. It fails for a status that is not declared, a body of another shape, accepted
+nonsense, refused sense, and for any error of ours.
 """
 import json
 import os
@@ -15,7 +17,7 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from bin.site import ROOT
+from bin.stack.site import ROOT
 from tests.stack.credentials import Newcomer, bearer
 from tests.stack.real import RealService
 
@@ -44,7 +46,8 @@ ROLES = {
 
 
 class Tried:
-    """What came of playing a role: the exit code, what was printed, and how often each operation got each status."""
+    """What came of playing a role: the exit code, what was printed, and how often each operation
+    got each status."""
 
     def __init__(self, code, output, report):
         self.code, self.output = code, output
@@ -55,7 +58,9 @@ class Tried:
             for case_id, interaction in recorder.get("interactions", {}).items():
                 case = recorder["cases"][case_id]["value"]
                 if interaction.get("response"):
-                    self.statuses[f"{case['method']} {case['path']}", interaction["response"]["status_code"]] += 1
+                    self.statuses[
+                        f"{case['method']} {case['path']}", interaction["response"]["status_code"]
+                    ] += 1
 
 
 class Player:
@@ -84,23 +89,26 @@ class Player:
             role, number = ROLES[name], len(self._tried)
             url = self.stack.api_url if role.host == "api" else self.stack.auth_url
             config, report = self.scratch / f"{number}.toml", self.scratch / f"{number}.ndjson"
-            headers = ", ".join(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in self.headers(name).items())
+            headers = ", ".join(f"{json.dumps(key)} = {json.dumps(value)}"
+                                for key, value in self.headers(name).items())
             # pinned to where the sandboxes are: any other node would end most calls with 421
             pin = json.dumps(self.stack.settings.node_id)
-            config.write_text(f'headers = {{ {headers} }}\nparameters = {{ "X-Svc-Node" = {pin} }}\n'
-                              f"{CONFIG.read_text()}")
-            done = subprocess.run(
-                [sys.executable, "-m", "schemathesis.cli", "--config-file", config, "run", f"{url}/openapi.json",
-                 "--phases", role.phases, "--no-color", "--report", "ndjson",
-                 "--report-ndjson-path", report, *role.paths],
-                cwd=self.scratch, env=os.environ | {"NO_PROXY": "*"}, capture_output=True, text=True, check=False,
-                timeout=TIME_LIMIT_S)
+            config.write_text(
+                f'headers = {{ {headers} }}\nparameters = {{ "X-Svc-Node" = {pin} }}\n'
+                f"{CONFIG.read_text()}")
+            done = subprocess.run([
+                sys.executable, "-m", "schemathesis.cli", "--config-file", config, "run",
+                f"{url}/openapi.json", "--phases", role.phases, "--no-color", "--report", "ndjson",
+                "--report-ndjson-path", report, *role.paths
+            ], cwd=self.scratch, env=os.environ | {"NO_PROXY": "*"}, capture_output=True, text=True,
+                                  check=False, timeout=TIME_LIMIT_S)
             self._tried[name] = Tried(done.returncode, done.stdout + done.stderr, report)
         return self._tried[name]
 
     def clean_up(self):
         headers = bearer(self.account.jwt)  # the keys are revoked by now
-        with httpx.Client(base_url=self.stack.api_url, headers=headers, timeout=60, trust_env=False) as client:
+        with httpx.Client(base_url=self.stack.api_url, headers=headers, timeout=60,
+                          trust_env=False) as client:
             while listed := client.get("/v1/sandboxes?limit=500").json()["sandboxes"]:
                 for entry in listed:
                     client.delete(f"/v1/sandboxes/{entry['id']}")
@@ -122,9 +130,15 @@ def test_the_promises_hold(player, name):
 
 def test_no_operation_is_left_out(player):
     for host, url in (("api", player.stack.api_url), ("identity", player.stack.auth_url)):
-        tried = {label for name, role in ROLES.items() if role.host == host for label, _ in player.play(name).statuses}
+        tried = {
+            label
+            for name, role in ROLES.items() if role.host == host
+            for label, _ in player.play(name).statuses
+        }
         paths = httpx.get(f"{url}/openapi.json", trust_env=False).json()["paths"]
-        shown = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
+        shown = {
+            f"{method.upper()} {path}" for path, methods in paths.items() for method in methods
+        }
         assert shown - {"GET /openapi.json"} <= tried  # that is where it reads what to try
 
 
@@ -135,8 +149,9 @@ def test_sandboxes_go_through_their_whole_lives(player):
         if status < 300:
             done.add(label)
     for labels in (
-        {"POST /v1/sandboxes"}, {"GET /v1/sandboxes"}, {f"GET {one}"}, {f"POST {one}/exec"}, {f"POST {one}/files"},
-        {f"POST {one}/hibernate", f"POST {one}/pause"}, {f"POST {one}/wake", f"POST {one}/resume"},
-        {f"POST {one}/snapshot"}, {f"POST {one}/fork", "POST /v1/sandboxes/fork"}, {f"DELETE {one}"},
+        {"POST /v1/sandboxes"}, {"GET /v1/sandboxes"}, {f"GET {one}"}, {f"POST {one}/exec"},
+        {f"POST {one}/files"}, {f"POST {one}/hibernate", f"POST {one}/pause"},
+        {f"POST {one}/wake", f"POST {one}/resume"}, {f"POST {one}/snapshot"},
+        {f"POST {one}/fork", "POST /v1/sandboxes/fork"}, {f"DELETE {one}"},
     ):
         assert labels & done, f"{labels}: never done"

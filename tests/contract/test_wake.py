@@ -24,7 +24,8 @@ def wake_s(persona, sandbox):
 
 
 def test_a_wake_is_a_resume_and_not_a_boot(vm_alice, machine):
-    """The contract's 0.3 s is measured by `make bench`; here it is held against a boot of the same machine."""
+    """The contract's 0.3 s is measured by `make bench`; here it is held against a boot of the same
+    machine."""
     vm_alice.post(f"/v1/sandboxes/{machine}/exec", json={"cmd": "poweroff -f", "detached": True})
     vm_alice.wait_for(machine, "hibernated")
     boot_s = wake_s(vm_alice, machine)

@@ -1,4 +1,5 @@
-"""The API and the identity host in this process, over a real Postgres and Redis: for rules that need no guest.
+"""The API and the identity host in this process, over a real Postgres and Redis: for rules that
+need no guest.
 
 What involves a node is tested on `sim_stack`, where every process is its own.
 """
@@ -10,16 +11,18 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from app import api, identity, seeds
-from app.authority import LocalAuthority
-from app.signing_keys import KeyDirectory
-from bin.stack import Stack
+from app.api import factory as api
+from app.identity import factory as identity
+from app.identity.local_authority import LocalAuthority
+from app.identity.signing_keys import KeyDirectory
+from app.operator import seeds
+from bin.stack.running import Stack
 from config.settings import Settings
-from models.base import connection, database, new_id, now
+from models.database import connection, database, new_id, now
 from models.states import Plan
 from models.users import User
-from services import api_keys, tokens, users
-from services.nodes import NodeFacts, heartbeat
+from services.accounts import api_keys, tokens, users
+from services.hosts.nodes import NodeFacts, heartbeat
 from tests.stack.conformance import conforming
 from tests.stack.fault_points import FaultPoint, fault_point
 
@@ -49,7 +52,8 @@ class Edge:
     def newcomer(self, plan: Plan = Plan.LEGACY_PRO) -> User:
         """An account that no other test uses."""
         with connection():
-            return User.create(id=new_id("usr"), email=f"{new_id()}@example.test", password_hash="none", plan=plan)
+            return User.create(id=new_id("usr"), email=f"{new_id()}@example.test",
+                               password_hash="none", plan=plan)
 
     def key(self, owner: User) -> dict[str, str]:
         """Headers with a fresh API key, which does not count as one of this hour's."""
@@ -69,7 +73,8 @@ class Edge:
 
 
 @pytest.fixture(scope="module")
-def edge(postgres_url: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Edge]:
+def edge(postgres_url: str, redis_url: str,
+         tmp_path_factory: pytest.TempPathFactory) -> Iterator[Edge]:
     """Both hosts on an empty database with one big node that nobody works on."""
     yield from make_edge(postgres_url, redis_url, tmp_path_factory.mktemp("keys"))
 
@@ -77,7 +82,8 @@ def edge(postgres_url: str, redis_url: str, tmp_path_factory: pytest.TempPathFac
 def make_edge(database_url: str, redis_url: str, keys_dir: Path, **changes: Any) -> Iterator[Edge]:
     """The same with other settings."""
     settings = dataclasses.replace(
-        Settings(database_url=database_url, redis_url=redis_url, signing_keys_dir=keys_dir, session_secret="for tests"),
+        Settings(database_url=database_url, redis_url=redis_url, signing_keys_dir=keys_dir,
+                 session_secret="for tests"),
         **changes,
     )
     api_app = conforming(api.create_app(settings, LocalAuthority(settings)))

@@ -1,13 +1,14 @@
-"""The end of a call on the data road never spoils its result: an activity that cannot be ended expires."""
+"""The end of a call on the data road never spoils its result: an activity that cannot be ended
+expires."""
 import contextlib
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg2
 import pytest
 
-from models.base import connection, database
+from models.database import connection, database
 from models.sandboxes import Activity, Sandbox
-from services.activity import in_use
+from services.guest_calls.activity import in_use
 
 SANDBOXES = "/v1/sandboxes"
 
@@ -30,7 +31,9 @@ def database_away(edge):
     try:
         with outside.cursor() as cursor:
             cursor.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
-            cursor.execute("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = %s", (name,))
+            cursor.execute(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = %s",
+                (name, ))
             try:
                 yield
             finally:
@@ -56,7 +59,8 @@ def test_a_result_survives_the_database_going_away(edge, sandbox):
 
 
 def test_an_error_of_the_call_itself_is_the_one_that_is_seen(edge, sandbox):
-    with contextlib.ExitStack() as away, pytest.raises(KeyError), in_use(sandbox, for_s=30, what="exec"):
+    with contextlib.ExitStack() as away, pytest.raises(KeyError), in_use(
+            sandbox, for_s=30, what="exec"):
         away.enter_context(database_away(edge))
         raise KeyError
 

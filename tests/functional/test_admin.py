@@ -5,11 +5,13 @@ import sys
 
 import pytest
 
-from bin.site import ROOT
-from services import users
+from bin.stack.site import ROOT
+from services.accounts import users
 
-NAMES = ["SVC_API_KEY", "SVC_ALICE_EMAIL", "SVC_ALICE_PASSWORD", "SVC_BOB_EMAIL", "SVC_BOB_PASSWORD",
-         "SVC_MALLORY_EMAIL", "SVC_MALLORY_PASSWORD", "SVC_SERVICE_TOKEN"]
+NAMES = [
+    "SVC_API_KEY", "SVC_ALICE_EMAIL", "SVC_ALICE_PASSWORD", "SVC_BOB_EMAIL", "SVC_BOB_PASSWORD",
+    "SVC_MALLORY_EMAIL", "SVC_MALLORY_PASSWORD", "SVC_SERVICE_TOKEN"
+]
 
 
 @pytest.fixture
@@ -17,12 +19,15 @@ def command(edge):
     """Runs a module as a process on the same database and keys."""
     settings = edge.settings
     environ = os.environ | {
-        "SVC_DATABASE_URL": settings.database_url, "SVC_SIGNING_KEYS_DIR": str(settings.signing_keys_dir),
-        "SVC_AUTH_URL": settings.auth_url, "SVC_REDIS_URL": settings.redis_url}
+        "SVC_DATABASE_URL": settings.database_url,
+        "SVC_SIGNING_KEYS_DIR": str(settings.signing_keys_dir),
+        "SVC_AUTH_URL": settings.auth_url,
+        "SVC_REDIS_URL": settings.redis_url,
+    }
 
     def run(*arguments, ok=True):
-        result = subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, env=environ, capture_output=True,
-                                text=True, timeout=60, check=False)
+        result = subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, env=environ,
+                                capture_output=True, text=True, timeout=60, check=False)
         assert (result.returncode == 0) is ok, result.stdout + result.stderr
         assert "Traceback" not in result.stderr
         return result.stdout if ok else result.stderr
@@ -39,7 +44,7 @@ def status(edge, headers):
 
 
 def test_seeding_gives_credentials_that_work(edge, command):
-    people = lines(command("app.admin", "seed-dev"))
+    people = lines(command("app.operator", "seed-dev"))
     assert list(people) == NAMES
     assert status(edge, {"Authorization": f"Bearer {people['SVC_API_KEY']}"}) == 200
     behalf = {"X-On-Behalf-Of": edge.user("bob").id}
@@ -50,40 +55,56 @@ def test_seeding_gives_credentials_that_work(edge, command):
 
 
 def test_seeding_again_keeps_what_works_and_replaces_the_rest(edge, command, tmp_path):
-    people = lines(command("app.admin", "seed-dev"))
+    people = lines(command("app.operator", "seed-dev"))
     remembered = tmp_path / "dev.env"
-    remembered.write_text("# a comment\n" + "\n".join(f"{name}={value}" for name, value in people.items()))
-    again = ("app.admin", "seed-dev", "--existing", str(remembered))
+    remembered.write_text(
+        "# a comment\n" + "\n".join(f"{name}={value}" for name, value in people.items())
+    )
+    again = ("app.operator", "seed-dev", "--existing", str(remembered))
     assert lines(command(*again)) == people
     remembered.write_text(remembered.read_text().replace(people["SVC_API_KEY"], "svc_sk_revoked"))
     changed = lines(command(*again))
-    assert changed["SVC_API_KEY"] != people["SVC_API_KEY"] and changed["SVC_BOB_PASSWORD"] == people["SVC_BOB_PASSWORD"]
-    assert lines(command("app.admin", "seed-dev", "--existing", str(tmp_path / "none"))).keys() == people.keys()
+    assert (
+        changed["SVC_API_KEY"] != people["SVC_API_KEY"]
+        and changed["SVC_BOB_PASSWORD"] == people["SVC_BOB_PASSWORD"]
+    )
+    assert (
+        lines(command("app.operator", "seed-dev", "--existing", str(tmp_path / "none"))).keys()
+        == people.keys()
+    )
 
 
 def test_the_seeded_key_leaves_the_hours_allowance(edge, command):
     headers = edge.jwt(edge.user("alice"))
-    codes = [edge.api.post("/v1/api-keys", json={"name": "x"}, headers=headers).status_code for _ in range(6)]
+    codes = [
+        edge.api.post("/v1/api-keys", json={"name": "x"}, headers=headers).status_code
+        for _ in range(6)
+    ]
     assert codes == [201] * 5 + [429]
 
 
 def test_accounts(edge, command):
-    made = command("app.admin", "user-create", "New.Person@example.test", "--plan", "personal")
+    made = command("app.operator", "user-create", "New.Person@example.test", "--plan", "personal")
     password = made.split("password ")[1].strip()
     body = {"email": "new.person@example.test", "password": password}
     assert edge.identity.post("/login", json=body).json["plan"] == "personal"
-    command("app.admin", "user-plan", "new.person@example.test", "pro")
+    command("app.operator", "user-plan", "new.person@example.test", "pro")
     assert edge.identity.post("/login", json=body).json["plan"] == "pro"
-    changed = command("app.admin", "user-password", "new.person@example.test").split("password ")[1].strip()
+    changed = command("app.operator", "user-password",
+                      "new.person@example.test").split("password ")[1].strip()
     assert edge.identity.post("/login", json=body).status_code == 401
     assert edge.identity.post("/login", json=body | {"password": changed}).status_code == 200
 
 
 def test_service_tokens(edge, command):
-    minted = dict(line.split(" ", 1) for line in command("app.admin", "service-token-mint", "deployer").splitlines())
-    headers = {"Authorization": f"Bearer {minted['token']}", "X-On-Behalf-Of": edge.user("alice").id}
+    minted = dict(
+        line.split(" ", 1)
+        for line in command("app.operator", "service-token-mint", "deployer").splitlines())
+    headers = {
+        "Authorization": f"Bearer {minted['token']}", "X-On-Behalf-Of": edge.user("alice").id
+    }
     assert status(edge, headers) == 200
-    command("app.admin", "service-token-revoke", minted["jti"])
+    command("app.operator", "service-token-revoke", minted["jti"])
     assert status(edge, headers) == 401
     assert minted["jti"] in edge.identity.get("/tokens/revoked").json["jtis"]
 
@@ -93,72 +114,89 @@ def revoke(edge, headers, body):
 
 
 def test_an_administrator_revokes_service_tokens_over_http(edge, command):
-    admin, target = (dict(line.split(" ", 1) for line in command("app.admin", "service-token-mint", name).splitlines())
-                     for name in ("admin", "target"))
+    admin, target = (
+        dict(
+            line.split(" ", 1)
+            for line in command("app.operator", "service-token-mint", name).splitlines()
+        )
+        for name in ("admin", "target")
+    )
     headers = {"Authorization": f"Bearer {admin['token']}"}
-    for body in ({}, {"jti": 5}, {"jti": ""}, {"jti": "x" * 129}, {"jti": "a\0b"}, {"jti": "x", "more": 1}, []):
+    for body in ({}, {"jti": 5}, {"jti": ""}, {"jti": "x" * 129}, {"jti": "a\0b"}, {
+            "jti": "x", "more": 1
+    }, []):
         assert revoke(edge, headers, body).status_code == 400
     assert revoke(edge, headers, {"jti": "unknown"}).status_code == 404
     first = revoke(edge, headers, {"jti": target["jti"]})
     assert first.status_code == 200
     record = first.json["serviceToken"]
     assert record.keys() == {"jti", "subject", "appId", "issuedAt", "expiresAt", "revokedAt"}
-    assert (record["jti"], record["subject"]) == (target["jti"], "svc:target") and record["revokedAt"]
+    assert (record["jti"], record["subject"]) == (target["jti"],
+                                                  "svc:target") and record["revokedAt"]
     assert revoke(edge, headers, {"jti": target["jti"]}).json == first.json
-    assert revoke(edge, {"Authorization": f"Bearer {target['token']}"}, {"jti": admin["jti"]}).status_code == 401
+    assert revoke(edge, {"Authorization": f"Bearer {target['token']}"},
+                  {"jti": admin["jti"]}).status_code == 401
     assert target["jti"] in edge.identity.get("/tokens/revoked").json["jtis"]
-    assert revoke(edge, headers, {"jti": admin["jti"]}).status_code == 200, "an administrator may end its own token"
+    assert revoke(
+        edge, headers,
+        {"jti": admin["jti"]}).status_code == 200, "an administrator may end its own token"
     assert revoke(edge, headers, {"jti": admin["jti"]}).status_code == 401
 
 
 def test_an_administrators_token_is_not_a_users(edge, command):
-    minted = command("app.admin", "service-token-mint", "admin").split("token ")[1].strip()
+    minted = command("app.operator", "service-token-mint", "admin").split("token ")[1].strip()
     headers = {"Authorization": f"Bearer {minted}", "X-On-Behalf-Of": edge.user("alice").id}
     assert status(edge, headers) == 403
 
 
 def test_service_tokens_are_listed_without_their_secret(edge, command):
     minted = dict(line.split(" ", 1) for line in command(
-        "app.admin", "service-token-mint", "listed", "--app-id", "app-7").splitlines())
-    listed = command("app.admin", "service-token-list")
+        "app.operator", "service-token-mint", "listed", "--app-id", "app-7").splitlines())
+    listed = command("app.operator", "service-token-list")
     line = next(line for line in listed.splitlines() if minted["jti"] in line)
     assert line.split()[1:3] == ["svc:listed", "app-7"] and line.endswith(" valid")
     assert edge.keys.get_signing().kid in line and minted["token"] not in listed
-    command("app.admin", "service-token-revoke", minted["jti"])
-    assert minted["jti"] not in command("app.admin", "service-token-list")
+    command("app.operator", "service-token-revoke", minted["jti"])
+    assert minted["jti"] not in command("app.operator", "service-token-list")
     assert any(minted["jti"] in line and line.endswith(" revoked")
-               for line in command("app.admin", "service-token-list", "--all").splitlines())
+               for line in command("app.operator", "service-token-list", "--all").splitlines())
 
 
 def test_an_account_is_shut_out_and_let_in_again(edge, command):
-    password = command("app.admin", "user-create", "shut@example.test").split("password ")[1].strip()
-    body, key = {"email": "shut@example.test", "password": password}, edge.key(users.get_by_email("shut@example.test"))
+    password = command("app.operator", "user-create",
+                       "shut@example.test").split("password ")[1].strip()
+    body, key = {"email": "shut@example.test", "password": password}, edge.key(
+        users.get_by_email("shut@example.test"))
     browser = edge.identity.application.test_client()
     assert browser.post("/login", json=body).status_code == 200
-    assert " shut@example.test free active" in command("app.admin", "user-list")
-    command("app.admin", "user-disable", "shut@example.test")
-    assert " shut@example.test free disabled" in command("app.admin", "user-list")
+    assert " shut@example.test free active" in command("app.operator", "user-list")
+    command("app.operator", "user-disable", "shut@example.test")
+    assert " shut@example.test free disabled" in command("app.operator", "user-list")
     assert browser.post("/token", json={"appId": "x"}).status_code == 401
     assert browser.post("/login", json=body).status_code == 401 and status(edge, key) == 401
-    command("app.admin", "user-enable", "shut@example.test")
+    command("app.operator", "user-enable", "shut@example.test")
     assert browser.post("/token", json={"appId": "x"}).status_code == 401, "its sessions ended"
     assert browser.post("/login", json=body).status_code == 200 and status(edge, key) == 200
-    assert command("app.admin", "user-sign-out", "shut@example.test").strip() == "ended 1"
+    assert command("app.operator", "user-sign-out", "shut@example.test").strip() == "ended 1"
     assert browser.post("/token", json={"appId": "x"}).status_code == 401
 
 
-@pytest.mark.parametrize("arguments", [
-    ("service-token-mint", "With Spaces"), ("service-token-mint", ""), ("user-disable", "nobody@example.test"),
-    ("user-create", "not an address"), ("user-create", "short@example.test", "--password", "short"),
-    ("user-plan", "nobody@example.test", "pro"), ("user-plan", "alice@example.test", "golden"),
-    ("service-token-revoke", "unknown"), ("user-create", "alice@example.test"),
-])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("service-token-mint", "With Spaces"), ("service-token-mint", ""),
+        ("user-disable", "nobody@example.test"), ("user-create", "not an address"),
+        ("user-create", "short@example.test", "--password", "short"),
+        ("user-plan", "nobody@example.test", "pro"), ("user-plan", "alice@example.test", "golden"),
+        ("service-token-revoke", "unknown"), ("user-create", "alice@example.test"),
+    ],
+)
 def test_a_mistake_is_one_sentence(command, arguments):
-    assert "Error: " in command("app.admin", *arguments, ok=False)
+    assert "Error: " in command("app.operator", *arguments, ok=False)
 
 
 def test_the_signing_key_is_made_once_and_only_its_owner_reads_it(edge, command):
     directory = edge.settings.signing_keys_dir
-    first = command("app.identity.keys", "ensure").strip()
-    assert command("app.identity.keys", "ensure").strip() == first
+    first = command("app.operator.key_rotation", "ensure").strip()
+    assert command("app.operator.key_rotation", "ensure").strip() == first
     assert (directory / f"{first}.private.pem").stat().st_mode & 0o077 == 0

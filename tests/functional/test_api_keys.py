@@ -1,10 +1,11 @@
-"""POST, GET and DELETE /v1/api-keys: the record, the limits (exact under parallel requests) and ownership."""
+"""POST, GET and DELETE /v1/api-keys: the record, the limits (exact under parallel requests) and
+ownership."""
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 
-from models.base import connection, now
+from models.database import connection, now
 from models.users import ApiKey
 
 KEYS = "/v1/api-keys"
@@ -32,7 +33,8 @@ def test_the_secret_is_shown_once(edge, owner):
     secret, record = answer.json["key"], answer.json["apiKey"]
     assert secret.startswith("svc_sk_") and len(secret) == len("svc_sk_") + 43
     assert record.keys() == RECORD
-    assert record["prefix"] == secret[:12] and record["scopes"] == ["sandbox"] and record["name"] == "laptop"
+    assert record["prefix"] == secret[:12] and record["scopes"] == ["sandbox"
+                                                                    ] and record["name"] == "laptop"
     assert record["revokedAt"] is record["lastUsedAt"] is record["expiresAt"] is None
     listed = edge.api.get(KEYS, headers=edge.jwt(owner))
     assert listed.json == {"apiKeys": [record]}
@@ -42,15 +44,22 @@ def test_the_secret_is_shown_once(edge, owner):
 def test_a_service_manages_keys_for_a_user(edge, owner):
     made = edge.api.post(KEYS, json={"name": "by a service"}, headers=edge.service(owner))
     assert made.status_code == 201
-    assert [key["name"] for key in edge.api.get(KEYS, headers=edge.jwt(owner)).json["apiKeys"]] == ["by a service"]
+    assert [key["name"] for key in edge.api.get(KEYS, headers=edge.jwt(owner)).json["apiKeys"]] == [
+        "by a service"
+    ]
 
 
-@pytest.mark.parametrize("body", [
-    {"name": None}, {"name": ""}, {"name": "   "}, {"name": "x" * 81}, {"name": 5}, {"name": ["x"]}, {"name": "a\0b"},
-    {"expiresAt": "2001-01-01T00:00:00Z"}, {"expiresAt": "tomorrow"}, {"expiresAt": "2030-01-01"}, {"expiresAt": 5},
-    {"expiresAt": "2030-01-01T00:00:00"}, {"expiresAt": "2030-02-31T00:00:00Z"},
-    {"expiresAt": "9999-12-31T23:59:59-23:59"}, {"expiresAt": "0001-01-01T00:00:00+23:59"}, {"scopes": ["admin"]},
-])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"name": None}, {"name": ""}, {"name": "   "}, {"name": "x" * 81}, {"name": 5},
+        {"name": ["x"]}, {"name": "a\0b"}, {"expiresAt": "2001-01-01T00:00:00Z"},
+        {"expiresAt": "tomorrow"}, {"expiresAt": "2030-01-01"}, {"expiresAt": 5},
+        {"expiresAt": "2030-01-01T00:00:00"}, {"expiresAt": "2030-02-31T00:00:00Z"},
+        {"expiresAt": "9999-12-31T23:59:59-23:59"}, {"expiresAt": "0001-01-01T00:00:00+23:59"},
+        {"scopes": ["admin"]},
+    ],
+)
 def test_a_bad_body_is_400_and_makes_nothing(edge, owner, body):
     assert create(edge, owner, **body).status_code == 400
     assert edge.api.get(KEYS, headers=edge.jwt(owner)).json == {"apiKeys": []}
@@ -92,7 +101,8 @@ def test_ten_active_ones(edge, owner):
             assert create(edge, owner).status_code == 201
         age_all(owner, minutes=61)
     with ThreadPoolExecutor(4) as pool:
-        assert {answer.status_code for answer in pool.map(lambda _: create(edge, owner), range(4))} == {409}
+        assert {answer.status_code
+                for answer in pool.map(lambda _: create(edge, owner), range(4))} == {409}
     active = edge.api.get(KEYS, headers=edge.jwt(owner)).json["apiKeys"]
     edge.api.delete(f"{KEYS}/{active[0]['id']}", headers=edge.jwt(owner))
     assert create(edge, owner).status_code == 201
@@ -121,7 +131,10 @@ def test_revocation_is_permanent_and_may_be_repeated(edge, owner):
 
 def test_only_the_owner_revokes(edge, owner):
     key_id = create(edge, owner).json["apiKey"]["id"]
-    assert edge.api.delete(f"{KEYS}/{key_id}", headers=edge.jwt(edge.user("mallory"))).status_code == 403
+    assert (
+        edge.api.delete(f"{KEYS}/{key_id}", headers=edge.jwt(edge.user("mallory"))).status_code
+        == 403
+    )
     assert edge.api.delete(f"{KEYS}/unknown", headers=edge.jwt(owner)).status_code == 404
     assert edge.api.get(KEYS, headers=edge.jwt(owner)).json["apiKeys"][0]["revokedAt"] is None
 

@@ -1,4 +1,5 @@
-"""The API as a client sees it while Redis, Postgres or the API itself is killed, with every process real."""
+"""The API as a client sees it while Redis, Postgres or the API itself is killed, with every process
+real."""
 import socket
 import time
 from urllib.parse import urlsplit
@@ -47,7 +48,8 @@ def test_without_redis_everything_but_new_lifecycle_steps_goes_on(sim_stack, ali
         began = time.monotonic()
         accepted = alice.post("/v1/sandboxes", json={})
         assert accepted.status_code == 201 and time.monotonic() - began < 10
-        assert alice.get(f"/v1/sandboxes/{accepted.json()['id']}").json()["status"] == "provisioning"
+        assert alice.get(
+            f"/v1/sandboxes/{accepted.json()['id']}").json()["status"] == "provisioning"
     finally:
         sim_stack.start("redis")
     alice.wait_for(accepted.json()["id"], "running")
@@ -63,14 +65,17 @@ def test_without_postgres_503_and_back_without_a_restart(sim_stack, alice, sandb
     finally:
         sim_stack.start("postgres")
     eventually(lambda: alice.get(f"/v1/sandboxes/{sandbox}").status_code, 200)
-    eventually(lambda: alice.post(f"/v1/sandboxes/{sandbox}/exec", json={"cmd": "echo back"}).status_code, 200)
+    eventually(
+        lambda: alice.post(f"/v1/sandboxes/{sandbox}/exec", json={"cmd": "echo back"}).status_code,
+        200)
 
 
 def test_a_killed_api_comes_back_and_knows_everything(sim_stack, alice, sandbox):
     body = {"idempotencyKey": f"across a crash {time.time_ns()}"}
     first = alice.post("/v1/sandboxes", json=body).json()["id"]
     sim_stack.crash("api")
-    # The workers of a killed master serve until they notice, and cut off who is waiting when they end.
+    # The workers of a killed master serve until they notice, and cut off who is waiting when they
+    # end.
     eventually(lambda: accepts_connections(sim_stack.api_url), False)
     sim_stack.start("api")
     eventually(lambda: alice.get(f"/v1/sandboxes/{sandbox}").status_code, 200)
@@ -80,7 +85,8 @@ def test_a_killed_api_comes_back_and_knows_everything(sim_stack, alice, sandbox)
 
 
 def test_no_log_holds_a_secret(sim_stack, alice, sandbox):
-    alice.post(f"/v1/sandboxes/{sandbox}/exec", json={"cmd": "echo hunter2", "env": {"TOKEN": "hunter2"}})
+    alice.post(f"/v1/sandboxes/{sandbox}/exec",
+               json={"cmd": "echo hunter2", "env": {"TOKEN": "hunter2"}})
     alice.get("/v1/sandboxes?access_token=hunter2")
     alice.get("/v1/sandboxes", headers={"Authorization": "Bearer hunter2"})
     for process in ("api", "identity", "node-ops", "control", "relay"):

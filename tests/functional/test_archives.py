@@ -1,4 +1,5 @@
-"""`files_only` snapshots: the project directory as an archive in the store, and copies of it; simulated guests."""
+"""`files_only` snapshots: the project directory as an archive in the store, and copies of it;
+simulated guests."""
 import base64
 import contextlib
 import gzip
@@ -10,14 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg2
 import pytest
 
-from nodeworker.archives import archive_key, folder
 from nodeworker.faults import FAULT_POINTS
-from nodeworker.store import ObjectMissing, ObjectStore
+from nodeworker.handlers.archives import archive_key, folder
+from nodeworker.object_store import ObjectMissing, ObjectStore
 from tests.functional.test_snapshot_routes import SNAPSHOT
 
 ROUTES = {"filesystem-snapshot": {}, "tarball": {}, "snapshot": {"restoreKind": "project_only"}}
-CONTENT = {"/home/user/app/main.py": b"print('hello')\n", "/home/user/name with\nnewline": b"\0\1\2" * 1000,
-           "/home/user/bl\u00e4tter.txt": "\u00fcber".encode()}
+CONTENT = {
+    "/home/user/app/main.py": b"print('hello')\n",
+    "/home/user/name with\nnewline": b"\0\1\2" * 1000,
+    "/home/user/bl\u00e4tter.txt": "\u00fcber".encode()
+}
 OUTSIDE = "/srv/elsewhere"
 
 
@@ -51,7 +55,8 @@ def fork(alice):
 
 
 def write(persona, sandbox, files):
-    items = [{"path": path, "content": base64.b64encode(content).decode()} for path, content in files.items()]
+    items = [{"path": path, "content": base64.b64encode(content).decode()}
+             for path, content in files.items()]
     assert persona.post(f"/v1/sandboxes/{sandbox}/files", json=items).status_code == 204
 
 
@@ -68,7 +73,9 @@ def objects(store, snapshot_id):
     """Keys of the archives that the store has of a snapshot; of all of them for an empty id."""
     prefix = folder(snapshot_id) if snapshot_id else "snapshots/"
     listed = store._client.list_objects_v2(Bucket=store._bucket, Prefix=prefix)
-    return [entry["Key"] for entry in listed.get("Contents", []) if entry["Key"].endswith(".tar.gz")]
+    return [
+        entry["Key"] for entry in listed.get("Contents", []) if entry["Key"].endswith(".tar.gz")
+    ]
 
 
 def halves(store):
@@ -88,7 +95,10 @@ def test_every_route_stores_the_project_and_nothing_else(alice, source, store, f
     answer = archive(alice, source, route)
     taken = answer.json()
     assert answer.status_code == 201 and taken.keys() == SNAPSHOT
-    assert (taken["kind"], taken["sourceSandboxId"], taken["uploadedToStore"]) == ("files_only", source, True)
+    assert (taken["kind"], taken["sourceSandboxId"], taken["uploadedToStore"]) == (
+        "files_only",
+        source, True,
+    )
     (key,) = objects(store, taken["id"])
     assert store.find_size(key) == taken["tarballSizeBytes"] > 0
     tar = gzip.decompress(b"".join(store.get_stream(key)))
@@ -113,7 +123,8 @@ def test_a_copy_outlives_its_source_and_starts_what_it_is_told(alice, source, fo
 
 def test_it_can_be_published_and_made_into_machines_of_another_size(alice, source, fork):
     taken = archive(alice, source).json()["id"]
-    assert alice.post("/v1/templates/project/latest", json={"snapshotId": taken}).status_code in (200, 201)
+    assert alice.post("/v1/templates/project/latest",
+                      json={"snapshotId": taken}).status_code in (200, 201)
     made = alice.create(templateId="project", size="medium")["id"]
     try:
         assert {path: read(alice, made, path) for path in CONTENT} == CONTENT
@@ -126,7 +137,9 @@ def test_it_can_be_published_and_made_into_machines_of_another_size(alice, sourc
 
 def test_a_key_names_one_snapshot_whatever_the_route(alice, source):
     with ThreadPoolExecutor(6) as pool:
-        answers = list(pool.map(lambda route: archive(alice, source, route, idempotencyKey="k"), [*ROUTES] * 2))
+        answers = list(
+            pool.map(lambda route: archive(alice, source, route, idempotencyKey="k"),
+                     [*ROUTES] * 2))
     assert {answer.status_code for answer in answers} == {201}
     (first,) = {answer.text for answer in answers}
     full = alice.post(f"/v1/sandboxes/{source}/snapshot", json={"idempotencyKey": "k"})
@@ -157,14 +170,18 @@ def test_a_bad_body_is_400(alice, source):
 
 def test_receivers_are_told_that_it_is_recorded_and_uploaded(alice, sim_stack, source):
     taken = archive(alice, source).json()
-    with contextlib.closing(psycopg2.connect(sim_stack.settings.database_url)) as link, link.cursor() as cursor:
-        cursor.execute("SELECT type, body FROM events WHERE body LIKE %s ORDER BY occurred_at", (f"%{taken['id']}%",))
+    with contextlib.closing(
+        psycopg2.connect(sim_stack.settings.database_url)
+    ) as link, link.cursor() as cursor:
+        cursor.execute("SELECT type, body FROM events WHERE body LIKE %s ORDER BY occurred_at",
+                       (f"%{taken['id']}%", ))
         told = cursor.fetchall()
     assert [kind for kind, _ in told] == ["sandbox.snapshot.recorded", "sandbox.snapshot.uploaded"]
     for _, body in told:
         data = json.loads(body)["data"]
-        assert {name: data[name] for name in ("kind", "rootfsSha", "sizeBytes", "tarballSizeBytes")} == {
-            name: taken[name] for name in ("kind", "rootfsSha", "sizeBytes", "tarballSizeBytes")}
+        assert {
+            name: data[name] for name in ("kind", "rootfsSha", "sizeBytes", "tarballSizeBytes")
+        } == {name: taken[name] for name in ("kind", "rootfsSha", "sizeBytes", "tarballSizeBytes")}
 
 
 @pytest.mark.parametrize("point", ["archive.begun", "archive.stored"])
@@ -196,7 +213,8 @@ def test_a_worker_that_dies_on_the_way_out_is_replaced(alice, source, store, for
     assert {path: read(alice, copy, path) for path in CONTENT} == CONTENT
 
 
-@pytest.mark.parametrize("point", [point for point in FAULT_POINTS if point.startswith("unarchive.")])
+@pytest.mark.parametrize("point",
+                         [point for point in FAULT_POINTS if point.startswith("unarchive.")])
 def test_a_worker_that_dies_on_the_way_in_is_replaced(alice, source, fork, fault, point):
     taken = archive(alice, source).json()["id"]
     fault(point, "kill")
@@ -223,13 +241,16 @@ def test_a_store_that_is_away_is_503_and_its_return_mends_it(alice, sim_stack, s
     alice.wait_for(fork(taken), "running")
 
 
-def test_what_a_dead_worker_left_half_stored_of_a_deleted_sandbox_is_removed(alice, sim_stack, source, store, fault):
+def test_what_a_dead_worker_left_half_stored_of_a_deleted_sandbox_is_removed(
+        alice, sim_stack, source, store, fault):
     before = set(halves(store))
     fault("archive.begun", "sleep:30")
     with ThreadPoolExecutor(1) as pool:
         pending = pool.submit(archive, alice, source)
         until(fault.reached)
-        with contextlib.closing(psycopg2.connect(sim_stack.settings.database_url)) as link, link.cursor() as cursor:
+        with contextlib.closing(
+            psycopg2.connect(sim_stack.settings.database_url)
+        ) as link, link.cursor() as cursor:
             cursor.execute("SELECT id FROM snapshots WHERE source_sandbox_id = %s", (source,))
             (snapshot_id,) = cursor.fetchone()
         store._client.create_multipart_upload(Bucket=store._bucket, Key=archive_key(snapshot_id, 1))

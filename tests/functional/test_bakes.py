@@ -1,4 +1,5 @@
-"""Templates are wanted, baked one at a time and remembered; here with the simulated driver in this process."""
+"""Templates are wanted, baked one at a time and remembered; here with the simulated driver in this
+process."""
 import os
 import threading
 from datetime import timedelta
@@ -6,16 +7,16 @@ from datetime import timedelta
 import pytest
 
 from config.settings import Settings
-from models.bakes import Bake
-from models.base import connect, connection, database, now
+from models.database import connect, connection, database, now
 from models.nodes import Node
-from nodeworker import bakes as work
-from nodeworker.host import Host
+from models.warm_images import Bake
+from nodeworker import warm_images as work
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import DriverError, Shape
 from nodeworker.hypervisor.simulated import SimulatedDriver
-from services import bakes
-from services.nodes import NodeFacts, heartbeat
+from nodeworker.wiring import Host
+from services.hosts import warm_images
+from services.hosts.nodes import NodeFacts, heartbeat
 from services.protocols import Deps
 
 FACTS = NodeFacts("n1", "127.0.0.1", 8, 16384, 20000, 20099, {"image": "first"})
@@ -57,7 +58,7 @@ def host(tmp_path):
 
 
 def rows():
-    return {(view.vcpus, view.mem_mb): view for view in bakes.list_all("n1")}
+    return {(view.vcpus, view.mem_mb): view for view in warm_images.list_all("n1")}
 
 
 def state(shape):
@@ -66,7 +67,8 @@ def state(shape):
 
 def want(host, shape):
     with connection():
-        host.queue.sent += [(one.queue, one.job, one.payload) for one in bakes.want("n1", shape.vcpus, shape.mem_mb)]
+        host.queue.sent += [(one.queue, one.job, one.payload)
+                            for one in warm_images.want("n1", shape.vcpus, shape.mem_mb)]
 
 
 def age(column):
@@ -76,7 +78,7 @@ def age(column):
 
 
 def sweep(host):
-    return bakes.announce_due(Deps(host.settings, host.queue, None))
+    return warm_images.announce_due(Deps(host.settings, host.queue, None))
 
 
 def test_a_starting_node_bakes_its_sizes_and_what_was_ever_asked_for(host):
@@ -109,7 +111,11 @@ def test_a_shape_the_node_can_never_hold_is_not_baked_and_says_why(host):
     with connection():
         work.compare(host, FACTS)
     view = rows()[12, 36864]
-    assert view.state.value == "failed" and "8 vCPUs and 16384 MB" in view.error and view.next_try_at is None
+    assert (
+        view.state.value == "failed"
+        and "8 vCPUs and 16384 MB" in view.error
+        and view.next_try_at is None
+    )
     host.queue.sent.clear()
     want(host, Shape(12, 36864))
     assert host.queue.sent == [] and sweep(host) == 0
@@ -183,14 +189,14 @@ def test_a_bake_whose_worker_died_is_begun_again_and_put_off_if_it_always_does(h
         host.queue.sent.clear()
         descriptor = locks.try_lock(work.lock_file(host.settings))
         with connection():
-            assert bakes.claim("n1", 2, 2048) and not bakes.claim("n1", 2, 2048)
-            (seen,) = bakes.list_baking("n1")
+            assert warm_images.claim("n1", 2, 2048) and not warm_images.claim("n1", 2, 2048)
+            (seen,) = warm_images.list_baking("n1")
             work.look_after(host)
             assert state(MEDIUM) == "baking", "the lock is held"
         os.close(descriptor)
         with connection():
             work.look_after(host)
-            assert bakes.requeue_abandoned(seen) == [], "once is enough"
+            assert warm_images.requeue_abandoned(seen) == [], "once is enough"
         assert len(host.queue.sent) == (0 if attempt == 3 else 1)
     view = rows()[2, 2048]
     assert view.state.value == "failed" and "attempt 3" in view.error and view.next_try_at > now()
@@ -216,12 +222,13 @@ def test_a_failed_bake_waits_longer_each_time_and_creates_do_not_hurry_it(host, 
     assert all(2.5 > later / earlier > 1.5 for earlier, later in zip(waits, waits[1:])), waits
     host.queue.deliver(host)
     view = rows()[2, 2048]
-    assert (view.state.value, view.error, view.attempts) == ("baked", None, 0) and view.took_s is not None
+    assert (view.state.value, view.error, view.attempts) == ("baked", None,
+                                                             0) and view.took_s is not None
 
 
 def test_a_lane_that_starts_does_not_wait(host):
     want(host, MEDIUM)
     host.queue.sent.clear()
     with connection():
-        bakes.hasten("n1")
+        warm_images.hasten("n1")
     assert sweep(host) == 1

@@ -1,4 +1,5 @@
-"""A create of a shape that is not baked: it boots cold, says so in the operation, and the template follows."""
+"""A create of a shape that is not baked: it boots cold, says so in the operation, and the template
+follows."""
 import time
 
 import pytest
@@ -26,7 +27,10 @@ def unbaked(sim_stack):
     """Makes sure that a shape has no template, as after a new image."""
 
     def remove(vcpus, mem_mb):
-        becomes(lambda: query(sim_stack, "SELECT count(*) FROM bakes WHERE state IN ('queued', 'baking')"), [(0,)])
+        becomes(
+            lambda: query(sim_stack,
+                          "SELECT count(*) FROM bakes WHERE state IN ('queued', 'baking')"),
+            [(0, )])
         (sim_stack.settings.node_dir / "templates" / f"{vcpus}x{mem_mb}").unlink(missing_ok=True)
         return vcpus, mem_mb
 
@@ -34,10 +38,13 @@ def unbaked(sim_stack):
 
 
 def create(stack, persona, size):
-    """Id of a sandbox that runs, the note of its boot and the one on its row; it is removed again."""
+    """Id of a sandbox that runs, the note of its boot and the one on its row; it is removed
+    again."""
     sandbox_id = persona.create(size=size)["id"]
-    found = query(stack, "SELECT o.note, s.operator_note FROM operations o JOIN sandboxes s ON s.id = o.sandbox_id"
-                  " WHERE s.id = %s AND o.kind = 'boot'", sandbox_id)
+    found = query(
+        stack,
+        "SELECT o.note, s.operator_note FROM operations o JOIN sandboxes s ON s.id = o.sandbox_id"
+        " WHERE s.id = %s AND o.kind = 'boot'", sandbox_id)
     persona.delete(f"/v1/sandboxes/{sandbox_id}")
     return found[0]
 
@@ -57,7 +64,8 @@ def test_a_worker_killed_while_it_bakes_costs_only_time(sim_stack, alice, unbake
     fault("bake.spawned", "kill")
     assert create(sim_stack, alice, "large")[0] == NOTE
     becomes(lambda: bake_state(sim_stack, shape), "baked")
-    assert query(sim_stack, "SELECT attempts FROM bakes WHERE (vcpus, mem_mb) = (4, 4096)") == [(0,)]
+    assert query(sim_stack,
+                 "SELECT attempts FROM bakes WHERE (vcpus, mem_mb) = (4, 4096)") == [(0, )]
     assert fault.reached(), "the worker was killed"
     assert create(sim_stack, alice, "large") == (None, None)
 
@@ -71,7 +79,9 @@ def test_uploads_pass_a_bake_and_a_second_bake_waits_for_it(sim_stack, alice, un
     assert create(sim_stack, alice, "large")[0] == NOTE
     source = alice.create()["id"]
     taken = alice.post(f"/v1/sandboxes/{source}/snapshot").json()["id"]
-    becomes(lambda: query(sim_stack, "SELECT uploaded_to_store FROM snapshots WHERE id = %s", taken), [(True,)])
+    becomes(
+        lambda: query(sim_stack, "SELECT uploaded_to_store FROM snapshots WHERE id = %s", taken),
+        [(True, )])
     assert (bake_state(sim_stack, medium), bake_state(sim_stack, large)) == ("baking", "queued")
     becomes(lambda: bake_state(sim_stack, large), "baked", timeout_s=40)
     assert bake_state(sim_stack, medium) == "baked"

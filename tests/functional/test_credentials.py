@@ -1,4 +1,5 @@
-"""Who may call which route: the table of accepted credentials, and every way in which a credential can be bad."""
+"""Who may call which route: the table of accepted credentials, and every way in which a credential
+can be bad."""
 import base64
 import json
 import time
@@ -8,11 +9,13 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from flask import Flask
 
-from app import auth, errors, request_ids, wiring
-from app.auth import ADMIN, API_KEY, PUBLIC, SERVICE, SESSION, USER_JWT, accepted_by
-from models.base import connection, now
+from app import wiring
+from app.http import credentials as auth
+from app.http import errors, request_ids
+from app.http.credentials import ADMIN, API_KEY, PUBLIC, SERVICE, SESSION, USER_JWT, accepted_by
+from models.database import connection, now
 from models.users import ApiKey, ServiceToken, User
-from services import api_keys, tokens
+from services.accounts import api_keys, tokens
 
 SANDBOXES = "/v1/sandboxes"
 KEYS = "/v1/api-keys"
@@ -68,11 +71,19 @@ def test_a_route_that_declares_nothing_takes_nobody(edge, undeclared):
         assert answer.status_code == 403 and "secret" not in answer.text
 
 
-@pytest.mark.parametrize("header", [
-    None, "", "Bearer", "Bearer ", "Basic dXNlcjpwYXNz", "Bearer nonsense", "Bearer a.b.c", "Bearer svc_sk_",
-    "Bearer svc_sk_" + "A" * 43, "Bearer " + "x" * 7000, "Bearer \xff\xfe", "svc_sk_" + "A" * 43,
-    "Bearer eyJhbGciOiJub25lIiwia2lkIjoieCJ9.e30.", "Bearer eyJhbGciOiJub25lIiwia2lkIjpbXX0.e30.",
-])
+@pytest.mark.parametrize(
+    "header",
+    [
+        None, "", "Bearer", "Bearer ", "Basic dXNlcjpwYXNz", "Bearer nonsense", "Bearer a.b.c",
+        "Bearer svc_sk_",
+        "Bearer svc_sk_" + "A" * 43,
+        "Bearer " + "x" * 7000,
+        "Bearer \xff\xfe",
+        "svc_sk_" + "A" * 43,
+        "Bearer eyJhbGciOiJub25lIiwia2lkIjoieCJ9.e30.",
+        "Bearer eyJhbGciOiJub25lIiwia2lkIjpbXX0.e30.",
+    ],
+)
 @pytest.mark.parametrize("path", [SANDBOXES, f"{SANDBOXES}/unknown", KEYS])
 def test_no_or_a_bad_credential_is_401(edge, header, path):
     answer = edge.api.get(path, headers={} if header is None else {"Authorization": header})
@@ -86,14 +97,18 @@ def test_key_token_and_service_all_act_as_the_user(edge):
     made = edge.api.post(SANDBOXES, json={}, headers=edge.key(alice)).json["id"]
     for headers in (edge.key(alice), edge.jwt(alice), edge.service(alice)):
         assert edge.api.get(f"{SANDBOXES}/{made}", headers=headers).status_code == 200
-    for headers in (edge.key(edge.user("mallory")), edge.jwt(edge.user("mallory")), edge.service(edge.user("mallory"))):
+    for headers in (
+        edge.key(edge.user("mallory")), edge.jwt(edge.user("mallory")),
+        edge.service(edge.user("mallory")),
+    ):
         assert edge.api.get(f"{SANDBOXES}/{made}", headers=headers).status_code == 403
 
 
 def test_keys_do_not_manage_keys(edge):
     headers = edge.key(edge.user("alice"))
     for method, path in (("GET", KEYS), ("POST", KEYS), ("DELETE", f"{KEYS}/some")):
-        assert edge.api.open(path, method=method, json={"name": "x"}, headers=headers).status_code == 403
+        assert edge.api.open(path, method=method, json={"name": "x"},
+                             headers=headers).status_code == 403
 
 
 def test_a_service_has_to_name_a_real_user(edge):
@@ -137,7 +152,9 @@ def test_a_disabled_account_is_401_with_every_credential(edge):
     credentials = [edge.key(owner), edge.jwt(owner)]
     with connection():
         User.update(disabled_at=now()).where(User.id == owner.id).execute()
-    assert [edge.api.get(SANDBOXES, headers=headers).status_code for headers in credentials] == [401, 401]
+    assert [edge.api.get(SANDBOXES, headers=headers).status_code for headers in credentials] == [
+        401, 401,
+    ]
     assert edge.api.get(SANDBOXES, headers=edge.service(owner)).status_code == 403
 
 
@@ -160,13 +177,19 @@ def test_a_service_token_that_nobody_minted_is_401(edge):
 
 def claims(edge, **changes):
     present = int(time.time())
-    return {"iss": edge.settings.auth_url, "aud": "svc", "sub": edge.user("alice").id, "appId": "x", "iat": present,
-            "exp": present + 60, "jti": "j1"} | changes
+    return {
+        "iss": edge.settings.auth_url, "aud": "svc", "sub": edge.user("alice").id, "appId": "x",
+        "iat": present, "exp": present + 60, "jti": "j1"
+    } | changes
 
 
 def forged(edge, changes=None, *, key=None, algorithm="EdDSA", kid=None, without=()):
     signing = edge.keys.get_signing()
-    body = {name: value for name, value in claims(edge, **(changes or {})).items() if name not in without}
+    body = {
+        name: value
+        for name, value in claims(edge, **(changes or {})).items()
+        if name not in without
+    }
     return jwt.encode(body, key or signing.private, algorithm, headers={"kid": kid or signing.kid})
 
 
@@ -178,11 +201,15 @@ def test_our_own_claims_are_good(edge):
     assert status(edge, forged(edge)) == 200
 
 
-@pytest.mark.parametrize("changes", [
-    {"aud": "other"}, {"aud": ["svc", "svc-infra"]}, {"aud": ["svc"]}, {"aud": None}, {"iss": "http://elsewhere"},
-    {"exp": 1}, {"exp": "soon"}, {"iat": 99999999999}, {"sub": "nobody"}, {"sub": "a\0b"}, {"sub": 7}, {"jti": 7},
-    {"nbf": 99999999999}, {"aud": "svc-infra", "sub": "svc:forged", "jti": "a\0b"},
-])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"aud": "other"}, {"aud": ["svc", "svc-infra"]}, {"aud": ["svc"]}, {"aud": None},
+        {"iss": "http://elsewhere"}, {"exp": 1}, {"exp": "soon"}, {"iat": 99999999999},
+        {"sub": "nobody"}, {"sub": "a\0b"}, {"sub": 7}, {"jti": 7}, {"nbf": 99999999999},
+        {"aud": "svc-infra", "sub": "svc:forged", "jti": "a\0b"},
+    ],
+)
 def test_claims_that_are_not_ours_are_401(edge, changes):
     body = claims(edge, **changes)
     signing = edge.keys.get_signing()
@@ -228,7 +255,8 @@ def test_use_is_recorded_once_a_minute(edge):
     edge.api.get(SANDBOXES, headers=headers)
     assert last_used() == first
     with connection():
-        ApiKey.update(last_used_at=first.replace(year=2020)).where(ApiKey.owner == owner.id).execute()
+        ApiKey.update(last_used_at=first.replace(year=2020)).where(
+            ApiKey.owner == owner.id).execute()
     edge.api.get(SANDBOXES, headers=headers)
     assert last_used() >= first
 

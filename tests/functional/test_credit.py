@@ -1,4 +1,5 @@
-"""Compute credit: off by default, then 402 on creations once the month's list-rate cost reaches it."""
+"""Compute credit: off by default, then 402 on creations once the month's list-rate cost reaches
+it."""
 import os
 import subprocess
 import sys
@@ -7,16 +8,16 @@ from decimal import Decimal
 
 import pytest
 
-from bin.site import ROOT
-from models.base import connection, new_id, now
+from bin.stack.site import ROOT
+from models.database import connection, new_id, now
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import Plan
 from models.usage import UsageTally
-from services import credit
-from services.metering import month_of
-from services.nodes import heartbeat
-from services.prices import COST_UNITS
+from services.hosts.nodes import heartbeat
+from services.metering import credit
+from services.metering.counting import month_of
+from services.metering.prices import COST_UNITS
 from tests.functional.conftest import NODE, make_edge
 
 SANDBOXES = "/v1/sandboxes"
@@ -39,7 +40,9 @@ def spend(owner, amount, months_ago=0):
     for _ in range(months_ago):
         month = (month - timedelta(days=1)).replace(day=1)
     with connection():
-        UsageTally.create(owner_id=owner.id, month=month, wall_clock_ms=1, cost=int(Decimal(amount) * COST_UNITS))
+        UsageTally.create(
+            owner_id=owner.id, month=month, wall_clock_ms=1, cost=int(Decimal(amount) * COST_UNITS)
+        )
 
 
 def create(edge, owner, **body):
@@ -63,10 +66,12 @@ def test_both_forks_are_refused_and_nothing_else(limited):
     snapshot_id = new_id("snap")
     with connection():
         Sandbox.update(status="running", task=None).where(Sandbox.id == source).execute()
-        Snapshot.create(id=snapshot_id, owner=owner.id, node_id="n1", source_sandbox_id=source, state="ready",
-                        vcpus=1, mem_mb=1024, cwd="/home/user")
+        Snapshot.create(id=snapshot_id, owner=owner.id, node_id="n1", source_sandbox_id=source,
+                        state="ready", vcpus=1, mem_mb=1024, cwd="/home/user")
     spend(owner, 11)
-    for path, body in ((f"{SANDBOXES}/{source}/fork", {}), (f"{SANDBOXES}/fork", {"snapshotId": snapshot_id})):
+    for path, body in ((f"{SANDBOXES}/{source}/fork", {}), (f"{SANDBOXES}/fork", {
+            "snapshotId": snapshot_id
+    })):
         answer = limited.api.post(path, json=body, headers=headers)
         assert answer.status_code == 402 and "compute credit" in answer.json["error"], path
     with connection():
@@ -88,7 +93,8 @@ def test_a_refused_create_does_not_use_its_key_up_and_a_replay_needs_no_credit(l
 
 
 def test_another_month_another_owner_and_a_plan_without_a_limit_do_not_count(limited):
-    owner, other, unlimited = limited.newcomer(), limited.newcomer(), limited.newcomer(Plan.LEGACY_MAX)
+    owner, other, unlimited = limited.newcomer(), limited.newcomer(), limited.newcomer(
+        Plan.LEGACY_MAX)
     spend(other, 100)
     spend(unlimited, 100)
     spend(owner, 100, months_ago=1)
@@ -106,11 +112,14 @@ def test_off_unless_configured(edge):
 @pytest.fixture
 def operator(limited):
     """Runs a command as an operator would: what it says on success, or (refused) on failure."""
-    environ = os.environ | {"SVC_DATABASE_URL": limited.settings.database_url, "SVC_COMPUTE_CREDIT": "legacy_pro=10"}
+    environ = os.environ | {
+        "SVC_DATABASE_URL": limited.settings.database_url, "SVC_COMPUTE_CREDIT": "legacy_pro=10"
+    }
 
     def run(*words, refused=False):
-        command = [sys.executable, "-m", "app.admin", "credit", *words]
-        result = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
+        command = [sys.executable, "-m", "app.operator", "credit", *words]
+        result = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True,
+                                timeout=60, check=False)
         assert (result.returncode != 0) is refused, result.stdout + result.stderr
         return result.stderr if refused else result.stdout
 

@@ -1,20 +1,22 @@
-"""The ledger of deliveries against a real Postgres: routing, claims, the schedule, dead senders, sending again."""
+"""The ledger of deliveries against a real Postgres: routing, claims, the schedule, dead senders,
+sending again."""
 import threading
 from datetime import timedelta
 
 import pytest
 from click.testing import CliRunner
 
-from app import admin, admin_webhooks
+from app.operator import __main__ as admin
+from app.operator import webhooks
 from config import settings as configuration
-from models.base import connect, connection, database, new_id, now
+from models.database import connect, connection, database, new_id, now
 from models.events import Delivery, DeliveryAttempt, Event
 from models.states import AttemptOutcome, DeliveryState
-from services import deliveries, event_ledger, events
-from services.deliveries import Result
 from services.errors import NotFound
-from services.event_ledger import Filter
-from services.receivers import webhook_options
+from services.events import deliveries, ledger, record
+from services.events.deliveries import Result
+from services.events.ledger import Filter
+from services.events.receivers import webhook_options
 
 WAITS = (1.0, 5.0, 20.0)
 PENDING, SENDING = DeliveryState.PENDING, DeliveryState.SENDING
@@ -41,7 +43,7 @@ def occur(count=1):
     made = []
     for number in range(count):
         with database.atomic():
-            made.append(events.deploy_succeeded("u", f"shop{number}-{new_id()}", "run", None).id)
+            made.append(record.deploy_succeeded("u", f"shop{number}-{new_id()}", "run", None).id)
     return made
 
 
@@ -66,7 +68,8 @@ def deliver(claimed):
 
 
 def outcomes(delivery_id):
-    rows = DeliveryAttempt.select().where(DeliveryAttempt.delivery == delivery_id).order_by(DeliveryAttempt.number)
+    rows = DeliveryAttempt.select().where(DeliveryAttempt.delivery == delivery_id).order_by(
+        DeliveryAttempt.number)
     return [(row.number, row.outcome) for row in rows]
 
 
@@ -92,7 +95,10 @@ def test_events_of_a_long_queue_are_routed_batch_by_batch_oldest_first():
     while route("a"):
         pass
     make_due()
-    database.execute_sql("UPDATE deliveries SET next_attempt_at = (SELECT occurred_at FROM events WHERE id = event_id)")
+    database.execute_sql(
+        "UPDATE deliveries SET next_attempt_at = (SELECT occurred_at FROM events WHERE id ="
+        " event_id)"
+    )
     assert [claimed.event_id for claimed in claim()] == [ids[-1], *ids[:-1]]
 
 
@@ -140,7 +146,8 @@ def test_three_failures_and_it_is_dropped():
         fail(claimed)
         row = Delivery.get()
         if wait:
-            assert row.state == PENDING and row.next_attempt_at - claimed.due_at == timedelta(seconds=wait)
+            assert row.state == PENDING and row.next_attempt_at - claimed.due_at == timedelta(
+                seconds=wait)
     assert (row.state, row.attempts) == (DROPPED, 3) and row.finished_at is not None
     make_due()
     assert claim() == []
@@ -192,7 +199,9 @@ def test_a_sender_that_is_back_ends_the_leases_of_its_earlier_lives_only():
     other, = claim(sender="me@host2/1", limit=1)
     assert deliveries.bury_earlier("me@host/2", WAITS) == 1
     states = {row.id: row.state for row in Delivery.select()}
-    assert states == {earlier.delivery_id: PENDING, mine.delivery_id: SENDING, other.delivery_id: SENDING}
+    assert states == {
+        earlier.delivery_id: PENDING, mine.delivery_id: SENDING, other.delivery_id: SENDING
+    }
 
 
 def test_a_late_success_counts_and_a_late_failure_changes_nothing():
@@ -207,7 +216,8 @@ def test_a_late_success_counts_and_a_late_failure_changes_nothing():
     assert Delivery.get_by_id(first.delivery_id).state == DELIVERED
     row = Delivery.get_by_id(second.delivery_id)
     assert (row.state, row.next_attempt_at) == (PENDING, planned)
-    assert outcomes(first.delivery_id) == [(1, "delivered")] and outcomes(second.delivery_id) == [(1, "failed")]
+    assert outcomes(first.delivery_id) == [(1, "delivered")] and outcomes(
+        second.delivery_id) == [(1, "failed")]
 
 
 def test_the_result_of_an_older_attempt_does_not_end_the_one_under_way():
@@ -238,7 +248,9 @@ def test_old_events_are_forgotten_with_their_ledger_unless_still_to_be_told():
     for claimed in claim():
         if claimed.event_id != open_one:
             deliver(claimed)
-    Event.update(occurred_at=now() - timedelta(days=31)).where(Event.id.in_([done, open_one])).execute()
+    Event.update(occurred_at=now() - timedelta(days=31)).where(
+        Event.id.in_([done, open_one])
+    ).execute()
     assert deliveries.forget_old(30) == 1
     assert {row.id for row in Event.select()} == {open_one, fresh}
     assert DeliveryAttempt.select().count() == 2
@@ -253,17 +265,18 @@ def dropped(*receivers):
 
 def test_a_dropped_event_can_be_sent_again_on_a_schedule_of_its_own():
     event_id = dropped("a", "b")
-    assert event_ledger.redeliver(event_id, ["a"], WAITS[0]) == 1
-    assert event_ledger.redeliver(event_id, ["a"], WAITS[0]) == 0, "one is under way already"
+    assert ledger.redeliver(event_id, ["a"], WAITS[0]) == 1
+    assert ledger.redeliver(event_id, ["a"], WAITS[0]) == 0, "one is under way already"
     make_due()
     claimed, = claim()
-    assert (claimed.number, claimed.event_id, claimed.body) == (1, event_id, Event.get().body.encode())
+    assert (claimed.number, claimed.event_id, claimed.body) == (1, event_id,
+                                                                Event.get().body.encode())
     deliver(claimed)
-    history = event_ledger.get_event(event_id)
+    history = ledger.get_event(event_id)
     assert [(row.receiver, row.state, row.redelivery) for row, _ in history.deliveries] == [
         ("a", "dropped", False), ("b", "dropped", False), ("a", "delivered", True)]
     with pytest.raises(NotFound):
-        event_ledger.redeliver("evt_none", ["a"], WAITS[0])
+        ledger.redeliver("evt_none", ["a"], WAITS[0])
 
 
 def test_a_range_is_sent_again_to_those_who_missed_it():
@@ -278,10 +291,11 @@ def test_a_range_is_sent_again_to_those_who_missed_it():
     outside = dropped("a")
     Event.update(occurred_at=until).where(Event.id == outside).execute()
     wanted = Filter(since=begun, until=until, state=DROPPED)
-    assert event_ledger.redeliver_range(wanted, ["a"], WAITS[0], dry_run=True) == 3
-    assert event_ledger.redeliver_range(wanted, ["a"], WAITS[0]) == 3
-    assert event_ledger.redeliver_range(wanted, ["a"], WAITS[0]) == 0
-    again = {row.event_id for row in Delivery.select().where(Delivery.redelivery == True)}  # noqa: E712 - SQL
+    assert ledger.redeliver_range(wanted, ["a"], WAITS[0], dry_run=True) == 3
+    assert ledger.redeliver_range(wanted, ["a"], WAITS[0]) == 3
+    assert ledger.redeliver_range(wanted, ["a"], WAITS[0]) == 0
+    again = {row.event_id
+             for row in Delivery.select().where(Delivery.redelivery == True)}  # noqa: E712 - SQL
     assert again == missed and outside not in again
 
 
@@ -292,7 +306,7 @@ def operator(postgres_url, monkeypatch):
                         "SVC_WEBHOOK_RECEIVER_URL": "http://one.test/x,http://two.test/y"}.items():
         monkeypatch.setenv(name, value)
     configuration.get_settings.cache_clear()
-    yield lambda *words: CliRunner().invoke(admin_webhooks.webhooks, words)
+    yield lambda *words: CliRunner().invoke(webhooks.webhooks, words)
     configuration.get_settings.cache_clear()
 
 
@@ -303,8 +317,9 @@ def names(operator):
 
 def test_an_operator_lists_and_inspects(operator, names):
     event_id = dropped(*names)
-    DeliveryAttempt.create(delivery=Delivery.get().id, number=1, sender="s", started_at=now(), duration_ms=12.3,
-                           outcome=AttemptOutcome.FAILED, http_status=500, reason="HTTP 500")
+    DeliveryAttempt.create(delivery=Delivery.get().id, number=1, sender="s", started_at=now(),
+                           duration_ms=12.3, outcome=AttemptOutcome.FAILED, http_status=500,
+                           reason="HTTP 500")
     kept, = occur()
     listed = operator("list").output
     assert event_id in listed and kept in listed and f"{names[0]}=dropped/0" in listed
@@ -320,8 +335,11 @@ def test_an_operator_lists_and_inspects(operator, names):
 def test_an_operator_sends_again(operator, names):
     event_id = dropped(*names)
     assert operator("redeliver", event_id, "--receiver", names[1]).output == "1 deliveries made\n"
-    since, until = (now() - timedelta(hours=1)).isoformat(), (now() + timedelta(hours=1)).isoformat()
-    assert "1 deliveries would be made" in operator("redeliver", "--since", since, "--until", until, "--dry-run").output
+    since, until = (now() - timedelta(hours=1)).isoformat(), (
+        now() + timedelta(hours=1)
+    ).isoformat()
+    assert "1 deliveries would be made" in operator("redeliver", "--since", since, "--until", until,
+                                                    "--dry-run").output
     assert "1 deliveries made" in operator("redeliver", "--since", since, "--until", until).output
     assert operator("redeliver").exit_code == 1
     assert operator("redeliver", event_id, "--receiver", "nobody").exit_code == 1

@@ -1,10 +1,11 @@
-"""GET and PATCH /v1/sandboxes/{id}/disk through every process, with simulated guests on disks of 4 GiB."""
+"""GET and PATCH /v1/sandboxes/{id}/disk through every process, with simulated guests on disks of 4
+GiB."""
 import base64
 import time
 
 import pytest
 
-from services.disks import DEVICE_BYTES, FLOOR_BYTES
+from services.guest_calls.disks import DEVICE_BYTES, FLOOR_BYTES
 
 FIELDS = {"totalBytes", "usedBytes", "availableBytes"}
 SMALL_BYTES = 4 * 1024**3
@@ -31,7 +32,9 @@ def check(answer, total_bytes):
     assert answer.status_code == 200, answer.text
     told = answer.json()
     assert told.keys() == FIELDS and told["totalBytes"] == total_bytes
-    assert 0 < told["usedBytes"] <= told["totalBytes"] and told["availableBytes"] <= told["totalBytes"]
+    assert (
+        0 < told["usedBytes"] <= told["totalBytes"] and told["availableBytes"] <= told["totalBytes"]
+    )
 
 
 def test_a_small_disk_is_grown_to_the_floor_and_stays_grown(alice, sandbox):
@@ -67,19 +70,24 @@ def test_what_does_not_run_is_409(alice, sandbox):
 def test_strangers_and_pins(alice, mallory, sandbox):
     assert disk(mallory, sandbox).status_code == 403 and grow(mallory, sandbox).status_code == 403
     pinned = {"headers": alice.key_headers | {"X-Svc-Node": "elsewhere"}}
-    assert disk(alice, sandbox, **pinned).status_code == 421 and grow(alice, sandbox, **pinned).status_code == 421
+    assert (
+        disk(alice, sandbox, **pinned).status_code == 421
+        and grow(alice, sandbox, **pinned).status_code == 421
+    )
     check(disk(alice, sandbox), SMALL_BYTES)
 
 
 def test_a_command_goes_on_while_the_disk_grows(alice, sandbox):
     alice.http.timeout = 90
-    began = alice.post(f"/v1/sandboxes/{sandbox}/exec", json={"cmd": "sleep", "args": ["2"], "detached": True})
+    began = alice.post(f"/v1/sandboxes/{sandbox}/exec",
+                       json={"cmd": "sleep", "args": ["2"], "detached": True})
     assert began.status_code == 200
     check(grow(alice, sandbox), DEVICE_BYTES)
     assert alice.exec(sandbox, "cat", "/home/user/kept")["stdout"] == "kept"
 
 
-@pytest.mark.parametrize("point", ["runner.claimed", "grow.recorded", "grow.resized", "runner.handled"])
+@pytest.mark.parametrize("point",
+                         ["runner.claimed", "grow.recorded", "grow.resized", "runner.handled"])
 def test_a_worker_that_dies_while_it_grows_a_disk_is_made_up_for(alice, sandbox, point, fault):
     fault(point)
     deadline = time.monotonic() + 60

@@ -1,4 +1,5 @@
-"""A hundred execs at once on one sandbox, and more than the API bears: short calls are answered as if nothing was."""
+"""A hundred execs at once on one sandbox, and more than the API bears: short calls are answered as
+if nothing was."""
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +9,7 @@ import httpx
 import psycopg2
 import pytest
 
-from bin import health, ports
+from bin.stack import health, ports
 from tests.stack.processes import Process
 
 AT_ONCE = 100
@@ -66,16 +67,21 @@ def until(count, sandbox, wanted):
         time.sleep(0.05)
 
 
-def test_a_hundred_at_once_on_one_sandbox_while_the_api_answers_as_ever(sim_stack, alice, sandbox, in_flight):
+def test_a_hundred_at_once_on_one_sandbox_while_the_api_answers_as_ever(
+        sim_stack, alice, sandbox, in_flight):
     with client(sim_stack.api_url) as http, ThreadPoolExecutor(AT_ONCE) as pool:
-        reads = [lambda: http.get(f"/v1/sandboxes/{sandbox}", headers=alice.key_headers), lambda: http.get("/health")]
+        reads = [
+            lambda: http.get(f"/v1/sandboxes/{sandbox}", headers=alice.key_headers),
+            lambda: http.get("/health")
+        ]
         idle = [median_s(read) for read in reads]
         execs = [pool.submit(sleep, http, alice, sandbox, 7) for _ in range(AT_ONCE)]
         until(in_flight, sandbox, AT_ONCE)
         loaded = [median_s(read) for read in reads]
         assert in_flight(sandbox) == AT_ONCE, "they ended before the measurement did"
         answers = [future.result() for future in execs]
-    assert {answer.status_code for answer in answers} == {200}, [answer.text for answer in answers][:3]
+    assert {answer.status_code
+            for answer in answers} == {200}, [answer.text for answer in answers][:3]
     assert {answer.json()["exitCode"] for answer in answers} == {0}
     assert all(busy < 10 * quiet for busy, quiet in zip(loaded, idle)), (loaded, idle)
 
@@ -84,7 +90,10 @@ def test_a_hundred_at_once_on_one_sandbox_while_the_api_answers_as_ever(sim_stac
 def small_api(sim_stack, tmp_path):
     """One API process with few threads beside those of the stack; gives its URL."""
     url = f"http://127.0.0.1:{ports.free_port(0)}"
-    values = {"SVC_API_BIND": url.removeprefix("http://"), "SVC_API_WORKERS": "1", "SVC_API_THREADS": str(THREADS)}
+    values = {
+        "SVC_API_BIND": url.removeprefix("http://"), "SVC_API_WORKERS": "1",
+        "SVC_API_THREADS": str(THREADS)
+    }
     with Process(sim_stack, "api", values, tmp_path / "api.log"):
         deadline = time.monotonic() + 60
         while not health.answers(f"{url}/health"):

@@ -1,4 +1,5 @@
-"""POST /v1/sandboxes/{id}/exec through every process, with simulated guests; real ones are in tests/vm."""
+"""POST /v1/sandboxes/{id}/exec through every process, with simulated guests; real ones are in
+tests/vm."""
 import threading
 import time
 
@@ -33,7 +34,8 @@ def test_a_failing_command_is_no_error_of_the_call(alice, sandbox):
 
 
 def test_the_callers_variables_win_over_the_sandboxs(alice, sandbox):
-    lines = run(alice, sandbox, cmd="env", env={"BOTH": "call", "MORE": "ü"}).json()["stdout"].splitlines()
+    lines = run(alice, sandbox, cmd="env", env={"BOTH": "call",
+                                                "MORE": "ü"}).json()["stdout"].splitlines()
     assert {"FROM=create", "BOTH=call", "MORE=ü"} <= set(lines)
 
 
@@ -49,14 +51,16 @@ def test_the_deadline(alice, sandbox):
 
 def test_detached_answers_at_once_and_says_where_the_log_is(alice, sandbox):
     answer = run(alice, sandbox, cmd="sleep", args=["60"], detached=True).json()
-    assert answer["exitCode"] == 0 and isinstance(answer["pid"], int) and answer["logPath"].startswith("/")
+    assert answer["exitCode"] == 0 and isinstance(answer["pid"],
+                                                  int) and answer["logPath"].startswith("/")
 
 
 def test_many_at_once(alice, sandbox):
     results = []
 
     def one(number):
-        results.append((number, run(alice, sandbox, cmd="echo", args=[str(number)]).json()["stdout"]))
+        results.append((number, run(alice, sandbox, cmd="echo",
+                                    args=[str(number)]).json()["stdout"]))
 
     threads = [threading.Thread(target=one, args=[number]) for number in range(24)]
     for thread in threads:

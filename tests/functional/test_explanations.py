@@ -4,18 +4,20 @@ from datetime import timedelta
 import pytest
 
 from config.settings import Settings
-from models.base import connect, connection, database, now
+from models.database import connect, connection, database, now
 from models.nodes import Node
 from models.operations import Operation
 from models.sandboxes import Activity, Sandbox
 from models.states import OperationKind, Plan, SandboxKind, SandboxStatus
 from models.users import User
-from services import claims, explanations, operations, outbox, sandboxes
 from services.errors import NotFound
-from services.nodes import NodeFacts, heartbeat
-from services.operations import Outcome
+from services.hosts.nodes import NodeFacts, heartbeat
+from services.operations import claims, outbox, protocol
+from services.operations.protocol import Outcome
+from services.operator import explain as explanations
 from services.protocols import Deps
-from services.sandboxes import CreateRequest, LaunchOptions
+from services.sandboxes import create
+from services.sandboxes.create import CreateRequest, LaunchOptions
 
 SETTINGS = Settings()
 
@@ -38,11 +40,13 @@ def schema(postgres_url):
 def sandbox_id():
     """A sandbox whose boot is pending, on a node that lives."""
     with connection():
-        database.execute_sql("TRUNCATE activities, operations, outbox, sandboxes, bakes, nodes, users CASCADE")
-        owner = User.create(id="alice", email="alice@example.test", password_hash="x", plan=Plan.LEGACY_PRO)
+        database.execute_sql(
+            "TRUNCATE activities, operations, outbox, sandboxes, bakes, nodes, users CASCADE")
+        owner = User.create(id="alice", email="alice@example.test", password_hash="x",
+                            plan=Plan.LEGACY_PRO)
     heartbeat(NodeFacts("n1", "127.0.0.1", 8, 8192, 20000, 20099, {}))
     options = LaunchOptions(env={"TOKEN": "hunter2"})
-    return sandboxes.create(Deps(SETTINGS, Taken(), None), owner, CreateRequest(options)).id
+    return create.create(Deps(SETTINGS, Taken(), None), owner, CreateRequest(options)).id
 
 
 def explain(subject, length=0):
@@ -65,12 +69,17 @@ def ago(seconds):
 
 def test_nobody_has_taken_it(sandbox_id):
     text = explain(sandbox_id)
-    assert f"Sandbox {sandbox_id} of alice@example.test is provisioning and booting on node n1 (1 vCPU," in text
+    assert (
+        f"Sandbox {sandbox_id} of alice@example.test is provisioning and booting on node n1 (1"
+        " vCPU,"
+        in text
+    )
     assert f"the boot of {sandbox_id}, was asked for 0 s ago" in text and "is pending." in text
     assert "No worker has taken it yet. It is announced again in " in text
     assert "0 messages are in queue node.n1.ops, so its worker has taken what there was." in text
     assert "It is given up in 600 s" in text
-    assert "3 messages are in queue node.n1.ops; its worker is busy or does not run." in explain(sandbox_id, 3)
+    assert "3 messages are in queue node.n1.ops; its worker is busy or does not run." in explain(
+        sandbox_id, 3)
     assert "The broker does not answer" in explain(sandbox_id, None)
 
 
@@ -78,7 +87,8 @@ def test_its_number_explains_the_operation_alone(sandbox_id):
     with connection():
         number = Operation.get().id
     text = explain(number)
-    assert text.startswith(f"Operation {number}, the boot of {sandbox_id}") and "Sandbox " not in text
+    assert text.startswith(
+        f"Operation {number}, the boot of {sandbox_id}") and "Sandbox " not in text
     found = explanations.explain(SETTINGS, str(number), lambda queue: 0)
     assert (found.sandbox.id, found.operation.id) == (sandbox_id, number)
 
@@ -102,13 +112,19 @@ def test_a_worker_has_it(sandbox_id):
     with connection():
         claims.annotate(claimed, "cold boot: not baked")
     text = explain(sandbox_id)
-    assert "Worker n1/ops is at it (attempt 1 of 4, begun 0 s ago" in text and "which ends in 10 s" in text
+    assert (
+        "Worker n1/ops is at it (attempt 1 of 4, begun 0 s ago" in text
+        and "which ends in 10 s" in text
+    )
     assert "Note: cold boot: not baked." in text
 
 
 def test_its_worker_is_silent(sandbox_id):
     claim(sandbox_id, lease_s=-30)
-    assert "Worker n1/ops has it (attempt 1 of 4) but is silent: its lease ended 30 s ago" in explain(sandbox_id)
+    assert (
+        "Worker n1/ops has it (attempt 1 of 4) but is silent: its lease ended 30 s ago"
+        in explain(sandbox_id)
+    )
 
 
 def test_it_was_put_back_and_why(sandbox_id):
@@ -117,27 +133,32 @@ def test_it_was_put_back_and_why(sandbox_id):
         claims.put_back(claimed, 4, "DriverError: no slot is free")
     text = explain(sandbox_id)
     assert "The attempt before failed: DriverError: no slot is free." in text
-    assert "It was put back after attempt 1 of 4 and is announced again in 4 s" in text and "Worker" not in text
+    assert (
+        "It was put back after attempt 1 of 4 and is announced again in 4 s" in text
+        and "Worker" not in text
+    )
 
 
 def test_it_waits_for_another_one_which_is_explained_too(sandbox_id):
     with connection():
         before = Operation.get()
         row = Sandbox.get_by_id(sandbox_id)
-        fork = sandboxes.insert(
-            Deps(SETTINGS, Taken(), None), User.get(), "fork", Node.get(), row.vcpus, row.mem_mb, LaunchOptions(),
-            SandboxKind.API)
-        waiting, _ = operations.begin(SETTINGS, fork, OperationKind.BOOT, after=before)
+        fork = create.insert(Deps(SETTINGS, Taken(), None), User.get(), "fork", Node.get(),
+                             row.vcpus, row.mem_mb, LaunchOptions(), SandboxKind.API)
+        waiting, _ = protocol.begin(SETTINGS, fork, OperationKind.BOOT, after=before)
     text = explain("fork")
     assert f"It waits until operation {before.id} has succeeded, and fails with it:" in text
-    assert f"Operation {before.id}, the boot of {sandbox_id}" in text and "No worker has taken it yet." in text
+    assert (
+        f"Operation {before.id}, the boot of {sandbox_id}" in text
+        and "No worker has taken it yet." in text
+    )
     assert explain(waiting.id) in text
 
 
 def test_a_stop_by_an_operator_is_never_given_up(sandbox_id):
     with connection(), database.atomic():
-        row = operations.lock_sandbox(sandbox_id)
-        operations.begin(SETTINGS, row, OperationKind.STOP, requested_by="operator")
+        row = protocol.lock_sandbox(sandbox_id)
+        protocol.begin(SETTINGS, row, OperationKind.STOP, requested_by="operator")
     text = explain(sandbox_id)
     assert "by the operator and is pending" in text and "A stop is never given up." in text
     assert "queue node.n1.ctl" in text
@@ -145,7 +166,8 @@ def test_a_stop_by_an_operator_is_never_given_up(sandbox_id):
 
 @pytest.mark.parametrize(("columns", "sentence"), [
     (lambda: {"heartbeat_at": ago(3600)}, "Node n1 has been silent since 36"),
-    (lambda: {"accepting": False}, "Node n1 is closed: it starts no new sandboxes and wakes none, but"),
+    (lambda: {"accepting": False},
+     "Node n1 is closed: it starts no new sandboxes and wakes none, but"),
 ])
 def test_its_node_is_what_keeps_it(sandbox_id, columns, sentence):
     assert "Node n1" not in explain(sandbox_id)
@@ -157,21 +179,28 @@ def test_its_node_is_what_keeps_it(sandbox_id, columns, sentence):
 def test_it_is_over(sandbox_id):
     claimed = claim(sandbox_id)
     with connection():
-        operations.finish(claimed, Outcome(
-            False, SandboxStatus.STOPPED, sandbox={"error": "Could not be started."}, error="Could not be started.",
-            operator_error="DriverError: no space left"))
+        protocol.finish(
+            claimed,
+            Outcome(False, SandboxStatus.STOPPED, sandbox={"error": "Could not be started."},
+                    error="Could not be started.", operator_error="DriverError: no space left"))
         Node.update(accepting=False).execute()
     text = explain(sandbox_id)
-    assert f"{sandbox_id} of alice@example.test is stopped on" in text and "and has failed. It ended" in text
-    assert "The owner is told: Could not be started." in text and "operators: DriverError: no space left" in text
+    assert (
+        f"{sandbox_id} of alice@example.test is stopped on" in text
+        and "and has failed. It ended" in text
+    )
+    assert (
+        "The owner is told: Could not be started." in text
+        and "operators: DriverError: no space left" in text
+    )
     assert "closed" not in text, "a stopped sandbox waits for no node"
 
 
 def test_a_running_one_says_what_keeps_it_awake(sandbox_id):
     claimed = claim(sandbox_id)
-    values = sandboxes.touch_values(600) | {"operator_note": "booted from disk: no memory"}
+    values = create.touch_values(600) | {"operator_note": "booted from disk: no memory"}
     with connection():
-        operations.finish(claimed, Outcome(True, SandboxStatus.RUNNING, sandbox=values))
+        protocol.finish(claimed, Outcome(True, SandboxStatus.RUNNING, sandbox=values))
     text = explain(sandbox_id)
     assert "It falls asleep in 600 s" in text and "no call is in flight" in text
     assert "Note: booted from disk: no memory." in text and "and has succeeded." in text

@@ -49,12 +49,15 @@ def test_a_missing_file_is_404(alice, sandbox):
     assert answer.status_code == 404 and "/data/none" in answer.json()["error"]
 
 
-@pytest.mark.parametrize("body", [
-    {}, {"path": "/a"}, [{"path": "/a"}], [{"path": "/a", "content": "not base64!"}], [{"content": ""}], ["x"], [[]],
-    [None], [{"path": "", "content": ""}], [{"path": "/a", "content": "", "mode": -1}],
-    [{"path": "/a", "content": "", "x": 1}],
-    [{"path": "/a", "content": ""}] * 1001,
-])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {}, {"path": "/a"}, [{"path": "/a"}], [{"path": "/a", "content": "not base64!"}],
+        [{"content": ""}], ["x"], [[]], [None], [{"path": "", "content": ""}],
+        [{"path": "/a", "content": "", "mode": -1}], [{"path": "/a", "content": "", "x": 1}],
+        [{"path": "/a", "content": ""}] * 1001,
+    ],
+)
 def test_a_bad_batch_is_400_and_writes_nothing(alice, sandbox, body):
     if isinstance(body, list) and body and isinstance(body[0], dict) and len(body) < 1001:
         body = [item("/data/first", b"x"), *body]

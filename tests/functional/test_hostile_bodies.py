@@ -1,13 +1,14 @@
-"""Whatever is sent to whatever route, the answer is a 4xx with {"error": ...}, never a 5xx, and nothing is made."""
+"""Whatever is sent to whatever route, the answer is a 4xx with {"error": ...}, never a 5xx, and
+nothing is made."""
 import json
 import random
 
 import pytest
 
-from models.base import connection
+from models.database import connection
 from models.sandboxes import Sandbox
-from services import tokens
-from services.nodes import heartbeat
+from services.accounts import tokens
+from services.hosts.nodes import heartbeat
 from tests.functional.conftest import NODE
 
 JSON = {"Content-Type": "application/json"}
@@ -39,16 +40,23 @@ NOT_JSON = {
 }
 NOT_AN_OBJECT = {"string": "x", "number": 5, "float": 1e308, "true": True, "null": None}
 IN_AN_OBJECT = {
-    "NUL in a value": {"name": "a\0b", "cmd": "a\0b", "snapshotId": "a\0b", "preferredModel": "a\0b", "email": "a\0b",
-                       "password": "a\0b", "appId": "a\0b"},
+    "NUL in a value": {
+        "name": "a\0b", "cmd": "a\0b", "snapshotId": "a\0b", "preferredModel": "a\0b",
+        "email": "a\0b", "password": "a\0b", "appId": "a\0b"
+    },
     "NUL in a name": {"a\0b": "x"},
-    "lone surrogate": {"name": "\ud800", "cmd": "\udfff", "snapshotId": "\ud800", "gitRef": "\ud800", "email": "\ud800",
-                       "appId": "\ud800"},
+    "lone surrogate": {
+        "name": "\ud800", "cmd": "\udfff", "snapshotId": "\ud800", "gitRef": "\ud800",
+        "email": "\ud800", "appId": "\ud800"
+    },
     "big number": {"timeout": 2**31, "readinessPort": 2**31, "timeoutMs": 2**31},
     "enormous number": {"timeout": 10**400, "readinessPort": -(10**400)},
     "deep": {"agentBootstrap": nested(40), "env": nested(40)},
     "unknown field": {"surprise": 1},
-    "mongo": {"email": {"$gt": ""}, "password": {"$gt": ""}, "cmd": {"$gt": ""}, "snapshotId": {"$gt": ""}},
+    "mongo": {
+        "email": {"$gt": ""}, "password": {"$gt": ""}, "cmd": {"$gt": ""},
+        "snapshotId": {"$gt": ""}
+    },
 }
 
 # Method, path, whether the host is the API. Every route that reads a body.
@@ -76,7 +84,8 @@ WITH_BODY = [
 ]
 # These answer 501 before they look at a body.
 NOT_BUILT = {"/v1/deploys", "/v1/messages"}
-ROUTES = pytest.mark.parametrize(("method", "path", "host"), WITH_BODY, ids=[row[1] for row in WITH_BODY])
+ROUTES = pytest.mark.parametrize(("method", "path", "host"), WITH_BODY,
+                                 ids=[row[1] for row in WITH_BODY])
 
 
 @pytest.fixture(autouse=True)
@@ -87,10 +96,12 @@ def node(edge):
 
 @pytest.fixture(scope="module")
 def send(edge):
-    """Sends with a credential that is good for the route; on the identity host with a session or as administrator."""
+    """Sends with a credential that is good for the route; on the identity host with a session or as
+    administrator."""
     alice = edge.user("alice")
     browser = edge.identity.application.test_client()
-    browser.post("/login", json={"email": alice.email, "password": edge.people["SVC_ALICE_PASSWORD"]})
+    browser.post("/login",
+                 json={"email": alice.email, "password": edge.people["SVC_ALICE_PASSWORD"]})
 
     minted = tokens.mint_service_token(edge.settings, edge.keys.get_signing(), "admin", "")
     admin = {"Authorization": f"Bearer {minted.text}"}
@@ -106,7 +117,8 @@ def send(edge):
 
 def refused(answer, *statuses):
     assert answer.status_code in (statuses or range(400, 500)), answer.text
-    assert list(answer.json) == ["error"] and isinstance(answer.json["error"], str) and answer.json["error"]
+    assert list(answer.json) == ["error"] and isinstance(answer.json["error"],
+                                                         str) and answer.json["error"]
     assert len(answer.data) < 2000
 
 
@@ -114,8 +126,12 @@ def test_every_route_with_a_body_is_tried(edge):
     def known(path):
         return path.replace("<sandbox_id>", "unknown00000").replace("<template_id>", "unknown")
 
-    expected = {known(rule.rule) for client in (edge.api, edge.identity)
-                for rule in client.application.url_map.iter_rules() if {"POST", "PATCH"} & rule.methods}
+    expected = {
+        known(rule.rule)
+        for client in (edge.api, edge.identity)
+        for rule in client.application.url_map.iter_rules()
+        if {"POST", "PATCH"} & rule.methods
+    }
     assert expected - NOT_BUILT == {path for _, path, _ in WITH_BODY}
 
 
@@ -138,14 +154,16 @@ def test_hostile_values(send, method, path, host, body):
 
 
 @ROUTES
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "\xff"])
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "\xff"])
 def test_another_content_type(send, method, path, host, kind):
     refused(send(method, path, host, data=b"{}", headers={"Content-Type": kind}), 415)
 
 
 @ROUTES
 def test_too_large_by_announcement(edge, send, method, path, host):
-    refused(send(method, path, host, data=b" " * (edge.settings.max_body_bytes + 1), headers=JSON), 413)
+    refused(send(method, path, host, data=b" " * (edge.settings.max_body_bytes + 1), headers=JSON),
+            413)
 
 
 @ROUTES
@@ -157,8 +175,16 @@ def test_another_method_is_405_and_says_which(send, method, path, host, method_t
 
 
 @pytest.mark.parametrize("path", [
-    "/", "/v1", "/v1/sandboxes/", "/v1/sandbox", "/v1/sandboxes/a/b/c", "/v1/sandboxes/a%00b/exec", "/%ff%fe",
-    "/v1/sandboxes/../../etc/passwd", "/v1/api-keys/a%00b", "/health/",
+    "/",
+    "/v1",
+    "/v1/sandboxes/",
+    "/v1/sandbox",
+    "/v1/sandboxes/a/b/c",
+    "/v1/sandboxes/a%00b/exec",
+    "/%ff%fe",
+    "/v1/sandboxes/../../etc/passwd",
+    "/v1/api-keys/a%00b",
+    "/health/",
 ])
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 def test_an_address_that_is_no_route(edge, method, path):
@@ -167,17 +193,32 @@ def test_an_address_that_is_no_route(edge, method, path):
 
 @pytest.mark.parametrize("name", [
     "a%F0%9F%92%A9", "%ED%A0%80", "'; DROP TABLE users; --", "x" * 4000, "%2e%2e", "NULL"])
-@pytest.mark.parametrize(("method", "tail"), [
-    ("GET", ""), ("DELETE", ""), ("POST", "/hibernate"), ("POST", "/wake"), ("POST", "/snapshot"), ("POST", "/fork"),
-    ("POST", "/extend"), ("GET", "/files?path=x"),
-])
+@pytest.mark.parametrize(
+    ("method", "tail"),
+    [
+        ("GET", ""), ("DELETE", ""), ("POST", "/hibernate"), ("POST", "/wake"),
+        ("POST", "/snapshot"), ("POST", "/fork"), ("POST", "/extend"), ("GET", "/files?path=x"),
+    ],
+)
 def test_an_odd_id_is_an_unknown_one(send, name, method, tail):
     refused(send(method, f"/v1/sandboxes/{name}{tail}", "api"), 404)
 
 
 @pytest.mark.parametrize("query", [
-    "limit=0", "limit=-1", "limit=x", "limit=1.5", "limit=", "limit=9999999999", "limit=%00", "limit=%D9%A1",
-    "offset=-1", "offset=99999999999999999999", "offset=x", "status=none", "status=%00", "status=",
+    "limit=0",
+    "limit=-1",
+    "limit=x",
+    "limit=1.5",
+    "limit=",
+    "limit=9999999999",
+    "limit=%00",
+    "limit=%D9%A1",
+    "offset=-1",
+    "offset=99999999999999999999",
+    "offset=x",
+    "status=none",
+    "status=%00",
+    "status=",
 ])
 def test_a_bad_list_query(send, query):
     refused(send("GET", f"/v1/sandboxes?{query}", "api"), 400)
@@ -203,16 +244,22 @@ def random_value(choose, depth=0):
         case "list":
             return [random_value(choose, depth + 1) for _ in range(choose.randrange(4))]
         case "object":
-            return {random_value(choose, 9) if choose.random() < 0.1 else f"f{n}": random_value(choose, depth + 1)
-                    for n in range(choose.randrange(4))}
+            return {
+                random_value(choose, 9) if choose.random() < 0.1 else f"f{n}": random_value(
+                    choose, depth + 1
+                )
+                for n in range(choose.randrange(4))
+            }
     return None
 
 
-FIELDS = ["ports", "env", "timeout", "size", "vcpus", "memMb", "templateId", "template", "gitRepositoryUrl", "gitRef",
-          "preferredModel", "skipAppProcesses", "agentServerSource", "agentBootstrap", "idempotencyKey",
-          "readinessPort",
-          "restoreKind", "snapshotId", "sessionId", "projectId", "projectSlug", "appId", "startCommand", "cmd", "args",
-          "cwd", "timeoutMs", "detached", "name", "expiresAt", "email", "password"]
+FIELDS = [
+    "ports", "env", "timeout", "size", "vcpus", "memMb", "templateId", "template",
+    "gitRepositoryUrl", "gitRef", "preferredModel", "skipAppProcesses", "agentServerSource",
+    "agentBootstrap", "idempotencyKey", "readinessPort", "restoreKind", "snapshotId", "sessionId",
+    "projectId", "projectSlug", "appId", "startCommand", "cmd", "args", "cwd", "timeoutMs",
+    "detached", "name", "expiresAt", "email", "password"
+]
 
 
 @ROUTES

@@ -1,4 +1,5 @@
-"""What callers get when the thing behind the agent's port is broken or malicious: an error in time, never a 500."""
+"""What callers get when the thing behind the agent's port is broken or malicious: an error in time,
+never a 500."""
 import json
 import socketserver
 import struct
@@ -7,11 +8,11 @@ import time
 
 import pytest
 
-from bin.ports import free_port
-from models.base import connection, now
+from bin.stack.ports import free_port
+from models.database import connection, now
 from models.nodes import PortBinding
 from models.sandboxes import Activity, Sandbox
-from services.nodes import heartbeat
+from services.hosts.nodes import heartbeat
 from tests.functional.conftest import NODE
 
 SANDBOXES = "/v1/sandboxes"
@@ -23,7 +24,9 @@ def frame(kind, payload):
     return struct.pack(">BI", kind, len(content)) + content
 
 
-ENDED = {"exitCode": 0, "timedOut": False, "stdoutTruncated": False, "stderrTruncated": False, "pid": 2}
+ENDED = {
+    "exitCode": 0, "timedOut": False, "stdoutTruncated": False, "stderrTruncated": False, "pid": 2
+}
 BROKEN = {
     "hangs up": b"",
     "half a header": b"\x05\x00",
@@ -63,7 +66,8 @@ class Connection(socketserver.BaseRequestHandler):
 @pytest.fixture
 def guest():
     with HostileGuest(("127.0.0.1", 0), Connection) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05},
+                         daemon=True).start()
         yield server
         server.shutdown()
 
@@ -90,7 +94,8 @@ def point_at(sandbox, port):
 
 
 def run(edge, owner, sandbox, **body):
-    return edge.client().post(f"{SANDBOXES}/{sandbox}/exec", json={"cmd": "x"} | body, headers=edge.key(owner))
+    return edge.client().post(f"{SANDBOXES}/{sandbox}/exec", json={"cmd": "x"} | body,
+                              headers=edge.key(owner))
 
 
 @pytest.mark.parametrize("reply", BROKEN.values(), ids=BROKEN)
@@ -119,14 +124,20 @@ def test_more_output_than_the_cap_is_cut_and_marked(edge, owner, sandbox, guest)
 
 
 def test_a_file_larger_than_the_cap_is_413(edge, owner, sandbox, guest):
-    guest.reply = frame(DATA, b"x" * (1024 * 1024)) * 65 + frame(RESULT, {"sizeBytes": 65 * 1024 * 1024})
-    assert edge.api.get(f"{SANDBOXES}/{sandbox}/files?path=/x", headers=edge.key(owner)).status_code == 413
+    guest.reply = frame(DATA, b"x" * (1024 * 1024)) * 65 + frame(
+        RESULT, {"sizeBytes": 65 * 1024 * 1024}
+    )
+    assert edge.api.get(f"{SANDBOXES}/{sandbox}/files?path=/x",
+                        headers=edge.key(owner)).status_code == 413
 
 
-@pytest.mark.parametrize(("code", "status"), [
-    ("not_found", 404), ("permission", 403), ("too_large", 413), ("not_a_file", 400), ("bad_request", 400),
-    ("failed", 400), ("made up", 400), ("", 400),
-])
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("not_found", 404), ("permission", 403), ("too_large", 413), ("not_a_file", 400),
+        ("bad_request", 400), ("failed", 400), ("made up", 400), ("", 400),
+    ],
+)
 def test_what_the_guest_refuses(edge, owner, sandbox, guest, code, status):
     guest.reply = frame(FAILURE, {"code": code, "message": "because\0\x1b[31m"})
     read = edge.api.get(f"{SANDBOXES}/{sandbox}/files?path=/x", headers=edge.key(owner))
@@ -139,7 +150,9 @@ GOOD_DISK = {"totalBytes": 1000, "usedBytes": 400, "availableBytes": 600}
 
 @pytest.mark.parametrize("reply", [
     *({name: value} for name in GOOD_DISK for value in (-1, 10**30, 2**60, "5", None, True, 1.5)),
-    {"usedBytes": 1001}, {"availableBytes": 1001}, {"totalBytes": 0, "usedBytes": 0, "availableBytes": 0},
+    {"usedBytes": 1001},
+    {"availableBytes": 1001},
+    {"totalBytes": 0, "usedBytes": 0, "availableBytes": 0},
 ], ids=str)
 def test_a_disk_that_cannot_be_is_503(edge, owner, sandbox, guest, reply):
     path, headers = f"{SANDBOXES}/{sandbox}/disk", edge.key(owner)
@@ -166,10 +179,12 @@ def test_a_silent_guest_costs_the_deadline_and_no_more(edge, owner, sandbox, gue
     assert time.monotonic() - began < 30
 
 
-def test_a_sandbox_that_goes_to_sleep_is_noticed_while_its_guest_is_silent(edge, owner, sandbox, guest):
+def test_a_sandbox_that_goes_to_sleep_is_noticed_while_its_guest_is_silent(
+        edge, owner, sandbox, guest):
     guest.silent_s = 60
     answers = []
-    thread = threading.Thread(target=lambda: answers.append(run(edge, owner, sandbox, timeoutMs=50_000)))
+    thread = threading.Thread(
+        target=lambda: answers.append(run(edge, owner, sandbox, timeoutMs=50_000)))
     thread.start()
     time.sleep(0.5)
     with connection():
@@ -179,10 +194,12 @@ def test_a_sandbox_that_goes_to_sleep_is_noticed_while_its_guest_is_silent(edge,
 
 
 def upload(edge, owner, sandbox, content):
-    return edge.client().put(f"{SANDBOXES}/{sandbox}/uploads/a dir/x", data=content, headers=edge.key(owner))
+    return edge.client().put(f"{SANDBOXES}/{sandbox}/uploads/a dir/x", data=content,
+                             headers=edge.key(owner))
 
 
-@pytest.mark.parametrize("told", [{"sizeBytes": 5}, {"sizeBytes": 10**30}, {}, {"sizeBytes": 30_000_000}], ids=str)
+@pytest.mark.parametrize(
+    "told", [{"sizeBytes": 5}, {"sizeBytes": 10**30}, {}, {"sizeBytes": 30_000_000}], ids=str)
 def test_an_upload_counts_only_if_the_guest_took_all_of_it(edge, owner, sandbox, guest, told):
     guest.reply = frame(RESULT, told)
     for content in (bytes(30_000_000), b"abcd"):
@@ -195,7 +212,8 @@ def test_an_upload_counts_only_if_the_guest_took_all_of_it(edge, owner, sandbox,
 def test_an_upload_ends_when_its_sandbox_goes_to_sleep(edge, owner, sandbox, guest):
     guest.silent_s = 60
     answers = []
-    thread = threading.Thread(target=lambda: answers.append(upload(edge, owner, sandbox, bytes(30_000_000))))
+    thread = threading.Thread(
+        target=lambda: answers.append(upload(edge, owner, sandbox, bytes(30_000_000))))
     thread.start()
     time.sleep(0.5)
     with connection():
@@ -206,7 +224,10 @@ def test_an_upload_ends_when_its_sandbox_goes_to_sleep(edge, owner, sandbox, gue
 
 def test_no_connection_of_the_pool_is_held_while_a_command_runs(edge, owner, sandbox, guest):
     guest.silent_s = 3
-    threads = [threading.Thread(target=run, args=(edge, owner, sandbox), kwargs={"timeoutMs": 100}) for _ in range(40)]
+    threads = [
+        threading.Thread(target=run, args=(edge, owner, sandbox), kwargs={"timeoutMs": 100})
+        for _ in range(40)
+    ]
     for thread in threads:
         thread.start()
     time.sleep(0.5)

@@ -7,13 +7,13 @@ import jwt
 import pytest
 from jwt.algorithms import OKPAlgorithm
 
-from app.authority import LocalAuthority
+from app.identity.local_authority import LocalAuthority
 from app.identity.sessions import COOKIE
-from app.signing_keys import KeyDirectory
-from models.base import connection
+from app.identity.signing_keys import KeyDirectory
+from models.database import connection
 from models.users import User
-from services import tokens, users
-from services.throttle import PAIR_TRIES, WINDOW
+from services.accounts import tokens, users
+from services.accounts.sign_in_throttle import PAIR_TRIES, WINDOW
 
 APP = {"appId": "dashboard"}
 
@@ -25,24 +25,33 @@ def browser(edge):
 
 
 def sign_in(edge, browser, name="alice", **changes):
-    body = {"email": edge.people[f"SVC_{name.upper()}_EMAIL"], "password": edge.people[f"SVC_{name.upper()}_PASSWORD"]}
+    body = {
+        "email": edge.people[f"SVC_{name.upper()}_EMAIL"],
+        "password": edge.people[f"SVC_{name.upper()}_PASSWORD"]
+    }
     return browser.post("/login", json=body | changes)
 
 
 def test_signing_in_sets_a_cookie_that_scripts_cannot_read(edge, browser):
     answer = sign_in(edge, browser)
     assert answer.status_code == 200
-    assert answer.json == {"id": edge.user("alice").id, "email": edge.people["SVC_ALICE_EMAIL"], "plan": "legacy_pro"}
+    assert answer.json == {
+        "id": edge.user("alice").id, "email": edge.people["SVC_ALICE_EMAIL"], "plan": "legacy_pro"
+    }
     cookie = answer.headers["Set-Cookie"]
     assert cookie.startswith(f"{COOKIE}=") and "HttpOnly" in cookie and "SameSite=Lax" in cookie
 
 
 def test_the_address_is_not_case_sensitive(edge, browser):
-    assert sign_in(edge, browser, email=f" {edge.people['SVC_ALICE_EMAIL'].upper()} ").status_code == 200
+    assert sign_in(edge, browser,
+                   email=f" {edge.people['SVC_ALICE_EMAIL'].upper()} ").status_code == 200
 
 
 @pytest.mark.parametrize("changes", [
-    {"password": "wrong"}, {"email": "nobody@example.test"}, {"email": "not an address"}, {"email": "alice@"},
+    {"password": "wrong"},
+    {"email": "nobody@example.test"},
+    {"email": "not an address"},
+    {"email": "alice@"},
 ])
 def test_wrong_is_401_and_does_not_say_what_was_wrong(edge, browser, changes):
     answer = sign_in(edge, browser, **changes)
@@ -50,7 +59,8 @@ def test_wrong_is_401_and_does_not_say_what_was_wrong(edge, browser, changes):
     assert answer.json == {"error": "Wrong e-mail address or password."}
 
 
-@pytest.mark.parametrize("body", [{}, {"email": 5, "password": "x"}, {"email": "a@b", "password": {"$ne": 1}}, [], "x"])
+@pytest.mark.parametrize(
+    "body", [{}, {"email": 5, "password": "x"}, {"email": "a@b", "password": {"$ne": 1}}, [], "x"])
 def test_a_bad_body_is_400(browser, body):
     assert browser.post("/login", json=body).status_code == 400
 
@@ -78,11 +88,13 @@ def test_a_token_verifies_against_the_published_keys(edge, browser):
     assert key["use"] == "sig" and key["alg"] == "EdDSA" and "d" not in key
     claims = jwt.decode(token, OKPAlgorithm.from_jwk(key), algorithms=["EdDSA"], audience="svc",
                         issuer=edge.settings.auth_url)
-    assert claims["sub"] == edge.user("alice").id and claims["appId"] == "dashboard" and claims["jti"]
+    assert claims["sub"] == edge.user(
+        "alice").id and claims["appId"] == "dashboard" and claims["jti"]
     assert claims["exp"] - claims["iat"] == edge.settings.user_jwt_s
 
 
-@pytest.mark.parametrize("body", [{}, {"appId": ""}, {"appId": 5}, {"appId": "x" * 129}, {"appId": "x", "more": 1}, []])
+@pytest.mark.parametrize(
+    "body", [{}, {"appId": ""}, {"appId": 5}, {"appId": "x" * 129}, {"appId": "x", "more": 1}, []])
 def test_a_token_needs_an_app(edge, browser, body):
     sign_in(edge, browser)
     assert browser.post("/token", json=body).status_code == 400
@@ -130,7 +142,8 @@ def test_guessing_is_slowed_down_for_one_account_only(edge, browser):
                  for _ in range(PAIR_TRIES)]
         assert {attempt.result().status_code for attempt in tries} == {401}
     answer = browser.post("/login", json=body | {"password": "the right password"})
-    assert answer.status_code == 429 and 0 < int(answer.headers["Retry-After"]) <= WINDOW.total_seconds()
+    assert answer.status_code == 429 and 0 < int(
+        answer.headers["Retry-After"]) <= WINDOW.total_seconds()
     assert sign_in(edge, browser).status_code == 200
 
 
@@ -144,7 +157,8 @@ def test_a_rotated_key_signs_and_the_old_one_still_verifies(edge, browser):
     after = browser.post("/token", json=APP).json["token"]
     assert jwt.get_unverified_header(after)["kid"] == new != old
     for token in (before, after):
-        assert edge.api.get("/v1/sandboxes", headers={"Authorization": f"Bearer {token}"}).status_code == 200
+        assert edge.api.get("/v1/sandboxes",
+                            headers={"Authorization": f"Bearer {token}"}).status_code == 200
     assert {key["kid"] for key in browser.get("/.well-known/jwks.json").json["keys"]} == {old, new}
 
 

@@ -1,6 +1,6 @@
-"""Identity across processes: key rotation, revocation and throttles with several API and identity processes, and the
-identity host going away. The API processes here have no key directory: they know only what is published.
-"""
+"""Identity across processes: key rotation, revocation and throttles with several API and identity
+processes, and the identity host going away. The API processes here have no key directory: they know
+only what is published."""
 import http.client
 import json
 import os
@@ -15,16 +15,18 @@ import jwt
 import psycopg2
 import pytest
 
-from app.identity_mirror import REFETCH_S
-from bin import health, ports
-from bin.site import ROOT
-from bin.stack import private_stack
-from services.throttle import PAIR_TRIES, WINDOW
+from app.http.identity_mirror import REFETCH_S
+from bin.stack import health, ports
+from bin.stack.running import private_stack
+from bin.stack.site import ROOT
+from services.accounts.sign_in_throttle import PAIR_TRIES, WINDOW
 from tests.stack.credentials import bearer
 
 POLL_S = 1
-SETTINGS = {"SVC_DRIVER": "simulated", "SVC_IDENTITY_POLL_S": str(POLL_S), "SVC_KEY_PUBLISH_S": "10",
-            "SVC_USER_JWT_S": "15"}
+SETTINGS = {
+    "SVC_DRIVER": "simulated", "SVC_IDENTITY_POLL_S": str(POLL_S), "SVC_KEY_PUBLISH_S": "10",
+    "SVC_USER_JWT_S": "15"
+}
 MODELS, SANDBOXES, KEYS = "/v1/models", "/v1/sandboxes", "/v1/api-keys"
 
 
@@ -40,7 +42,8 @@ class Site:
         self._browsers = []
 
     def start(self, what):
-        """Another API or identity process on a port of its own; the API's has no keys. Returns its URL."""
+        """Another API or identity process on a port of its own; the API's has no keys. Returns its
+        URL."""
         url = f"http://127.0.0.1:{ports.free_port(0)}"
         name = {"api": "SVC_API_BIND", "identity": "SVC_AUTH_BIND"}[what]
         environ = self.stack.env | {name: url.removeprefix("http://")}
@@ -48,8 +51,11 @@ class Site:
             environ["SVC_SIGNING_KEYS_DIR"] = "/nonexistent"
         log = self.stack.site.data_dir / "log" / f"{what}-{len(self._more) + 2}.log"
         with log.open("w") as stream:
-            command = ["gunicorn", "-c", f"config/gunicorn_{what}.py", f"app.{what}:create_app()"]
-            self._more.append(subprocess.Popen(command, cwd=ROOT, env=environ, stdout=stream, stderr=stream))
+            command = [
+                "gunicorn", "-c", f"config/gunicorn_{what}.py", f"app.{what}.factory:create_app()"
+            ]
+            self._more.append(
+                subprocess.Popen(command, cwd=ROOT, env=environ, stdout=stream, stderr=stream))
         until(lambda: health.answers(f"{url}/health"))
         return url
 
@@ -64,7 +70,10 @@ class Site:
     def sign_in(self, name="ALICE", url=None):
         browser = httpx.Client(base_url=url or self.stack.auth_url, timeout=30, trust_env=False)
         self._browsers.append(browser)
-        body = {"email": self.people[f"SVC_{name}_EMAIL"], "password": self.people[f"SVC_{name}_PASSWORD"]}
+        body = {
+            "email": self.people[f"SVC_{name}_EMAIL"],
+            "password": self.people[f"SVC_{name}_PASSWORD"]
+        }
         browser.post("/login", json=body).raise_for_status()
         return browser
 
@@ -72,7 +81,9 @@ class Site:
         return self.stack.run(f"python -m app.{command}")
 
     def mint(self, name):
-        return tuple(line.split(" ", 1)[1] for line in self.operator(f"admin service-token-mint {name}").splitlines())
+        return tuple(
+            line.split(" ", 1)[1]
+            for line in self.operator(f"admin service-token-mint {name}").splitlines())
 
     def log_of(self, name):
         return (self.stack.site.data_dir / "log" / f"{name}.log").read_text()
@@ -90,7 +101,8 @@ def token_of(browser):
 
 
 def statuses(url, headers, path=SANDBOXES, count=12):
-    """What several requests over connections of their own get: enough to meet every worker process."""
+    """What several requests over connections of their own get: enough to meet every worker
+    process."""
     def ask(_):
         link = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
         try:
@@ -110,7 +122,10 @@ def site(clean_host):
         stack.start_servers()
         stack.prepare()
         stack.start("api", "identity")
-        until(lambda: health.answers(f"{stack.api_url}/health") and health.answers(f"{stack.auth_url}/health"))
+        until(
+            lambda: health.answers(f"{stack.api_url}/health")
+            and health.answers(f"{stack.auth_url}/health")
+        )
         stack.seed()
         made = Site(stack)
         try:
@@ -157,14 +172,18 @@ def test_the_limit_of_keys_is_exact_over_processes_and_retry_after_is_true(site,
     dashboard = bearer(token_of(site.sign_in("MALLORY")))
 
     def create(number):
-        return site.client.post(apis[number % 2] + KEYS, json={"name": "many"}, headers=dashboard, timeout=30)
+        return site.client.post(apis[number % 2] + KEYS, json={"name": "many"}, headers=dashboard,
+                                timeout=30)
 
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(create, range(24)))
     assert Counter(answer.status_code for answer in answers) == {201: 5, 429: 19}
-    wait_s = min(int(answer.headers["Retry-After"]) for answer in answers if answer.status_code == 429)
+    wait_s = min(
+        int(answer.headers["Retry-After"]) for answer in answers if answer.status_code == 429)
     assert 3000 < wait_s <= 3600
-    age = "UPDATE api_keys SET created_at = created_at - %s * interval '1 second' WHERE name = 'many'"
+    age = (
+        "UPDATE api_keys SET created_at = created_at - %s * interval '1 second' WHERE name = 'many'"
+    )
     execute(site, age, (wait_s - 5,))
     dashboard = bearer(token_of(site.sign_in("MALLORY")))
     refused = create(0)
@@ -175,22 +194,29 @@ def test_the_limit_of_keys_is_exact_over_processes_and_retry_after_is_true(site,
 
 
 def test_use_of_a_key_is_written_once_a_minute_however_many_processes_see_it(site, apis):
-    execute(site, """
+    execute(
+        site,
+        """
         CREATE TABLE seen_uses (key_id text);
         CREATE FUNCTION note_use() RETURNS trigger LANGUAGE plpgsql AS
             'BEGIN INSERT INTO seen_uses VALUES (NEW.id); RETURN NEW; END';
-        CREATE TRIGGER note_use AFTER UPDATE OF last_used_at ON api_keys FOR EACH ROW EXECUTE FUNCTION note_use()""")
+        CREATE TRIGGER note_use AFTER UPDATE OF last_used_at ON api_keys
+            FOR EACH ROW EXECUTE FUNCTION note_use()""",
+    )
     dashboard = bearer(token_of(site.sign_in("BOB")))
     made = site.client.post(apis[0] + KEYS, json={"name": "used"}, headers=dashboard).json()
 
     def uses():
-        return execute(site, "SELECT count(*) FROM seen_uses WHERE key_id = %s", (made["apiKey"]["id"],))
+        return execute(site, "SELECT count(*) FROM seen_uses WHERE key_id = %s",
+                       (made["apiKey"]["id"], ))
 
     for url in apis * 2:
         assert statuses(url, bearer(made["key"]), count=24) == {200: 24}
     assert uses() == 1
-    execute(site, "UPDATE api_keys SET last_used_at = last_used_at - interval '61 seconds' WHERE id = %s",
-            (made["apiKey"]["id"],))
+    execute(
+        site,
+        "UPDATE api_keys SET last_used_at = last_used_at - interval '61 seconds' WHERE id = %s",
+        (made["apiKey"]["id"], ))
     assert uses() == 2  # the line above
     for url in apis:
         statuses(url, bearer(made["key"]), count=24)
@@ -212,14 +238,17 @@ def test_a_revoked_service_token_is_refused_everywhere_soon(site, apis):
     jti, text = site.mint("short-lived")
     service = bearer(text)
     assert [statuses(url, service, MODELS) for url in apis] == [{501: 12}] * 2
-    answer = site.client.post(f"{site.stack.auth_url}/admin/service-token/revoke", json={"jti": jti},
-                              headers=bearer(admin))
+    answer = site.client.post(f"{site.stack.auth_url}/admin/service-token/revoke",
+                              json={"jti": jti}, headers=bearer(admin))
     assert answer.status_code == 200 and answer.json()["serviceToken"]["revokedAt"]
     listed = site.client.get(f"{site.stack.auth_url}/tokens/revoked")
     assert jti in listed.json()["jtis"] and listed.headers["Cache-Control"] == "public, max-age=10"
     began = time.monotonic()
     until(lambda: [statuses(url, service, MODELS) for url in apis] == [{401: 12}] * 2, 20)
-    print(f"revocation was known everywhere after {time.monotonic() - began:.2f} s, polling every {POLL_S} s")
+    print(
+        f"revocation was known everywhere after {time.monotonic() - began:.2f} s, polling every"
+        f" {POLL_S} s"
+    )
     assert statuses(apis[0], bearer(site.people["SVC_SERVICE_TOKEN"]), MODELS) == {501: 12}
 
 
@@ -256,7 +285,8 @@ def test_made_up_key_ids_do_not_reach_the_identity_host_one_by_one(site, apis):
         return site.log_of("identity").count("/.well-known/jwks.json")
 
     def strange(number):
-        header = jwt.utils.base64url_encode(json.dumps({"alg": "EdDSA", "kid": f"made-up-{number}"}).encode()).decode()
+        header = jwt.utils.base64url_encode(
+            json.dumps({"alg": "EdDSA", "kid": f"made-up-{number}"}).encode()).decode()
         return site.client.get(
             apis[0] + SANDBOXES, headers=bearer(f"{header}.{body}.{signature}")).status_code
 
@@ -282,7 +312,8 @@ def test_sign_ins_are_throttled_over_processes(site):
         answers = list(pool.map(guess, range(40)))
     counted = Counter(answer.status_code for answer in answers)
     refilled = int((time.monotonic() - began) / (WINDOW.total_seconds() / PAIR_TRIES)) + 1
-    assert set(counted) == {401, 429} and PAIR_TRIES <= counted[401] < PAIR_TRIES + refilled + 1, counted
+    assert set(counted) == {401, 429
+                            } and PAIR_TRIES <= counted[401] < PAIR_TRIES + refilled + 1, counted
     assert all(0 < int(answer.headers["Retry-After"]) <= WINDOW.total_seconds()
                for answer in answers if answer.status_code == 429)
     right = site.client.post(f"{identities[1]}/login", json=body | {"password": "the right one"})
@@ -291,7 +322,8 @@ def test_sign_ins_are_throttled_over_processes(site):
 
 
 class Traffic(threading.Thread):
-    """A user at work: a fresh token every second, requests with it on every API host, what fails is kept."""
+    """A user at work: a fresh token every second, requests with it on every API host, what fails is
+    kept."""
 
     def __init__(self, site, apis):
         super().__init__(daemon=True)
@@ -309,7 +341,8 @@ class Traffic(threading.Thread):
             fresh_until = time.monotonic() + 1
             while time.monotonic() < fresh_until:
                 for url in self.apis:
-                    for headers, path, wanted in ((bearer(token), SANDBOXES, 200), (service, MODELS, 501)):
+                    for headers, path, wanted in ((bearer(token), SANDBOXES, 200), (service, MODELS,
+                                                                                    501)):
                         answer = client.get(url + path, headers=headers)
                         self.count += 1
                         if answer.status_code != wanted:
@@ -341,7 +374,8 @@ def test_a_signing_key_is_rotated_and_retired_without_one_failed_request(site, a
         last_of_old = site.people["SVC_SERVICE_TOKEN"]
         revoke_all_of(site, old)
         until(lambda: "retired" in attempt(site, f"retire {old}"), 30)
-        until(lambda: all(statuses(url, bearer(last_of_old), MODELS) == {401: 12} for url in apis), 20)
+        until(lambda: all(statuses(url, bearer(last_of_old), MODELS) == {401: 12} for url in apis),
+              20)
         assert [statuses(url, bearer(successor), MODELS) for url in apis] == [{501: 12}] * 2
         assert [statuses(url, bearer(token_of(site.sign_in()))) for url in apis] == [{200: 12}] * 2
     finally:
@@ -355,8 +389,9 @@ def revoke_all_of(site, kid):
 
 
 def attempt(site, command):
-    result = subprocess.run(["python", "-m", "app.identity.keys", *command.split()], cwd=ROOT, env=site.stack.env,
-                            capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(["python", "-m", "app.operator.key_rotation", *command.split()],
+                            cwd=ROOT, env=site.stack.env, capture_output=True, text=True,
+                            timeout=60, check=False)
     return result.stdout + result.stderr
 
 
@@ -369,9 +404,12 @@ def refused(site, command):
 def test_a_stolen_key_is_replaced_at_once(site, apis):
     _, stolen = site.mint("with-stolen-key")
     assert statuses(apis[0], bearer(stolen), MODELS) == {501: 12}
-    old = next(line.split()[0] for line in site.operator("identity.keys list").splitlines() if " signing " in line)
+    old = next(line.split()[0]
+               for line in site.operator("identity.keys list").splitlines()
+               if " signing " in line)
     new = site.operator("identity.keys rotate --now").strip()
-    # Nobody was told beforehand: the first token makes every process look, a moment later if it has just looked.
+    # Nobody was told beforehand: the first token makes every process look, a moment later if it has
+    # just looked.
     browser = site.sign_in()
     token = token_of(browser)
     assert jwt.get_unverified_header(token)["kid"] == new

@@ -27,7 +27,8 @@ def test_sleep_and_wake_under_either_name(alice, sandbox, sleep, resume):
     assert alice.get(f"/v1/sandboxes/{sandbox}").json()["status"] == "hibernated"
     woken = post(alice, sandbox, resume)
     assert woken.status_code == 200 and woken.json()["status"] == "running"
-    assert woken.json()["portMap"] == before["portMap"] and woken.json()["createdAt"] == before["createdAt"]
+    assert woken.json()["portMap"] == before["portMap"] and woken.json(
+    )["createdAt"] == before["createdAt"]
 
 
 def test_both_are_no_ops_where_they_are_true_already(alice, sandbox):
@@ -79,7 +80,9 @@ def test_delete_answers_stopped_and_may_be_repeated(alice):
         answer = alice.delete(f"/v1/sandboxes/{made}")
         assert answer.status_code == 200 and answer.json()["status"] == "stopped"
     assert alice.get(f"/v1/sandboxes/{made}").json()["status"] == "stopped"
-    assert made not in {entry["id"] for entry in alice.get("/v1/sandboxes?limit=500").json()["sandboxes"]}
+    assert made not in {
+        entry["id"] for entry in alice.get("/v1/sandboxes?limit=500").json()["sandboxes"]
+    }
 
 
 def test_a_sleeping_and_a_booting_sandbox_can_be_deleted(alice):

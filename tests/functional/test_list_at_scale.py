@@ -1,19 +1,23 @@
-"""A page of an owner with 100,000 sandboxes is read as one of an owner with 1,000: from an index, and no further."""
+"""A page of an owner with 100,000 sandboxes is read as one of an owner with 1,000: from an index,
+and no further."""
 import json
 
 import pytest
 
-from models.base import connection, database, new_id, now
+from models.database import connection, database, new_id, now
 from models.states import SandboxStatus
 from models.usage import SandboxTally
-from services import listing, tallies
+from services.metering import totals
+from services.sandboxes import listing
 
 FILL = """
-INSERT INTO sandboxes (id, owner_id, node_id, kind, status, op_seq, vcpus, mem_mb, cwd, env, vm_ip, agent_port,
-                       agent_token, skip_app_processes, preferred_model, idle_timeout_s, last_active_at, cold_boots,
-                       created_at)
-SELECT %(prefix)s || lpad(number::text, 6, '0'), %(owner)s, 'n1', CASE number %% 4 WHEN 0 THEN 'other' ELSE 'api' END,
-       (ARRAY['hibernated', 'running', 'stopped'])[number %% 3 + 1], 1, 1, 1024, '/home/user', '{}', '', 20000,
+INSERT INTO sandboxes (id, owner_id, node_id, kind, status, op_seq, vcpus, mem_mb, cwd, env, vm_ip,
+                       agent_port, agent_token, skip_app_processes, preferred_model, idle_timeout_s,
+                       last_active_at, cold_boots, created_at)
+SELECT %(prefix)s || lpad(number::text, 6, '0'), %(owner)s, 'n1',
+       CASE number %% 4 WHEN 0 THEN 'other' ELSE 'api' END,
+       (ARRAY['hibernated', 'running', 'stopped'])[number %% 3 + 1],
+       1, 1, 1024, '/home/user', '{}', '', 20000,
        repeat('t', 43), true, '', 600, %(at)s, 0, %(at)s::timestamptz - number * interval '1 second'
 FROM generate_series(1, %(count)s) AS number
 """
@@ -22,13 +26,14 @@ FILTERS = [(None, None), (None, "api"), ("stopped", None), ("running", "api")]
 
 @pytest.fixture(scope="module")
 def owners(edge):
-    """Two owners, of 1,000 and of 100,000 sandboxes, in a database that has been vacuumed as it is all the time."""
+    """Two owners, of 1,000 and of 100,000 sandboxes, in a database that has been vacuumed as it is
+    all the time."""
     few, many = edge.newcomer(), edge.newcomer()
     with connection():
         for owner, count in ((few, 1000), (many, 100_000)):
             values = {"prefix": new_id(), "owner": owner.id, "count": count, "at": now()}
             database.execute_sql(FILL, values)
-        tallies.sum_up()
+        totals.sum_up()
         for table in ("sandboxes", "sandbox_tallies", "usage_tallies", "sandbox_usage"):
             database.execute_sql(f"VACUUM ANALYZE {table}")
     return few, many
@@ -37,7 +42,8 @@ def owners(edge):
 def explain(query):
     text, values = query
     with connection():
-        rows = database.execute_sql(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {text}", values).fetchone()[0]
+        rows = database.execute_sql(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {text}",
+                                    values).fetchone()[0]
     return (json.loads(rows) if isinstance(rows, str) else rows)[0]["Plan"]
 
 
@@ -52,7 +58,8 @@ def buffers(plan):
 
 
 @pytest.mark.parametrize(("status", "kind"), FILTERS)
-def test_the_ids_of_a_page_come_from_an_index_alone_and_are_all_that_is_visited(owners, status, kind):
+def test_the_ids_of_a_page_come_from_an_index_alone_and_are_all_that_is_visited(
+        owners, status, kind):
     cost = []
     for owner in owners:
         plan = explain(listing.ids_query(owner.id, 150, 0, status, kind).sql())
@@ -66,7 +73,8 @@ def test_the_ids_of_a_page_come_from_an_index_alone_and_are_all_that_is_visited(
 
 
 def test_a_whole_page_of_500_costs_the_same_out_of_100_000(owners):
-    few, many = (explain(listing.page_query(owner.id, 500, 0, None, None).sql()) for owner in owners)
+    few, many = (explain(listing.page_query(owner.id, 500, 0, None, None).sql())
+                 for owner in owners)
     for plan in (few, many):
         assert plan["Actual Rows"] == 500
         scans = [node for node in nodes(plan) if node.get("Relation Name") == "sandboxes"]
@@ -91,8 +99,9 @@ def test_the_total_is_the_true_count(owners, status, kind):
     for owner in owners:
         with connection():
             counted = database.execute_sql(
-                f"SELECT count(*) FROM sandboxes WHERE owner_id = %s AND {wanted}", (owner.id,)).fetchone()[0]
-            assert tallies.count_sandboxes(owner.id, status, kind) == counted
+                f"SELECT count(*) FROM sandboxes WHERE owner_id = %s AND {wanted}",
+                (owner.id, )).fetchone()[0]
+            assert totals.count_sandboxes(owner.id, status, kind) == counted
         page = listing.list_page(owner, limit=1, offset=0, status=status, kind=kind)
         assert page.total == counted
 
@@ -102,14 +111,22 @@ def test_the_count_follows_every_change_of_a_row(owners):
 
     def counts():
         with connection():
-            return [tallies.count_sandboxes(owner.id, status, kind)
-                    for status, kind in ((None, None), ("stopped", None), ("running", "api"), (None, "other"))]
+            return [
+                totals.count_sandboxes(owner.id, status, kind)
+                for status, kind in (
+                    (None, None), ("stopped", None), ("running", "api"), (None, "other"),
+                )
+            ]
 
     before = counts()
     with connection(), database.atomic() as change:
-        database.execute_sql("UPDATE sandboxes SET status = 'stopped', task = NULL WHERE owner_id = %s", (owner.id,))
+        database.execute_sql(
+            "UPDATE sandboxes SET status = 'stopped', task = NULL WHERE owner_id = %s",
+            (owner.id, ))
         assert counts() == [0, 1000, 0, 0]
-        database.execute_sql("UPDATE sandboxes SET status = 'running', kind = 'api' WHERE owner_id = %s", (owner.id,))
+        database.execute_sql(
+            "UPDATE sandboxes SET status = 'running', kind = 'api' WHERE owner_id = %s",
+            (owner.id, ))
         assert counts() == [1000, 0, 1000, 0]
         database.execute_sql("DELETE FROM sandboxes WHERE owner_id = %s", (owner.id,))
         assert counts() == [0, 0, 0, 0]

@@ -1,17 +1,21 @@
 """GET /v1/sandboxes and GET /v1/sandboxes/{id}: envelope, entries, paging, whose they are."""
 import pytest
 
-from models.base import connection, now
+from models.database import connection, now
 from models.sandboxes import Sandbox
-from services import metering
-from services.metering import Reading, Sample
+from services.metering import counting
+from services.metering.counting import Reading, Sample
 
 SANDBOXES = "/v1/sandboxes"
-ENTRY = {"id", "slug", "project", "projectId", "appId", "kind", "status", "region", "vcpus", "memMb", "createdAt",
-         "lastActiveAt", "usageSeconds", "usageCost", "computeCost", "sshEnabled", "sshHost", "sshUser", "sshCommand",
-         "sshKeysConfigured"}
-ENVELOPE = {"sandboxes", "totalUsageSeconds", "totalComputeCost", "computeCostBilled", "totalLlmCost", "total", "limit",
-            "offset"}
+ENTRY = {
+    "id", "slug", "project", "projectId", "appId", "kind", "status", "region", "vcpus", "memMb",
+    "createdAt", "lastActiveAt", "usageSeconds", "usageCost", "computeCost", "sshEnabled",
+    "sshHost", "sshUser", "sshCommand", "sshKeysConfigured"
+}
+ENVELOPE = {
+    "sandboxes", "totalUsageSeconds", "totalComputeCost", "computeCostBilled", "totalLlmCost",
+    "total", "limit", "offset"
+}
 
 
 @pytest.fixture
@@ -31,7 +35,8 @@ def page(edge, headers, query=""):
 
 def stop(*ids):
     with connection():
-        Sandbox.update(status="stopped", task=None, stopped_at=now()).where(Sandbox.id.in_(ids)).execute()
+        Sandbox.update(status="stopped", task=None, stopped_at=now()).where(
+            Sandbox.id.in_(ids)).execute()
 
 
 def test_an_empty_list(edge, headers):
@@ -67,7 +72,10 @@ def test_equal_times_do_not_shuffle_pages(edge, headers):
     made = make(edge, headers, 6)
     with connection():
         Sandbox.update(created_at=now()).where(Sandbox.id.in_(made)).execute()
-    paged = [page(edge, headers, f"?limit=1&offset={offset}")["sandboxes"][0]["id"] for offset in range(6)]
+    paged = [
+        page(edge, headers, f"?limit=1&offset={offset}")["sandboxes"][0]["id"]
+        for offset in range(6)
+    ]
     assert sorted(paged) == sorted(made)
 
 
@@ -89,10 +97,14 @@ def test_status_and_kind_can_be_combined_and_are_checked(edge, headers):
     with connection():
         Sandbox.update(status="hibernated").where(Sandbox.id == asleep).execute()
         Sandbox.update(status="hibernated", kind="app").where(Sandbox.id == other).execute()
-    for query, wanted in (("", [other, awake, asleep]), ("?kind=api", [awake, asleep]), ("?status=hibernated",
-                          [other, asleep]), ("?kind=api&status=hibernated", [asleep]), ("?kind=app", [other])):
+    for query, wanted in (
+        ("", [other, awake, asleep]), ("?kind=api", [awake, asleep]),
+        ("?status=hibernated", [other, asleep]), ("?kind=api&status=hibernated", [asleep]),
+        ("?kind=app", [other]),
+    ):
         listed = page(edge, headers, query)
-        assert ([entry["id"] for entry in listed["sandboxes"]], listed["total"]) == (wanted, len(wanted)), query
+        assert ([entry["id"]
+                 for entry in listed["sandboxes"]], listed["total"]) == (wanted, len(wanted)), query
     for query, name in (("?kind=none", "kind"), ("?status=asleep", "status"), ("?kind=", "kind"),
                         ("?limit=-1", "limit"), ("?offset=x", "offset")):
         answer = edge.api.get(f"{SANDBOXES}{query}", headers=headers)
@@ -105,15 +117,18 @@ def test_totals_are_of_all_sandboxes_and_not_of_the_page(edge, headers):
         owner_id = Sandbox.get_by_id(made[0]).owner_id
         for box in made:
             reading = Sample(box, owner_id, 66_000, None, Reading(box, 10, 1000))
-            metering.record_end_of_operation(reading, running=False)
+            counting.record_end_of_operation(reading, running=False)
             grown = Sample(box, owner_id, 66_000, box, Reading(box, 20, 3_601_000))
-            metering.record([grown])
+            counting.record([grown])
     stop(made[0])
     for query in ("", "?limit=1", "?offset=50", "?status=stopped"):
         listed = page(edge, headers, query)
-        assert (listed["totalUsageSeconds"], listed["totalComputeCost"]) == (3 * 3600, 3 * 0.066), query
+        assert (listed["totalUsageSeconds"], listed["totalComputeCost"]) == (
+            3 * 3600, 3 * 0.066,
+        ), query
         for entry in listed["sandboxes"]:
-            assert (entry["usageSeconds"], entry["computeCost"], entry["usageCost"]) == (3600, 0.066, None)
+            assert (entry["usageSeconds"], entry["computeCost"],
+                    entry["usageCost"]) == (3600, 0.066, None)
 
 
 def test_everybody_sees_their_own(edge, headers):
@@ -125,10 +140,16 @@ def test_get_shows_a_stopped_one_and_why_its_boot_failed(edge, headers):
     made, failed = make(edge, headers, 2)
     stop(made, failed)
     with connection():
-        Sandbox.update(error="The sandbox could not be started.").where(Sandbox.id == failed).execute()
+        Sandbox.update(error="The sandbox could not be started.").where(
+            Sandbox.id == failed).execute()
     answer = edge.api.get(f"{SANDBOXES}/{made}", headers=headers)
-    assert answer.status_code == 200 and answer.json["status"] == "stopped" and "error" not in answer.json
-    assert edge.api.get(f"{SANDBOXES}/{failed}", headers=headers).json["error"] == "The sandbox could not be started."
+    assert (
+        answer.status_code == 200
+        and answer.json["status"] == "stopped"
+        and "error" not in answer.json
+    )
+    assert edge.api.get(f"{SANDBOXES}/{failed}",
+                        headers=headers).json["error"] == "The sandbox could not be started."
 
 
 def test_unknown_is_404_and_anothers_403(edge, headers):
@@ -136,9 +157,11 @@ def test_unknown_is_404_and_anothers_403(edge, headers):
     stranger = edge.key(edge.newcomer())
     assert edge.api.get(f"{SANDBOXES}/unknown", headers=headers).status_code == 404
     assert edge.api.get(f"{SANDBOXES}/{made}", headers=stranger).status_code == 403
-    for method, tail in (("DELETE", ""), ("POST", "/hibernate"), ("POST", "/wake"), ("POST", "/extend"),
-                         ("POST", "/snapshot"), ("POST", "/fork"), ("GET", "/files?path=/etc/passwd")):
-        assert edge.api.open(f"{SANDBOXES}/{made}{tail}", method=method, headers=stranger).status_code == 403, tail
+    for method, tail in (("DELETE", ""), ("POST", "/hibernate"), ("POST", "/wake"),
+                         ("POST", "/extend"), ("POST", "/snapshot"), ("POST", "/fork"),
+                         ("GET", "/files?path=/etc/passwd")):
+        assert edge.api.open(f"{SANDBOXES}/{made}{tail}", method=method,
+                             headers=stranger).status_code == 403, tail
     exec_answer = edge.api.post(f"{SANDBOXES}/{made}/exec", json={"cmd": "id"}, headers=stranger)
     files_answer = edge.api.post(f"{SANDBOXES}/{made}/files", json=[], headers=stranger)
     assert (exec_answer.status_code, files_answer.status_code) == (403, 403)
@@ -146,8 +169,11 @@ def test_unknown_is_404_and_anothers_403(edge, headers):
 
 
 @pytest.mark.parametrize(("query", "named"), [
-    ("statsu=stopped", "statsu: Unknown field."), ("status=stopped&status=running", "status: is given more than once"),
-    ("limit=1&limit=1", "limit: is given more than once"), ("%00=1", "NUL"), ("LIMIT=2", "LIMIT: Unknown field."),
+    ("statsu=stopped", "statsu: Unknown field."),
+    ("status=stopped&status=running", "status: is given more than once"),
+    ("limit=1&limit=1", "limit: is given more than once"),
+    ("%00=1", "NUL"),
+    ("LIMIT=2", "LIMIT: Unknown field."),
 ])
 def test_a_misspelt_or_repeated_filter_is_named_and_not_overlooked(edge, query, named):
     answer = edge.api.get(f"/v1/sandboxes?{query}", headers=edge.key(edge.newcomer()))

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from nodeworker.guest.client import AgentClient
-from nodeworker.guest.errors import AgentError
+from guest.client.agent_client import AgentClient
+from guest.client.errors import AgentError
 
 
 @pytest.fixture

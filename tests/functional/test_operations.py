@@ -1,4 +1,5 @@
-"""The rules of operations against a real Postgres: claims, leases, supersession, dependents, sweeps, races."""
+"""The rules of operations against a real Postgres: claims, leases, supersession, dependents,
+sweeps, races."""
 import threading
 from dataclasses import replace
 from datetime import timedelta
@@ -6,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from config.settings import Settings
-from models.base import connect, connection, database, now
+from models.database import connect, connection, database, now
 from models.migrate import migrate
 from models.nodes import Node, PortBinding
 from models.operations import IdempotencyKey, Operation, OutboxMessage
@@ -14,16 +15,26 @@ from models.sandboxes import Activity, Sandbox
 from models.snapshots import Snapshot
 from models.states import OperationKind, OperationState, Plan, SandboxStatus, SnapshotState
 from models.users import User
-from services import claims, forks, lifecycle, operations, outbox, sandboxes, snapshots, sweeps
-from services.activity import in_use
-from services.claims import LeaseLost
-from services.errors import Conflict, Forbidden, InvalidRequest, PlanRequired, Unavailable, WrongNode
-from services.nodes import NodeFacts, heartbeat
-from services.operations import Outcome
+from services.errors import (
+    Conflict,
+    Forbidden,
+    InvalidRequest,
+    PlanRequired,
+    Unavailable,
+    WrongNode,
+)
+from services.guest_calls.activity import in_use
+from services.hosts.nodes import NodeFacts, heartbeat
+from services.operations import claims, outbox, protocol, sweeps
+from services.operations.claims import LeaseLost
+from services.operations.protocol import Outcome
 from services.protocols import Deps, QueueUnavailable
-from services.sandboxes import CreateRequest, LaunchOptions
+from services.sandboxes import capture as snapshots
+from services.sandboxes import create, forks, lifecycle
+from services.sandboxes.create import CreateRequest, LaunchOptions
 
-TABLES = (Activity, Operation, OutboxMessage, IdempotencyKey, PortBinding, Snapshot, Sandbox, Node, User)
+TABLES = (Activity, Operation, OutboxMessage, IdempotencyKey, PortBinding, Snapshot, Sandbox, Node,
+          User)
 CREATE = CreateRequest(LaunchOptions())
 
 
@@ -56,10 +67,12 @@ def schema(postgres_url):
 @pytest.fixture
 def deps():
     with connection():
-        database.execute_sql("TRUNCATE " + ", ".join(model._meta.table_name for model in TABLES) + " CASCADE")
+        database.execute_sql("TRUNCATE " + ", ".join(model._meta.table_name
+                                                     for model in TABLES) + " CASCADE")
         User.create(id="alice", email="alice@example.org", password_hash="x", plan=Plan.LEGACY_PRO)
         User.create(id="bob", email="bob@example.org", password_hash="x", plan=Plan.FREE)
-        User.create(id="mallory", email="mallory@example.org", password_hash="x", plan=Plan.LEGACY_PRO)
+        User.create(id="mallory", email="mallory@example.org", password_hash="x",
+                    plan=Plan.LEGACY_PRO)
     heartbeat(NodeFacts("n1", "127.0.0.1", 64, 4096, 20000, 20099, {}))
     settings = Settings(operation_wait_s=0.3, operation_sweep_s=0.01)
     return Deps(settings, ListQueue(), NoGuests())
@@ -82,33 +95,37 @@ def claim(sandbox_id, lease_s=10.0):
 
 def succeed(sandbox_id, status, **columns):
     with connection():
-        return operations.finish(claim(sandbox_id), Outcome(True, status, sandbox=columns))
+        return protocol.finish(claim(sandbox_id), Outcome(True, status, sandbox=columns))
 
 
 def boot(deps, owner="alice", request=CREATE):
-    view = sandboxes.create(deps, user(owner), request)
-    succeed(view.id, SandboxStatus.RUNNING, **sandboxes.touch_values(600))
+    view = create.create(deps, user(owner), request)
+    succeed(view.id, SandboxStatus.RUNNING, **create.touch_values(600))
     return view.id
 
 
 def test_create_reserves_announces_and_returns_at_once(deps):
-    view = sandboxes.create(deps, user("alice"), CreateRequest(LaunchOptions(ports=(3000, 8080))))
+    view = create.create(deps, user("alice"), CreateRequest(LaunchOptions(ports=(3000, 8080))))
     assert view.status == "provisioning"
     assert sorted(view.port_map.values()) == [3000, 8080]
-    assert deps.queue.sent == [("node.n1.ops", "node.sandbox.boot", {"sandbox_id": view.id, "op_seq": 1})]
+    assert deps.queue.sent == [("node.n1.ops", "node.sandbox.boot", {
+        "sandbox_id": view.id, "op_seq": 1
+    })]
     with connection():
         assert OutboxMessage.select().count() == 0
 
 
 def test_no_secret_is_queued(deps):
-    view = sandboxes.create(deps, user("alice"), CreateRequest(LaunchOptions(env={"TOKEN": "hunter2"})))
+    view = create.create(
+        deps, user("alice"), CreateRequest(LaunchOptions(env={"TOKEN": "hunter2"}))
+    )
     text = repr(deps.queue.sent)
     assert "hunter2" not in text and row(view.id).agent_token not in text
 
 
 def test_a_broker_that_is_away_loses_nothing(deps):
     deps.queue.away = True
-    view = sandboxes.create(deps, user("alice"), CREATE)
+    view = create.create(deps, user("alice"), CREATE)
     with connection():
         OutboxMessage.update(created_at=now() - timedelta(seconds=5)).execute()
         with pytest.raises(QueueUnavailable):
@@ -120,7 +137,7 @@ def test_a_broker_that_is_away_loses_nothing(deps):
 
 
 def test_only_one_of_many_claims_wins(deps):
-    view = sandboxes.create(deps, user("alice"), CREATE)
+    view = create.create(deps, user("alice"), CREATE)
     won = []
     threads = [threading.Thread(target=lambda: won.append(claim(view.id))) for _ in range(8)]
     for thread in threads:
@@ -131,20 +148,20 @@ def test_only_one_of_many_claims_wins(deps):
 
 
 def test_an_expired_lease_is_taken_over_and_the_first_worker_cannot_finish(deps):
-    view = sandboxes.create(deps, user("alice"), CREATE)
+    view = create.create(deps, user("alice"), CREATE)
     first = claim(view.id, lease_s=-1)
     second = claim(view.id)
     assert second.epoch == first.epoch + 1
     with connection(), pytest.raises(LeaseLost):
-        operations.finish(first, Outcome(True, SandboxStatus.RUNNING))
+        protocol.finish(first, Outcome(True, SandboxStatus.RUNNING))
     assert row(view.id).status == "provisioning"
     with connection():
-        operations.finish(second, Outcome(True, SandboxStatus.RUNNING))
+        protocol.finish(second, Outcome(True, SandboxStatus.RUNNING))
     assert (row(view.id).status, row(view.id).task) == ("running", None)
 
 
 def test_a_neglected_operation_is_announced_again(deps):
-    view = sandboxes.create(deps, user("alice"), CREATE)
+    view = create.create(deps, user("alice"), CREATE)
     deps.queue.sent.clear()
     with connection():
         Operation.update(announce_at=now() - timedelta(seconds=1)).execute()
@@ -155,12 +172,12 @@ def test_a_neglected_operation_is_announced_again(deps):
 
 
 def test_a_stop_supersedes_the_boot(deps):
-    view = sandboxes.create(deps, user("alice"), CREATE)
+    view = create.create(deps, user("alice"), CREATE)
     booting = claim(view.id)
     with pytest.raises(Unavailable):
         lifecycle.delete(deps, user("alice"), view.id)
     with connection(), pytest.raises(LeaseLost):
-        operations.finish(booting, Outcome(True, SandboxStatus.RUNNING))
+        protocol.finish(booting, Outcome(True, SandboxStatus.RUNNING))
     succeed(view.id, SandboxStatus.STOPPED)
     assert lifecycle.delete(deps, user("alice"), view.id).status == "stopped"
     with connection():
@@ -173,7 +190,8 @@ def test_wake_waits_for_the_hibernate_under_way(deps):
         lifecycle.hibernate(deps, user("alice"), sandbox_id)
     answers = []
     patient = replace(deps, settings=replace(deps.settings, operation_wait_s=10.0))
-    waker = threading.Thread(target=lambda: answers.append(lifecycle.wake(patient, user("alice"), sandbox_id)))
+    waker = threading.Thread(
+        target=lambda: answers.append(lifecycle.wake(patient, user("alice"), sandbox_id)))
     waker.start()
     succeed(sandbox_id, SandboxStatus.HIBERNATED)
     for _ in range(100):
@@ -201,7 +219,7 @@ def test_fork_of_a_live_sandbox_boots_after_the_capture(deps):
     assert claim(fork.id) is None, "the boot must wait for the capture"
     with connection():
         capture = claim(source)
-        messages = operations.finish(
+        messages = protocol.finish(
             capture, Outcome(True, SandboxStatus.RUNNING, snapshot={"state": SnapshotState.READY})
         )
     assert [message.payload["sandbox_id"] for message in messages] == [fork.id]
@@ -212,7 +230,7 @@ def test_a_failed_capture_stops_the_fork_and_spares_the_source(deps):
     source = boot(deps)
     fork = forks.of_sandbox(deps, user("alice"), source, LaunchOptions())
     with connection():
-        operations.finish(claim(source), Outcome(False, SandboxStatus.RUNNING, error="disk full"))
+        protocol.finish(claim(source), Outcome(False, SandboxStatus.RUNNING, error="disk full"))
     assert row(fork.id).status == "stopped" and row(fork.id).error == "disk full"
     assert (row(source).status, row(source).task) == ("running", None)
     with connection():
@@ -224,7 +242,7 @@ def test_parallel_creates_never_promise_more_than_the_node_has(deps):
 
     def one():
         try:
-            results.append(sandboxes.create(deps, user("alice"), CREATE).id)
+            results.append(create.create(deps, user("alice"), CREATE).id)
         except Unavailable:
             results.append(None)
 
@@ -240,7 +258,8 @@ def test_parallel_replays_of_a_key_make_one_sandbox(deps):
     request = replace(CREATE, idempotency_key="k")
     views = []
     threads = [
-        threading.Thread(target=lambda: views.append(sandboxes.create(deps, user("alice"), request))) for _ in range(10)
+        threading.Thread(target=lambda: views.append(create.create(deps, user("alice"), request)))
+        for _ in range(10)
     ]
     for thread in threads:
         thread.start()
@@ -250,8 +269,8 @@ def test_parallel_replays_of_a_key_make_one_sandbox(deps):
     with connection():
         assert Sandbox.select().count() == 1
     with pytest.raises(Conflict):
-        sandboxes.create(deps, user("alice"), replace(request, options=LaunchOptions(timeout=5)))
-    assert sandboxes.create(deps, user("mallory"), request).id != views[0].id
+        create.create(deps, user("alice"), replace(request, options=LaunchOptions(timeout=5)))
+    assert create.create(deps, user("mallory"), request).id != views[0].id
 
 
 def test_a_snapshot_key_returns_the_first_snapshot_even_after_the_sandbox_is_gone(deps):
@@ -259,9 +278,9 @@ def test_a_snapshot_key_returns_the_first_snapshot_even_after_the_sandbox_is_gon
     with pytest.raises(Unavailable):
         snapshots.take(deps, user("alice"), sandbox_id, idempotency_key="s")
     with connection():
-        operations.finish(
-            claim(sandbox_id), Outcome(True, SandboxStatus.RUNNING, snapshot={"state": SnapshotState.READY})
-        )
+        protocol.finish(
+            claim(sandbox_id),
+            Outcome(True, SandboxStatus.RUNNING, snapshot={"state": SnapshotState.READY}))
         Sandbox.update(status=SandboxStatus.STOPPED).execute()
         first = Snapshot.get()
     assert snapshots.take(deps, user("alice"), sandbox_id, idempotency_key="s").id == first.id
@@ -269,18 +288,18 @@ def test_a_snapshot_key_returns_the_first_snapshot_even_after_the_sandbox_is_gon
 
 def test_plans_ownership_and_pins(deps):
     with pytest.raises(PlanRequired):
-        sandboxes.create(deps, user("bob"), CREATE)
+        create.create(deps, user("bob"), CREATE)
     with pytest.raises(PlanRequired):
-        sandboxes.create(deps, user("alice"), replace(CREATE, size="fleet"))
+        create.create(deps, user("alice"), replace(CREATE, size="fleet"))
     with pytest.raises(InvalidRequest, match="unsupported shape"):
-        sandboxes.create(deps, user("alice"), replace(CREATE, vcpus=3, mem_mb=1024))
+        create.create(deps, user("alice"), replace(CREATE, vcpus=3, mem_mb=1024))
     with pytest.raises(WrongNode):
-        sandboxes.create(deps, user("alice"), CREATE, pinned_node="elsewhere")
+        create.create(deps, user("alice"), CREATE, pinned_node="elsewhere")
     sandbox_id = boot(deps)
     with pytest.raises(Forbidden):
         lifecycle.hibernate(deps, user("mallory"), sandbox_id)
     with pytest.raises(WrongNode):
-        sandboxes.get_owned(user("alice"), sandbox_id, pinned_node="elsewhere")
+        create.get_owned(user("alice"), sandbox_id, pinned_node="elsewhere")
 
 
 def test_fork_rule_four(deps):
@@ -296,7 +315,9 @@ def test_fork_rule_four(deps):
 def test_idle_sweep_spares_what_is_in_use(deps):
     idle, busy, fresh = boot(deps), boot(deps), boot(deps)
     with connection():
-        Sandbox.update(idle_at=now() - timedelta(seconds=1)).where(Sandbox.id.in_([idle, busy])).execute()
+        Sandbox.update(idle_at=now() - timedelta(seconds=1)).where(
+            Sandbox.id.in_([idle, busy])
+        ).execute()
     with in_use(row(busy), for_s=60, what="exec"):
         with connection():
             Sandbox.update(idle_at=now() - timedelta(seconds=1)).where(Sandbox.id == busy).execute()
@@ -317,7 +338,7 @@ def test_an_activity_of_a_dead_process_does_not_keep_a_sandbox_awake_for_ever(de
 
 
 def test_an_overdue_boot_ends_as_stopped_and_a_stop_is_never_given_up(deps):
-    never, stopping = sandboxes.create(deps, user("alice"), CREATE).id, boot(deps)
+    never, stopping = create.create(deps, user("alice"), CREATE).id, boot(deps)
     with pytest.raises(Unavailable):
         lifecycle.delete(deps, user("alice"), stopping)
     with connection():

@@ -7,8 +7,8 @@ import pytest
 from flask import Response
 from flask.testing import FlaskClient
 
-from bin.ports import free_port
-from models.base import connection, database
+from bin.stack.ports import free_port
+from models.database import connection, database
 from tests.functional.conftest import make_edge
 
 SANDBOXES = "/v1/sandboxes"
@@ -23,13 +23,15 @@ def hanging_server():
 
 @pytest.fixture
 def without_redis(postgres_url, tmp_path):
-    yield from make_edge(postgres_url, f"redis://127.0.0.1:{free_port(0)}/0", tmp_path, sandbox_rate_per_s=1.0)
+    yield from make_edge(postgres_url, f"redis://127.0.0.1:{free_port(0)}/0", tmp_path,
+                         sandbox_rate_per_s=1.0)
 
 
 @pytest.fixture
 def with_hanging_redis(postgres_url, tmp_path):
     with hanging_server() as port:
-        yield from make_edge(postgres_url, f"redis://127.0.0.1:{port}/0", tmp_path, sandbox_rate_per_s=1.0)
+        yield from make_edge(postgres_url, f"redis://127.0.0.1:{port}/0", tmp_path,
+                             sandbox_rate_per_s=1.0)
 
 
 @pytest.fixture
@@ -98,7 +100,8 @@ def test_a_busy_pool_is_503_with_a_hint(with_two_connections):
         for thread in threads:
             thread.join(10)
         database._wait_timeout = patience_s
-    assert answer.status_code == 503 and answer.headers["Retry-After"] and list(answer.json) == ["error"]
+    assert answer.status_code == 503 and answer.headers["Retry-After"] and list(
+        answer.json) == ["error"]
     assert edge.api.get(SANDBOXES, headers=headers).status_code == 200
 
 
@@ -121,11 +124,15 @@ def test_an_unforeseen_error_is_500_without_details_but_with_an_id(edge, caplog)
     with connection():
         database.execute_sql("ALTER TABLE port_bindings RENAME TO hidden")
     try:
-        client = FlaskClient(edge.api.application, Response)  # one that does not mind undeclared answers
+        # one that does not mind undeclared answers
+        client = FlaskClient(edge.api.application, Response)
         answer = client.post(SANDBOXES, json={"env": {"TOKEN": "hunter2"}}, headers=headers)
     finally:
         with connection():
             database.execute_sql("ALTER TABLE hidden RENAME TO port_bindings")
     assert answer.status_code == 500 and answer.json == {"error": "internal error"}
-    logged = [record for record in caplog.records if getattr(record, "request", None) == answer.headers["X-Request-Id"]]
+    logged = [
+        record for record in caplog.records
+        if getattr(record, "request", None) == answer.headers["X-Request-Id"]
+    ]
     assert len(logged) == 1

@@ -10,7 +10,8 @@ SANDBOXES = "/v1/sandboxes"
 
 @pytest.fixture
 def limited(postgres_url, redis_url, tmp_path):
-    yield from make_edge(postgres_url, redis_url, tmp_path, sandbox_rate_per_s=2.0, sandbox_rate_burst=4)
+    yield from make_edge(postgres_url, redis_url, tmp_path, sandbox_rate_per_s=2.0,
+                         sandbox_rate_burst=4)
 
 
 def test_off_by_default(edge):
@@ -48,5 +49,6 @@ def test_other_routes_are_not_limited(limited):
 def test_bad_credentials_take_nothing_from_anybody(limited):
     headers = limited.key(limited.newcomer())
     for _ in range(10):
-        assert limited.api.get(SANDBOXES, headers={"Authorization": "Bearer svc_sk_no"}).status_code == 401
+        assert limited.api.get(SANDBOXES,
+                               headers={"Authorization": "Bearer svc_sk_no"}).status_code == 401
     assert limited.api.get(SANDBOXES, headers=headers).status_code == 200

@@ -1,4 +1,5 @@
-"""What no HTTP library would send, straight to the real server: it answers or hangs up, and goes on serving."""
+"""What no HTTP library would send, straight to the real server: it answers or hangs up, and goes on
+serving."""
 import json
 import re
 import socket
@@ -8,7 +9,8 @@ import pytest
 
 
 def talk(url, payload, *, end=True):
-    """Everything the server answers to these bytes until it hangs up or is silent for three seconds."""
+    """Everything the server answers to these bytes until it hangs up or is silent for three
+    seconds."""
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname, parts.port), timeout=3) as link:
         link.sendall(payload)
@@ -56,12 +58,17 @@ def test_broken_requests_are_refused_and_make_nothing(sim_stack, alice, more, bo
     assert alice.get("/v1/sandboxes").json()["total"] == before
 
 
-@pytest.mark.parametrize("payload", [
-    b"\0" * 1000, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-    b"GET " + b"/" * 20_000, b"GET /%00 HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET /v1/sandboxes HTTP/1.1\r\nHost: \xff\xfe\r\n\r\n", b"CONNECT x:1 HTTP/1.1\r\n\r\n",
-    b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", b"GET http://[ HTTP/1.1\r\nHost: x\r\n\r\n",
-])
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"\0" * 1000, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GET " + b"/" * 20_000,
+        b"GET /%00 HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /v1/sandboxes HTTP/1.1\r\nHost: \xff\xfe\r\n\r\n", b"CONNECT x:1 HTTP/1.1\r\n\r\n",
+        b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET http://[ HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+)
 def test_noise_is_never_a_500(sim_stack, alice, payload):
     for url in (sim_stack.api_url, sim_stack.auth_url):
         assert all(status < 500 or status in (501, 505) for status in statuses(talk(url, payload)))
@@ -69,8 +76,8 @@ def test_noise_is_never_a_500(sim_stack, alice, payload):
 
 
 def test_two_requests_on_one_connection_are_two_answers(sim_stack, alice):
-    two = request(alice, method=b"GET") + request(alice, method=b"GET", path=b"/v1/sandboxes/unknown",
-                                                  more=b"Connection: close\r\n")
+    two = request(alice, method=b"GET") + request(
+        alice, method=b"GET", path=b"/v1/sandboxes/unknown", more=b"Connection: close\r\n")
     assert statuses(talk(sim_stack.api_url, two, end=False)) == [200, 404]
 
 
@@ -89,7 +96,10 @@ def test_what_follows_a_refused_body_is_not_taken_for_a_request(sim_stack, alice
     (b"<\"\x80> / HTTP/1.1\r\nHost: x\r\n\r\n", 400),
 ])
 @pytest.mark.parametrize("host", ["api_url", "auth_url"])
-def test_what_the_server_itself_refuses_has_the_shape_of_all_errors(sim_stack, host, payload, status):
+def test_what_the_server_itself_refuses_has_the_shape_of_all_errors(
+    sim_stack, host, payload, status
+):
     head, _, body = talk(getattr(sim_stack, host), payload, end=False).partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 %d " % status) and b"Content-Type: application/json\r\n" in head
+    assert head.startswith(
+        b"HTTP/1.1 %d " % status) and b"Content-Type: application/json\r\n" in head
     assert list(json.loads(body)) == ["error"] and f"Content-Length: {len(body)}".encode() in head

@@ -1,6 +1,8 @@
-"""`running` means that the service is ready: start commands and readiness ports through every process.
+"""`running` means that the service is ready: start commands and readiness ports through every
+process.
 
-`serve PORT [SECONDS]` is a server of simulated guests: it listens after that time; `ss` lists what listens.
+`serve PORT [SECONDS]` is a server of simulated guests: it listens after that time; `ss` lists what
+listens.
 """
 import contextlib
 import time
@@ -8,7 +10,7 @@ import time
 import psycopg2
 import pytest
 
-from models.base import new_id
+from models.database import new_id
 
 SERVE = {"startCommand": "serve 3000 1", "readinessPort": 3000, "ports": [3000]}
 LOG = "/var/log/svc/start.log"
@@ -52,7 +54,8 @@ def starts(alice, sandbox):
     return said.count("serving")
 
 
-def test_a_fork_runs_once_its_service_listens_and_a_wake_does_not_start_it_again(alice, made, sandbox):
+def test_a_fork_runs_once_its_service_listens_and_a_wake_does_not_start_it_again(
+        alice, made, sandbox):
     one = fork(alice, made, sandbox, **SERVE)
     alice.wait_for(one, "running")
     assert listening(alice, one) == "3000\n" and starts(alice, one) == 1
@@ -86,17 +89,22 @@ def test_a_template_gates_running_too(alice, made, sandbox):
 
 
 def test_a_template_may_be_a_project_directory(alice, made, sandbox):
-    alice.post(f"/v1/sandboxes/{sandbox}/files", json=[{"path": "/home/user/app.py", "content": "eA==", "mode": 420}])
-    name, taken = new_id("site"), post(alice, f"{sandbox}/snapshot", restoreKind="project_only").json()
+    alice.post(f"/v1/sandboxes/{sandbox}/files",
+               json=[{"path": "/home/user/app.py", "content": "eA==", "mode": 420}])
+    name, taken = new_id("site"), post(alice, f"{sandbox}/snapshot",
+                                       restoreKind="project_only").json()
     assert taken["kind"] == "files_only"
-    alice.post(f"/v1/templates/{name}/latest", json={"snapshotId": taken["id"], **SERVE}).raise_for_status()
+    alice.post(f"/v1/templates/{name}/latest", json={"snapshotId": taken["id"],
+                                                     **SERVE}).raise_for_status()
     one = alice.create(templateId=name, size="medium")
     made.append(one["id"])
-    content = alice.get(f"/v1/sandboxes/{one['id']}/files", params={"path": "/home/user/app.py"}).json()
+    content = alice.get(f"/v1/sandboxes/{one['id']}/files",
+                        params={"path": "/home/user/app.py"}).json()
     assert content == {"content": "eA=="} and listening(alice, one["id"]) == "3000\n"
 
 
-def test_a_boot_whose_service_never_listens_ends_as_stopped_and_says_what_it_said(alice, sim_stack, made, sandbox):
+def test_a_boot_whose_service_never_listens_ends_as_stopped_and_says_what_it_said(
+        alice, sim_stack, made, sandbox):
     one = fork(alice, made, sandbox, **SERVE | {"startCommand": "echo no such module"})
     deadline = time.monotonic() + 60
     while (seen := alice.get(f"/v1/sandboxes/{one}").json())["status"] == "provisioning":
@@ -105,10 +113,14 @@ def test_a_boot_whose_service_never_listens_ends_as_stopped_and_says_what_it_sai
     assert seen["status"] == "stopped"
     for part in ("port 3000", LOG, "no such module"):
         assert part in seen["error"]
-    with contextlib.closing(psycopg2.connect(sim_stack.settings.database_url)) as link, link.cursor() as cursor:
+    with contextlib.closing(
+        psycopg2.connect(sim_stack.settings.database_url)
+    ) as link, link.cursor() as cursor:
         cursor.execute("SELECT body FROM events WHERE subject = %s", (one,))
         (told,) = cursor.fetchall()
-    assert "port 3000" in told[0] and "no such module" not in told[0], "what it said is for its owner only"
+    assert (
+        "port 3000" in told[0] and "no such module" not in told[0]
+    ), "what it said is for its owner only"
     assert "no such module" not in sim_stack.logs("node-ops", 1000)
 
 
@@ -121,7 +133,8 @@ def test_a_wake_waits_for_the_readiness_port_it_is_given(alice, sandbox):
     assert post(alice, f"{sandbox}/wake").status_code == 503, "it is still not what it should be"
     post(alice, f"{sandbox}/exec", cmd="serve 3000 1", detached=True)
     woken = post(alice, f"{sandbox}/wake")
-    assert woken.status_code == 200 and "error" not in woken.json() and listening(alice, sandbox) == "3000\n"
+    assert woken.status_code == 200 and "error" not in woken.json() and listening(
+        alice, sandbox) == "3000\n"
 
 
 def test_a_wake_of_a_running_sandbox_waits_for_another_port(alice, sandbox):

@@ -1,4 +1,5 @@
-"""Rows and machines are compared both ways, and what differs is mended, on a whole stack with the simulated driver."""
+"""Rows and machines are compared both ways, and what differs is mended, on a whole stack with the
+simulated driver."""
 import time
 
 import psycopg2
@@ -54,7 +55,8 @@ def test_a_machine_asleep_under_a_running_row_makes_the_row_say_so(sim_stack, al
     assert alice.post(f"/v1/sandboxes/{sandbox}/wake").json()["status"] == "running"
 
 
-def test_a_row_whose_machine_is_gone_is_kept_says_why_and_can_be_deleted(sim_stack, alice, host, sandbox):
+def test_a_row_whose_machine_is_gone_is_kept_says_why_and_can_be_deleted(
+        sim_stack, alice, host, sandbox):
     host.destroy(sandbox)
     becomes(lambda: alice.get(f"/v1/sandboxes/{sandbox}").json()["status"], "hibernated")
     answer = alice.post(f"/v1/sandboxes/{sandbox}/wake")

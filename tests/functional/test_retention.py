@@ -1,4 +1,5 @@
-"""Snapshots are deleted here and in the store, never while anything needs them; on a whole stack, simulated."""
+"""Snapshots are deleted here and in the store, never while anything needs them; on a whole stack,
+simulated."""
 import contextlib
 import dataclasses
 import json
@@ -9,20 +10,21 @@ from datetime import timedelta
 import psycopg2
 import pytest
 
-from models.base import connect, connection, database, now
+from models.database import connect, connection, database, now
 from models.operations import Operation
 from models.snapshots import Snapshot
 from models.states import OperationState, SnapshotState
 from models.storage import DiskUse, StoreImage
-from nodeworker import removals
-from nodeworker.archives import folder
-from nodeworker.host import Host
+from nodeworker import snapshot_removal
+from nodeworker.handlers.archives import folder
 from nodeworker.hypervisor.factory import make_driver
-from nodeworker.store import ObjectStore
-from nodeworker.uploads import disk_key, image_key
-from services import disk_use, retention, store_images, uploads
+from nodeworker.object_store import ObjectStore
+from nodeworker.snapshot_uploads import disk_key, image_key
+from nodeworker.wiring import Host
 from services.errors import Conflict, NotFound
+from services.hosts import storage_use
 from services.protocols import Deps
+from services.snapshots import deletion, disk_upload, stored_images
 from tests.functional.test_operations import ListQueue, NoGuests
 
 
@@ -83,13 +85,13 @@ def hasten(snapshot_id):
 
 def remove(sim_stack, deps, snapshot_id):
     """Delete it, and wait until it is gone for good."""
-    retention.delete(deps, snapshot_id)
+    deletion.delete(deps, snapshot_id)
     hasten(snapshot_id)
     becomes(lambda: row(snapshot_id).state, SnapshotState.DELETED)
 
 
 def operator(sim_stack, *arguments):
-    return sim_stack.run(f"python -m app.admin {' '.join(arguments)}")
+    return sim_stack.run(f"python -m app.operator {' '.join(arguments)}")
 
 
 @pytest.mark.parametrize("path", ["snapshot", "filesystem-snapshot"])
@@ -105,11 +107,12 @@ def test_an_operator_deletes_a_snapshot_from_its_node_and_the_store(
     assert list(store.list_objects(folder(taken))) == [] and taken not in driver.list_snapshots()
     assert alice.post("/v1/sandboxes/fork", json={"snapshotId": taken}).status_code == 404
     with pytest.raises(NotFound):
-        retention.delete(deps, taken)
+        deletion.delete(deps, taken)
     assert alice.get(f"/v1/sandboxes/{sandbox}").json()["status"] == "running"
 
 
-def test_a_replay_of_a_fork_is_answered_after_its_snapshot_was_deleted(alice, sim_stack, deps, sandbox):
+def test_a_replay_of_a_fork_is_answered_after_its_snapshot_was_deleted(
+        alice, sim_stack, deps, sandbox):
     taken = take(alice, sandbox)
     body = {"snapshotId": taken, "idempotencyKey": "outlives its snapshot"}
     first = alice.post("/v1/sandboxes/fork", json=body).json()
@@ -119,34 +122,39 @@ def test_a_replay_of_a_fork_is_answered_after_its_snapshot_was_deleted(alice, si
     alice.delete(f"/v1/sandboxes/{first['id']}")
 
 
-def test_a_template_keeps_its_snapshot_until_it_is_taken_back(alice, sim_stack, deps, driver, sandbox):
+def test_a_template_keeps_its_snapshot_until_it_is_taken_back(alice, sim_stack, deps, driver,
+                                                              sandbox):
     taken = take(alice, sandbox)
     assert alice.post("/v1/templates/kept/latest", json={"snapshotId": taken}).is_success
     with pytest.raises(Conflict, match="template kept-v1"):
-        retention.delete(deps, taken)
+        deletion.delete(deps, taken)
     assert row(taken).state == SnapshotState.READY and taken in driver.list_snapshots()
     assert alice.delete("/v1/templates/kept/latest").is_success
     remove(sim_stack, deps, taken)
 
 
-def test_a_snapshot_that_a_boot_needs_or_that_is_not_captured_is_kept(alice, sim_stack, deps, sandbox):
+def test_a_snapshot_that_a_boot_needs_or_that_is_not_captured_is_kept(
+    alice, sim_stack, deps, sandbox
+):
     sim_stack.stop("node-ops")
     try:
         taken = []
         capture = threading.Thread(target=lambda: taken.append(take(alice, sandbox)))
         capture.start()
-        pending = (Snapshot.source_sandbox_id == sandbox) & (Snapshot.state == SnapshotState.PENDING)
+        pending = (Snapshot.source_sandbox_id == sandbox) & (
+            Snapshot.state == SnapshotState.PENDING
+        )
         with connection():
             becomes(lambda: Snapshot.select().where(pending).count(), 1)
             snapshot_id = Snapshot.get(pending).id
         with pytest.raises(Conflict, match="captured"):
-            retention.delete(deps, snapshot_id)
+            deletion.delete(deps, snapshot_id)
         sim_stack.start("node-ops")
         capture.join(60)
         sim_stack.stop("node-ops")
         fork = alice.post("/v1/sandboxes/fork", json={"snapshotId": snapshot_id}).json()["id"]
         with pytest.raises(Conflict, match=fork):
-            retention.delete(deps, snapshot_id)
+            deletion.delete(deps, snapshot_id)
     finally:
         sim_stack.start("node-ops")
     alice.wait_for(fork, "running")
@@ -163,7 +171,7 @@ def test_forks_that_race_a_deletion_are_booted_or_refused(alice, sim_stack, deps
         for racer in racers:
             racer.start()
         with contextlib.suppress(Conflict):
-            retention.delete(deps, taken)
+            deletion.delete(deps, taken)
         for racer in racers:
             racer.join(60)
         for answer in answers:
@@ -173,12 +181,14 @@ def test_forks_that_race_a_deletion_are_booted_or_refused(alice, sim_stack, deps
                 alice.delete(f"/v1/sandboxes/{answer.json()['id']}")
 
 
-@pytest.mark.parametrize("point", ["delete.begun", "delete.files_removed", "delete.here", "delete.objects_removed"])
-def test_a_worker_killed_while_deleting_finishes_it_later(alice, deps, store, driver, sandbox, fault, point):
+@pytest.mark.parametrize(
+    "point", ["delete.begun", "delete.files_removed", "delete.here", "delete.objects_removed"])
+def test_a_worker_killed_while_deleting_finishes_it_later(alice, deps, store, driver, sandbox,
+                                                          fault, point):
     taken = take(alice, sandbox)
     becomes(lambda: row(taken).uploaded_to_store)
     fault(point, "kill")
-    retention.delete(deps, taken)
+    deletion.delete(deps, taken)
     hasten(taken)
     becomes(fault.reached)
     hasten(taken)
@@ -193,7 +203,7 @@ def test_a_snapshot_deleted_while_it_is_uploaded_leaves_nothing_in_the_store(
     fault(point, "sleep:3")
     taken = take(alice, sandbox)
     becomes(fault.reached)
-    retention.delete(deps, taken)
+    deletion.delete(deps, taken)
     hasten(taken)
     deadline = time.monotonic() + 40
     while row(taken).state != SnapshotState.DELETED:
@@ -201,12 +211,15 @@ def test_a_snapshot_deleted_while_it_is_uploaded_leaves_nothing_in_the_store(
         hasten(taken)
         time.sleep(0.5)
     assert list(store.list_objects(folder(taken))) == [] and not row(taken).uploaded_to_store
-    with contextlib.closing(psycopg2.connect(sim_stack.settings.database_url)) as link, link.cursor() as cursor:
+    with contextlib.closing(
+        psycopg2.connect(sim_stack.settings.database_url)
+    ) as link, link.cursor() as cursor:
         cursor.execute("SELECT type FROM events WHERE body LIKE %s", (f"%{taken}%",))
         assert cursor.fetchall() == [("sandbox.snapshot.recorded",)]
 
 
-def test_an_upload_whose_files_are_gone_is_given_up_and_an_operator_sees_why(alice, sim_stack, rows, driver, sandbox):
+def test_an_upload_whose_files_are_gone_is_given_up_and_an_operator_sees_why(
+        alice, sim_stack, rows, driver, sandbox):
     sim_stack.stop("node-bulk")
     try:
         taken = take(alice, sandbox)
@@ -217,24 +230,29 @@ def test_an_upload_whose_files_are_gone_is_given_up_and_an_operator_sees_why(ali
     seen = row(taken)
     assert seen.upload_due_at is None and seen.upload_attempts and not seen.uploaded_to_store
     listed = operator(sim_stack, "snapshot-list", sim_stack.people["SVC_ALICE_EMAIL"])
-    assert next(line for line in listed.splitlines() if taken in line).endswith(f"no snapshot {taken} on this host")
-    uploads.hasten(sim_stack.settings.node_id)
+    assert next(line for line in listed.splitlines()
+                if taken in line).endswith(f"no snapshot {taken} on this host")
+    disk_upload.hasten(sim_stack.settings.node_id)
     assert row(taken).upload_due_at is None
 
 
-def test_old_snapshots_end_by_themselves_except_those_that_are_needed(alice, sim_stack, deps, sandbox):
+def test_old_snapshots_end_by_themselves_except_those_that_are_needed(
+    alice, sim_stack, deps, sandbox
+):
     old, kept, young = (take(alice, sandbox) for _ in range(3))
     assert alice.post("/v1/templates/lasting/latest", json={"snapshotId": kept}).is_success
     with connection():
-        Snapshot.update(created_at=now() - timedelta(days=8)).where(Snapshot.id.in_((old, kept))).execute()
-    assert retention.expire(deps) == 0, "0 days keeps them for ever"
+        Snapshot.update(created_at=now() - timedelta(days=8)).where(
+            Snapshot.id.in_((old, kept))
+        ).execute()
+    assert deletion.expire(deps) == 0, "0 days keeps them for ever"
     weekly = dataclasses.replace(deps, settings=dataclasses.replace(deps.settings, snapshot_days=7))
-    assert retention.expire(weekly) == 1
+    assert deletion.expire(weekly) == 1
     hasten(old)
     becomes(lambda: row(old).state, SnapshotState.DELETED)
     assert {row(kept).state, row(young).state} == {SnapshotState.READY}
     alice.delete("/v1/templates/lasting/latest")
-    assert retention.expire(weekly) == 1
+    assert deletion.expire(weekly) == 1
     hasten(kept)
     becomes(lambda: row(kept).state, SnapshotState.DELETED)
 
@@ -245,19 +263,23 @@ def sweeper(sim_stack, rows, driver):
     settings = dataclasses.replace(sim_stack.settings, store_grace_s=0.0, orphan_brake=1000)
 
     def sweep(**changes):
-        host = Host(dataclasses.replace(settings, **changes), driver, ListQueue(), lambda sandbox: None)
-        removals.sweep_store(host, ObjectStore(settings))
+        host = Host(dataclasses.replace(settings, **changes), driver, ListQueue(),
+                    lambda sandbox: None)
+        snapshot_removal.sweep_store(host, ObjectStore(settings))
     return sweep
 
 
-def test_the_store_is_swept_of_what_no_row_needs(alice, sim_stack, store, sandbox, sweeper, tmp_path, caplog):
+def test_the_store_is_swept_of_what_no_row_needs(alice, sim_stack, store, sandbox, sweeper,
+                                                 tmp_path, caplog):
     kept, archived = take(alice, sandbox), take(alice, sandbox, "filesystem-snapshot")
     becomes(lambda: row(kept).uploaded_to_store)
     sweeper()  # what other tests left
     stray = tmp_path / "stray"
     stray.write_bytes(b"stray")
-    strays = {disk_key("snapneverwas"), f"{folder('snapgone')}anything", f"{folder(kept)}left-behind",
-              f"{folder(archived)}project-99.tar.gz"}
+    strays = {
+        disk_key("snapneverwas"), f"{folder('snapgone')}anything", f"{folder(kept)}left-behind",
+        f"{folder(archived)}project-99.tar.gz"
+    }
     for key in strays:
         store.put_once(key, stray)
 
@@ -311,12 +333,12 @@ def test_an_upload_never_relies_on_an_image_that_is_going(alice, sim_stack, rows
     becomes(lambda: row(taken).uploaded_to_store)
     with connection():
         StoreImage.create(key="going", removing=True)
-    with pytest.raises(store_images.ImageIsGoing):
-        store_images.rely_on(taken, "going", 1)
-    assert store_images.begin_removals(grace_s=0) == ["going"]
-    store_images.removed("going")
-    store_images.rely_on(taken, "going", 1)
-    assert store_images.begin_removals(grace_s=0) == []
+    with pytest.raises(stored_images.ImageIsGoing):
+        stored_images.rely_on(taken, "going", 1)
+    assert stored_images.begin_removals(grace_s=0) == ["going"]
+    stored_images.removed("going")
+    stored_images.rely_on(taken, "going", 1)
+    assert stored_images.begin_removals(grace_s=0) == []
     with connection():
         StoreImage.delete().where(StoreImage.key == "going").execute()
         Snapshot.update(image_key="simulated").where(Snapshot.id == taken).execute()
@@ -328,11 +350,11 @@ def test_uploads_from_before_images_were_named_keep_every_image(alice, sim_stack
     with connection():
         StoreImage.create(key="older", used_at=now() - timedelta(days=9))
         Snapshot.update(image_key=None).where(Snapshot.id == taken).execute()
-    assert "older" not in store_images.begin_removals(grace_s=60)
+    assert "older" not in stored_images.begin_removals(grace_s=60)
     with connection():
         Snapshot.update(image_key="simulated").where(Snapshot.id == taken).execute()
-    assert "older" in store_images.begin_removals(grace_s=60)
-    store_images.removed("older")
+    assert "older" in stored_images.begin_removals(grace_s=60)
+    stored_images.removed("older")
 
 
 def test_an_operator_sees_what_each_owner_occupies(alice, bob, sim_stack, deps, sandbox):
@@ -351,30 +373,33 @@ def test_an_operator_sees_what_each_owner_occupies(alice, bob, sim_stack, deps, 
     owner = next(each for each in told["owners"] if each["email"] == email)
     items = json.loads(operator(sim_stack, "disk-usage", email, "--json"))
     mine = {each["id"]: each for each in items}
-    assert mine[sandbox]["size_bytes"] > 0 and mine[taken]["store_bytes"] == row(taken).tarball_size_bytes
+    assert mine[sandbox]["size_bytes"] > 0 and mine[taken]["store_bytes"] == row(
+        taken).tarball_size_bytes
     assert owner["total_bytes"] == sum(each["size_bytes"] + each["store_bytes"] for each in items)
     assert [each["total_bytes"] for each in told["owners"]] == sorted(
         (each["total_bytes"] for each in told["owners"]), reverse=True)
     assert told["nodes"][0]["node_id"] == node_id and told["store_images"]["simulated"] > 0
     shown = operator(sim_stack, "disk-usage").splitlines()
     assert shown[0].split() == ["owner", "sandboxes", "snapshots", "store", "total"]
-    assert any(line.startswith(email) for line in shown) and any(line.startswith(f"node {node_id}: ") for line in shown)
+    assert any(line.startswith(email)
+               for line in shown) and any(line.startswith(f"node {node_id}: ") for line in shown)
     assert any(sandbox in line for line in operator(sim_stack, "disk-usage", email).splitlines())
 
 
 def test_a_sample_replaces_the_one_before(rows):
-    disk_use.record("elsewhere", {"a": 1, "b": 2}, {"s": 3}, {"images": 4})
-    disk_use.record("elsewhere", {"b": 5}, {}, {"images": 4})
+    storage_use.record("elsewhere", {"a": 1, "b": 2}, {"s": 3}, {"images": 4})
+    storage_use.record("elsewhere", {"b": 5}, {}, {"images": 4})
     with connection():
         left = {(each.kind, each.resource_id): each.size_bytes
                 for each in DiskUse.select().where(DiskUse.node_id == "elsewhere")}
         DiskUse.delete().where(DiskUse.node_id == "elsewhere").execute()
-    assert left == {("sandbox", "b"): 5, ("node", "images"): 4, ("node", disk_use.SAMPLED): 0}
+    assert left == {("sandbox", "b"): 5, ("node", "images"): 4, ("node", storage_use.SAMPLED): 0}
 
 
 def test_nothing_open_is_left_for_deleted_snapshots(rows):
     with connection():
         stuck = Snapshot.select().join(Operation, on=(Operation.snapshot_id == Snapshot.id)).where(
             Snapshot.state.in_((SnapshotState.DELETING, SnapshotState.DELETED))
-            & Operation.state.in_((OperationState.PENDING, OperationState.RUNNING, OperationState.WAITING)))
+            & Operation.state.in_((OperationState.PENDING, OperationState.RUNNING,
+                                   OperationState.WAITING)))
         assert list(stuck) == []

@@ -16,7 +16,8 @@ def in_postgres(url):
     connection = psycopg2.connect(url)
     try:
         with connection, connection.cursor() as cursor:
-            cursor.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'")
+            cursor.execute(
+                "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'")
             for (table,) in cursor.fetchall():
                 cursor.execute(f'SELECT row_to_json(kept)::text FROM "{table}" AS kept')
                 for (row,) in cursor.fetchall():
@@ -50,8 +51,8 @@ def everything(stack):
 
 
 def serve_an_agent(service, owner):
-    """The life of a sandbox with an agent server and of a fork: its callback token is kept in one place, until it
-    stops."""
+    """The life of a sandbox with an agent server and of a fork: its callback token is kept in one
+    place, until it stops."""
     def call(method, path, body=None):
         return service.send("api", method, f"{SANDBOXES}{path}", bearer(owner.key), body)
 
@@ -60,38 +61,55 @@ def serve_an_agent(service, owner):
     _, made, _ = call("POST", "", body)
     while call("GET", f"/{made['id']}")[1]["status"] == "provisioning":
         time.sleep(0.05)
-    shown = [call("POST", "", body), call("POST", "", {**body, "timeout": 5}), call("GET", f"/{made['id']}"),
-             call("POST", "", {"agentBootstrap": {**bootstrap, "callbackUrl": "http://10.0.0.1/"}}),
-             call("POST", "", {"agentBootstrap": {**bootstrap, "callbackToken": CALLBACK_TOKEN + "\n"}})]
-    assert [status for status, _, _ in shown] == [201, 409, 200, 400, 400] and CALLBACK_TOKEN not in str(shown)
+    shown = [
+        call("POST", "", body), call("POST", "", {**body, "timeout": 5}),
+        call("GET", f"/{made['id']}"),
+        call("POST", "", {"agentBootstrap": {**bootstrap, "callbackUrl": "http://10.0.0.1/"}}),
+        call("POST", "", {"agentBootstrap": {**bootstrap, "callbackToken": CALLBACK_TOKEN + "\n"}}),
+    ]
+    assert [status for status, _, _ in shown] == [201, 409, 200, 400, 400
+                                                  ] and CALLBACK_TOKEN not in str(shown)
     _, fork, _ = call("POST", f"/{made['id']}/fork")
-    kept = {place for place, content in everything(service.stack) if CALLBACK_TOKEN.encode() in content}
+    kept = {
+        place for place, content in everything(service.stack) if CALLBACK_TOKEN.encode() in content
+    }
     assert kept == {"table agent_servers"}
     for sandbox in (made, fork):
         assert call("DELETE", f"/{sandbox['id']}")[1]["status"] == "stopped"
 
 
 def journey(service):
-    """Use every credential there is, rightly, wrongly and in the wrong places; returns all that was secret."""
+    """Use every credential there is, rightly, wrongly and in the wrong places; returns all that was
+    secret."""
     owner, other = Newcomer(service, "keeper@example.test"), Newcomer(service, "prier@example.test")
     credentials = make_all(service, owner, other)
-    _, made, _ = service.send("api", "POST", SANDBOXES, bearer(owner.key), {"idempotencyKey": "journey"})
+    _, made, _ = service.send("api", "POST", SANDBOXES, bearer(owner.key),
+                              {"idempotencyKey": "journey"})
     for headers in credentials.values():
         service.send("api", "GET", f"{SANDBOXES}/{made['id']}", headers)
         secret = headers.get("Authorization", headers.get("Cookie", "")).split(" ")[-1]
         # In a query, where the shell takes it, and in places where no credential belongs.
         service.send("api", "GET", f"{SANDBOXES}/{made['id']}?access_token={secret}", {})
-        service.send("identity", "POST", "/login", {}, {"email": owner.email, "password": secret[:250]})
+        service.send("identity", "POST", "/login", {},
+                     {"email": owner.email, "password": secret[:250]})
         service.send("identity", "POST", "/token", headers, {"appId": 5})
-    service.send("identity", "POST", "/login", {}, {"email": owner.email, "password": owner.password + "!"})
+    service.send("identity", "POST", "/login", {},
+                 {"email": owner.email, "password": owner.password + "!"})
     service.send("api", "DELETE", f"{SANDBOXES}/{made['id']}", bearer(owner.key))
     serve_an_agent(service, owner)
-    secrets = {kind: headers.get("Authorization", headers.get("Cookie", "")).split(" ")[-1].split("=", 1)[-1]
-               for kind, headers in credentials.items()}
+    secrets = {
+        kind: headers.get("Authorization", headers.get("Cookie", ""))
+        .split(" ")[-1]
+        .split("=", 1)[-1]
+        for kind, headers in credentials.items()
+    }
     for known in ("none", "malformed", "another scheme"):
         del secrets[known]
     secrets["callback token"] = CALLBACK_TOKEN
-    return secrets | {"password": owner.password, "session secret": service.stack.site.values["SVC_SESSION_SECRET"]}
+    return secrets | {
+        "password": owner.password,
+        "session secret": service.stack.site.values["SVC_SESSION_SECRET"]
+    }
 
 
 def test_no_secret_is_written_anywhere(sim_stack):
@@ -112,8 +130,11 @@ def test_no_secret_is_written_anywhere(sim_stack):
 
 def test_the_search_would_find_one(sim_stack, tmp_path):
     email = sim_stack.people["SVC_ALICE_EMAIL"].encode()
-    assert any(email in content for place, content in everything(sim_stack) if place.startswith("table"))
-    assert any(b"GET /v1/sandboxes" in content for place, content in everything(sim_stack) if place.startswith("log"))
+    assert any(
+        email in content for place, content in everything(sim_stack) if place.startswith("table"))
+    assert any(b"GET /v1/sandboxes" in content
+               for place, content in everything(sim_stack)
+               if place.startswith("log"))
     client = redis.Redis.from_url(sim_stack.site.values["SVC_REDIS_URL"])
     try:
         client.set("test-secrets", "needle-in-a-haystack", ex=60)

@@ -1,4 +1,5 @@
-"""Sessions end when they are ended, their secret can be changed, other sites cannot use them, guessing is slow."""
+"""Sessions end when they are ended, their secret can be changed, other sites cannot use them,
+guessing is slow."""
 import dataclasses
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -8,11 +9,11 @@ import pytest
 
 from app import identity
 from app.identity.sessions import COOKIE
-from models.base import connection, now
+from models.database import connection, now
 from models.users import LoginThrottle, Session
-from services import sessions, throttle, users
+from services.accounts import sessions, sign_in_throttle, users
+from services.accounts.sign_in_throttle import ACCOUNT_TRIES, ADDRESS_TRIES, PAIR_TRIES, WINDOW
 from services.errors import RateLimited, Unauthenticated
-from services.throttle import ACCOUNT_TRIES, ADDRESS_TRIES, PAIR_TRIES, WINDOW
 
 APP = {"appId": "dashboard"}
 
@@ -29,7 +30,10 @@ def host(edge, **changes):
 
 
 def credentials(edge, name="alice"):
-    return {"email": edge.people[f"SVC_{name.upper()}_EMAIL"], "password": edge.people[f"SVC_{name.upper()}_PASSWORD"]}
+    return {
+        "email": edge.people[f"SVC_{name.upper()}_EMAIL"],
+        "password": edge.people[f"SVC_{name.upper()}_PASSWORD"]
+    }
 
 
 def signed_in(edge, client=None, **options):
@@ -121,8 +125,10 @@ def test_the_secret_changes_without_signing_anybody_out(edge):
         assert token(client) == wanted, "the newest secret signs"
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example.test", "null", "http://127.0.0.1:1", "nonsense", "http://[",
-                                    "http://127.0.0.1.evil.example.test:18081"])
+@pytest.mark.parametrize("origin", [
+    "https://evil.example.test", "null", "http://127.0.0.1:1", "nonsense", "http://[",
+    "http://127.0.0.1.evil.example.test:18081"
+])
 @pytest.mark.parametrize("path", ["/login", "/token", "/logout"])
 def test_pages_of_other_sites_are_refused(edge, path, origin):
     browser = signed_in(edge)
@@ -134,15 +140,19 @@ def test_pages_of_other_sites_are_refused(edge, path, origin):
 
 def test_our_own_pages_and_those_allowed_are_taken(edge):
     allowing = host(edge, browser_origins=("https://dashboard.example.test",))
-    for origin in (edge.settings.auth_url, "https://dashboard.example.test", "https://DASHBOARD.example.test:443"):
+    for origin in (edge.settings.auth_url, "https://dashboard.example.test",
+                   "https://DASHBOARD.example.test:443"):
         signed_in(edge, allowing, headers={"Origin": origin})
         assert allowing.post("/token", json=APP, headers={"Origin": origin}).status_code == 200
-    assert allowing.get("/.well-known/jwks.json", headers={"Origin": "https://evil.example.test"}).status_code == 200
+    assert allowing.get("/.well-known/jwks.json",
+                        headers={"Origin": "https://evil.example.test"}).status_code == 200
 
 
 def test_a_form_or_plain_text_cannot_use_the_session(edge):
     browser = signed_in(edge)
-    for options in ({"data": {"appId": "x"}}, {"data": '{"appId": "x"}', "content_type": "text/plain"}):
+    for options in ({"data": {"appId": "x"}}, {
+            "data": '{"appId": "x"}', "content_type": "text/plain"
+    }):
         assert browser.post("/token", **options).status_code == 415
 
 
@@ -156,50 +166,50 @@ def test_over_tls_the_cookie_is_bound_to_the_host(edge):
 
 
 def wrong(edge, client, email, address="192.0.2.1", headers=None):
-    return client.post("/login", json={"email": email, "password": "a wrong password"}, headers=headers or {},
-                       environ_base={"REMOTE_ADDR": address}).status_code
+    return client.post("/login", json={"email": email, "password": "a wrong password"},
+                       headers=headers or {}, environ_base={"REMOTE_ADDR": address}).status_code
 
 
 def test_one_account_is_guarded_against_many_addresses(edge):
     for number in range(ACCOUNT_TRIES):
-        throttle.pay("target@example.test", f"198.51.100.{number}")
+        sign_in_throttle.pay("target@example.test", f"198.51.100.{number}")
     with pytest.raises(RateLimited):
-        throttle.pay("target@example.test", "203.0.113.9")
-    throttle.pay("somebody-else@example.test", "203.0.113.9")
+        sign_in_throttle.pay("target@example.test", "203.0.113.9")
+    sign_in_throttle.pay("somebody-else@example.test", "203.0.113.9")
 
 
 @pytest.mark.parametrize("addresses", [
     ["192.0.2.7"], ["2001:db8:1:2::1", "2001:db8:1:2:ffff::9"], ["192.0.2.8", "::ffff:192.0.2.8"]])
 def test_one_address_is_held_back_whatever_accounts_it_tries(edge, addresses):
     for number in range(ADDRESS_TRIES):
-        throttle.pay(f"n{number}@example.test", addresses[number % len(addresses)])
+        sign_in_throttle.pay(f"n{number}@example.test", addresses[number % len(addresses)])
     for address in addresses:
         with pytest.raises(RateLimited):
-            throttle.pay("one-more@example.test", address)
-    throttle.pay("one-more@example.test", "2001:db8:1:3::1")
+            sign_in_throttle.pay("one-more@example.test", address)
+    sign_in_throttle.pay("one-more@example.test", "2001:db8:1:3::1")
 
 
 def test_a_refused_try_costs_nothing_elsewhere(edge):
     for _ in range(PAIR_TRIES):
-        throttle.pay("pair@example.test", "192.0.2.20")
+        sign_in_throttle.pay("pair@example.test", "192.0.2.20")
     for _ in range(ADDRESS_TRIES):
         with pytest.raises(RateLimited):
-            throttle.pay("pair@example.test", "192.0.2.20")
-    throttle.pay("other@example.test", "192.0.2.20")
+            sign_in_throttle.pay("pair@example.test", "192.0.2.20")
+    sign_in_throttle.pay("other@example.test", "192.0.2.20")
 
 
 def test_retry_after_is_when_the_next_try_is_there(edge):
     for _ in range(PAIR_TRIES):
-        throttle.pay("waiting@example.test", "192.0.2.30")
+        sign_in_throttle.pay("waiting@example.test", "192.0.2.30")
     with pytest.raises(RateLimited) as refusal:
-        throttle.pay("waiting@example.test", "192.0.2.30")
+        sign_in_throttle.pay("waiting@example.test", "192.0.2.30")
     wait_s = refusal.value.retry_after_s
     assert 0 < wait_s <= WINDOW.total_seconds() / PAIR_TRIES
     forward(wait_s - 2)
     with pytest.raises(RateLimited):
-        throttle.pay("waiting@example.test", "192.0.2.30")
+        sign_in_throttle.pay("waiting@example.test", "192.0.2.30")
     forward(2)
-    throttle.pay("waiting@example.test", "192.0.2.30")
+    sign_in_throttle.pay("waiting@example.test", "192.0.2.30")
 
 
 def forward(seconds):
@@ -214,7 +224,8 @@ def test_the_right_password_costs_nothing(edge):
     for _ in range(PAIR_TRIES - 1):
         assert wrong(edge, client, credentials(edge)["email"], "127.0.0.1") == 401
     assert client.post("/login", json=credentials(edge)).status_code == 200
-    assert wrong(edge, client, credentials(edge)["email"], "127.0.0.1") == 401, "the slate was wiped"
+    assert wrong(edge, client,
+                 credentials(edge)["email"], "127.0.0.1") == 401, "the slate was wiped"
 
 
 def test_guesses_in_parallel_are_counted_one_by_one(edge):
@@ -223,7 +234,7 @@ def test_guesses_in_parallel_are_counted_one_by_one(edge):
     def guess(_):
         barrier.wait()
         try:
-            throttle.pay("parallel@example.test", "192.0.2.40")
+            sign_in_throttle.pay("parallel@example.test", "192.0.2.40")
         except RateLimited:
             return False
         return True
@@ -245,16 +256,20 @@ def test_behind_a_proxy_the_caller_counts_and_cannot_choose_its_address(edge):
     for number in range(PAIR_TRIES):
         forged = {"X-Forwarded-For": f"10.9.9.{number}, 192.0.2.50"}
         assert wrong(edge, behind, "proxied@example.test", "10.0.0.1", forged) == 401
-    assert wrong(edge, behind, "proxied@example.test", "10.0.0.1", {"X-Forwarded-For": "192.0.2.50"}) == 429
-    assert wrong(edge, behind, "proxied@example.test", "10.0.0.1", {"X-Forwarded-For": "192.0.2.51"}) == 401
+    assert wrong(edge, behind, "proxied@example.test", "10.0.0.1",
+                 {"X-Forwarded-For": "192.0.2.50"}) == 429
+    assert wrong(edge, behind, "proxied@example.test", "10.0.0.1",
+                 {"X-Forwarded-For": "192.0.2.51"}) == 401
     direct = host(edge)
     for number in range(PAIR_TRIES):
-        wrong(edge, direct, "direct@example.test", "192.0.2.60", {"X-Forwarded-For": f"10.9.9.{number}"})
-    assert wrong(edge, direct, "direct@example.test", "192.0.2.60", {"X-Forwarded-For": "10.9.9.99"}) == 429
+        wrong(edge, direct, "direct@example.test", "192.0.2.60",
+              {"X-Forwarded-For": f"10.9.9.{number}"})
+    assert wrong(edge, direct, "direct@example.test", "192.0.2.60",
+                 {"X-Forwarded-For": "10.9.9.99"}) == 429
 
 
 def test_old_allowances_are_swept(edge):
-    throttle.pay("old@example.test", "192.0.2.70")
+    sign_in_throttle.pay("old@example.test", "192.0.2.70")
     forward(2 * WINDOW.total_seconds())
     signed_in(edge)
     with connection():

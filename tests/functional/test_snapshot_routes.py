@@ -4,8 +4,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-SNAPSHOT = {"id", "nodeId", "kind", "rootfsSha", "sizeBytes", "tarballSizeBytes", "sourceSandboxId", "uploadedToStore",
-            "createdAt"}
+SNAPSHOT = {
+    "id", "nodeId", "kind", "rootfsSha", "sizeBytes", "tarballSizeBytes", "sourceSandboxId",
+    "uploadedToStore", "createdAt"
+}
 SANDBOX = {"id", "status", "cwd", "vmIP", "portMap", "createdAt", "preferredModel", "nodeId"}
 
 
@@ -13,7 +15,8 @@ SANDBOX = {"id", "status", "cwd", "vmIP", "portMap", "createdAt", "preferredMode
 def source(alice):
     made = alice.create(ports=[3000], env={"FROM": "source"})["id"]
     content = "bmV2ZXIgbG9zdA=="
-    alice.post(f"/v1/sandboxes/{made}/files", json=[{"path": "/kept", "content": content, "mode": 420}])
+    alice.post(f"/v1/sandboxes/{made}/files",
+               json=[{"path": "/kept", "content": content, "mode": 420}])
     yield made
     alice.delete(f"/v1/sandboxes/{made}")
 
@@ -32,7 +35,8 @@ def post(persona, path, **body):
 
 
 def kept(alice, sandbox):
-    return alice.get(f"/v1/sandboxes/{sandbox}/files", params={"path": "/kept"}).json().get("content")
+    return alice.get(f"/v1/sandboxes/{sandbox}/files",
+                     params={"path": "/kept"}).json().get("content")
 
 
 def test_a_snapshot_leaves_its_source_running(alice, source):
@@ -51,13 +55,18 @@ def test_a_sleeping_sandbox_can_be_captured_and_sleeps_on(alice, source):
 
 def captured(answer):
     """What a snapshot is from its capture on; its upload goes on beside the test."""
-    return {name: value for name, value in answer.json().items() if name not in ("uploadedToStore", "tarballSizeBytes")}
+    return {
+        name: value
+        for name, value in answer.json().items()
+        if name not in ("uploadedToStore", "tarballSizeBytes")
+    }
 
 
 def test_a_key_names_one_snapshot_per_sandbox(alice, source):
     first = captured(post(alice, f"{source}/snapshot", idempotencyKey="k"))
     with ThreadPoolExecutor(6) as pool:
-        again = list(pool.map(lambda _: post(alice, f"{source}/snapshot", idempotencyKey="k"), range(6)))
+        again = list(
+            pool.map(lambda _: post(alice, f"{source}/snapshot", idempotencyKey="k"), range(6)))
     assert all(answer.status_code == 201 and captured(answer) == first for answer in again)
     assert post(alice, f"{source}/snapshot", idempotencyKey="other").json()["id"] != first["id"]
     alice.delete(f"/v1/sandboxes/{source}")
@@ -66,7 +75,8 @@ def test_a_key_names_one_snapshot_per_sandbox(alice, source):
 
 def test_racing_first_requests_make_one_snapshot(alice, source):
     with ThreadPoolExecutor(6) as pool:
-        answers = list(pool.map(lambda _: post(alice, f"{source}/snapshot", idempotencyKey="race"), range(6)))
+        answers = list(
+            pool.map(lambda _: post(alice, f"{source}/snapshot", idempotencyKey="race"), range(6)))
     assert {answer.status_code for answer in answers} == {201}
     assert len({answer.json()["id"] for answer in answers}) == 1
 
@@ -90,18 +100,24 @@ def test_a_fork_of_a_sandbox_has_its_files_and_leaves_it_alone(alice, source, fo
 def test_a_fork_of_a_snapshot_outlives_its_source(alice, source, forks):
     snapshot = post(alice, f"{source}/snapshot").json()["id"]
     alice.delete(f"/v1/sandboxes/{source}")
-    answer = post(alice, "fork", snapshotId=snapshot, sessionId="s", projectId="p", projectSlug="slug", appId="a")
+    answer = post(alice, "fork", snapshotId=snapshot, sessionId="s", projectId="p",
+                  projectSlug="slug", appId="a")
     assert answer.status_code == 201
     forks.append(answer.json()["id"])
     alice.wait_for(forks[0], "running")
     assert kept(alice, forks[0]) is not None
-    entries = {entry["id"]: entry for entry in alice.get("/v1/sandboxes?limit=500").json()["sandboxes"]}
+    entries = {
+        entry["id"]: entry for entry in alice.get("/v1/sandboxes?limit=500").json()["sandboxes"]
+    }
     entry = entries[forks[0]]
     assert (entry["projectId"], entry["project"], entry["appId"]) == ("p", "slug", "a")
 
 
 def test_replays_of_a_snapshot_fork_make_one_sandbox(alice, source, forks):
-    body = {"snapshotId": post(alice, f"{source}/snapshot").json()["id"], "idempotencyKey": f"k{time.time_ns()}"}
+    body = {
+        "snapshotId": post(alice, f"{source}/snapshot").json()["id"],
+        "idempotencyKey": f"k{time.time_ns()}"
+    }
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: post(alice, "fork", **body), range(8)))
     assert {answer.status_code for answer in answers} == {201}
@@ -111,9 +127,12 @@ def test_replays_of_a_snapshot_fork_make_one_sandbox(alice, source, forks):
 
 
 @pytest.mark.parametrize(("body", "status"), [
-    ({"startCommand": "serve"}, 400), ({"startCommand": "serve", "readinessPort": 3000}, 400),
-    ({"startCommand": "serve", "readinessPort": 3000, "ports": [4000]}, 400), ({"ports": [1024]}, 400),
-    ({"snapshotId": "x"}, 400), ({"size": "small"}, 400),
+    ({"startCommand": "serve"}, 400),
+    ({"startCommand": "serve", "readinessPort": 3000}, 400),
+    ({"startCommand": "serve", "readinessPort": 3000, "ports": [4000]}, 400),
+    ({"ports": [1024]}, 400),
+    ({"snapshotId": "x"}, 400),
+    ({"size": "small"}, 400),
 ])
 def test_a_bad_fork_is_400(alice, source, body, status):
     assert post(alice, f"{source}/fork", **body).status_code == status

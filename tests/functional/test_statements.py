@@ -1,10 +1,11 @@
-"""Reads that every request makes: compiled once, right for every value, and few of them per request."""
+"""Reads that every request makes: compiled once, right for every value, and few of them per
+request."""
 import logging
 from datetime import timedelta
 
 import pytest
 
-from models.base import connection, now
+from models.database import connection, now
 from models.sandboxes import Sandbox
 from models.statements import Statement
 from models.users import User
@@ -34,25 +35,30 @@ def test_the_text_is_made_once_and_constants_stay_what_they_are():
 
     def build(since, name):
         built.append(1)
-        return User.select().where((User.created_at > since) & (User.id != name) & (User.plan == "free"))
+        return User.select().where((User.created_at > since) & (User.id != name)
+                                   & (User.plan == "free"))
 
     recent = Statement(User, build, values=2)
     with connection():
-        assert {user.id for user in recent.all(now() - timedelta(days=1.5), "ann")} & set(NAMES) == {"ben"}
+        assert {user.id
+                for user in recent.all(now() - timedelta(days=1.5), "ann")} & set(NAMES) == {"ben"}
         assert {user.id for user in recent.all(now() - timedelta(days=9), "")} >= set(NAMES)
     assert len(built) == 1
 
 
 def test_other_columns_become_attributes():
-    shouted = Statement(User, lambda user_id: User.select(User.id, User.email.alias("address")).where(
-        User.id == user_id))
+    shouted = Statement(
+        User,
+        lambda user_id: User.select(User.id, User.email.alias("address")).where(User.id == user_id))
     with connection():
         assert shouted.find("ann").address == "ann@example.org"
 
 
 def test_a_wrong_number_of_values_is_refused():
     with connection(), pytest.raises(ValueError):
-        Statement(Sandbox, lambda sandbox_id: Sandbox.select().where(Sandbox.id == sandbox_id)).find("a", "b")
+        Statement(Sandbox,
+                  lambda sandbox_id: Sandbox.select().where(Sandbox.id == sandbox_id)).find(
+                      "a", "b")
 
 
 def test_reading_one_sandbox_asks_the_database_three_times(edge, caplog):

@@ -1,4 +1,5 @@
-"""Many clients doing everything at once to the same few sandboxes: only answers the contract knows, and a true end."""
+"""Many clients doing everything at once to the same few sandboxes: only answers the contract knows,
+and a true end."""
 import random
 import threading
 import time

@@ -1,4 +1,5 @@
-"""Private servers and processes: what dies comes back, what a killed session leaves is found and removed."""
+"""Private servers and processes: what dies comes back, what a killed session leaves is found and
+removed."""
 import os
 import signal
 import subprocess
@@ -8,9 +9,9 @@ import time
 import httpx
 import pytest
 
-from bin import leftovers, ports
-from bin.site import ROOT
-from bin.stack import SERVERS, remove_abandoned
+from bin.stack import leftovers, ports
+from bin.stack.running import SERVERS, remove_abandoned
+from bin.stack.site import ROOT
 
 # Makes a stack, says where it is, and waits to be killed.
 ORPHANED = """
@@ -32,7 +33,10 @@ def until(condition, timeout_s=30):
 @pytest.mark.parametrize("name", SERVERS)
 def test_a_killed_server_comes_back_by_itself(servers, name):
     before = servers.kill(name)
-    until(lambda: servers.supervisor.pid(name) not in (0, before) and servers.supervisor.state(name) == "RUNNING")
+    until(
+        lambda: servers.supervisor.pid(name) not in (0, before)
+        and servers.supervisor.state(name) == "RUNNING"
+    )
 
 
 def test_servers_run_as_users_of_their_own_with_no_secret_in_their_environment(servers):
@@ -45,8 +49,8 @@ def test_servers_run_as_users_of_their_own_with_no_secret_in_their_environment(s
 
 @pytest.mark.parametrize("supervisor_too", [False, True])
 def test_what_a_killed_session_left_is_removed(servers, supervisor_too):
-    session = subprocess.Popen([sys.executable, "-c", ORPHANED], cwd=ROOT, text=True, stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE)
+    session = subprocess.Popen([sys.executable, "-c", ORPHANED], cwd=ROOT, text=True,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with session:
         path, supervisor = session.stdout.readline().split()
         data_dir = ROOT / "var" / os.path.basename(path)
@@ -72,6 +76,7 @@ def test_flower_shows_nothing_without_its_password(sim_stack, path):
 
 
 def test_logs_hold_no_query_string(sim_stack):
-    httpx.get(f"{sim_stack.api_url}/v1/sandboxes", params={"access_token": "sesame"}, trust_env=False)
+    httpx.get(f"{sim_stack.api_url}/v1/sandboxes", params={"access_token": "sesame"},
+              trust_env=False)
     until(lambda: "GET /v1/sandboxes 401" in sim_stack.logs("api"))
     assert "sesame" not in sim_stack.logs("api", 10_000)

@@ -8,7 +8,7 @@ import pytest
 
 from bin import admin
 from bin.console import Advice
-from bin.site import ROOT
+from bin.stack.site import ROOT
 from nodeworker.hypervisor.factory import make_driver
 from tests.stack.database import query
 
@@ -18,8 +18,9 @@ def svc_admin(sim_stack, tmp_path):
     """Runs the command from anywhere; its output, or with `ok=False` its one-sentence complaint."""
 
     def run(*arguments, ok=True, **changes):
-        done = subprocess.run([ROOT / "bin" / "svc-admin", *arguments], cwd=tmp_path, env={**sim_stack.env, **changes},
-                              capture_output=True, text=True, timeout=90, check=False)
+        done = subprocess.run([ROOT / "bin" / "svc-admin", *arguments], cwd=tmp_path,
+                              env={**sim_stack.env, **changes}, capture_output=True, text=True,
+                              timeout=90, check=False)
         assert (done.returncode == 0) is ok, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
         if ok:
@@ -51,30 +52,43 @@ def says(run, wanted, timeout_s=40):
 
 def table(text):
     """Lines of an aligned table as lists of cells."""
-    return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in text.splitlines()]
+    return [
+        [cell.strip() for cell in line.split("  ") if cell.strip()] for line in text.splitlines()
+    ]
 
 
 def test_nodes(sim_stack, alice, svc_admin, sandbox):
     (node,) = svc_admin.json("node-list")
     assert node["id"] == sim_stack.settings.node_id and node["alive"] and node["accepting"]
     assert (node["vcpus"], node["mem_mb"]) == (512, 524288)
-    assert node["used_vcpus"] >= 1 and node["used_mem_mb"] >= 1024 and node["sandboxes"]["running"] >= 1
+    assert (
+        node["used_vcpus"] >= 1
+        and node["used_mem_mb"] >= 1024
+        and node["sandboxes"]["running"] >= 1
+    )
     assert "small" in node["baked"] and node["host_tuple"]["machine"] == "simulated"
     heading, line = table(svc_admin("node-list"))
-    assert heading == ["NODE", "ADDRESS", "STATE", "VCPUS", "MEMORY MB", "SANDBOXES", "BAKED", "RUNS"]
+    assert heading == [
+        "NODE", "ADDRESS", "STATE", "VCPUS", "MEMORY MB", "SANDBOXES", "BAKED", "RUNS"
+    ]
     assert line[:3] == [node["id"], "127.0.0.1", "alive, open"] and line[3].endswith("/512")
-    assert [node["id"], "small (1 vCPU, 1024 MB)", "baked"] in [line[:3] for line in table(svc_admin("bake-list"))]
+    assert [node["id"], "small (1 vCPU, 1024 MB)", "baked"] in [
+        line[:3] for line in table(svc_admin("bake-list"))
+    ]
 
 
-def test_a_closed_node_takes_nothing_new_and_keeps_what_it_has(sim_stack, alice, svc_admin, sandbox):
+def test_a_closed_node_takes_nothing_new_and_keeps_what_it_has(sim_stack, alice, svc_admin,
+                                                               sandbox):
     node_id = sim_stack.settings.node_id
     assert svc_admin("node-close", node_id) == "closed\n"
     try:
         answer = alice.post("/v1/sandboxes", json={})
-        assert answer.status_code == 503 and "take no sandboxes at present" in answer.json()["error"]
+        assert answer.status_code == 503 and "take no sandboxes at present" in answer.json(
+        )["error"]
         assert answer.headers["Retry-After"]
         assert alice.exec(sandbox, "echo", "still")["stdout"] == "still\n"
-        assert "closed" in svc_admin("node-list") and f"Node {node_id} is closed" in svc_admin("explain", sandbox)
+        assert "closed" in svc_admin("node-list") and f"Node {node_id} is closed" in svc_admin(
+            "explain", sandbox)
     finally:
         assert svc_admin("node-open", node_id) == "open\n"
     alice.delete(f"/v1/sandboxes/{alice.create()['id']}")
@@ -83,23 +97,33 @@ def test_a_closed_node_takes_nothing_new_and_keeps_what_it_has(sim_stack, alice,
 def test_plans(svc_admin):
     rows = dict(table(svc_admin("plan-list"))[1:])
     assert rows["always_on"] == "fleet (12 vCPU, 36864 MB)" and rows["free"] == "none"
-    assert rows["legacy_max"] == "small (1 vCPU, 1024 MB), medium (2 vCPU, 2048 MB), large (4 vCPU, 4096 MB)"
+    assert (
+        rows["legacy_max"]
+        == "small (1 vCPU, 1024 MB), medium (2 vCPU, 2048 MB), large (4 vCPU, 4096 MB)"
+    )
     assert len(rows) == 8 == len(svc_admin.json("plan-list"))
 
 
 def test_accounts(alice, svc_admin):
     people = {row["email"]: row for row in svc_admin.json("user-list")}
-    assert people[alice.email]["plan"] == "legacy_pro" and people[alice.email]["disabled_at"] is None
+    assert (
+        people[alice.email]["plan"] == "legacy_pro" and people[alice.email]["disabled_at"] is None
+    )
     assert people[alice.email].keys() == {"id", "email", "plan", "created_at", "disabled_at"}
 
 
 def test_sandboxes_of_an_owner(alice, mallory, svc_admin, sandbox):
     other = mallory.create()["id"]
     alice.post(f"/v1/sandboxes/{sandbox}/hibernate")
-    assert table(svc_admin("sandbox-list", alice.email.upper(), "--status", "hibernated", "--limit", "1"))[1][:4] == [
-        sandbox, "hibernated", "-", alice.stack.settings.node_id]
+    assert table(
+        svc_admin("sandbox-list", alice.email.upper(), "--status", "hibernated", "--limit",
+                  "1"))[1][:4] == [sandbox, "hibernated", "-", alice.stack.settings.node_id]
     listed = {row["id"]: row for row in svc_admin.json("sandbox-list", alice.email)}
-    assert other not in listed and listed[sandbox]["size"] == "small" and listed[sandbox]["task"] is None
+    assert (
+        other not in listed
+        and listed[sandbox]["size"] == "small"
+        and listed[sandbox]["task"] is None
+    )
     assert "more: --offset 1" in svc_admin("sandbox-list", alice.email, "--limit", "1")
     mallory.delete(f"/v1/sandboxes/{other}")
     assert other not in svc_admin("sandbox-list", mallory.email)
@@ -115,23 +139,31 @@ def test_operations_and_why_one_failed(sim_stack, alice, svc_admin, sandbox):
     assert [(row["kind"], row["state"], row["number"]) for row in rows] == [
         ("wake", "failed", 3), ("hibernate", "succeeded", 2), ("boot", "succeeded", 1)]
     wake = str(rows[0]["id"])
-    assert table(svc_admin("operation-list", "--failed", "--limit", "1"))[1][:4] == [wake, sandbox, "wake", "failed"]
+    assert table(svc_admin("operation-list", "--failed", "--limit",
+                           "1"))[1][:4] == [wake, sandbox, "wake", "failed"]
     assert svc_admin("operation-list", "--open", "--sandbox", sandbox) == "none\n"
-    first = svc_admin("operation-list", "--sandbox", sandbox, "--node", sim_stack.settings.node_id, "--limit", "2")
+    first = svc_admin("operation-list", "--sandbox", sandbox, "--node", sim_stack.settings.node_id,
+                      "--limit", "2")
     assert first.splitlines()[-1] == f"more: --before {rows[1]['id']}"
     rest = svc_admin("operation-list", "--sandbox", sandbox, "--before", str(rows[1]["id"]))
     assert [line[2] for line in table(rest)[1:]] == ["boot"]
     assert svc_admin("operation-list", "--node", "elsewhere") == "none\n"
     told = svc_admin("explain", wake)
-    assert "The owner is told: The sandbox's files are not on its node." in told and "For operators: VmNotFound" in told
+    assert (
+        "The owner is told: The sandbox's files are not on its node." in told
+        and "For operators: VmNotFound" in told
+    )
 
 
 def test_force_stop_is_the_owners_delete_and_says_who_did_it(sim_stack, alice, svc_admin, sandbox):
     assert svc_admin("sandbox-stop", sandbox) == "stopped\n"
     assert alice.get(f"/v1/sandboxes/{sandbox}").json()["status"] == "stopped"
     assert make_driver(sim_stack.settings).inspect(sandbox) is None
-    assert query(sim_stack, "SELECT count(*) FROM port_bindings WHERE sandbox_id = %s", sandbox) == [(0,)]
-    (body,) = query(sim_stack, "SELECT body FROM events WHERE subject = %s AND type = 'sandbox.stopped'", sandbox)[0]
+    assert query(sim_stack, "SELECT count(*) FROM port_bindings WHERE sandbox_id = %s",
+                 sandbox) == [(0, )]
+    (body, ) = query(sim_stack,
+                     "SELECT body FROM events WHERE subject = %s AND type = 'sandbox.stopped'",
+                     sandbox)[0]
     assert json.loads(body)["data"]["reason"] == "stopped_by_operator"
     assert svc_admin.json("operation-list", "--sandbox", sandbox)[0]["requested_by"] == "operator"
     assert svc_admin("sandbox-stop", sandbox) == "stopped\n", "again is no error"
@@ -179,8 +211,10 @@ def test_no_command_shows_a_secret(sim_stack, alice, svc_admin, sandbox):
 
 
 @pytest.mark.parametrize(("arguments", "complaint"), [
-    (("node-close", "nowhere"), "There is no node nowhere"), (("sandbox-stop", "x"), "There is no sandbox x"),
-    (("sandbox-list", "nobody@example.test"), "There is no account"), (("explain", "99999"), "There is neither"),
+    (("node-close", "nowhere"), "There is no node nowhere"),
+    (("sandbox-stop", "x"), "There is no sandbox x"),
+    (("sandbox-list", "nobody@example.test"), "There is no account"),
+    (("explain", "99999"), "There is neither"),
 ])
 def test_a_mistake_is_one_sentence(svc_admin, arguments, complaint):
     assert complaint in svc_admin(*arguments, ok=False)

@@ -1,4 +1,5 @@
-"""PUT /v1/sandboxes/{id}/uploads/{path...} through every process; with a real guest agent where it is about size."""
+"""PUT /v1/sandboxes/{id}/uploads/{path...} through every process; with a real guest agent where it
+is about size."""
 import base64
 import contextlib
 import hashlib
@@ -14,7 +15,7 @@ from urllib.parse import quote, urlsplit
 import psycopg2
 import pytest
 
-from bin.ports import free_port
+from bin.stack.ports import free_port
 from tests.functional.test_raw_http import request as raw_request
 from tests.functional.test_raw_http import statuses, talk
 from tests.stack.processes import Process
@@ -34,12 +35,16 @@ def sandbox(alice):
 
 @pytest.fixture(scope="module")
 def beside(sim_stack, tmp_path_factory):
-    """Makes API processes beside that of the stack, with another limit for uploads; returns process and URL."""
+    """Makes API processes beside that of the stack, with another limit for uploads; returns process
+    and URL."""
     with contextlib.ExitStack() as stack:
 
         def make(limit_bytes, **more):
             url = f"http://127.0.0.1:{free_port(0)}"
-            values = {"SVC_API_URL": url, "SVC_API_WORKERS": "1", "SVC_UPLOAD_MAX_BYTES": str(limit_bytes), **more}
+            values = {
+                "SVC_API_URL": url, "SVC_API_WORKERS": "1",
+                "SVC_UPLOAD_MAX_BYTES": str(limit_bytes), **more
+            }
             log = tmp_path_factory.mktemp("api") / "log"
             process = stack.enter_context(Process(sim_stack, "api", values, log))
             deadline = time.monotonic() + 30
@@ -66,16 +71,19 @@ def connect(url):
 
 
 def put(url, persona, path, content=b"", **headers):
-    """Status and body of a PUT to exactly this path; an iterable is sent chunked, unless its length is announced."""
+    """Status and body of a PUT to exactly this path; an iterable is sent chunked, unless its length
+    is announced."""
     with contextlib.closing(connect(url)) as link:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may answer before it has everything
+        # it may answer before it has everything
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             link.request("PUT", path, body=content, headers=persona.key_headers | headers)
         answer = link.getresponse()
         return answer.status, answer.read().decode()
 
 
 def upload(persona, sandbox, path, content=b"", *, url=None, **headers):
-    return put(url or persona.stack.api_url, persona, f"/v1/sandboxes/{sandbox}/uploads/{path}", content, **headers)
+    return put(url or persona.stack.api_url, persona, f"/v1/sandboxes/{sandbox}/uploads/{path}",
+               content, **headers)
 
 
 def stored(persona, sandbox, path):
@@ -84,13 +92,18 @@ def stored(persona, sandbox, path):
     return result["stdout"].encode() if result["exitCode"] == 0 else None
 
 
-@pytest.mark.parametrize(("address", "path"), [
-    ("a.txt", "/home/user/a.txt"), ("deep/er/b", "/home/user/deep/er/b"),
-    ("%C3%BC%20%3F%23%25.txt", "/home/user/ü ?#%.txt"),
-    ("two%0Alines", "/home/user/two\nlines"), ("/etc/motd", "/etc/motd"), ("%2Fetc%2Fmotd", "/etc/motd"),
-    ("//srv///x", "/srv/x"), ("a//b", "/home/user/a/b"), ("...", "/home/user/..."), ("dir/.env", "/home/user/dir/.env"),
-    ("x" * 255, f"/home/user/{'x' * 255}"), ("a\\b:c*", "/home/user/a\\b:c*"), ("%EF%BF%BD", "/home/user/\ufffd"),
-])
+@pytest.mark.parametrize(
+    ("address", "path"),
+    [
+        ("a.txt", "/home/user/a.txt"), ("deep/er/b", "/home/user/deep/er/b"),
+        ("%C3%BC%20%3F%23%25.txt", "/home/user/ü ?#%.txt"),
+        ("two%0Alines", "/home/user/two\nlines"), ("/etc/motd", "/etc/motd"),
+        ("%2Fetc%2Fmotd", "/etc/motd"), ("//srv///x", "/srv/x"), ("a//b", "/home/user/a/b"),
+        ("...", "/home/user/..."), ("dir/.env", "/home/user/dir/.env"),
+        ("x" * 255, f"/home/user/{'x' * 255}"), ("a\\b:c*", "/home/user/a\\b:c*"),
+        ("%EF%BF%BD", "/home/user/\ufffd"),
+    ],
+)
 def test_a_file_is_stored_where_the_address_says(alice, sandbox, address, path):
     content = f"content of {path}\n"
     status, answer = upload(alice, sandbox, address, content.encode())
@@ -108,8 +121,12 @@ def test_an_address_that_names_no_file_is_400_and_stores_nothing(alice, sandbox,
 
 
 @pytest.mark.parametrize("kind", [
-    "application/json", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded", "image/png",
-    "nonsense", "",
+    "application/json",
+    "multipart/form-data; boundary=x",
+    "application/x-www-form-urlencoded",
+    "image/png",
+    "nonsense",
+    "",
 ])
 def test_the_body_is_taken_as_it_is_whatever_it_says_it_is(alice, sandbox, kind):
     content = b"a=1&b=--x\r\n{"
@@ -124,7 +141,8 @@ def test_every_byte_is_stored(alice, sandbox, size, chunked):
     body = iter([content[:1000], content[1000:]]) if chunked else content
     status, answer = upload(alice, sandbox, "bytes", body)
     assert (status, json.loads(answer)["sizeBytes"]) == (201, size)
-    got = alice.get(f"/v1/sandboxes/{sandbox}/files", params={"path": "/home/user/bytes"}).json()["content"]
+    got = alice.get(f"/v1/sandboxes/{sandbox}/files",
+                    params={"path": "/home/user/bytes"}).json()["content"]
     assert base64.b64decode(got) == content
 
 
@@ -132,7 +150,8 @@ def test_more_than_the_limit_is_413_as_soon_as_it_is_announced(alice, sandbox):
     upload(alice, sandbox, "kept", b"old")
     head = b"Content-Length: %d\r\n" % (512 * MIB + 1)
     path = f"/v1/sandboxes/{sandbox}/uploads/kept".encode()
-    answer = talk(alice.stack.api_url, raw_request(alice, method=b"PUT", path=path, more=head), end=False)
+    answer = talk(alice.stack.api_url, raw_request(alice, method=b"PUT", path=path, more=head),
+                  end=False)
     assert statuses(answer) == [413]
     assert stored(alice, sandbox, "/home/user/kept") == b"old"
 
@@ -158,7 +177,9 @@ def test_a_chunked_body_is_counted(alice, sandbox, narrow):
 def test_a_body_that_breaks_off_leaves_the_old_file(alice, sandbox, more, body):
     upload(alice, sandbox, "kept", b"old")
     path = f"/v1/sandboxes/{sandbox}/uploads/kept".encode()
-    answered = statuses(talk(alice.stack.api_url, raw_request(alice, method=b"PUT", path=path, more=more, body=body)))
+    answered = statuses(
+        talk(alice.stack.api_url, raw_request(alice, method=b"PUT", path=path, more=more,
+                                              body=body)))
     assert set(answered) <= {400}, answered
     assert stored(alice, sandbox, "/home/user/kept") == b"old"
 
@@ -169,7 +190,8 @@ def test_a_body_that_breaks_off_leaves_the_old_file(alice, sandbox, more, body):
 def test_a_client_that_falls_silent_holds_nothing(alice, sandbox, narrow, more, body):
     upload(alice, sandbox, "kept", b"old")
     path = f"/v1/sandboxes/{sandbox}/uploads/kept".encode()
-    answer = talk(narrow, raw_request(alice, method=b"PUT", path=path, more=more, body=body), end=False)
+    answer = talk(narrow, raw_request(alice, method=b"PUT", path=path, more=more, body=body),
+                  end=False)
     assert statuses(answer) == [400]
     assert stored(alice, sandbox, "/home/user/kept") == b"old"
 
@@ -236,16 +258,21 @@ class Watch(threading.Thread):
 
 def children(pid):
     with contextlib.suppress(OSError):
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [
+            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        ]
     return []
 
 
 def test_a_gigabyte_takes_little_memory_anywhere(sim_stack, alice, beside, agent):
     process, url = beside(2 * 10**9)
     made = alice.create()["id"]
-    with contextlib.closing(psycopg2.connect(sim_stack.site.values["SVC_DATABASE_URL"])) as link, link:
+    with contextlib.closing(
+        psycopg2.connect(sim_stack.site.values["SVC_DATABASE_URL"])
+    ) as link, link:
         values = (agent.port, TOKEN, made)
-        link.cursor().execute("UPDATE sandboxes SET agent_port = %s, agent_token = %s WHERE id = %s", values)
+        link.cursor().execute(
+            "UPDATE sandboxes SET agent_port = %s, agent_token = %s WHERE id = %s", values)
     piece, count = os.urandom(MIB), 954
     digest = hashlib.sha256()
     for _ in range(count):
@@ -255,8 +282,8 @@ def test_a_gigabyte_takes_little_memory_anywhere(sim_stack, alice, beside, agent
     watch = Watch([api, *children(api), agent.process.pid, *filter(None, workers)])
     watch.start()
     length = str(count * MIB)
-    status, answer = upload(alice, made, quote("a gigabyte"), (piece for _ in range(count)), url=url,
-                            **{"Content-Length": length})
+    status, answer = upload(alice, made, quote("a gigabyte"), (piece for _ in range(count)),
+                            url=url, **{"Content-Length": length})
     assert status == 201 and json.loads(answer)["sizeBytes"] == count * MIB >= 10**9, answer
     assert 0 < watch.stop() < MEMORY_LIMIT_BYTES
     with (agent.root / "home/user/a gigabyte").open("rb") as file:

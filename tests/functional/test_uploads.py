@@ -1,4 +1,5 @@
-"""Snapshots reach the object store, and only then the row says so, on a whole stack with the simulated driver."""
+"""Snapshots reach the object store, and only then the row says so, on a whole stack with the
+simulated driver."""
 import contextlib
 import json
 import time
@@ -7,8 +8,8 @@ import psycopg2
 import pytest
 
 from config.settings import load
-from nodeworker.store import ObjectStore, StoreUnavailable
-from nodeworker.uploads import disk_key
+from nodeworker.object_store import ObjectStore, StoreUnavailable
+from nodeworker.snapshot_uploads import disk_key
 
 
 @pytest.fixture
@@ -45,9 +46,12 @@ def test_a_snapshot_is_uploaded_and_says_how_large(alice, sandbox, store):
 
 def test_receivers_are_told_of_the_upload(alice, sim_stack, sandbox):
     snapshot = wait_uploaded(alice, sandbox, "told")
-    with contextlib.closing(psycopg2.connect(sim_stack.settings.database_url)) as link, link.cursor() as cursor:
+    with contextlib.closing(
+        psycopg2.connect(sim_stack.settings.database_url)
+    ) as link, link.cursor() as cursor:
         about = f"%{snapshot['id']}%"
-        cursor.execute("SELECT type, body FROM events WHERE body LIKE %s ORDER BY occurred_at", (about,))
+        cursor.execute("SELECT type, body FROM events WHERE body LIKE %s ORDER BY occurred_at",
+                       (about, ))
         told = cursor.fetchall()
     assert [kind for kind, _ in told] == ["sandbox.snapshot.recorded", "sandbox.snapshot.uploaded"]
     assert json.loads(told[1][1])["data"]["tarballSizeBytes"] == snapshot["tarballSizeBytes"]

@@ -1,4 +1,5 @@
-"""GET /v1/sandboxes/{id}/usage on a whole stack with the simulated hypervisor: sampled by ticks and at every end."""
+"""GET /v1/sandboxes/{id}/usage on a whole stack with the simulated hypervisor: sampled by ticks and
+at every end."""
 import os
 import signal
 import time
@@ -58,7 +59,8 @@ def test_a_run_is_read_before_it_ends_and_the_next_adds_to_it(sim_stack, alice, 
     assert alice.delete(f"/v1/sandboxes/{sandbox}").json()["status"] == "stopped"
     stopped = usage(alice, sandbox)
     assert stopped["cpuMs"] == 12_000 and stopped["wallClockMs"] >= asleep["wallClockMs"]
-    assert alice.get("/v1/sandboxes").json()["totalUsageSeconds"] >= before >= stopped["usageSeconds"]
+    assert alice.get(
+        "/v1/sandboxes").json()["totalUsageSeconds"] >= before >= stopped["usageSeconds"]
 
 
 def test_while_it_sleeps_nothing_is_counted(alice, sandbox):
@@ -100,11 +102,17 @@ def insist(persona, path, timeout_s=60):
         time.sleep(0.2)
 
 
-@pytest.mark.parametrize(("action", "point"), [
-    ("hibernate", "runner.claimed"), ("hibernate", "hibernate.begun"), ("hibernate", "hibernate.ended"),
-    ("hibernate", "runner.handled"), ("hibernate", "runner.finished"), ("wake", "wake.spawned"),
-    ("wake", "wake.adopted"), ("wake", "runner.handled"), ("wake", "runner.finished")])
-def test_everything_is_counted_once_when_a_worker_dies_in_the_middle(sim_stack, alice, sandbox, fault, action, point):
+@pytest.mark.parametrize(("action", "point"), [("hibernate", "runner.claimed"),
+                                               ("hibernate", "hibernate.begun"),
+                                               ("hibernate", "hibernate.ended"),
+                                               ("hibernate", "runner.handled"),
+                                               ("hibernate", "runner.finished"),
+                                               ("wake", "wake.spawned"), ("wake", "wake.adopted"),
+                                               ("wake", "runner.handled"),
+                                               ("wake", "runner.finished")])
+def test_everything_is_counted_once_when_a_worker_dies_in_the_middle(
+    sim_stack, alice, sandbox, fault, action, point
+):
     path = f"/v1/sandboxes/{sandbox}"
     burn(alice, sandbox, 3)
     if action == "wake":

@@ -1,5 +1,5 @@
-"""Webhooks beside the whole service: sandboxes are told of, and a receiver that is dead with 10,000 events before it
-delays neither another receiver nor the lifecycle queues."""
+"""Webhooks beside the whole service: sandboxes are told of, and a receiver that is dead with 10,000
+events before it delays neither another receiver nor the lifecycle queues."""
 import statistics
 import time
 from datetime import timedelta
@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 
 from config.settings import Settings
-from models.base import connect, connection, database, new_id, now
+from models.database import connect, connection, database, new_id, now
 from models.events import Delivery, Event
 from models.states import DeliveryState
 from sdk.webhooks import verify
-from services.receivers import webhook_options
+from services.events.receivers import webhook_options
 from tests.stack.processes import Process
 from tests.stack.receiver import Receiver
 from tests.stack.webhooks import lateness, occur, unfinished, until
@@ -30,11 +30,14 @@ def receiver():
 
 @pytest.fixture(scope="module")
 def stack(sim_stack, receiver, tmp_path_factory):
-    """The whole stack, with a beat and a sender that know the two receivers; its own sender knows none and rests."""
+    """The whole stack, with a beat and a sender that know the two receivers; its own sender knows
+    none and rests."""
     logs = tmp_path_factory.mktemp("webhooks")
     values = {
-        "SVC_WEBHOOK_RECEIVER_URL": f"{receiver.url('/hang')},{receiver.url('/ok')}", "SVC_DATA_DIR": str(logs),
-        "SVC_WEBHOOK_WAITS": ",".join(map(str, WAITS)), "SVC_WEBHOOK_SECRETS": "s",
+        "SVC_WEBHOOK_RECEIVER_URL": f"{receiver.url('/hang')},{receiver.url('/ok')}",
+        "SVC_DATA_DIR": str(logs),
+        "SVC_WEBHOOK_WAITS": ",".join(map(str, WAITS)),
+        "SVC_WEBHOOK_SECRETS": "s",
     }
     sim_stack.stop("webhooks")
     connect(sim_stack.site.values["SVC_DATABASE_URL"], pool_size=10)
@@ -51,7 +54,8 @@ def stack(sim_stack, receiver, tmp_path_factory):
 
 
 def name_of(url):
-    return webhook_options(Settings(webhook_receiver_url=(url,), webhook_secrets=("s",))).receivers[0].name
+    return webhook_options(Settings(webhook_receiver_url=(url, ),
+                                    webhook_secrets=("s", ))).receivers[0].name
 
 
 def lifecycle(alice):
@@ -74,7 +78,8 @@ def promptness(receiver):
         ids.append(occur())
         time.sleep(0.02)
     until(lambda: set(ids) <= set(receiver.by_event("/ok")))
-    return statistics.median(lateness([one for one in receiver.arrivals("/ok") if one.event_id in ids], WAITS))
+    return statistics.median(
+        lateness([one for one in receiver.arrivals("/ok") if one.event_id in ids], WAITS))
 
 
 def pile_up(name):
@@ -83,8 +88,10 @@ def pile_up(name):
     ids = [f"evt_{new_id()}" for _ in range(BACKLOG)]
     for start in range(0, BACKLOG, 1000):
         part = ids[start:start + 1000]
-        events = [{"id": one, "type": "deploy.succeeded", "owner_id": "u", "subject": one, "occurred_at": moment,
-                   "routed_at": moment, "body": '{"id":"%s"}' % one} for one in part]
+        events = [{
+            "id": one, "type": "deploy.succeeded", "owner_id": "u", "subject": one,
+            "occurred_at": moment, "routed_at": moment, "body": '{"id":"%s"}' % one
+        } for one in part]
         duties = [{"event": one, "receiver": name, "next_attempt_at": moment} for one in part]
         with connection(), database.atomic():
             Event.insert_many(events).execute()
@@ -97,7 +104,8 @@ def test_a_sandbox_tells_its_story(stack, receiver, alice):
     snapshot_id = alice.post(f"/v1/sandboxes/{sandbox_id}/snapshot").raise_for_status().json()["id"]
     for path in ("hibernate", "wake"):
         alice.post(f"/v1/sandboxes/{sandbox_id}/{path}").raise_for_status()
-    fork_id = alice.post("/v1/sandboxes/fork", json={"snapshotId": snapshot_id}).raise_for_status().json()["id"]
+    fork_id = alice.post("/v1/sandboxes/fork",
+                         json={"snapshotId": snapshot_id}).raise_for_status().json()["id"]
     alice.wait_for(fork_id, "running")
     for gone in (sandbox_id, fork_id):
         alice.delete(f"/v1/sandboxes/{gone}").raise_for_status()
@@ -113,8 +121,8 @@ def test_a_sandbox_tells_its_story(stack, receiver, alice):
     assert told.index(uploaded) > told.index(("sandbox.snapshot.recorded", sandbox_id))
     told.remove(uploaded)  # it happens beside everything else, any time after the capture
     assert told == [
-        ("sandbox.started", sandbox_id), ("sandbox.snapshot.recorded", sandbox_id), ("sandbox.started", fork_id),
-        ("sandbox.stopped", sandbox_id), ("sandbox.stopped", fork_id),
+        ("sandbox.started", sandbox_id), ("sandbox.snapshot.recorded", sandbox_id),
+        ("sandbox.started", fork_id), ("sandbox.stopped", sandbox_id), ("sandbox.stopped", fork_id),
     ]
 
 

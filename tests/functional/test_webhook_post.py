@@ -1,5 +1,5 @@
-"""One POST against receivers of every kind, on real sockets: what counts as delivered, what is written down, and
-when."""
+"""One POST against receivers of every kind, on real sockets: what counts as delivered, what is
+written down, and when."""
 import asyncio
 import resource
 import socket
@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from config.settings import Settings
-from services.receivers import webhook_options
+from services.events.receivers import webhook_options
 from tasks.webhook_post import post
 from tests.stack.receiver import Receiver
 
@@ -33,7 +33,8 @@ def receiver():
 
 def attempt(url, times=1, tls=None):
     """The answers of `times` attempts made at once."""
-    target, = webhook_options(Settings(webhook_receiver_url=(url,), webhook_secrets=("s",))).receivers
+    target, = webhook_options(Settings(webhook_receiver_url=(url, ),
+                                       webhook_secrets=("s", ))).receivers
     tls = tls or ssl.create_default_context()
 
     async def all_of_them():
@@ -44,7 +45,8 @@ def attempt(url, times=1, tls=None):
     return asyncio.run(all_of_them())
 
 
-@pytest.mark.parametrize(("path", "status"), [("/ok", 200), ("/ok?token=a%20b", 200), ("/flood", 200)])
+@pytest.mark.parametrize(("path", "status"), [("/ok", 200), ("/ok?token=a%20b", 200),
+                                              ("/flood", 200)])
 def test_any_2xx_counts_whatever_follows(receiver, path, status):
     answer, = attempt(receiver.url(path))
     assert (answer.delivered, answer.http_status, answer.reason) == (True, status, None)
@@ -85,14 +87,22 @@ def test_no_connection(url, reason):
 
 @pytest.fixture(scope="module")
 def tls_receiver(tmp_path_factory):
-    """A receiver for 127.0.0.1 behind TLS, and the file with the certificate that it vouches for itself with."""
+    """A receiver for 127.0.0.1 behind TLS, and the file with the certificate that it vouches for
+    itself with."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "receiver")])
     moment = datetime.now(timezone.utc)
     made = (
-        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-        .serial_number(1).not_valid_before(moment - timedelta(days=1)).not_valid_after(moment + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(moment - timedelta(days=1))
+        .not_valid_after(moment + timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+        )
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
@@ -142,15 +152,26 @@ def test_no_proxy_of_the_environment_is_used(receiver, monkeypatch):
 
 
 def test_slow_ones_do_not_hold_up_quick_ones(receiver):
-    target, other = (webhook_options(Settings(webhook_receiver_url=(receiver.url(path),), webhook_secrets=("s",)))
-                     .receivers[0] for path in ("/hang", "/ok"))
+    target, other = (
+        webhook_options(
+            Settings(webhook_receiver_url=(receiver.url(path),), webhook_secrets=("s",))
+        ).receivers[0]
+        for path in ("/hang", "/ok")
+    )
     tls = ssl.create_default_context()
 
     async def both():
-        slow = [asyncio.create_task(post(target, {}, BODY, timeout_s=TIMEOUT_S, tls=tls)) for _ in range(50)]
+        slow = [
+            asyncio.create_task(post(target, {}, BODY, timeout_s=TIMEOUT_S, tls=tls))
+            for _ in range(50)
+        ]
         await asyncio.sleep(0)
-        quick = await asyncio.gather(*(post(other, {"X-Svc-Webhook-Id": "e"}, BODY, timeout_s=TIMEOUT_S, tls=tls)
-                                       for _ in range(50)))
+        quick = await asyncio.gather(
+            *(
+                post(other, {"X-Svc-Webhook-Id": "e"}, BODY, timeout_s=TIMEOUT_S, tls=tls)
+                for _ in range(50)
+            )
+        )
         unfinished = sum(not task.done() for task in slow)
         await asyncio.gather(*slow)
         return quick, unfinished

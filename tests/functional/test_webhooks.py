@@ -1,5 +1,5 @@
-"""Webhooks end to end: beat, broker, sender and receivers are real; what is asserted of time is relative to the
-settings."""
+"""Webhooks end to end: beat, broker, sender and receivers are real; what is asserted of time is
+relative to the settings."""
 import itertools
 import subprocess
 import sys
@@ -9,14 +9,14 @@ from collections import Counter
 
 import pytest
 
-from bin.site import ROOT
-from bin.stack import private_stack
+from bin.stack.running import private_stack
+from bin.stack.site import ROOT
 from config.settings import Settings
-from models.base import connect, connection, database
+from models.database import connect, connection, database
 from models.events import Delivery, DeliveryAttempt
 from models.states import AttemptOutcome, DeliveryState
-from services import event_ledger
-from services.receivers import webhook_options
+from services.events import ledger as event_ledger
+from services.events.receivers import webhook_options
 from tests.stack.processes import Process
 from tests.stack.receiver import Receiver
 from tests.stack.webhooks import check_signatures, lateness, ledger, occur, unfinished, until
@@ -30,7 +30,8 @@ LATE_S = 1.5
 @pytest.fixture(scope="module")
 def stack(clean_host):
     """Servers and beat; the senders belong to the tests."""
-    made = private_stack("test-hooks", {"SVC_WEBHOOK_RECEIVER_URL": "http://set.by.each.test/"}, processes=("beat",))
+    made = private_stack("test-hooks", {"SVC_WEBHOOK_RECEIVER_URL": "http://set.by.each.test/"},
+                         processes=("beat", ))
     try:
         made.start_servers()
         made.prepare()
@@ -57,8 +58,11 @@ def sender(stack, receiver, tmp_path):
 
     def start(*paths, **settings):
         values = {
-            "SVC_WEBHOOK_RECEIVER_URL": ",".join(receiver.url(path) for path in paths), "SVC_WEBHOOK_SECRETS": "v1:one",
-            "SVC_WEBHOOK_WAITS": ",".join(map(str, WAITS)), "SVC_WEBHOOK_TIMEOUT_S": str(TIMEOUT_S), **settings,
+            "SVC_WEBHOOK_RECEIVER_URL": ",".join(receiver.url(path) for path in paths),
+            "SVC_WEBHOOK_SECRETS": "v1:one",
+            "SVC_WEBHOOK_WAITS": ",".join(map(str, WAITS)),
+            "SVC_WEBHOOK_TIMEOUT_S": str(TIMEOUT_S),
+            **settings,
         }
         running.append(Process(stack, "webhooks", values, tmp_path / f"sender{next(numbers)}.log"))
         until(lambda: " ready" in running[-1].log.read_text())
@@ -79,10 +83,18 @@ def results(receiver, ids, path):
 
 
 KINDS = {
-    "/ok?1": (1, None), "/flood?1": (1, None), "/slow?1": (1, None), "/twice?1": (3, None),
-    "/fail?1": (3, "HTTP 500"), "/redirect?1": (3, "redirect"), "/reset?1": (3, "cut"), "/close?1": (3, "cut"),
-    "/garbage?1": (3, "not HTTP"), "/headers?1": (3, "not HTTP"),
-    "/hang?1": (3, "no answer"), "/drip?1": (3, "no answer"),
+    "/ok?1": (1, None),
+    "/flood?1": (1, None),
+    "/slow?1": (1, None),
+    "/twice?1": (3, None),
+    "/fail?1": (3, "HTTP 500"),
+    "/redirect?1": (3, "redirect"),
+    "/reset?1": (3, "cut"),
+    "/close?1": (3, "cut"),
+    "/garbage?1": (3, "not HTTP"),
+    "/headers?1": (3, "not HTTP"),
+    "/hang?1": (3, "no answer"),
+    "/drip?1": (3, "no answer"),
 }
 
 
@@ -95,11 +107,13 @@ def test_every_receiver_gets_what_it_deserves_and_harms_no_other(receiver, sende
         assert set(arrived) == set(ids), path
         assert {len(requests) for requests in arrived.values()} == {attempts}, path
         for delivery, tries in results(receiver, ids, path).values():
-            assert delivery.state == (DeliveryState.DROPPED if reason else DeliveryState.DELIVERED), path
+            assert delivery.state == (DeliveryState.DROPPED
+                                      if reason else DeliveryState.DELIVERED), path
             assert [one.number for one in tries] == list(range(1, attempts + 1))
             assert all(one.duration_ms is not None for one in tries)
             if reason:
-                assert all(reason in one.reason and one.outcome == AttemptOutcome.FAILED for one in tries), path
+                assert all(reason in one.reason and one.outcome == AttemptOutcome.FAILED
+                           for one in tries), path
             else:
                 assert tries[-1].outcome == AttemptOutcome.DELIVERED
         bodies = {(one.event_id, one.body) for one in receiver.arrivals(path)}
@@ -108,7 +122,8 @@ def test_every_receiver_gets_what_it_deserves_and_harms_no_other(receiver, sende
             assert check_signatures(receiver.arrivals(path), secret) == attempts * len(ids)
     for path in ("/ok?1", "/fail?1", "/twice?1"):
         late = lateness(receiver.arrivals(path), WAITS)
-        assert 0 <= min(late) and max(late) < LATE_S, f"{path}: {min(late):.2f} to {max(late):.2f} s"
+        assert 0 <= min(late) and max(
+            late) < LATE_S, f"{path}: {min(late):.2f} to {max(late):.2f} s"
 
 
 def test_each_attempt_is_signed_at_its_own_time(receiver, sender):
@@ -117,7 +132,8 @@ def test_each_attempt_is_signed_at_its_own_time(receiver, sender):
     until(lambda: unfinished([event_id]) == 0)
     requests = receiver.arrivals("/fail?2")
     stamps = [int(one.headers["x-svc-webhook-timestamp"]) for one in requests]
-    assert all(0 <= one.at - stamp < LATE_S + 1 for one, stamp in zip(requests, stamps, strict=True))
+    assert all(
+        0 <= one.at - stamp < LATE_S + 1 for one, stamp in zip(requests, stamps, strict=True))
     assert len({one.headers["x-svc-webhook-signature"] for one in requests}) == 3
 
 
@@ -133,14 +149,17 @@ def test_a_restart_loses_nothing_and_leaves_no_attempt_in_doubt(receiver, sender
     stopper.join()
     until(lambda: unfinished(ids) == 0)
     for path in ("/ok?3", "/slow?3"):
-        assert {event: len(requests) for event, requests in receiver.by_event(path).items()} == dict.fromkeys(ids, 1)
+        assert {event: len(requests)
+                for event, requests in receiver.by_event(path).items()} == dict.fromkeys(ids, 1)
     with connection():
-        doubtful = DeliveryAttempt.select().where(DeliveryAttempt.outcome == AttemptOutcome.UNKNOWN).count()
+        doubtful = DeliveryAttempt.select().where(
+            DeliveryAttempt.outcome == AttemptOutcome.UNKNOWN).count()
     assert doubtful == 0
 
 
 def test_a_secret_is_rotated_without_a_single_rejected_delivery(receiver, sender):
-    """1. Old. 2. Old and new. Receivers learn the new one. 3. New alone. Nothing is refused at any step."""
+    """1. Old. 2. Old and new. Receivers learn the new one. 3. New alone. Nothing is refused at any
+    step."""
     ids, boundaries = [], []
     for secrets in ("v1:old", "v1:old,v2:new", "v2:new"):
         process = sender("/ok?4", SVC_WEBHOOK_SECRETS=secrets)
@@ -168,7 +187,9 @@ def test_a_killed_sender_costs_an_attempt_and_never_makes_a_fourth(receiver, sen
     until(lambda: unfinished(ids) == 0)
     for delivery, tries in results(receiver, ids, "/hang?5").values():
         assert (delivery.state, delivery.attempts) == (DeliveryState.DROPPED, 3)
-        assert [one.outcome for one in tries] == [AttemptOutcome.UNKNOWN] * 2 + [AttemptOutcome.FAILED]
+        assert [one.outcome for one in tries] == [AttemptOutcome.UNKNOWN] * 2 + [
+            AttemptOutcome.FAILED
+        ]
         assert "sender died" in tries[0].reason
     assert Counter(one.event_id for one in receiver.arrivals("/hang?5")) == dict.fromkeys(ids, 3)
     assert set(receiver.by_event("/ok?5")) == set(ids)
@@ -214,13 +235,15 @@ def test_a_receiver_that_was_removed_is_not_told_any_more(receiver, sender):
 
 
 @pytest.mark.parametrize(("path", "code", "text"), [
-    ("/ok?9", 0, "delivered after 1 attempts"), ("/fail?9", 1, "dropped after 2 attempts: HTTP 500"),
+    ("/ok?9", 0, "delivered after 1 attempts"),
+    ("/fail?9", 1, "dropped after 2 attempts: HTTP 500"),
 ])
 def test_an_operator_tries_a_receiver(stack, receiver, sender, path, code, text):
     sender(path, SVC_WEBHOOK_WAITS="0.2,0.2")
     values = {"SVC_WEBHOOK_RECEIVER_URL": receiver.url(path), "SVC_WEBHOOK_SECRETS": "v1:one"}
-    command = [sys.executable, "-m", "app.admin", "webhooks", "send-test"]
-    answer = subprocess.run(command, cwd=ROOT, env={**stack.env, **values}, text=True, capture_output=True, check=False,
-                            timeout=90)
+    command = [sys.executable, "-m", "app.operator", "webhooks", "send-test"]
+    answer = subprocess.run(command, cwd=ROOT, env={**stack.env, **values}, text=True,
+                            capture_output=True, check=False, timeout=90)
     assert (answer.returncode, text in answer.stdout) == (code, True), answer
-    assert {one.headers["x-svc-webhook-type"] for one in receiver.arrivals(path)} == {"webhook.test"}
+    assert {one.headers["x-svc-webhook-type"]
+            for one in receiver.arrivals(path)} == {"webhook.test"}

@@ -1,4 +1,5 @@
-"""Holds responses to the OpenAPI document: the status is declared, and the body is the shape, without a field more."""
+"""Holds responses to the OpenAPI document: the status is declared, and the body is the shape,
+without a field more."""
 import copy
 import re
 from functools import cached_property
@@ -10,7 +11,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from app.openapi.page import Book
+from app.http.openapi.page import Book
 
 Json = dict[str, Any]
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -18,24 +19,30 @@ ERROR = "#/components/schemas/Error"
 
 
 class Conformance:
-    """What a host promises about itself; `check` raises AssertionError for a response that breaks the promise."""
+    """What a host promises about itself; `check` raises AssertionError for a response that breaks
+    the promise."""
 
     def __init__(self, document: Json) -> None:
         self._document = document
-        self._rules = [(re.compile(re.sub(r"{(\w+)}", r"[^/]+", path)), path) for path in document["paths"]]
+        self._rules = [(re.compile(re.sub(r"{(\w+)}", r"[^/]+", path)), path)
+                       for path in document["paths"]]
         # `{path}` is the one parameter that takes slashes
-        self._rules += [(re.compile(re.sub(r"{(\w+)}", r"[^/]+", path.removesuffix("{path}")) + "(?s:.*)"), path)
-                        for path in document["paths"] if path.endswith("{path}")]
+        self._rules += [
+            (re.compile(re.sub(r"{(\w+)}", r"[^/]+", path.removesuffix("{path}")) + "(?s:.*)"),
+             path) for path in document["paths"] if path.endswith("{path}")
+        ]
 
     def check_httpx(self, response: httpx.Response) -> None:
         """A response hook of httpx."""
         response.read()
         is_json = response.headers.get("Content-Type") == "application/json"
         body = response.json() if is_json and response.content else response.text or None
-        self.check(response.request.method, response.request.url.path, response.status_code, response.headers, body)
+        self.check(response.request.method, response.request.url.path, response.status_code,
+                   response.headers, body)
 
     def check(self, method: str, path: str, status: int, headers: Any, body: Any) -> None:
-        """`path` has no query; `body` is the parsed JSON or None, `headers` maps names to values."""
+        """`path` has no query; `body` is the parsed JSON or None, `headers` maps names to
+        values."""
         if method not in METHODS:
             return
         operation = self._find(method, path)
@@ -45,7 +52,7 @@ class Conformance:
             self._validate({"$ref": ERROR}, body, said)
             return
         declared = operation["responses"].get(str(status))
-        assert declared, f"{said} is not a declared status; see app/answers.py"
+        assert declared, f"{said} is not a declared status; see app/http/answers.py"
         self._check_content(Book(self._document).resolve(declared), headers, body, said)
 
     def _check_content(self, declared: Json, headers: Any, body: Any, said: str) -> None:
@@ -68,7 +75,8 @@ class Conformance:
 
     @cached_property
     def _closed(self) -> Json:
-        """The components with no field allowed that is not declared: clients have to ignore these, tests must not."""
+        """The components with no field allowed that is not declared: clients have to ignore these,
+        tests must not."""
         components = copy.deepcopy(self._document["components"])
         for schema in components["schemas"].values():
             if "properties" in schema:
@@ -76,7 +84,8 @@ class Conformance:
         return components
 
     def _validate(self, schema: Json, body: Any, said: str) -> None:
-        validator = jsonschema_rs.Draft202012Validator({**schema, "components": self._closed}, validate_formats=True)
+        validator = jsonschema_rs.Draft202012Validator({**schema, "components": self._closed},
+                                                       validate_formats=True)
         for error in validator.iter_errors(body):
             place = "/".join(str(step) for step in error.instance_path)
             raise AssertionError(f"{said} is not what app/shapes.py says: {place}: {error.message}")
@@ -88,9 +97,11 @@ class ConformingClient(FlaskClient):
     def open(self, *args: Any, **options: Any) -> TestResponse:
         response = super().open(*args, **options)
         request = response.request
-        body = response.get_json() if response.is_json and response.data else response.get_data(as_text=True) or None
+        body = response.get_json() if response.is_json and response.data else response.get_data(
+            as_text=True) or None
         conformance: Conformance = self.application.extensions["conformance"]
-        conformance.check(request.method, request.path, response.status_code, response.headers, body)
+        conformance.check(request.method, request.path, response.status_code, response.headers,
+                          body)
         return response
 
 

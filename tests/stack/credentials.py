@@ -1,4 +1,5 @@
-"""Credentials of every kind, good and bad, for two newcomers on a service: real processes, or both hosts in here."""
+"""Credentials of every kind, good and bad, for two newcomers on a service: real processes, or both
+hosts in here."""
 import base64
 import hashlib
 import hmac
@@ -11,7 +12,7 @@ import jwt
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from services.tokens import SigningKey
+from services.accounts.tokens import SigningKey
 
 Headers = dict[str, str]
 
@@ -21,7 +22,8 @@ class Service(Protocol):
 
     issuer: str
 
-    def send(self, host: str, method: str, path: str, headers: Headers, body: Any = None) -> tuple[int, Any, str]:
+    def send(self, host: str, method: str, path: str, headers: Headers,
+             body: Any = None) -> tuple[int, Any, str]:
         """Status, JSON body and Set-Cookie of the answer."""
 
     def make_user(self, email: str, password: str) -> None:
@@ -58,7 +60,8 @@ class Newcomer:
         return {"Cookie": cookies.split(";")[0]}, answer
 
     def make_key(self, name: str, **more: Any) -> tuple[str, str]:
-        status, answer, _ = self.service.send("api", "POST", "/v1/api-keys", bearer(self.jwt), {"name": name, **more})
+        status, answer, _ = self.service.send("api", "POST", "/v1/api-keys", bearer(self.jwt),
+                                              {"name": name, **more})
         assert status == 201, answer
         return answer["key"], answer["apiKey"]["id"]
 
@@ -68,13 +71,15 @@ def make_all(service: Service, owner: Newcomer, other: Newcomer) -> dict[str, He
     jti, service_token = service.mint("tests")
     _, admin_token = service.mint("admin")
     revoked_jti, revoked_token = service.mint("revoked")
-    status, _, _ = service.send("identity", "POST", "/admin/service-token/revoke", bearer(admin_token),
-                                {"jti": revoked_jti})
+    status, _, _ = service.send("identity", "POST", "/admin/service-token/revoke",
+                                bearer(admin_token), {"jti": revoked_jti})
     assert status == 200
     ended, _ = owner.sign_in()
     service.send("identity", "POST", "/logout", ended)
-    behalf = {name: {"X-On-Behalf-Of": user_id}
-              for name, user_id in (("owner", owner.id), ("other", other.id), ("nobody", "usr_nobody"))}
+    behalf = {
+        name: {"X-On-Behalf-Of": user_id}
+        for name, user_id in (("owner", owner.id), ("other", other.id), ("nobody", "usr_nobody"))
+    }
     return {
         **_bad_keys(owner),
         **{kind: bearer(token) for kind, token in forged(service, owner, other, jti).items()},
@@ -89,7 +94,9 @@ def make_all(service: Service, owner: Newcomer, other: Newcomer) -> dict[str, He
         "own user token": bearer(owner.jwt),
         "other's user token": bearer(other.jwt),
         "service": bearer(service_token),
-        **{f"service for {name}": bearer(service_token) | header for name, header in behalf.items()},
+        **{
+            f"service for {name}": bearer(service_token) | header for name, header in behalf.items()
+        },
         "admin": bearer(admin_token),
         "admin for owner": bearer(admin_token) | behalf["owner"],
     }
@@ -99,7 +106,8 @@ def _bad_keys(owner: Newcomer) -> dict[str, Headers]:
     soon = datetime.now(timezone.utc) + timedelta(seconds=2)
     expired, _ = owner.make_key("expires", expiresAt=soon.isoformat())
     revoked, revoked_id = owner.make_key("revoked")
-    status, _, _ = owner.service.send("api", "DELETE", f"/v1/api-keys/{revoked_id}", bearer(owner.jwt))
+    status, _, _ = owner.service.send("api", "DELETE", f"/v1/api-keys/{revoked_id}",
+                                      bearer(owner.jwt))
     assert status == 200
     while datetime.now(timezone.utc) <= soon:
         time.sleep(0.1)
@@ -108,17 +116,21 @@ def _bad_keys(owner: Newcomer) -> dict[str, Headers]:
 
 
 def forged(service: Service, owner: Newcomer, other: Newcomer, jti: str) -> dict[str, str]:
-    """Tokens that differ from a good one in one respect each; `jti` is that of a good service token."""
+    """Tokens that differ from a good one in one respect each; `jti` is that of a good service
+    token."""
     signing, present = service.signing_key(), int(time.time())
-    user = {"iss": service.issuer, "aud": "svc", "sub": owner.id, "appId": "x", "iat": present, "exp": present + 3600,
-            "jti": "forged"}
+    user = {
+        "iss": service.issuer, "aud": "svc", "sub": owner.id, "appId": "x", "iat": present,
+        "exp": present + 3600, "jti": "forged"
+    }
     infra = user | {"aud": "svc-infra", "sub": "svc:tests", "jti": jti}
     stranger = ed25519.Ed25519PrivateKey.generate()
     header, body, signature = owner.jwt.split(".")
     claims = json.loads(base64.urlsafe_b64decode(body + "=="))
     return {
         "expired user token": sign(signing, user | {"iat": present - 1000, "exp": present - 100}),
-        "expired service token": sign(signing, infra | {"iat": present - 1000, "exp": present - 100}),
+        "expired service token": sign(signing,
+                                      infra | {"iat": present - 1000, "exp": present - 100}),
         "wrong audience": sign(signing, user | {"aud": "svc-other"}),
         "both audiences": sign(signing, user | {"aud": ["svc", "svc-infra"]}),
         "user token for services": sign(signing, infra | {"sub": owner.id}),
@@ -129,8 +141,13 @@ def forged(service: Service, owner: Newcomer, other: Newcomer, jti: str) -> dict
         "unknown signer": jwt.encode(user, stranger, "EdDSA", headers={"kid": "unknown"}),
         "foreign signature": jwt.encode(user, stranger, "EdDSA", headers={"kid": signing.kid}),
         "tampered": f"{header}.{_part(claims | {'sub': other.id})}.{signature}",
-        **{f"without {claim}": sign(signing, {name: value for name, value in user.items() if name != claim})
-           for claim in ("exp", "iat", "iss", "aud", "sub", "jti")},
+        **{
+            f"without {claim}": sign(signing, {
+                name: value
+                for name, value in user.items() if name != claim
+            })
+            for claim in ("exp", "iat", "iss", "aud", "sub", "jti")
+        },
     }
 
 

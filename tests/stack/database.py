@@ -1,4 +1,5 @@
-"""Databases for tests: one is migrated once, every test gets a copy of it, which takes a few hundredths of a second.
+"""Databases for tests: one is migrated once, every test gets a copy of it, which takes a few
+hundredths of a second.
 
 And a look into the database of a running stack.
 """
@@ -9,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg2
 
-from bin.stack import Stack
+from bin.stack.running import Stack
 
 _TEMPLATE = "svc"
 
@@ -48,7 +49,8 @@ class Databases:
 
 
 def query(stack: Stack, statement: str, *values: object) -> list[tuple[Any, ...]]:
-    """The rows that a statement finds (none if it only changes something) in the database of a running stack."""
+    """The rows that a statement finds (none if it only changes something) in the database of a
+    running stack."""
     link = psycopg2.connect(stack.settings.database_url)
     with contextlib.closing(link), link, link.cursor() as cursor:
         cursor.execute(statement, values)

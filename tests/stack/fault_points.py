@@ -3,11 +3,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bin.stack import Stack
+from bin.stack.running import Stack
 
 
 class FaultPoint:
-    """Called with a point (and an action, `kill` unless said otherwise) it arms it; the first process there acts."""
+    """Called with a point (and an action, `kill` unless said otherwise) it arms it; the first
+    process there acts."""
 
     def __init__(self, stack: Stack) -> None:
         self._path = Path(stack.site.values["SVC_FAULT_FILE"])

@@ -1,4 +1,5 @@
-"""The people of the tests: alice owns, bob is free, mallory is a stranger. Each speaks plain HTTP, nothing else.
+"""The people of the tests: alice owns, bob is free, mallory is a stranger. Each speaks plain HTTP,
+nothing else.
 
 Every answer of the API that any of them gets is held to the OpenAPI document.
 """
@@ -8,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from bin.stack import Stack
+from bin.stack.running import Stack
 from tests.stack.conformance import Conformance
 
 
@@ -35,18 +36,22 @@ class Persona:
         token, expires_at = self._jwt
         if time.time() > expires_at - 60:
             with httpx.Client(base_url=self.stack.auth_url, timeout=30, trust_env=False) as browser:
-                browser.post("/login", json={"email": self.email, "password": self.password}).raise_for_status()
-                answer = browser.post("/token", json={"appId": "dashboard"}).raise_for_status().json()
+                browser.post("/login", json={"email": self.email,
+                                             "password": self.password}).raise_for_status()
+                answer = browser.post("/token",
+                                      json={"appId": "dashboard"}).raise_for_status().json()
             self._jwt = token, _ = answer["token"], answer["expiresAt"] / 1000
         return token
 
     @cached_property
     def api_key(self) -> str:
-        """An API key of this user; alice's is the one of dev.env, the others make one as the dashboard does."""
+        """An API key of this user; alice's is the one of dev.env, the others make one as the
+        dashboard does."""
         if self.name == "alice":
             return self.stack.people["SVC_API_KEY"]
         headers = {"Authorization": f"Bearer {self.jwt}"}
-        answer = self.http.post("/v1/api-keys", json={"name": "tests"}, headers=headers).raise_for_status()
+        answer = self.http.post("/v1/api-keys", json={"name": "tests"},
+                                headers=headers).raise_for_status()
         return str(answer.json()["key"])
 
     @property
@@ -71,14 +76,18 @@ class Persona:
         return self.request("DELETE", path, **options)
 
     def wait_for(self, sandbox_id: str, status: str, timeout_s: float = 120) -> dict[str, Any]:
-        """Poll as a client would until the sandbox has `status`; an unexpected `stopped` fails at once."""
+        """Poll as a client would until the sandbox has `status`; an unexpected `stopped` fails at
+        once."""
         deadline = time.monotonic() + timeout_s
         while True:
             body: dict[str, Any] = self.get(f"/v1/sandboxes/{sandbox_id}").raise_for_status().json()
             if body["status"] == status:
                 return body
-            assert body["status"] != "stopped", f"{sandbox_id} stopped while waiting for {status}: {body}"
-            assert time.monotonic() < deadline, f"{sandbox_id} is not {status} after {timeout_s} s: {body}"
+            assert (
+                body["status"] != "stopped"
+            ), f"{sandbox_id} stopped while waiting for {status}: {body}"
+            assert time.monotonic(
+            ) < deadline, f"{sandbox_id} is not {status} after {timeout_s} s: {body}"
             time.sleep(0.05)
 
     def create(self, **body: Any) -> dict[str, Any]:
@@ -89,6 +98,7 @@ class Persona:
 
     def exec(self, sandbox_id: str, cmd: str, *args: str, **body: Any) -> dict[str, Any]:
         """Run a command to its end and return the exec result."""
-        answer = self.post(f"/v1/sandboxes/{sandbox_id}/exec", json={"cmd": cmd, "args": list(args), **body})
+        answer = self.post(f"/v1/sandboxes/{sandbox_id}/exec",
+                           json={"cmd": cmd, "args": list(args), **body})
         assert answer.status_code == 200, answer.text
         return dict(answer.json())

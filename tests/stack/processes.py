@@ -1,4 +1,5 @@
-"""A process of the Procfile beside those of a stack, with settings of its own, to be stopped or killed by the test."""
+"""A process of the Procfile beside those of a stack, with settings of its own, to be stopped or
+killed by the test."""
 import contextlib
 import os
 import signal
@@ -6,13 +7,14 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from bin.site import ROOT
-from bin.stack import Stack
-from bin.supervise import procfile
+from bin.stack.running import Stack
+from bin.stack.site import ROOT
+from bin.stack.supervise import procfile
 
 
 class Process:
-    """One run of the Procfile's `name` in the environment of `stack`, `values` winning; use it as a context manager."""
+    """One run of the Procfile's `name` in the environment of `stack`, `values` winning; use it as a
+    context manager."""
 
     def __init__(self, stack: Stack, name: str, values: Mapping[str, str], log: Path) -> None:
         self._command = ["sh", "-c", procfile()[name]]
@@ -23,8 +25,9 @@ class Process:
     def start(self) -> None:
         """Start it, or start it again."""
         with self.log.open("ab") as stream:
-            self._process = subprocess.Popen(self._command, env=self._environ, cwd=ROOT, stdin=subprocess.DEVNULL,
-                                             stdout=stream, stderr=stream, start_new_session=True)
+            self._process = subprocess.Popen(self._command, env=self._environ, cwd=ROOT,
+                                             stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
+                                             start_new_session=True)
 
     @property
     def pid(self) -> int:

@@ -1,9 +1,10 @@
-"""A running stack as the maker of credentials needs it: HTTP and operator's commands only, as anybody would use it."""
+"""A running stack as the maker of credentials needs it: HTTP and operator's commands only, as
+anybody would use it."""
 import time
 
 import httpx
 
-from app.signing_keys import KeyDirectory
+from app.identity.signing_keys import KeyDirectory
 from tests.stack.conformance import Conformance
 from tests.stack.credentials import bearer
 
@@ -31,11 +32,13 @@ class RealService:
         return answer.status_code, _body(answer), answer.headers.get("set-cookie", "")
 
     def make_user(self, email, password):
-        self.stack.run(f"python -m app.admin user-create {email} --plan legacy_pro --password '{password}'")
+        self.stack.run(
+            f"python -m app.operator user-create {email} --plan legacy_pro --password '{password}'")
 
     def mint(self, name):
-        printed = self.stack.run(f"python -m app.admin service-token-mint {name}").splitlines()
-        return tuple(line.split(" ", 1)[1] for line in printed if line.startswith(("jti ", "token ")))
+        printed = self.stack.run(f"python -m app.operator service-token-mint {name}").splitlines()
+        return tuple(
+            line.split(" ", 1)[1] for line in printed if line.startswith(("jti ", "token ")))
 
     def signing_key(self):
         return KeyDirectory(self.stack.settings.signing_keys_dir).get_signing()

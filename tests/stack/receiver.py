@@ -1,8 +1,10 @@
-"""A webhook receiver on a real socket that is as good or as bad as its path says, and remembers what came.
+"""A webhook receiver on a real socket that is as good or as bad as its path says, and remembers
+what came.
 
-`/ok`, `/fail`, `/redirect`, `/hang`, `/drip`, `/reset`, `/close`, `/garbage`, `/flood` (endless body after a 200),
-`/headers` (endless headers), `/slow` (200 after a second), `/twice` (fails the first two attempts of each event),
-`/coin` (fails three attempts in ten, each in another way). `/…?…` is part of the path.
+`/ok`, `/fail`, `/redirect`, `/hang`, `/drip`, `/reset`, `/close`, `/garbage`, `/flood` (endless
+body after a 200), `/headers` (endless headers), `/slow` (200 after a second), `/twice` (fails the
+first two attempts of each event), `/coin` (fails three attempts in ten, each in another way).
+`/…?…` is part of the path.
 """
 import asyncio
 import hashlib
@@ -67,7 +69,8 @@ class Receiver(threading.Thread):
 
     def run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._serve, sock=self._socket, ssl=self._tls))
+        server = self._loop.run_until_complete(
+            asyncio.start_server(self._serve, sock=self._socket, ssl=self._tls))
         self._loop.run_forever()
         server.close()
         for writer in self._writers:
@@ -82,7 +85,10 @@ class Receiver(threading.Thread):
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             first, *lines = head.strip().split("\r\n")
-            headers = {name.lower(): value.strip() for name, value in (line.split(":", 1) for line in lines)}
+            headers = {
+                name.lower(): value.strip()
+                for name, value in (line.split(":", 1) for line in lines)
+            }
             body = await reader.readexactly(int(headers.get("content-length", "0")))
             await self._answer(first.split()[1], headers, body, writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
@@ -91,9 +97,12 @@ class Receiver(threading.Thread):
             self._writers.discard(writer)
             writer.close()
 
-    async def _answer(self, path: str, headers: dict[str, str], body: bytes, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, path: str, headers: dict[str, str], body: bytes,
+                      writer: asyncio.StreamWriter) -> None:
         manner = self._manner(path, headers)
-        arrival = Arrival(time.time(), path, headers, body, failed=manner not in ("ok", "slow", "flood"))
+        arrival = Arrival(
+            time.time(), path, headers, body, failed=manner not in ("ok", "slow", "flood")
+        )
         with self._lock:
             self._arrivals[path].append(arrival)
         await getattr(self, f"_{manner}")(writer)
@@ -120,7 +129,10 @@ class Receiver(threading.Thread):
         writer.write(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n")
 
     async def _redirect(self, writer: asyncio.StreamWriter) -> None:
-        writer.write(f"HTTP/1.1 307 Elsewhere\r\nLocation: {self.url('/ok')}\r\nContent-Length: 0\r\n\r\n".encode())
+        writer.write(
+            f"HTTP/1.1 307 Elsewhere\r\nLocation: {self.url('/ok')}\r\nContent-Length: 0\r\n\r\n"
+            .encode()
+        )
 
     async def _hang(self, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(120)

@@ -3,9 +3,10 @@ import re
 
 import pytest
 
-from app import api, identity
-from app.authority import LocalAuthority
-from bin.site import ROOT
+from app.api import factory as api
+from app.identity import factory as identity
+from app.identity.local_authority import LocalAuthority
+from bin.stack.site import ROOT
 from config.settings import Settings
 from services import errors
 

@@ -1,4 +1,5 @@
-"""The guest's side of agent callbacks, over real sockets: one attempt, five seconds, no redirect, public addresses."""
+"""The guest's side of agent callbacks, over real sockets: one attempt, five seconds, no redirect,
+public addresses."""
 import contextlib
 import json
 import os
@@ -17,13 +18,23 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from guest.agentserver import callback, launch, server
-from guest.agentserver.callback import DELIVERED, FAILED, LIMIT_S, NOT_CONFIGURED, REFUSED, TIMED_OUT, USAGE, attempt
+from guest.agentserver.callback import (
+    DELIVERED,
+    FAILED,
+    LIMIT_S,
+    NOT_CONFIGURED,
+    REFUSED,
+    TIMED_OUT,
+    USAGE,
+    attempt,
+)
 
 NO_CONTENT = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
 class Receiver:
-    """Answers every connection with the same bytes, after a while if need be, and keeps what it was sent."""
+    """Answers every connection with the same bytes, after a while if need be, and keeps what it was
+    sent."""
 
     def __init__(self, answer=NO_CONTENT, *, silent_s=0.0, drip=False, context=None):
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=16)
@@ -50,11 +61,13 @@ class Receiver:
 
     def _answer_one(self, link):
         received = b""
-        while b"\r\n\r\n" not in received or len(received.partition(b"\r\n\r\n")[2]) < _length(received):
+        while b"\r\n\r\n" not in received or len(
+                received.partition(b"\r\n\r\n")[2]) < _length(received):
             received += link.recv(65536)
         self.requests[-1] = received
         self._over.wait(self._silent_s)
-        for piece in ([self._answer] if not self._drip else [bytes([byte]) for byte in self._answer]):
+        for piece in ([self._answer]
+                      if not self._drip else [bytes([byte]) for byte in self._answer]):
             link.sendall(piece)
             if self._drip and self._over.wait(0.3):
                 return
@@ -91,18 +104,28 @@ def anywhere(address):
 
 def test_a_callback_as_it_arrives(receive):
     receiver = receive()
-    assert attempt(receiver.url("/hook?session=5"), "t0ken", b'{"type": "x"}', allowed=anywhere)[0] == DELIVERED
+    assert attempt(receiver.url("/hook?session=5"), "t0ken", b'{"type": "x"}',
+                   allowed=anywhere)[0] == DELIVERED
     head, _, body = receiver.requests[0].partition(b"\r\n\r\n")
     lines = head.decode().split("\r\n")
     assert lines[0] == "POST /hook?session=5 HTTP/1.1" and body == b'{"type": "x"}'
     headers = dict(line.split(": ", 1) for line in lines[1:])
-    assert headers["Host"] == f"127.0.0.1:{receiver.port}" and headers["Authorization"] == "Bearer t0ken"
-    assert headers["Content-Type"] == "application/json" and not any("sign" in name.lower() for name in headers)
+    assert (
+        headers["Host"] == f"127.0.0.1:{receiver.port}"
+        and headers["Authorization"] == "Bearer t0ken"
+    )
+    assert headers["Content-Type"] == "application/json" and not any(
+        "sign" in name.lower() for name in headers
+    )
 
 
 @pytest.mark.parametrize("answer", [
-    b"HTTP/1.1 500 No\r\n\r\n", b"HTTP/1.1 404 No\r\n\r\n", b"HTTP/1.1 429 No\r\nRetry-After: 0\r\n\r\n",
-    b"nonsense\r\n\r\n", b"", b"HTTP/1.1 200" + b"x" * 100_000,
+    b"HTTP/1.1 500 No\r\n\r\n",
+    b"HTTP/1.1 404 No\r\n\r\n",
+    b"HTTP/1.1 429 No\r\nRetry-After: 0\r\n\r\n",
+    b"nonsense\r\n\r\n",
+    b"",
+    b"HTTP/1.1 200" + b"x" * 100_000,
 ])
 def test_whatever_is_answered_there_is_one_attempt(receive, answer):
     receiver = receive(answer)
@@ -125,7 +148,8 @@ def test_a_redirect_is_not_followed(receive, status):
 ])
 def test_all_of_it_has_one_deadline(receive, options):
     """Also where something keeps coming, which a time-out of each read alone would never end."""
-    assert attempt(receive(**options).url(), "t", b"{}", allowed=anywhere, limit_s=1.0)[0] == TIMED_OUT
+    assert attempt(receive(**options).url(), "t", b"{}", allowed=anywhere,
+                   limit_s=1.0)[0] == TIMED_OUT
     assert LIMIT_S == 5.0, "the contract's"
 
 
@@ -134,8 +158,10 @@ def test_an_endless_body_is_not_read(receive):
     assert attempt(receiver.url(), "t", b"{}", allowed=anywhere)[0] == DELIVERED
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1", "0x7f000001", "2130706433", "[::1]",
-                                  "[::ffff:127.0.0.1]", "0.0.0.0"])
+@pytest.mark.parametrize("host", [
+    "127.0.0.1", "localhost", "127.1", "0x7f000001", "2130706433", "[::1]", "[::ffff:127.0.0.1]",
+    "0.0.0.0"
+])
 def test_a_special_address_is_refused_before_anything_is_sent(receive, host):
     receiver = receive()
     code, sentence = attempt(receiver.url(host=host), "t", b"{}")
@@ -149,14 +175,16 @@ def test_one_special_address_among_the_answers_is_enough(receive, monkeypatch):
 
     def resolve(host, port, **_):
         asked.append(host)
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in ("1.1.1.1", "127.0.0.1")]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))
+                for address in ("1.1.1.1", "127.0.0.1")]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     assert attempt(receiver.url(host="rebinding.example"), "t", b"{}")[0] == REFUSED
     assert asked == ["rebinding.example"] and receiver.requests == []
 
 
-@pytest.mark.parametrize("url", ["file:///etc/passwd", "gopher://127.0.0.1/", "http://127.0.0.1:99999/", "http:///x"])
+@pytest.mark.parametrize(
+    "url", ["file:///etc/passwd", "gopher://127.0.0.1/", "http://127.0.0.1:99999/", "http:///x"])
 def test_what_is_no_http_address_is_not_tried(url):
     assert attempt(url, "t", b"{}", allowed=anywhere)[0] in (REFUSED, FAILED)
 
@@ -167,14 +195,25 @@ def certificate(tmp_path_factory):
     key, name = ec.generate_private_key(ec.SECP256R1()), "dashboard.example"
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     present = datetime.now(timezone.utc)
-    made = (x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(key.public_key())
-            .serial_number(x509.random_serial_number()).not_valid_before(present - timedelta(days=1))
-            .not_valid_after(present + timedelta(days=1))
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-            .sign(key, hashes.SHA256()))
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(present - timedelta(days=1))
+        .not_valid_after(present + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
     path = tmp_path_factory.mktemp("tls") / "server.pem"
-    path.write_bytes(made.public_bytes(serialization.Encoding.PEM) + key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+    path.write_bytes(
+        made.public_bytes(serialization.Encoding.PEM)
+        + key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
     return path
 
 
@@ -189,15 +228,20 @@ def test_https_is_to_the_name_at_the_checked_address(receive, certificate, monke
     assert attempt(url, "t", b"{}", allowed=anywhere, trusted=trusted)[0] == DELIVERED
     assert receiver.names == ["dashboard.example"]
     assert f"Host: dashboard.example:{receiver.port}".encode() in receiver.requests[0]
-    assert attempt(url, "t", b"{}", allowed=anywhere)[0] == FAILED, "nobody vouches for that certificate"
+    assert attempt(url, "t", b"{}",
+                   allowed=anywhere)[0] == FAILED, "nobody vouches for that certificate"
     other = receiver.url(scheme="https", host="other.example")
-    assert attempt(other, "t", b"{}", allowed=anywhere, trusted=trusted)[0] == FAILED, "it is another name's"
+    assert attempt(other, "t", b"{}", allowed=anywhere,
+                   trusted=trusted)[0] == FAILED, "it is another name's"
 
 
 def command(*arguments, bootstrap, **options):
-    program = "import sys; from guest.agentserver.callback import main; sys.exit(main(sys.argv[1:]))"
-    return subprocess.run([sys.executable, "-c", program, *arguments], text=True, capture_output=True, check=False,
-                          timeout=60, env={**os.environ, "SVC_AGENT_BOOTSTRAP": str(bootstrap)}, **options)
+    program = (
+        "import sys; from guest.agentserver.callback import main; sys.exit(main(sys.argv[1:]))"
+    )
+    return subprocess.run([sys.executable, "-c", program, *arguments], text=True,
+                          capture_output=True, check=False, timeout=60,
+                          env={**os.environ, "SVC_AGENT_BOOTSTRAP": str(bootstrap)}, **options)
 
 
 def test_the_command_without_a_bootstrap_sends_nothing(tmp_path):
@@ -208,24 +252,31 @@ def test_the_command_without_a_bootstrap_sends_nothing(tmp_path):
 
 def test_the_command_says_what_came_of_it_and_quotes_no_token(receive, tmp_path):
     receiver, path = receive(), tmp_path / "b.json"
-    path.write_text(json.dumps({"callbackUrl": receiver.url(), "callbackToken": "hunter2", "sandboxId": "box"}))
+    path.write_text(
+        json.dumps({"callbackUrl": receiver.url(), "callbackToken": "hunter2", "sandboxId": "box"}))
     ran = command("turn_complete", "-", bootstrap=path, input='{"turn": 5}')
-    assert ran.returncode == REFUSED and "public internet" in ran.stderr and "hunter2" not in ran.stdout + ran.stderr
+    assert (
+        ran.returncode == REFUSED
+        and "public internet" in ran.stderr
+        and "hunter2" not in ran.stdout + ran.stderr
+    )
     assert receiver.requests == []
 
 
-@pytest.mark.parametrize("arguments", [(), ("nonsense",), ("turn_complete", "[]"), ("turn_complete", "{"),
-                                       ("turn_complete", "{}", "{}")])
+@pytest.mark.parametrize("arguments", [(), ("nonsense", ), ("turn_complete", "[]"),
+                                       ("turn_complete", "{"), ("turn_complete", "{}", "{}")])
 def test_the_command_knows_its_usage(arguments, tmp_path):
     assert command(*arguments, bootstrap=tmp_path / "none.json").returncode == USAGE
 
 
-def test_the_body_has_the_type_and_the_sandbox_whatever_the_payload_says(receive, tmp_path, monkeypatch):
+def test_the_body_has_the_type_and_the_sandbox_whatever_the_payload_says(
+        receive, tmp_path, monkeypatch):
     receiver = receive()
     (tmp_path / "b.json").write_text(json.dumps(
         {"callbackUrl": receiver.url(), "callbackToken": "t", "sandboxId": "box"}))
     monkeypatch.setattr(callback, "attempt", lambda *given: attempt(*given, allowed=anywhere))
-    code, _ = callback.send("turn_complete", {"type": "forged", "sandboxId": "forged", "turn": 5}, tmp_path / "b.json")
+    code, _ = callback.send("turn_complete", {"type": "forged", "sandboxId": "forged", "turn": 5},
+                            tmp_path / "b.json")
     body = json.loads(receiver.requests[0].partition(b"\r\n\r\n")[2])
     assert code == DELIVERED and body == {"type": "turn_complete", "sandboxId": "box", "turn": 5}
 
@@ -234,7 +285,10 @@ def test_the_body_has_the_type_and_the_sandbox_whatever_the_payload_says(receive
 def directory(tmp_path):
     """Hands a launch over, as the host's file and the guest's command do."""
     def make(**content):
-        whole = {"sandboxId": "box", "source": "true", "bootstrap": None, "cwd": str(tmp_path), "env": {}} | content
+        whole = {
+            "sandboxId": "box", "source": "true", "bootstrap": None, "cwd": str(tmp_path),
+            "env": {}
+        } | content
         (tmp_path / launch.LAUNCH_NAME).write_text(json.dumps(whole))
         launch.hand_over(tmp_path, pwd.getpwuid(os.getuid()))
         return tmp_path
@@ -247,20 +301,30 @@ def test_the_token_is_in_one_file_that_only_its_user_reads(directory):
     assert json.loads((place / "bootstrap.json").read_text()) == {
         "callbackToken": "hunter2", "model": "m", "sandboxId": "box"}
     assert "hunter2" not in (place / "launch.json").read_text()
-    assert [path.stat().st_mode & 0o777 for path in (place, *sorted(place.iterdir()))] == [0o700, 0o600, 0o600]
+    assert [path.stat().st_mode & 0o777 for path in (place, *sorted(place.iterdir()))] == [
+        0o700, 0o600, 0o600,
+    ]
     assert not (directory(bootstrap=None) / "bootstrap.json").exists(), "an earlier one goes"
 
 
-@pytest.mark.parametrize(("source", "bootstrap", "told"), [
-    ("sleep 3", {}, ["agent_server_ready"]), ("exit 5", {}, []), ("sleep 3", None, []),
-    ("exec python3 -m http.server --bind 127.0.0.1 $PORT & sleep 3", "port", ["agent_server_ready"]),
-    ("sleep 3", "port", []),
-])
+@pytest.mark.parametrize(
+    ("source", "bootstrap", "told"),
+    [
+        ("sleep 3", {}, ["agent_server_ready"]), ("exit 5", {}, []), ("sleep 3", None, []),
+        (
+            "exec python3 -m http.server --bind 127.0.0.1 $PORT & sleep 3",
+            "port",
+            ["agent_server_ready"],
+        ),
+        ("sleep 3", "port", []),
+    ],
+)
 def test_ready_is_told_once_and_only_if_it_is(directory, source, bootstrap, told):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     content = {"readinessPort": port} if bootstrap == "port" else bootstrap
-    place, heard = directory(source=source + "; kill %1 2>/dev/null", bootstrap=content, env={"PORT": str(port)}), []
+    place, heard = directory(source=source + "; kill %1 2>/dev/null", bootstrap=content,
+                             env={"PORT": str(port)}), []
 
     def tell(kind, payload, file):
         heard.append(kind)
@@ -271,8 +335,11 @@ def test_ready_is_told_once_and_only_if_it_is(directory, source, bootstrap, told
 
 
 def test_the_server_sees_its_sandbox_its_file_and_the_owners_variables(directory):
-    place = directory(source="env > seen; exit 7", bootstrap={}, env={"MINE": "a b", "LANG": "mine"})
+    place = directory(source="env > seen; exit 7", bootstrap={},
+                      env={"MINE": "a b", "LANG": "mine"})
     assert server.serve(place, lambda *_: (0, "")) == 7
     seen = set((place / "seen").read_text().splitlines())
-    assert {"SVC_SANDBOX_ID=box", f"SVC_AGENT_BOOTSTRAP={place}/bootstrap.json", "MINE=a b", "LANG=mine", "USER=user",
-            "HOME=/home/user"} <= seen
+    assert {
+        "SVC_SANDBOX_ID=box", f"SVC_AGENT_BOOTSTRAP={place}/bootstrap.json", "MINE=a b",
+        "LANG=mine", "USER=user", "HOME=/home/user"
+    } <= seen

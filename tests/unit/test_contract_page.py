@@ -1,4 +1,5 @@
-"""docs/contract.md: every heading of the specification, only known states, and only tests that exist."""
+"""docs/contract.md: every heading of the specification, only known states, and only tests that
+exist."""
 import ast
 import re
 from functools import lru_cache
@@ -6,11 +7,12 @@ from typing import NamedTuple
 
 import pytest
 
-from bin.site import ROOT
+from bin.stack.site import ROOT
 
 TESTS = ROOT / "tests"
 CHOICES = "# Our choices"
-# The headings of the specification in its order, and how many of its lines stand under each at least.
+# The headings of the specification in its order, and how many of its lines stand under each at
+# least.
 HEADINGS = {
     "## What the service does": 11,
     "## Resources and their fields": 0,
@@ -58,14 +60,17 @@ class Line(NamedTuple):
 
 
 def read_page() -> tuple[list[str], list[Line]]:
-    """Headings and rows; the page's own legend comes before the first heading of the specification."""
+    """Headings and rows; the page's own legend comes before the first heading of the
+    specification."""
     headings: list[str] = []
     lines: list[Line] = []
     for text in (ROOT / "docs" / "contract.md").read_text().splitlines()[1:]:
         if text.startswith("#"):
             headings.append(text)
         elif headings and text.startswith("|") and not text.startswith(("| line |", "|---")):
-            lines.append(Line(headings[-1], *(cell.strip() for cell in text.strip().strip("|").rsplit("|", 2))))
+            lines.append(
+                Line(headings[-1],
+                     *(cell.strip() for cell in text.strip().strip("|").rsplit("|", 2))))
     return headings, lines
 
 
@@ -78,7 +83,8 @@ def functions_of(path: str) -> frozenset[str]:
     file = TESTS / path
     if not file.is_file():
         return frozenset()
-    return frozenset(node.name for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef))
+    return frozenset(
+        node.name for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef))
 
 
 def named(line: Line) -> str:
@@ -99,7 +105,8 @@ def test_a_line_says_where_it_stands_and_only_done_names_tests(line):
     assert STATE.fullmatch(line.state), line.state
     found = TEST.findall(line.tests)
     assert TEST.sub("", line.tests).strip(", ") == "", f"not understood: {line.tests}"
-    assert bool(found) is (line.state == "done"), "done names the tests that hold it, the others have none"
+    assert bool(found) is (
+        line.state == "done"), "done names the tests that hold it, the others have none"
     for path, name in found:
         assert name in functions_of(path), f"there is no {path}::{name}"
 

@@ -32,11 +32,14 @@ def blocks(path):
 def test_an_overlay_written_by_us_is_one_qemu_accepts_writes_and_finds_sound(tmp_path, size):
     path = tmp_path / "overlay"
     qcow2.create_overlay(path, size)
-    for command in (["qemu-img", "check"], ["qemu-io", "-c", "write -P 7 0 512", "-c", "read -P 7 0 512"],
-                    ["qemu-img", "check"]):
+    for command in (["qemu-img",
+                     "check"], ["qemu-io", "-c", "write -P 7 0 512", "-c",
+                                "read -P 7 0 512"], ["qemu-img", "check"]):
         done = subprocess.run([*command, str(path)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-    facts = subprocess.run(["qemu-img", "info", "--output=json", str(path)], capture_output=True, text=True, check=True)
+    facts = subprocess.run(
+        ["qemu-img", "info", "--output=json", str(path)], capture_output=True, text=True,
+        check=True)
     assert f'"virtual-size": {size}' in facts.stdout and "backing-filename" not in facts.stdout
 
 
@@ -128,7 +131,9 @@ def layer(store):
 
 def test_layers_that_nothing_refers_to_are_collected_and_all_others_stay(store):
     kept, dropped = layer(store), layer(store)
-    assert store.collect(lambda: {kept, "image:some", "template:other"}) == {dropped.partition(":")[2]}
+    assert store.collect(lambda: {kept, "image:some", "template:other"}) == {
+        dropped.partition(":")[2]
+    }
     assert store.path(kept).exists() and not store.path(dropped).exists()
 
 
@@ -142,7 +147,8 @@ def test_the_collector_waits_for_a_reference_in_the_making(store):
     recorded, outcome = set(), []
     with store.referring():
         reference = layer(store)
-        collector = threading.Thread(target=lambda: outcome.append(store.collect(lambda: set(recorded))))
+        collector = threading.Thread(
+            target=lambda: outcome.append(store.collect(lambda: set(recorded))))
         collector.start()
         collector.join(0.2)
         assert collector.is_alive()

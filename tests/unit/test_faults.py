@@ -38,7 +38,8 @@ def test_every_point_in_the_code_is_listed_and_every_listed_one_is_in_the_code()
     found = set()
     for path in Path(nodeworker.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "fault":
+            if isinstance(node, ast.Call) and isinstance(node.func,
+                                                         ast.Name) and node.func.id == "fault":
                 argument = node.args[0]
                 if isinstance(argument, ast.Constant):
                     found.add(argument.value)

@@ -1,11 +1,12 @@
-"""Telling a machine that was halted for good from one that waits, by real CPUs running a few bytes of real mode."""
+"""Telling a machine that was halted for good from one that waits, by real CPUs running a few bytes
+of real mode."""
 import subprocess
 import time
 
 import pytest
 
-from nodeworker.hypervisor.qemu.halted import is_halted
-from nodeworker.hypervisor.qemu.qmp import QmpClient
+from nodeworker.hypervisor.qemu.operations.halted import is_halted
+from nodeworker.hypervisor.qemu.process.qmp import QmpClient
 
 CLI, STI, HLT, AGAIN = b"\xfa", b"\xfb", b"\xf4", b"\xeb\xfd"
 
@@ -27,16 +28,19 @@ def settles(monitor, wanted, timeout_s=60):
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize(("code", "halted"), [(CLI + HLT + AGAIN, True), (STI + HLT + AGAIN, False)],
-                         ids=["halted", "idle"])
+@pytest.mark.parametrize(("code", "halted"), [(CLI + HLT + AGAIN, True),
+                                              (STI + HLT + AGAIN, False)], ids=["halted", "idle"])
 @pytest.mark.parametrize("cpus", [1, 2])
 def test_only_a_machine_that_nothing_can_wake_is_halted(tmp_path, code, halted, cpus):
     disk = tmp_path / "disk"
     disk.write_bytes(boot_sector(code))
     monitor = tmp_path / "qmp"
     process = subprocess.Popen([
-        "qemu-system-x86_64", "-nodefaults", "-display", "none", "-machine", "pc,accel=tcg", "-m", "16",
-        "-smp", str(cpus), "-drive", f"file={disk},format=raw,if=ide", "-qmp", f"unix:{monitor},server=on,wait=off"])
+        "qemu-system-x86_64", "-nodefaults", "-display", "none", "-machine", "pc,accel=tcg", "-m",
+        "16", "-smp",
+        str(cpus), "-drive", f"file={disk},format=raw,if=ide", "-qmp",
+        f"unix:{monitor},server=on,wait=off"
+    ])
     try:
         while not monitor.exists():
             assert process.poll() is None

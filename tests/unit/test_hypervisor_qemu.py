@@ -11,20 +11,27 @@ import pytest
 
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import Forward, HostTuple, LaunchSpec, Shape, VmBusy, VmState
-from nodeworker.hypervisor.qemu import argv, cgroup, identity, qmp, timestamp
+from nodeworker.hypervisor.qemu.guest import identity
 from nodeworker.hypervisor.qemu.host import template_key
-from nodeworker.hypervisor.qemu.process import start_ticks
+from nodeworker.hypervisor.qemu.process import argv, cgroup, qmp, timestamp
+from nodeworker.hypervisor.qemu.process.spawn import start_ticks
 from nodeworker.hypervisor.qemu.records import Machine, Phase, SandboxRecord, SnapshotRecord, Task
 from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id, ram_is_whole
 
 HOST = HostTuple("QEMU 7.2", "microvm/1", "tcg", "max/2000000", "image-1")
 MACHINE = Machine(Shape(2, 2048), ("image:image-1", "template:small", "layer:abc"), 16 << 30, HOST)
-RECORD = SandboxRecord("box", MACHINE, Phase.RUNNING, None, boot_id(), 20000, (Forward(20001, 80),), 4711, 12, 5)
+RECORD = SandboxRecord("box", MACHINE, Phase.RUNNING, None, boot_id(), 20000,
+                       (Forward(20001, 80), ), 4711, 12, 5)
 HARDWARE = argv.Hardware(
-    name="svc/box", machine="microvm", accelerator="tcg", cpu="max", shape=Shape(2, 2048), ram_descriptor=10,
-    layers=(argv.DiskLayer("raw", "image", 11), argv.DiskLayer("qcow2", "template", 12),
-            argv.DiskLayer("qcow2", "Labc", 13)),
-    tap_descriptor=14, mac="52:54:00:00:00:01", monitor_descriptor=15, kernel=argv.Kernel(16, "root=/dev/vda"))
+    name="svc/box", machine="microvm", accelerator="tcg", cpu="max", shape=Shape(2, 2048),
+    ram_descriptor=10,
+    layers=(
+        argv.DiskLayer("raw", "image", 11), argv.DiskLayer("qcow2", "template", 12),
+        argv.DiskLayer("qcow2", "Labc", 13),
+    ),
+    tap_descriptor=14, mac="52:54:00:00:00:01", monitor_descriptor=15,
+    kernel=argv.Kernel(16, "root=/dev/vda"),
+)
 
 
 def options(command):
@@ -39,33 +46,89 @@ def options(command):
 
 def test_the_command_line_of_a_microvm():
     assert argv.qemu_argv(HARDWARE) == [
-        "qemu-system-x86_64", "-name", "svc/box", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+        "qemu-system-x86_64",
+        "-name",
+        "svc/box",
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+        "-no-reboot",
         "-S",
-        "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
-        "-machine", "microvm,acpi=off,pit=on,pic=on,rtc=on,isa-serial=on,memory-backend=ram",
-        "-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max", "-smp", "2", "-m", "2048",
-        "-object", "memory-backend-file,id=ram,share=on,mem-path=/proc/self/fd/10,size=2048M",
-        "-global", "virtio-mmio.force-legacy=false",
-        "-add-fd", "fd=11,set=0",
-        "-blockdev", '{"driver":"file","node-name":"image-file","filename":"/dev/fdset/0","locking":"off",'
-                     '"read-only":true,"discard":"unmap"}',
-        "-blockdev", '{"driver":"raw","node-name":"image","file":"image-file","read-only":true,"discard":"unmap"}',
-        "-add-fd", "fd=12,set=1",
-        "-blockdev", '{"driver":"file","node-name":"template-file","filename":"/dev/fdset/1","locking":"off",'
-                     '"read-only":true,"discard":"unmap"}',
-        "-blockdev", '{"driver":"qcow2","node-name":"template","file":"template-file","read-only":true,'
-                     '"discard":"unmap","backing":"image"}',
-        "-add-fd", "fd=13,set=2",
-        "-blockdev", '{"driver":"file","node-name":"Labc-file","filename":"/dev/fdset/2","locking":"off",'
-                     '"read-only":false,"discard":"unmap"}',
-        "-blockdev", '{"driver":"qcow2","node-name":"Labc","file":"Labc-file","read-only":false,"discard":"unmap",'
-                     '"backing":"template"}',
-        "-device", "virtio-blk-device,drive=Labc",
-        "-netdev", "tap,id=net,fd=14,vhost=off", "-device", "virtio-net-device,netdev=net,mac=52:54:00:00:00:01",
-        "-object", "rng-builtin,id=rng", "-device", "virtio-rng-device,rng=rng",
-        "-chardev", "ringbuf,id=console,size=65536", "-serial", "chardev:console",
-        "-chardev", "socket,id=qmp,fd=15,server=on,wait=off", "-mon", "chardev=qmp,mode=control",
-        "-kernel", "/proc/self/fd/16", "-append", "root=/dev/vda",
+        "-sandbox",
+        "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+        "-machine",
+        "microvm,acpi=off,pit=on,pic=on,rtc=on,isa-serial=on,memory-backend=ram",
+        "-accel",
+        "tcg,thread=multi,tb-size=256",
+        "-cpu",
+        "max",
+        "-smp",
+        "2",
+        "-m",
+        "2048",
+        "-object",
+        "memory-backend-file,id=ram,share=on,mem-path=/proc/self/fd/10,size=2048M",
+        "-global",
+        "virtio-mmio.force-legacy=false",
+        "-add-fd",
+        "fd=11,set=0",
+        "-blockdev",
+        (
+            '{"driver":"file","node-name":"image-file","filename":"/dev/fdset/0","locking":"off",'
+            '"read-only":true,"discard":"unmap"}'
+        ),
+        "-blockdev",
+        '{"driver":"raw","node-name":"image","file":"image-file","read-only":true,'
+        '"discard":"unmap"}',
+        "-add-fd",
+        "fd=12,set=1",
+        "-blockdev",
+        (
+            '{"driver":"file","node-name":"template-file","filename":"/dev/fdset/1",'
+            '"locking":"off",'
+            '"read-only":true,"discard":"unmap"}'
+        ),
+        "-blockdev",
+        (
+            '{"driver":"qcow2","node-name":"template","file":"template-file","read-only":true,'
+            '"discard":"unmap","backing":"image"}'
+        ),
+        "-add-fd",
+        "fd=13,set=2",
+        "-blockdev",
+        (
+            '{"driver":"file","node-name":"Labc-file","filename":"/dev/fdset/2","locking":"off",'
+            '"read-only":false,"discard":"unmap"}'
+        ),
+        "-blockdev",
+        (
+            '{"driver":"qcow2","node-name":"Labc","file":"Labc-file","read-only":false,'
+            '"discard":"unmap",'
+            '"backing":"template"}'
+        ),
+        "-device",
+        "virtio-blk-device,drive=Labc",
+        "-netdev",
+        "tap,id=net,fd=14,vhost=off",
+        "-device",
+        "virtio-net-device,netdev=net,mac=52:54:00:00:00:01",
+        "-object",
+        "rng-builtin,id=rng",
+        "-device",
+        "virtio-rng-device,rng=rng",
+        "-chardev",
+        "ringbuf,id=console,size=65536",
+        "-serial",
+        "chardev:console",
+        "-chardev",
+        "socket,id=qmp,fd=15,server=on,wait=off",
+        "-mon",
+        "chardev=qmp,mode=control",
+        "-kernel",
+        "/proc/self/fd/16",
+        "-append",
+        "root=/dev/vda",
     ]
 
 
@@ -82,8 +145,11 @@ def test_what_a_difference_in_hardware_changes(change, expected):
 
 
 def test_no_option_names_a_path_outside_the_inherited_descriptors():
-    paths = re.findall(r"(?<![\w.])/[\w/.-]+", " ".join(argv.qemu_argv(replace(HARDWARE, incoming=True))))
-    assert {path.rsplit("/", 1)[0] for path in paths} <= {"/proc/self/fd", "/dev/fdset", "/dev", "/box"} | {""}
+    paths = re.findall(
+        r"(?<![\w.])/[\w/.-]+", " ".join(argv.qemu_argv(replace(HARDWARE, incoming=True)))
+    )
+    assert {path.rsplit("/", 1)[0]
+            for path in paths} <= {"/proc/self/fd", "/dev/fdset", "/dev", "/box"} | {""}
 
 
 def test_node_names_are_short_enough_for_qemu():
@@ -94,8 +160,12 @@ def test_node_names_are_short_enough_for_qemu():
 
 def test_limits_follow_the_shape():
     limits = cgroup.Limits.of(Shape(4, 4096))
-    assert cgroup.files_v2(limits) == {"cpu.max": "450000 100000", "memory.max": str(4608 << 20), "pids.max": "256"}
-    assert cgroup.files_v1(limits)["cpu"] == {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "450000"}
+    assert cgroup.files_v2(limits) == {
+        "cpu.max": "450000 100000", "memory.max": str(4608 << 20), "pids.max": "256"
+    }
+    assert cgroup.files_v1(limits)["cpu"] == {
+        "cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "450000"
+    }
     assert cgroup.files_v1(limits)["memory"] == {"memory.limit_in_bytes": str(4608 << 20)}
 
 
@@ -109,10 +179,21 @@ def test_a_cgroup_tree_writes_what_its_version_of_the_kernel_reads(tmp_path, is_
     tree = cgroup.CgroupTree("svc", tmp_path)
     tree.create("box", cgroup.Limits.of(Shape(1, 1024)))
     tree.join("box", 4711)
-    written = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    written = {
+        str(path.relative_to(tmp_path)): path.read_text()
+        for path in tmp_path.rglob("*")
+        if path.is_file()
+    }
     if is_v2:
-        assert written["svc/box/cpu.max"] == "150000 100000" and written["svc/box/cgroup.procs"] == "4711"
-        assert written["cgroup.subtree_control"] == written["svc/cgroup.subtree_control"] == "+cpu +memory +pids"
+        assert (
+            written["svc/box/cpu.max"] == "150000 100000"
+            and written["svc/box/cgroup.procs"] == "4711"
+        )
+        assert (
+            written["cgroup.subtree_control"]
+            == written["svc/cgroup.subtree_control"]
+            == "+cpu +memory +pids"
+        )
     else:
         assert written["cpu/svc/box/cpu.cfs_quota_us"] == "150000"
         assert {name for name, text in written.items() if text == "4711"} == \
@@ -136,7 +217,9 @@ def test_cpu_time_is_read_from_what_either_version_keeps(tmp_path, is_v2, file, 
 
 
 @pytest.mark.parametrize("record", [
-    RECORD, replace(RECORD, phase=Phase.SAVED, pid=None, slot=None), replace(RECORD, task=Task.SNAPSHOT, forwards=()),
+    RECORD,
+    replace(RECORD, phase=Phase.SAVED, pid=None, slot=None),
+    replace(RECORD, task=Task.SNAPSHOT, forwards=()),
 ])
 def test_a_sandbox_record_survives_being_written(tmp_path, record):
     rundir = RunDir(tmp_path / "box")
@@ -188,17 +271,20 @@ def test_the_agent_s_port_is_forwarded_with_the_others():
     (False, Phase.WAKING, Task.WAKE, "now", VmState.SAVED),
     (False, Phase.WAKING, Task.WAKE, "before", VmState.DISK_ONLY),
 ])
-def test_what_is_true_follows_from_lock_phase_task_and_boot(tmp_path, alive, phase, task, boot, expected):
+def test_what_is_true_follows_from_lock_phase_task_and_boot(tmp_path, alive, phase, task, boot,
+                                                            expected):
     rundir = RunDir(tmp_path / "box")
     rundir.path.mkdir()
-    record = replace(RECORD, phase=phase, task=task, boot_id=boot_id() if boot == "now" else "another boot")
+    record = replace(RECORD, phase=phase, task=task,
+                     boot_id=boot_id() if boot == "now" else "another boot")
     rundir.write(record, durable=False)
     if alive:
         lock = rundir.take_vm_lock()
     assert rundir.inspect() is expected
     if alive:
         os.close(lock)
-        assert ram_is_whole(record) is (phase is Phase.SAVED or (phase is Phase.WAKING and boot == "now"))
+        assert ram_is_whole(record) is (phase is Phase.SAVED
+                                        or (phase is Phase.WAKING and boot == "now"))
 
 
 def test_an_empty_run_directory_is_nothing(tmp_path):
@@ -253,8 +339,8 @@ def test_identities_differ_in_everything_and_the_host_key_is_one_openssh_reads(t
 
 
 def test_a_template_is_named_after_all_that_its_memory_depends_on():
-    changes = [{}, {"hypervisor_version": "8"}, {"machine": "q35/1"}, {"accelerator": "kvm"}, {"cpu_model": "host"},
-               {"image": "image-2"}]
+    changes = [{}, {"hypervisor_version": "8"}, {"machine": "q35/1"}, {"accelerator": "kvm"},
+               {"cpu_model": "host"}, {"image": "image-2"}]
     keys = {template_key(replace(HOST, **change), Shape(1, 1024)) for change in changes}
     assert len(keys | {template_key(HOST, Shape(1, 2048))}) == 7
 
@@ -278,7 +364,8 @@ def test_secrets_do_not_show_in_a_launch():
 
 @pytest.fixture
 def monitor(tmp_path):
-    """A fake end of a monitor socket below a path too long for a socket address; yields what to answer with."""
+    """A fake end of a monitor socket below a path too long for a socket address; yields what to
+    answer with."""
     path = tmp_path / ("d" * 100) / "qmp.sock"
     path.parent.mkdir()
     server, answers, seen = qmp.listen(path), [], []
@@ -296,7 +383,9 @@ def monitor(tmp_path):
                     request, end = decoder.raw_decode(text)
                     text = text[end:]
                     seen.append(request)
-                    for answer in [[{"return": {}}]] if request["execute"] == "qmp_capabilities" else [answers.pop(0)]:
+                    for answer in [[{
+                            "return": {}
+                    }]] if request["execute"] == "qmp_capabilities" else [answers.pop(0)]:
                         for line in answer:
                             stream.write(json.dumps(line).encode() + b"\n")
                     stream.flush()
@@ -309,7 +398,8 @@ def monitor(tmp_path):
 
 def test_a_command_skips_events_and_returns_its_own_answer(monitor):
     path, answers, seen = monitor
-    answers.append([{"event": "STOP"}, {"return": {"status": "paused"}}, {"event": "MIGRATION", "data": {}}])
+    answers.append([{"event": "STOP"}, {"return": {"status": "paused"}},
+                    {"event": "MIGRATION", "data": {}}])
     with qmp.QmpClient(path) as client:
         assert client.run("query-status", {"some": 1}) == {"status": "paused"}
         assert client.wait_event(lambda event: event["event"] == "MIGRATION", 5)

@@ -1,10 +1,11 @@
-"""Copies of a template's memory made ahead: taken once each, never half-made, gone with their template."""
+"""Copies of a template's memory made ahead: taken once each, never half-made, gone with their
+template."""
 import threading
 
 import pytest
 
-from nodeworker.hypervisor.qemu import spares
-from nodeworker.hypervisor.qemu.spares import SparePool
+from nodeworker.hypervisor.qemu.images import ram_copies
+from nodeworker.hypervisor.qemu.images.ram_copies import SparePool
 
 CONTENT = b"memory" * 1000
 
@@ -19,7 +20,7 @@ def template(tmp_path):
 
 @pytest.fixture
 def pool(tmp_path, monkeypatch):
-    monkeypatch.setattr(spares, "_CALM_S", 0)
+    monkeypatch.setattr(ram_copies, "_CALM_S", 0)
     return SparePool(tmp_path / "spares", target=2)
 
 

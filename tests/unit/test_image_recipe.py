@@ -1,4 +1,5 @@
-"""The pure parts of the image recipe: commands, keys, the initrd's list of modules and its archive format."""
+"""The pure parts of the image recipe: commands, keys, the initrd's list of modules and its archive
+format."""
 import dataclasses
 import shutil
 import subprocess
@@ -31,8 +32,9 @@ def test_the_archive_is_the_distributions_own_default_checked_with_our_key(tmp_p
 
 @pytest.mark.skipif(not shutil.which("gpg"), reason="needs gpg")
 def test_the_committed_key_is_ubuntus(tmp_path: Path) -> None:
-    shown = subprocess.run(["gpg", "--homedir", tmp_path, "--with-colons", "--show-keys", str(UBUNTU.keyring)],
-                           capture_output=True, text=True, check=True, timeout=30).stdout
+    shown = subprocess.run(
+        ["gpg", "--homedir", tmp_path, "--with-colons", "--show-keys",
+         str(UBUNTU.keyring)], capture_output=True, text=True, check=True, timeout=30).stdout
     fingerprints = [line.split(":")[9] for line in shown.splitlines() if line.startswith("fpr:")]
     assert fingerprints == ["F6ECB3762474EDA9D21B7022871920D1991BC93C"]
 
@@ -49,8 +51,10 @@ def test_the_key_names_the_base_and_changes_with_the_name_servers() -> None:
 
 def test_the_key_covers_recipe_and_agent_and_no_leftovers() -> None:
     names = {path.name for path in recipe_files()}
-    assert {"customize.sh", "distros.py", "svc-agent.service", "execution.py", "ubuntu-archive-2018.asc", "callback.py",
-            "svc-callback"} <= names
+    assert {
+        "customize.sh", "distros.py", "svc-agent.service", "execution.py",
+        "ubuntu-archive-2018.asc", "callback.py", "svc-callback"
+    } <= names
     assert not any(path.suffix == ".pyc" for path in recipe_files())
 
 
@@ -65,8 +69,12 @@ kernel/net/virtio-net.ko.xz:
 
 def test_modules_come_with_what_they_need_once_each() -> None:
     assert module_files(DEPENDENCIES, ("virtio_pci", "ext4", "virtio_net")) == [
-        "kernel/drivers/virtio/virtio_pci.ko", "kernel/drivers/virtio/virtio.ko",
-        "kernel/fs/ext4/ext4.ko", "kernel/lib/crc16.ko", "kernel/fs/jbd2/jbd2.ko", "kernel/net/virtio-net.ko.xz",
+        "kernel/drivers/virtio/virtio_pci.ko",
+        "kernel/drivers/virtio/virtio.ko",
+        "kernel/fs/ext4/ext4.ko",
+        "kernel/lib/crc16.ko",
+        "kernel/fs/jbd2/jbd2.ko",
+        "kernel/net/virtio-net.ko.xz",
     ]
 
 
@@ -82,7 +90,8 @@ def test_a_module_the_kernel_lacks_is_an_error_that_names_it() -> None:
 
 def test_the_script_loads_the_modules_in_the_order_given() -> None:
     script = init_script(("virtio_pci", "ext4"))
-    assert script.index("modprobe virtio_pci") < script.index("modprobe ext4") < script.index("switch_root")
+    assert script.index("modprobe virtio_pci") < script.index("modprobe ext4") < script.index(
+        "switch_root")
 
 
 @pytest.mark.skipif(not shutil.which("cpio"), reason="needs cpio")

@@ -3,8 +3,8 @@ import pytest
 
 from config.settings import Settings
 from models.states import OperationKind, SandboxStatus
-from services.operations import job_name
-from services.transitions import TRANSITIONS, describe
+from services.operations.protocol import job_name
+from services.operations.transitions import TRANSITIONS, describe
 from tasks import contracts
 from tasks.schedule import beat_schedule
 
@@ -18,8 +18,10 @@ def test_every_periodic_job_is_known_and_expires_before_the_next():
     for job, entry in beat_schedule(Settings(webhook_receiver_url=("http://receiver",))).items():
         assert job in contracts.JOBS
         webhooks = job.startswith("control.webhooks.")
-        assert entry["options"]["queue"] == (contracts.WEBHOOKS_QUEUE if webhooks else contracts.CONTROL_QUEUE)
-        assert entry["options"]["expires"] <= max(entry["schedule"], contracts.TICK_LIFE_S if webhooks else 0)
+        assert entry["options"]["queue"] == (contracts.WEBHOOKS_QUEUE
+                                             if webhooks else contracts.CONTROL_QUEUE)
+        assert entry["options"]["expires"] <= max(entry["schedule"],
+                                                  contracts.TICK_LIFE_S if webhooks else 0)
 
 
 def test_without_a_receiver_nobody_looks_for_deliveries():
@@ -48,10 +50,12 @@ def test_a_malformed_payload_is_refused(job, payload):
 
 
 def test_nothing_leaves_stopped():
-    assert all(SandboxStatus.STOPPED not in transition.starts for transition in TRANSITIONS.values())
+    assert all(
+        SandboxStatus.STOPPED not in transition.starts for transition in TRANSITIONS.values())
 
 
-@pytest.mark.parametrize("status", [SandboxStatus.PROVISIONING, SandboxStatus.RUNNING, SandboxStatus.HIBERNATED])
+@pytest.mark.parametrize(
+    "status", [SandboxStatus.PROVISIONING, SandboxStatus.RUNNING, SandboxStatus.HIBERNATED])
 def test_everything_alive_can_be_stopped(status):
     assert status in TRANSITIONS[OperationKind.STOP].starts
 

@@ -1,9 +1,10 @@
 """How many calls may wait at once, and which ones do."""
 import pytest
 
-from app import api, lanes
-from app.authority import LocalAuthority
-from app.lanes import DATA, LIFECYCLE, PROMPT, Places, places_of
+from app.api import factory as api
+from app.http import admission
+from app.http.admission import DATA, LIFECYCLE, PROMPT, Places, places_of
+from app.identity.local_authority import LocalAuthority
 from config.settings import Settings
 
 WAIT_FOR_NOTHING = {"create", "list_page", "get", "get_usage", "extend", "fork_snapshot"}
@@ -15,7 +16,7 @@ RESOURCES = ("sandboxes", "lifecycle", "snapshots", "execs", "files")
 def of_view(tmp_path_factory):
     settings = Settings(session_secret="x", signing_keys_dir=tmp_path_factory.mktemp("keys"))
     app = api.create_app(settings, LocalAuthority(settings))
-    return {rule.endpoint: lanes.lane_of(app.view_functions[rule.endpoint], rule.rule)
+    return {rule.endpoint: admission.lane_of(app.view_functions[rule.endpoint], rule.rule)
             for rule in app.url_map.iter_rules()}
 
 
@@ -23,7 +24,11 @@ def test_each_route_is_in_the_lane_of_what_it_waits_for(of_view):
     for endpoint, lane in of_view.items():
         resource, _, name = endpoint.rpartition(".")
         if resource in RESOURCES:
-            expected = PROMPT if name in WAIT_FOR_NOTHING else LIFECYCLE if name in WAIT_FOR_A_ROW else DATA
+            expected = (
+                PROMPT
+                if name in WAIT_FOR_NOTHING
+                else LIFECYCLE if name in WAIT_FOR_A_ROW else DATA
+            )
             assert lane is expected, endpoint
     assert of_view["execs.run"] is of_view["files.write"] is of_view["files.read"] is DATA
     assert of_view["health.health"] is of_view["api_keys.create"] is PROMPT
@@ -33,8 +38,8 @@ def test_a_route_about_one_sandbox_waits_unless_it_says_otherwise():
     def view():
         """Declares nothing."""
 
-    assert lanes.lane_of(view, "/v1/sandboxes/<sandbox_id>/new") is DATA
-    assert lanes.lane_of(view, "/v1/new") is PROMPT
+    assert admission.lane_of(view, "/v1/sandboxes/<sandbox_id>/new") is DATA
+    assert admission.lane_of(view, "/v1/new") is PROMPT
 
 
 def test_the_threads_of_a_process_allow_one_sandbox_a_hundred_and_keep_some_for_short_calls():

@@ -1,6 +1,8 @@
-"""Deleting frees exactly what nothing else needs: random lives of sandboxes and snapshots, workers dying among them.
+"""Deleting frees exactly what nothing else needs: random lives of sandboxes and snapshots, workers
+dying among them.
 
-The real driver works on real disk layers, of sandboxes that are always asleep, so that no machine is started.
+The real driver works on real disk layers, of sandboxes that are always asleep, so that no machine
+is started.
 """
 import json
 import os
@@ -12,15 +14,15 @@ from dataclasses import replace
 
 import pytest
 
-from bin.site import ROOT
+from bin.stack.site import ROOT
 from config.settings import load
 from nodeworker.disks import qcow2
 from nodeworker.disks.durable import read_json, write_json
 from nodeworker.hypervisor.driver import DriverError, LaunchSpec, Shape, VmNotFound
-from nodeworker.hypervisor.qemu.create import take_references
+from nodeworker.hypervisor.qemu.disk.references import references
 from nodeworker.hypervisor.qemu.driver import QemuDriver
+from nodeworker.hypervisor.qemu.operations.create import take_references
 from nodeworker.hypervisor.qemu.records import Machine, Phase
-from nodeworker.hypervisor.qemu.references import references
 
 SHAPE = Shape(1, 64)
 BLOCK = 64 * 1024
@@ -34,7 +36,8 @@ DEATHS = {
 
 
 class Node:
-    """A node directory, and what every sandbox and snapshot on it must hold: the number in each block of its disk."""
+    """A node directory, and what every sandbox and snapshot on it must hold: the number in each
+    block of its disk."""
 
     def __init__(self, directory, name="node"):
         self.directory = directory
@@ -74,7 +77,8 @@ class Node:
     def write(self, sandbox_id, block, number):
         """What the guest does to its disk while it is awake."""
         chain = self.chain("sandboxes", sandbox_id)
-        qemu("qemu-io", "-c", f"write -P {number} {block * BLOCK} {BLOCK}", opened(self.host.layers, chain, True))
+        qemu("qemu-io", "-c", f"write -P {number} {block * BLOCK} {BLOCK}",
+             opened(self.host.layers, chain, True))
         self.sandboxes[sandbox_id][block] = number
 
     def snapshot(self, sandbox_id):
@@ -88,7 +92,8 @@ class Node:
         fault = self.directory / "fault"
         fault.write_text(f"{point} kill")
         code = subprocess.run(
-            [sys.executable, "-m", "tests.vm.worker", operation, json.dumps(arguments)], cwd=ROOT, check=False,
+            [sys.executable, "-m", "tests.vm.worker", operation,
+             json.dumps(arguments)], cwd=ROOT, check=False,
             env={**os.environ, **self.environ, "SVC_FAULT_FILE": str(fault)}, timeout=60).returncode
         assert code == -signal.SIGKILL and not fault.exists(), f"{operation} never came to {point}"
 
@@ -98,24 +103,33 @@ class Node:
         return tuple(read_json(self.host.snapshots / name / "snapshot.json")["machine"]["chain"])
 
     def layers(self):
-        return {f"layer:{path.stem}" for path in self.host.layers.directory.glob("*.*") if path.suffix != ".lock"}
+        return {
+            f"layer:{path.stem}"
+            for path in self.host.layers.directory.glob("*.*")
+            if path.suffix != ".lock"
+        }
 
     def check_complete(self):
         """Every file that any record names is there."""
-        assert all(self.host.layers.path(each).exists() for each in references(self.host.settings.node_dir))
+        assert all(
+            self.host.layers.path(each).exists()
+            for each in references(self.host.settings.node_dir))
 
     def check_exact(self):
         """What the model knows is there, with all its layers, and not one layer more."""
         assert set(self.driver.list_sandboxes()) == set(self.sandboxes)
         assert self.driver.list_snapshots() == set(self.snapshots)
         self.check_complete()
-        named = {each for each in references(self.host.settings.node_dir) if each.startswith("layer:")}
+        named = {
+            each for each in references(self.host.settings.node_dir) if each.startswith("layer:")
+        }
         assert self.layers() == named
 
     def check_content(self, kind, name):
         """Every block of the disk, read through the whole chain."""
         raw = self.directory / "raw"
-        qemu("qemu-img", "convert", "-O", "raw", opened(self.host.layers, self.chain(kind, name), False), str(raw))
+        qemu("qemu-img", "convert", "-O", "raw",
+             opened(self.host.layers, self.chain(kind, name), False), str(raw))
         content = raw.read_bytes()
         found = {block: content[block * BLOCK] for block in range(BLOCKS) if content[block * BLOCK]}
         assert found == getattr(self, kind)[name], f"{kind} {name}"
@@ -127,9 +141,11 @@ def make_image(image_dir, key):
     directory.mkdir(parents=True)
     with (directory / "rootfs.raw").open("wb") as rootfs:
         rootfs.truncate(BLOCKS * BLOCK)
-    write_json(directory / "image.json", {
-        "key": key, "machine": "microvm", "cmdline": "", "kernel": "vmlinuz", "initrd": None, "rootfs": "rootfs.raw",
-        "cpu": "max", "agentToken": "token"})
+    write_json(
+        directory / "image.json", {
+            "key": key, "machine": "microvm", "cmdline": "", "kernel": "vmlinuz", "initrd": None,
+            "rootfs": "rootfs.raw", "cpu": "max", "agentToken": "token"
+        })
     current = image_dir / "images" / "current"
     current.unlink(missing_ok=True)
     current.symlink_to(key)
@@ -141,7 +157,8 @@ def make_template(host):
     directory.mkdir(parents=True)
     qcow2.create_overlay(directory / "disk.qcow2", BLOCKS * BLOCK)
     blank = host.blank_machine(SHAPE)
-    machine = Machine(SHAPE, (*blank.chain, f"template:{directory.name}"), blank.disk_bytes, blank.made_on)
+    machine = Machine(SHAPE, (*blank.chain, f"template:{directory.name}"), blank.disk_bytes,
+                      blank.made_on)
     write_json(directory / "template.json", machine.to_json())
     write_json(directory / "token", {"token": "token"})
     for name in ("ram", "state"):
@@ -173,7 +190,8 @@ def node(tmp_path):
 def step(node, chance):
     """One random operation, after which the model and the host must agree."""
     boxes, snaps = sorted(node.sandboxes), sorted(node.snapshots)
-    deed = chance.choice(["create", "fork", "fork", "write", "write", "snapshot", "snapshot", "destroy", "delete"])
+    deed = chance.choice(
+        ["create", "fork", "fork", "write", "write", "snapshot", "snapshot", "destroy", "delete"])
     if deed == "create" or not boxes and not snaps:
         node.create()
     elif deed == "fork" and snaps:
@@ -208,7 +226,8 @@ def test_random_lives_leave_every_disk_whole_and_no_layer_too_many(node, seed):
     assert node.layers() == set()
 
 
-@pytest.mark.parametrize(("operation", "point"), [(name, point) for name, points in DEATHS.items() for point in points])
+@pytest.mark.parametrize(("operation", "point"),
+                         [(name, point) for name, points in DEATHS.items() for point in points])
 def test_a_worker_killed_while_deleting_takes_nothing_that_is_needed_and_the_next_frees_the_rest(
     node, operation, point
 ):
@@ -220,7 +239,9 @@ def test_a_worker_killed_while_deleting_takes_nothing_that_is_needed_and_the_nex
     node.write(source, 3, 33)
     fork = node.create(kept)
     node.write(fork, 4, 44)
-    arguments = {"snapshot": (source, "another"), "destroy": (source,), "delete_snapshot": (doomed,)}[operation]
+    arguments = {
+        "snapshot": (source, "another"), "destroy": (source, ), "delete_snapshot": (doomed, )
+    }[operation]
     if operation == "delete_snapshot":
         node.driver.destroy(source)
         del node.sandboxes[source]
@@ -285,7 +306,8 @@ def test_layers_that_a_shortened_chain_left_behind_are_collected(node):
     for name in list(node.snapshots):
         node.driver.delete_snapshot(name)
     chain = record.machine.chain
-    rundir.write(replace(record, machine=replace(record.machine, chain=(*chain[:2], chain[-1]))), durable=True)
+    rundir.write(replace(record, machine=replace(record.machine, chain=(*chain[:2], chain[-1]))),
+                 durable=True)
     node.driver.collect_layers()
     assert node.layers() == {chain[-1]}
 

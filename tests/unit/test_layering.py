@@ -1,4 +1,5 @@
-"""Imports point one way, as the import-linter contracts of setup.cfg say; the guest agent needs nothing but Python."""
+"""Imports point one way, as the import-linter contracts of setup.cfg say; the guest agent needs
+nothing but Python."""
 import ast
 import subprocess
 import sys
@@ -6,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from bin.site import ROOT
+from bin.stack.site import ROOT
 
-AGENT = sorted(path for room in ("agent", "agentserver") for path in (ROOT / "guest" / room).rglob("*.py"))
+AGENT = sorted(
+    path for room in ("agent", "agentserver") for path in (ROOT / "guest" / room).rglob("*.py"))
 
 
 def test_every_import_contract_of_setup_cfg_is_kept():
     linter = Path(sys.executable).parent / "lint-imports"
-    result = subprocess.run([linter, "--config", "setup.cfg", "--no-cache"], cwd=ROOT, capture_output=True, text=True,
-                            check=False)
+    result = subprocess.run([linter, "--config", "setup.cfg", "--no-cache"], cwd=ROOT,
+                            capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
@@ -24,5 +26,6 @@ def test_the_guest_agent_uses_the_standard_library_only(path):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else \
             [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
         for name in names:
-            assert name.split(".")[0] in sys.stdlib_module_names or name.startswith("guest.agent"), \
-                f"{path.name} imports {name}, which a guest does not have"
+            assert name.split(".")[0] in sys.stdlib_module_names or name.startswith(
+                "guest.agent"
+            ), f"{path.name} imports {name}, which a guest does not have"

@@ -20,8 +20,10 @@ def test_credentials_are_cut(text, wanted):
 
 
 def test_extra_values_follow_the_message():
-    record = logging.makeLogRecord({"name": "n", "levelname": "INFO", "msg": "booted %s", "args": ("a",),
-                                    "created": 0.0, "msecs": 5.0, "took_ms": 12})
+    record = logging.makeLogRecord({
+        "name": "n", "levelname": "INFO", "msg": "booted %s", "args": ("a", ), "created": 0.0,
+        "msecs": 5.0, "took_ms": 12
+    })
     assert LineFormatter().format(record) == "1970-01-01T00:00:00.005Z INFO n booted a took_ms=12"
 
 
@@ -29,6 +31,7 @@ def test_a_credential_in_a_traceback_is_cut_too():
     try:
         raise ValueError("svc_sk_AbCdEfGhIjKlMnOp")
     except ValueError:
-        record = logging.makeLogRecord({"name": "n", "levelname": "ERROR", "msg": "failed", "exc_info": sys.exc_info()})
+        record = logging.makeLogRecord(
+            {"name": "n", "levelname": "ERROR", "msg": "failed", "exc_info": sys.exc_info()})
     text = LineFormatter().format(record)
     assert "ValueError" in text and "IjKlMnOp" not in text

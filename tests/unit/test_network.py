@@ -9,19 +9,24 @@ NETWORK = "10.201.0.0/16"
 
 
 def node_rules(**changes):
-    values = {"prefix": "svc", "slot_network": NETWORK, "node_address": "127.0.0.1", "host_ports": (20000, 29999)}
+    values = {
+        "prefix": "svc", "slot_network": NETWORK, "node_address": "127.0.0.1",
+        "host_ports": (20000, 29999)
+    }
     return ruleset.node_ruleset(**{**values, **changes})
 
 
 def test_every_slot_has_an_address_of_its_own_inside_the_network():
     slots = [addresses.slot("svc", NETWORK, number) for number in range(2000)]
     assert len({slot.address for slot in slots}) == 2000
-    assert all(ipaddress.ip_address(slot.address) in ipaddress.ip_network(NETWORK) for slot in slots)
+    assert all(
+        ipaddress.ip_address(slot.address) in ipaddress.ip_network(NETWORK) for slot in slots)
     assert {slot.host_address for slot in slots} == {"10.201.0.1"}
     assert "10.201.0.1" not in {slot.address for slot in slots}
 
 
-@pytest.mark.parametrize(("network", "capacity"), [("10.0.0.0/16", 65519), ("10.0.0.0/24", 239), ("10.0.0.0/27", 15)])
+@pytest.mark.parametrize(("network", "capacity"), [("10.0.0.0/16", 65519), ("10.0.0.0/24", 239),
+                                                   ("10.0.0.0/27", 15)])
 def test_the_last_slot_fits_and_the_next_does_not(network, capacity):
     assert addresses.slot_capacity(network) == capacity
     last = addresses.slot("svc", network, capacity - 1)
@@ -36,20 +41,33 @@ def test_interface_names_fit_the_kernel():
 
 
 def test_prefixes_that_begin_alike_have_groups_of_their_own():
-    groups = {addresses.device_group(prefix) for prefix in ("svc", "svct", "svc1", "svc11", "bench")}
+    groups = {
+        addresses.device_group(prefix) for prefix in ("svc", "svct", "svc1", "svc11", "bench")
+    }
     assert len(groups) == 5 and all(0 < group < 1 << 31 for group in groups)
 
 
 @pytest.mark.parametrize("address", [
-    "10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.0.1", "127.0.0.1", "169.254.169.254", "100.64.0.1", "0.0.0.0",
-    "224.0.0.251", "255.255.255.255", "198.18.0.1", "192.0.2.1",
+    "10.1.2.3",
+    "172.16.0.1",
+    "172.31.255.255",
+    "192.168.0.1",
+    "127.0.0.1",
+    "169.254.169.254",
+    "100.64.0.1",
+    "0.0.0.0",
+    "224.0.0.251",
+    "255.255.255.255",
+    "198.18.0.1",
+    "192.0.2.1",
 ])
 def test_addresses_that_are_not_the_public_internet_are_blocked(address):
     networks = [ipaddress.ip_network(network) for network in ruleset.BLOCKED_NETWORKS]
     assert any(ipaddress.ip_address(address) in network for network in networks)
 
 
-@pytest.mark.parametrize("address", ["1.1.1.1", "8.8.8.8", "93.184.216.34", "172.15.0.1", "172.32.0.1", "11.0.0.1"])
+@pytest.mark.parametrize(
+    "address", ["1.1.1.1", "8.8.8.8", "93.184.216.34", "172.15.0.1", "172.32.0.1", "11.0.0.1"])
 def test_public_addresses_are_not_blocked(address):
     networks = [ipaddress.ip_network(network) for network in ruleset.BLOCKED_NETWORKS]
     assert not any(ipaddress.ip_address(address) in network for network in networks)
@@ -64,8 +82,9 @@ def test_the_policy_of_a_node_drops_before_it_accepts():
         f"add rule inet svc from_guest oifgroup {group} drop",
         f"add rule inet svc from_guest ip daddr {{ {', '.join(ruleset.BLOCKED_NETWORKS)} }} drop",
     ]
-    assert lines.index(f"add rule inet svc input iifgroup {group} ct state established,related accept") + 1 == \
-        lines.index(f"add rule inet svc input iifgroup {group} drop")
+    assert lines.index(
+        f"add rule inet svc input iifgroup {group} ct state established,related accept"
+    ) + 1 == lines.index(f"add rule inet svc input iifgroup {group} drop")
 
 
 def test_loading_the_policy_again_keeps_the_forwarded_ports():
@@ -77,19 +96,24 @@ def test_loading_the_policy_again_keeps_the_forwarded_ports():
 
 
 def test_a_node_with_an_address_of_its_own_offers_its_ports_there_and_on_loopback():
-    assert "ip daddr { 127.0.0.1, 203.0.113.9 } tcp dport 20000-29999" in node_rules(node_address="203.0.113.9")
+    assert "ip daddr { 127.0.0.1, 203.0.113.9 } tcp dport 20000-29999" in node_rules(
+        node_address="203.0.113.9")
     assert "ip daddr { 127.0.0.1 } tcp dport" in node_rules()
 
 
 def test_forwards_are_added_and_deleted_by_one_command():
     assert ruleset.add_forwards("svc", "10.201.0.16", [(20000, 1024), (20001, 22)]) == \
         "add element inet svc forwards { 20000 : 10.201.0.16 . 1024, 20001 : 10.201.0.16 . 22 }\n"
-    assert ruleset.delete_forwards("svc", [20001, 20000]) == "delete element inet svc forwards { 20000, 20001 }\n"
+    assert ruleset.delete_forwards(
+        "svc", [20001, 20000]) == "delete element inet svc forwards { 20000, 20001 }\n"
 
 
 def test_inside_a_slot_only_the_guest_s_own_address_passes():
     slot = addresses.slot("svc", NETWORK, 3)
     lines = ruleset.slot_ruleset(slot).splitlines()
     assert "add rule inet slot forward iifname tap0 oifname up ip saddr 172.30.0.2 accept" in lines
-    assert f"add rule inet slot postrouting oifname up ip saddr 172.30.0.2 snat ip to {slot.address}" in lines
+    assert (
+        f"add rule inet slot postrouting oifname up ip saddr 172.30.0.2 snat ip to {slot.address}"
+        in lines
+    )
     assert sum("policy drop" in line for line in lines) == 2

@@ -1,17 +1,20 @@
-"""The OpenAPI document says what the routes are: every one of them, and nothing that its code does not do."""
+"""The OpenAPI document says what the routes are: every one of them, and nothing that its code does
+not do."""
 import inspect
 import re
 
 import jsonschema_rs
 import pytest
 
-from app import api, identity, shapes
-from app.answers import ListOf, answers_of, error_statuses
-from app.auth import PUBLIC, accepted_by
-from app.authority import LocalAuthority
+from app import shapes
+from app.api import factory as api
+from app.http.answers import ListOf, answers_of, error_statuses
+from app.http.credentials import PUBLIC, accepted_by
+from app.http.openapi import document
+from app.http.openapi.words import WORDS, describe
+from app.identity import factory as identity
+from app.identity.local_authority import LocalAuthority
 from app.identity.sessions import COOKIE
-from app.openapi import document
-from app.openapi.words import WORDS, describe
 from config.settings import Settings
 
 LOADED = re.compile(r"bodies\.(load|load_list|load_query)\(\s*(\w+)\(")
@@ -20,7 +23,10 @@ LOADED = re.compile(r"bodies\.(load|load_list|load_query)\(\s*(\w+)\(")
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory):
     settings = Settings(session_secret="x", signing_keys_dir=tmp_path_factory.mktemp("keys"))
-    return {"api": api.create_app(settings, LocalAuthority(settings)), "identity": identity.create_app(settings)}
+    return {
+        "api": api.create_app(settings, LocalAuthority(settings)),
+        "identity": identity.create_app(settings)
+    }
 
 
 @pytest.fixture(scope="module", params=["api", "identity"])
@@ -35,29 +41,37 @@ def described(app):
 
 def rules(app):
     return [(method, rule, app.view_functions[rule.endpoint])
-            for rule in app.url_map.iter_rules() for method in sorted(rule.methods - {"HEAD", "OPTIONS"})]
+            for rule in app.url_map.iter_rules()
+            for method in sorted(rule.methods - {"HEAD", "OPTIONS"})]
 
 
 def operations(described):
     return {(method.upper(), path): operation
-            for path, methods in described["paths"].items() for method, operation in methods.items()}
+            for path, methods in described["paths"].items()
+            for method, operation in methods.items()}
 
 
 def test_every_route_says_what_it_answers(app):
-    silent = [f"{method} {rule.rule}: {view.__module__}.{view.__name__} has no @answers (see app/answers.py)"
-              for method, rule, view in rules(app) if answers_of(view) is None]
+    silent = [
+        f"{method} {rule.rule}: {view.__module__}.{view.__name__} has no @answers (see"
+        " app/http/answers.py)"
+        for method, rule, view in rules(app)
+        if answers_of(view) is None
+    ]
     assert silent == []
 
 
 def test_the_document_has_every_route_and_no_other(app, described):
-    assert set(operations(described)) == {(method, document.path_of(rule)) for method, rule, _ in rules(app)}
+    assert set(operations(described)) == {(method, document.path_of(rule))
+                                          for method, rule, _ in rules(app)}
 
 
 def test_the_document_has_every_status_of_a_route_and_no_other(app, described):
     shown = operations(described)
     for method, rule, view in rules(app):
         expected = {*answers_of(view).successes, *error_statuses(rule.rule, view)}
-        assert {int(status) for status in shown[method, document.path_of(rule)]["responses"]} == expected
+        assert {int(status)
+                for status in shown[method, document.path_of(rule)]["responses"]} == expected
 
 
 def test_what_a_route_loads_is_what_it_declares(app):
@@ -65,21 +79,26 @@ def test_what_a_route_loads_is_what_it_declares(app):
         declared, loaded = answers_of(view), dict(LOADED.findall(inspect.getsource(view)))
         body = declared.body.item if isinstance(declared.body, ListOf) else declared.body
         if not isinstance(body, str):
-            assert (body and body.__name__) == (loaded.get("load") or loaded.get("load_list")), rule.rule
+            assert (body and body.__name__) == (loaded.get("load")
+                                                or loaded.get("load_list")), rule.rule
         assert isinstance(declared.body, ListOf) == ("load_list" in loaded), rule.rule
         assert (declared.query and declared.query.__name__) == loaded.get("load_query"), rule.rule
 
 
 def test_who_may_be_pinned_says_421(app):
     for _, rule, view in rules(app):
-        assert ("pinned_node()" in inspect.getsource(view)) == (421 in answers_of(view).errors), rule.rule
+        assert ("pinned_node()" in inspect.getsource(view)) == (
+            421 in answers_of(view).errors
+        ), rule.rule
 
 
 def test_the_credentials_are_those_of_the_route(app, described):
     shown = operations(described)
     for method, rule, view in rules(app):
         accepted = accepted_by(view) - {PUBLIC}
-        names = {name for entry in shown[method, document.path_of(rule)]["security"] for name in entry}
+        names = {
+            name for entry in shown[method, document.path_of(rule)]["security"] for name in entry
+        }
         assert names == {document.SCHEMES[credential][0] for credential in accepted}, rule.rule
         assert names <= set(described["components"]["securitySchemes"])
     assert document.SCHEMES[document.SESSION][1]["name"] == COOKIE
@@ -89,12 +108,13 @@ def test_operations_have_ids_of_their_own_and_say_what_they_do(described):
     shown = operations(described).values()
     ids = [operation["operationId"] for operation in shown]
     assert len(set(ids)) == len(ids)
-    assert all(operation["summary"].endswith(".") and len(operation["summary"]) < 200 for operation in shown)
+    assert all(operation["summary"].endswith(".") and len(operation["summary"]) < 200
+               for operation in shown)
     assert all(tag["description"] for tag in described["tags"])
 
 
 def test_every_field_of_a_request_is_explained_and_no_other(hosts):
-    """By a sentence in app/openapi/words.py."""
+    """By a sentence in app/http/openapi/words.py."""
     wanted = set()
     for app in hosts.values():
         for _, rule, view in rules(app):
@@ -103,9 +123,12 @@ def test_every_field_of_a_request_is_explained_and_no_other(hosts):
             for schema in (declared.body, declared.query):
                 schema = schema.item if isinstance(schema, ListOf) else schema
                 if schema and not isinstance(schema, str):
-                    wanted |= {(schema.__name__, field.data_key or name) for name, field in schema().fields.items()}
+                    wanted |= {(schema.__name__, field.data_key or name)
+                               for name, field in schema().fields.items()}
     assert [f"{owner}.{name}" for owner, name in sorted(wanted) if not describe(owner, name)] == []
-    assert set(WORDS) <= {name for _, name in wanted} | {f"{owner}.{name}" for owner, name in wanted}
+    assert set(WORDS) <= {name
+                          for _, name in wanted} | {f"{owner}.{name}"
+                                                    for owner, name in wanted}
 
 
 def resolved(described, reference):
@@ -119,16 +142,19 @@ def test_references_lead_somewhere_and_nothing_is_left_over(described):
     references = set(re.findall(r"'\$ref': '([^']+)'", str(described)))
     assert all(resolved(described, reference) for reference in references)
     for kind in ("schemas", "parameters"):
-        assert {f"#/components/{kind}/{name}" for name in described["components"][kind]} <= references
+        assert {f"#/components/{kind}/{name}"
+                for name in described["components"][kind]} <= references
 
 
 def test_schemas_are_json_schema(described):
     for name, schema in described["components"]["schemas"].items():
-        assert jsonschema_rs.meta.is_valid({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}), name
+        assert jsonschema_rs.meta.is_valid(
+            {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}), name
 
 
 def test_examples_are_bodies_that_work(app, described):
-    """A body that has to be sent has an example, and both the schema of the document and the real one take it."""
+    """A body that has to be sent has an example, and both the schema of the document and the real
+    one take it."""
     shown = operations(described)
     for method, rule, view in rules(app):
         declared, body = answers_of(view), shown[method, document.path_of(rule)].get("requestBody")
@@ -137,20 +163,30 @@ def test_examples_are_bodies_that_work(app, described):
         assert declared.example is not None or not body["required"], f"{rule.rule} has no example"
         if declared.example is not None:
             schema = body["content"]["application/json"]["schema"]
-            jsonschema_rs.validate({**schema, "components": described["components"]}, declared.example)
+            jsonschema_rs.validate({**schema, "components": described["components"]},
+                                   declared.example)
             is_list = isinstance(declared.body, ListOf)
-            (declared.body.item if is_list else declared.body)().load(declared.example, many=is_list)
+            (declared.body.item if is_list else declared.body)().load(declared.example,
+                                                                      many=is_list)
 
 
 def test_shapes_are_all_in_use(hosts):
-    named = {name for app in hosts.values() for name in document.build(app, "", "", "")["components"]["schemas"]}
-    assert {shape.name for shape in vars(shapes).values() if isinstance(shape, shapes.Shape)} <= named
+    named = {
+        name
+        for app in hosts.values()
+        for name in document.build(app, "", "", "")["components"]["schemas"]
+    }
+    assert {shape.name
+            for shape in vars(shapes).values()
+            if isinstance(shape, shapes.Shape)} <= named
 
 
 def test_the_document_is_cacheable_and_asks_for_no_credential(app):
     client = app.test_client()
     for path in ("/openapi.json", "/docs"):
         answer = client.get(path)
-        assert answer.status_code == 200 and answer.headers["Cache-Control"] == "public, max-age=300"
+        assert (
+            answer.status_code == 200 and answer.headers["Cache-Control"] == "public, max-age=300"
+        )
         again = client.get(path, headers={"If-None-Match": answer.headers["ETag"]})
         assert again.status_code == 304 and not again.data

@@ -1,4 +1,5 @@
-"""The page of the OpenAPI document: all of it is there, it is safe, and it needs nothing from anywhere."""
+"""The page of the OpenAPI document: all of it is there, it is safe, and it needs nothing from
+anywhere."""
 import base64
 import hashlib
 import re
@@ -6,9 +7,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from app import api, identity
-from app.authority import LocalAuthority
-from app.openapi import page
+from app.api import factory as api
+from app.http.openapi import page
+from app.identity import factory as identity
+from app.identity.local_authority import LocalAuthority
 from config.settings import Settings
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
@@ -57,7 +59,8 @@ def reader(answer):
 
 
 def test_the_page_shows_every_operation(host, reader):
-    document, ids, text = host.get("/openapi.json").json, set(reader.all("id")), "".join(reader.text)
+    document, ids, text = host.get("/openapi.json").json, set(reader.all("id")), "".join(
+        reader.text)
     for path, methods in document["paths"].items():
         for operation in methods.values():
             assert operation["operationId"] in ids and path in text
@@ -68,17 +71,24 @@ def test_the_page_shows_every_operation(host, reader):
 def test_links_lead_somewhere_on_it(reader):
     ids = reader.all("id")
     assert len(ids) == len(set(ids))
-    assert {link for link in reader.all("href") if link != "openapi.json"} <= {f"#{name}" for name in ids}
+    assert {link for link in reader.all("href") if link != "openapi.json"} <= {
+        f"#{name}" for name in ids
+    }
 
 
 def test_it_loads_nothing_and_its_policy_allows_its_own_style_only(answer, reader):
     tags = {tag for tag, _ in reader.elements}
     assert not tags & {"script", "img", "link", "iframe", "form", "object"}
-    assert not [name for _, attributes in reader.elements for name in attributes if name.startswith("on")]
+    assert not [
+        name for _, attributes in reader.elements for name in attributes if name.startswith("on")
+    ]
     assert not reader.all("style") and not reader.all("src") and "url(" not in answer.text
     style = re.search("<style>(.*?)</style>", answer.text, re.DOTALL)[1]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    assert f"default-src 'none'; style-src 'sha256-{digest}'" in answer.headers["Content-Security-Policy"]
+    assert (
+        f"default-src 'none'; style-src 'sha256-{digest}'"
+        in answer.headers["Content-Security-Policy"]
+    )
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
@@ -88,9 +98,11 @@ def test_it_fits_a_phone_and_both_schemes(answer):
 
 
 @pytest.mark.parametrize(("schema", "kind"), [
-    ({"type": ["integer", "null"], "minimum": 1, "maximum": 65535}, "integer or null, from 1 to 65535"),
+    ({"type": ["integer", "null"], "minimum": 1, "maximum": 65535
+      }, "integer or null, from 1 to 65535"),
     ({"type": "string", "maxLength": 80}, "string, at most 80 characters"),
-    ({"type": "array", "items": {"type": "string"}, "maxItems": 3}, "list of string, at most 3 items"),
+    ({"type": "array", "items": {"type": "string"}, "maxItems": 3
+      }, "list of string, at most 3 items"),
     ({"type": "string", "enum": ["a", "b"], "default": "a"}, '"a" or "b", default "a"'),
     ({"$ref": "#/components/schemas/Sandbox"}, "Sandbox"),
     ({"const": True}, "always true"),

@@ -3,7 +3,7 @@ import pytest
 
 from models.states import Plan
 from services.errors import InvalidRequest, PlanRequired
-from services.plans import PLAN_SIZES, SIZES, choose_size
+from services.metering.plans import PLAN_SIZES, SIZES, choose_size
 
 CASES = [
     (Plan.STARTER, None, None, None, "standard"),
@@ -25,12 +25,21 @@ def test_the_machine_a_plan_gives(plan, size, vcpus, mem_mb, expected):
     assert choose_size(plan, size, vcpus, mem_mb).name == expected
 
 
-# The specification's table once more, written out: what each plan answers to each explicit size; None is a refusal.
-ROWS = {"small": (1, 1024), "medium": (2, 2048), "large": (4, 4096), "standard": (2, 4096), "pro": (4, 8192),
-        "xlarge": (8, 16384), "fleet": (12, 36864)}
+# The specification's table once more, written out: what each plan answers to each explicit size;
+# None is a refusal.
+ROWS = {
+    "small": (1, 1024), "medium": (2, 2048), "large": (4, 4096), "standard": (2, 4096),
+    "pro": (4, 8192), "xlarge": (8, 16384), "fleet": (12, 36864)
+}
 INCLUDED = {
-    "free": set(), "starter": {"standard"}, "starter_plus": {"standard"}, "personal": {"pro"}, "pro": {"xlarge"},
-    "always_on": {"fleet"}, "legacy_pro": {"small", "medium", "large"}, "legacy_max": {"small", "medium", "large"},
+    "free": set(),
+    "starter": {"standard"},
+    "starter_plus": {"standard"},
+    "personal": {"pro"},
+    "pro": {"xlarge"},
+    "always_on": {"fleet"},
+    "legacy_pro": {"small", "medium", "large"},
+    "legacy_max": {"small", "medium", "large"},
 }
 
 
@@ -54,7 +63,8 @@ def test_every_plan_with_every_size(plan, size):
     assert outcome(plan, size, None, None) == expected
     assert outcome(plan, None, *ROWS[size]) == expected, "the exact pair is as good as the name"
     for pair in ((3, 999), (1, None), (None, 1024), ROWS["fleet"]):
-        assert outcome(plan, size, *pair) == expected, "the name wins over whatever stands beside it"
+        assert outcome(plan, size,
+                       *pair) == expected, "the name wins over whatever stands beside it"
 
 
 @pytest.mark.parametrize("plan", INCLUDED)
@@ -79,7 +89,8 @@ def test_every_size_outside_a_plan_is_refused(plan):
             choose_size(plan, size, None, None)
 
 
-@pytest.mark.parametrize(("vcpus", "mem_mb"), [(1, None), (None, 1024), (1, 2048), (0, 0), (3, 1024)])
+@pytest.mark.parametrize(("vcpus", "mem_mb"), [(1, None), (None, 1024), (1, 2048), (0, 0),
+                                               (3, 1024)])
 def test_a_pair_that_is_no_row_is_unsupported(vcpus, mem_mb):
     with pytest.raises(InvalidRequest, match="^unsupported shape$"):
         choose_size(Plan.LEGACY_PRO, None, vcpus, mem_mb)

@@ -3,18 +3,23 @@ import configparser
 
 import pytest
 
-from bin import servers, supervise
-from bin.site import Site
+from bin.stack import servers, supervise
+from bin.stack.site import Site
 from config.gunicorn_base import bind_of
 
-NAMES = ["api", "identity", "control", "webhooks", "relay", "beat", "node-ctl", "node-ops", "node-bulk",
-         "node-archive", "flower"]
+NAMES = [
+    "api", "identity", "control", "webhooks", "relay", "beat", "node-ctl", "node-ops", "node-bulk",
+    "node-archive", "flower"
+]
 
 
 @pytest.fixture
 def site(tmp_path):
-    secrets = {"SVC_DATABASE_URL": "postgresql://svc:sesame-1@127.0.0.1:1/svc", "SVC_S3_SECRET_KEY": "sesame-2",
-               "SVC_REDIS_URL": "redis://:sesame-3@127.0.0.1:1/0", "SVC_FLOWER_BASIC_AUTH": "admin:sesame-4"}
+    secrets = {
+        "SVC_DATABASE_URL": "postgresql://svc:sesame-1@127.0.0.1:1/svc",
+        "SVC_S3_SECRET_KEY": "sesame-2", "SVC_REDIS_URL": "redis://:sesame-3@127.0.0.1:1/0",
+        "SVC_FLOWER_BASIC_AUTH": "admin:sesame-4"
+    }
     return Site(tmp_path, {"SVC_DATA_DIR": str(tmp_path), "SVC_NODE_ID": "n", **secrets})
 
 
@@ -25,8 +30,11 @@ def test_the_procfile_names_every_process_and_a_release_step():
 
 def test_every_process_is_supervised_and_started_again_when_it_ends(site):
     parser = configparser.RawConfigParser()
-    parser.read_string(supervise.configuration(site, {**servers.commands(), **supervise.procfile()}))
-    programs = [name.removeprefix("program:") for name in parser.sections() if name.startswith("program:")]
+    parser.read_string(supervise.configuration(site,
+                                               {**servers.commands(), **supervise.procfile()}))
+    programs = [
+        name.removeprefix("program:") for name in parser.sections() if name.startswith("program:")
+    ]
     assert programs == ["postgres", "redis", "s3", *NAMES]
     assert all(parser[f"program:{name}"]["autorestart"] == "true" for name in programs)
 

@@ -1,4 +1,5 @@
-"""Pruning: an image or template goes only if no record, no process and no node directory can still need it."""
+"""Pruning: an image or template goes only if no record, no process and no node directory can still
+need it."""
 import os
 import shutil
 import subprocess
@@ -6,11 +7,11 @@ import sys
 
 import pytest
 
-from bin.site import ROOT
+from bin.stack.site import ROOT
 from nodeworker.hypervisor.driver import DriverError
-from nodeworker.hypervisor.qemu import image_users
-from nodeworker.hypervisor.qemu import prune as pruning
-from nodeworker.hypervisor.qemu.prune import prune
+from nodeworker.hypervisor.qemu.images import image_users
+from nodeworker.hypervisor.qemu.images import prune as pruning
+from nodeworker.hypervisor.qemu.images.prune import prune
 from tests.unit.test_layer_references import SHAPE, Node, make_image, make_template
 
 
@@ -55,7 +56,9 @@ def test_what_a_machine_stands_on_goes_when_the_last_that_needs_it_is_gone(node,
     assert found(node) == old
     assert found(node) == set()
     assert sorted(path.name for path in (node.images / "images").iterdir()) == ["current", "newer"]
-    assert [path.name for path in (node.images / "templates").iterdir()] == [node.host.template_dir(SHAPE).name]
+    assert [path.name for path in (node.images / "templates").iterdir()] == [
+        node.host.template_dir(SHAPE).name
+    ]
 
 
 def test_another_node_of_the_same_host_keeps_what_it_needs(node, no_processes, tmp_path):
@@ -81,11 +84,13 @@ def test_a_node_that_was_removed_on_purpose_is_not_asked_about(node, no_processe
 
 
 def test_a_worker_that_still_works_with_an_older_image_keeps_it(node):
-    lines = "\n".join((
-        "import os, sys", "from config.settings import load", "from nodeworker.hypervisor.qemu.host import Host",
-        "Host(load(os.environ)).image", "print('ready', flush=True)", "sys.stdin.read()"))
-    worker = subprocess.Popen([sys.executable, "-c", lines], cwd=ROOT, env={**os.environ, **node.environ}, text=True,
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    lines = "\n".join(
+        ("import os, sys", "from config.settings import load",
+         "from nodeworker.hypervisor.qemu.host import Host", "Host(load(os.environ)).image",
+         "print('ready', flush=True)", "sys.stdin.read()"))
+    worker = subprocess.Popen([sys.executable, "-c", lines], cwd=ROOT,
+                              env={**os.environ, **node.environ}, text=True, stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE)
     with worker:
         assert worker.stdout.readline() == "ready\n"
         make_image(node.images, "newer")
@@ -118,8 +123,9 @@ def test_a_prune_that_was_killed_is_finished_by_the_next(node, no_processes):
 
 def test_the_command_says_what_it_removed(node, tmp_path):
     def run(*arguments):
-        return subprocess.run([sys.executable, "-m", "nodeworker.prune", *arguments], cwd=ROOT, text=True, check=False,
-                              env={**os.environ, **node.environ}, capture_output=True)
+        return subprocess.run([sys.executable, "-m", "nodeworker.commands.prune", *arguments],
+                              cwd=ROOT, text=True, check=False, env={**os.environ, **node.environ},
+                              capture_output=True)
     (node.images / "images" / "gone").mkdir()
     make_image(node.images, "third")
     make_image(node.images, "newest")

@@ -5,44 +5,61 @@ from datetime import datetime, timezone
 import pytest
 from marshmallow import Schema, ValidationError
 
-from app import bodies
+from app.http import bodies
 from app.schemas.api_keys import ApiKeyBody
 from app.schemas.execs import ExecBody
 from app.schemas.fields import Base64, Environment, Flag, Moment, Numeral, Port, Ports, Text, Whole
 from app.schemas.files import FileItemBody, FileQuery
 from app.schemas.sandboxes import CreateBody, ExtendBody, HibernateBody, ListQuery, WakeBody
-from app.schemas.snapshots import ArchiveBody, ForkBody, SnapshotBody, SnapshotFork, SnapshotForkBody
+from app.schemas.snapshots import (
+    ArchiveBody,
+    ForkBody,
+    SnapshotBody,
+    SnapshotFork,
+    SnapshotForkBody,
+)
 from models.states import SnapshotKind
 from services.errors import InvalidRequest
-from services.files import FileItem
+from services.guest_calls.files import FileItem
 from services.protocols import ExecRequest
-from services.sandboxes import CreateRequest, LaunchOptions
+from services.sandboxes.create import CreateRequest, LaunchOptions
 
 LINE = ExecRequest(None, "ls -l", None, {}, 60_000, False)
 NUMBERS = ["1", 1.5, True, None, [], {}, float("nan"), float("inf")]
 
 
-@pytest.mark.parametrize(("field", "given", "made"), [
-    (Whole(), 5, 5), (Whole(), 5.0, 5), (Whole(), -3, -3), (Flag(), True, True), (Flag(), False, False),
-    (Text(), "x", "x"), (Text(low=0), "", ""), (Port(), 65535, 65535), (Ports(), [], ()), (Ports(), [80, 81], (80, 81)),
-    (Environment(), {"A": ""}, {"A": ""}), (Base64(), "", b""), (Base64(), "aGk=", b"hi"), (Numeral(), "007", 7),
-    (Moment(), "2030-01-31T12:00:00Z", datetime(2030, 1, 31, 12, tzinfo=timezone.utc)),
-    (Moment(), "2030-01-31 12:00:00.123456789-01:30", datetime(2030, 1, 31, 13, 30, 0, 123456, timezone.utc)),
-])
+@pytest.mark.parametrize(
+    ("field", "given", "made"),
+    [
+        (Whole(), 5, 5), (Whole(), 5.0, 5), (Whole(), -3, -3), (Flag(), True, True),
+        (Flag(), False, False), (Text(), "x", "x"), (Text(low=0), "", ""), (Port(), 65535, 65535),
+        (Ports(), [], ()), (Ports(), [80, 81], (80, 81)), (Environment(), {"A": ""}, {"A": ""}),
+        (Base64(), "", b""), (Base64(), "aGk=", b"hi"), (Numeral(), "007", 7),
+        (Moment(), "2030-01-31T12:00:00Z", datetime(2030, 1, 31, 12, tzinfo=timezone.utc)),
+        (
+            Moment(), "2030-01-31 12:00:00.123456789-01:30",
+            datetime(2030, 1, 31, 13, 30, 0, 123456, timezone.utc),
+        ),
+    ],
+)
 def test_a_field_takes(field, given, made):
     result = field.deserialize(given)
     assert result == made and type(result) is type(made)
 
 
 @pytest.mark.parametrize(("field", "refused"), [
-    (Whole(), NUMBERS), (Port(), [*NUMBERS, 0, -1, 65536, 1024, 1024.0]),
+    (Whole(), NUMBERS),
+    (Port(), [*NUMBERS, 0, -1, 65536, 1024, 1024.0]),
     (Flag(), [0, 1, "true", "false", None, "yes"]),
-    (Text(), [5, None, "", [], {}, True, "x" * 1025, b"x"]), (Ports(), [80, "80", {}, [80, 80], [80, 80.0], [[80]]]),
+    (Text(), [5, None, "", [], {}, True, "x" * 1025, b"x"]),
+    (Ports(), [80, "80", {}, [80, 80], [80, 80.0], [[80]]]),
     (Environment(), [[], "A=1", {"A": 1}, {"A": True}, {"A": ["x"]}, {"": "x"}, {"=": "x"}]),
     (Base64(), [5, "a", "aGk", "aGk=\n", "aG-_", "ü", " "]),
     (Numeral(), ["", "-1", "1.0", "+1", " 1", "1e3", "٣", "1" * 10]),
-    (Moment(), [5, "", "2030-01-31", "2030-01-31T12:00:00", "2030-13-01T00:00:00Z", "20300131T120000Z",
-                "2030-01-31T24:01:00Z", "２030-01-31T12:00:00Z"]),
+    (Moment(), [
+        5, "", "2030-01-31", "2030-01-31T12:00:00", "2030-13-01T00:00:00Z", "20300131T120000Z",
+        "2030-01-31T24:01:00Z", "２030-01-31T12:00:00Z"
+    ]),
 ])
 def test_a_field_refuses(field, refused):
     for value in refused:
@@ -50,83 +67,149 @@ def test_a_field_refuses(field, refused):
             field.deserialize(value)
 
 
-@pytest.mark.parametrize(("schema", "given", "made"), [
-    (CreateBody(), {}, CreateRequest(LaunchOptions(preferred_model=""))),
-    (CreateBody(), {"ports": [80], "timeout": 5, "size": "small", "idempotencyKey": "k"},
-     CreateRequest(LaunchOptions(ports=(80,), timeout=5, preferred_model=""), size="small", idempotency_key="k")),
-    (CreateBody(), {"vcpus": 1, "memMb": 1024, "agentServerSource": "serve", "agentBootstrap": {"a": None, "b": [1]}},
-     CreateRequest(LaunchOptions(preferred_model="", agent_server_source="serve", agent_bootstrap={"b": [1]}),
-                   vcpus=1, mem_mb=1024)),
-    (ForkBody(), {}, LaunchOptions()),
-    (ForkBody(), {"ports": [80], "startCommand": "serve", "readinessPort": 80, "sessionId": "s", "projectId": "p",
-                  "projectSlug": "ps", "appId": "a", "preferredModel": "m", "skipAppProcesses": True},
-     LaunchOptions(ports=(80,), start_command="serve", readiness_port=80, session_id="s", project_id="p",
-                   project_slug="ps", app_id="a", preferred_model="m", skip_app_processes=True)),
-    (SnapshotForkBody(), {"snapshotId": "snap1"}, SnapshotFork("snap1", None, LaunchOptions())),
-    (SnapshotForkBody(), {"snapshotId": "snap1", "idempotencyKey": "k", "ports": [80]},
-     SnapshotFork("snap1", "k", LaunchOptions(ports=(80,)))),
-    (SnapshotBody(), {}, {"kind": SnapshotKind.FULL, "idempotency_key": None}),
-    (SnapshotBody(), {"restoreKind": "project_only"}, {"kind": SnapshotKind.FILES_ONLY, "idempotency_key": None}),
-    (ArchiveBody(), {}, {"idempotency_key": None}),
-    (WakeBody(), {}, {"ports": (), "readiness_port": None}),
-    (ExtendBody(), {"timeout": 86_400}, {"timeout": 86_400}),
-    (HibernateBody(), {}, {}),
-    (ExecBody(), {"cmd": "ls -l"}, LINE),
-    (ExecBody(), {"cmd": "ls", "args": ["-l", ""]}, ExecRequest(("ls", "-l", ""), None, None, {}, 60_000, False)),
-    (ExecBody(), {"cmd": "ls", "args": []}, ExecRequest(("ls",), None, None, {}, 60_000, False)),
-    (ExecBody(), {"cmd": "x", "cwd": "/", "env": {"A": "1"}, "timeoutMs": 1, "detached": True},
-     ExecRequest(None, "x", "/", {"A": "1"}, 1, True)),
-    (FileItemBody(), {"path": "a", "content": "aGk="}, FileItem("a", b"hi", 0o644)),
-    (FileItemBody(), {"path": "a", "content": "", "mode": 0o755}, FileItem("a", b"", 0o755)),
-    (FileQuery(), {"path": "a"}, {"path": "a"}),
-    (ListQuery(), {}, {"limit": 100, "offset": 0, "status": None, "kind": None}),
-    (ListQuery(), {"limit": "5", "offset": "6", "status": "stopped", "kind": "api"},
-     {"limit": 5, "offset": 6, "status": "stopped", "kind": "api"}),
-    (ApiKeyBody(), {"name": "x"}, {"name": "x", "expires_at": None}),
-])
+@pytest.mark.parametrize(
+    ("schema", "given", "made"),
+    [
+        (CreateBody(), {}, CreateRequest(LaunchOptions(preferred_model=""))),
+        (
+            CreateBody(), {"ports": [80], "timeout": 5, "size": "small", "idempotencyKey": "k"},
+            CreateRequest(
+                LaunchOptions(ports=(80,), timeout=5, preferred_model=""), size="small",
+                idempotency_key="k",
+            ),
+        ),
+        (
+            CreateBody(),
+            {
+                "vcpus": 1,
+                "memMb": 1024,
+                "agentServerSource": "serve",
+                "agentBootstrap": {"a": None, "b": [1]},
+            },
+            CreateRequest(
+                LaunchOptions(
+                    preferred_model="", agent_server_source="serve", agent_bootstrap={"b": [1]}
+                ),
+                vcpus=1, mem_mb=1024,
+            ),
+        ),
+        (ForkBody(), {}, LaunchOptions()),
+        (
+            ForkBody(),
+            {
+                "ports": [80],
+                "startCommand": "serve",
+                "readinessPort": 80,
+                "sessionId": "s",
+                "projectId": "p",
+                "projectSlug": "ps",
+                "appId": "a",
+                "preferredModel": "m",
+                "skipAppProcesses": True,
+            },
+            LaunchOptions(
+                ports=(80,), start_command="serve", readiness_port=80, session_id="s",
+                project_id="p", project_slug="ps", app_id="a", preferred_model="m",
+                skip_app_processes=True,
+            ),
+        ),
+        (SnapshotForkBody(), {"snapshotId": "snap1"}, SnapshotFork("snap1", None, LaunchOptions())),
+        (
+            SnapshotForkBody(), {"snapshotId": "snap1", "idempotencyKey": "k", "ports": [80]},
+            SnapshotFork("snap1", "k", LaunchOptions(ports=(80,))),
+        ),
+        (SnapshotBody(), {}, {"kind": SnapshotKind.FULL, "idempotency_key": None}),
+        (
+            SnapshotBody(), {"restoreKind": "project_only"},
+            {"kind": SnapshotKind.FILES_ONLY, "idempotency_key": None},
+        ),
+        (ArchiveBody(), {}, {"idempotency_key": None}),
+        (WakeBody(), {}, {"ports": (), "readiness_port": None}),
+        (ExtendBody(), {"timeout": 86_400}, {"timeout": 86_400}), (HibernateBody(), {}, {}),
+        (ExecBody(), {"cmd": "ls -l"}, LINE),
+        (
+            ExecBody(), {"cmd": "ls", "args": ["-l", ""]},
+            ExecRequest(("ls", "-l", ""), None, None, {}, 60_000, False),
+        ),
+        (
+            ExecBody(), {"cmd": "ls", "args": []},
+            ExecRequest(("ls",), None, None, {}, 60_000, False),
+        ),
+        (
+            ExecBody(),
+            {"cmd": "x", "cwd": "/", "env": {"A": "1"}, "timeoutMs": 1, "detached": True},
+            ExecRequest(None, "x", "/", {"A": "1"}, 1, True),
+        ),
+        (FileItemBody(), {"path": "a", "content": "aGk="}, FileItem("a", b"hi", 0o644)),
+        (FileItemBody(), {"path": "a", "content": "", "mode": 0o755}, FileItem("a", b"", 0o755)),
+        (FileQuery(), {"path": "a"}, {"path": "a"}),
+        (ListQuery(), {}, {"limit": 100, "offset": 0, "status": None, "kind": None}),
+        (
+            ListQuery(), {"limit": "5", "offset": "6", "status": "stopped", "kind": "api"},
+            {"limit": 5, "offset": 6, "status": "stopped", "kind": "api"},
+        ),
+        (ApiKeyBody(), {"name": "x"}, {"name": "x", "expires_at": None}),
+    ],
+)
 def test_a_body_becomes_a_request(schema: Schema, given, made):
     assert bodies.check(schema, given) == made
 
 
-@pytest.mark.parametrize(("schema", "given", "complaint"), [
-    (ExecBody(), {}, "cmd: Missing"), (ExecBody(), {"cmd": ""}, "cmd"), (ExecBody(), {"cmd": ["ls"]}, "cmd"),
-    (ExecBody(), {"cmd": "x", "args": "-l"}, "args"), (ExecBody(), {"cmd": "x", "args": [1]}, "args.0"),
-    (ExecBody(), {"cmd": "x", "timeoutMs": 0}, "timeoutMs"),
-    (ExecBody(), {"cmd": "x", "timeoutMs": 3_600_001}, "timeoutMs"),
-    (ExecBody(), {"cmd": "x", "detached": "yes"}, "detached"), (ExecBody(), {"cmd": "x", "cwd": "/" * 4097}, "cwd"),
-    (ExecBody(), {"cmd": "x", "args": ["y" * 100_000] * 6}, "too large together"),
-    (ExecBody(), {"cmd": "x", "args": [""] * 4097}, "args"), (ExecBody(), {"cmd": "x" * (128 * 1024 + 1)}, "cmd"),
-    (FileItemBody(), {"path": "a"}, "content"), (FileItemBody(), {"path": "a", "content": "", "mode": 0o10000}, "mode"),
-    (FileItemBody(), {"path": "a", "content": "", "mode": "0644"}, "mode"), (FileItemBody(), {"content": ""}, "path"),
-    (SnapshotBody(), {"restoreKind": "other"}, "restoreKind"), (SnapshotBody(), {"idempotencyKey": "x" * 257}, "idem"),
-    (ArchiveBody(), {"restoreKind": "project_only"}, "restoreKind: Unknown"),
-    (SnapshotForkBody(), {}, "snapshotId"), (ForkBody(), {"snapshotId": "x"}, "snapshotId: Unknown"),
-    (ForkBody(), {"idempotencyKey": "x"}, "idempotencyKey: Unknown"), (ForkBody(), {"env": {}}, "env: Unknown"),
-    (HibernateBody(), {"x": 1}, "x: Unknown"), (ExtendBody(), {"timeout": 86_401}, "timeout"),
-    (WakeBody(), [], "Invalid"),
-    (CreateBody(), {"a": 1, "b": 1, "c": 1, "d": 1}, "a: Unknown"),
-])
+@pytest.mark.parametrize(
+    ("schema", "given", "complaint"),
+    [
+        (ExecBody(), {}, "cmd: Missing"), (ExecBody(), {"cmd": ""}, "cmd"),
+        (ExecBody(), {"cmd": ["ls"]}, "cmd"), (ExecBody(), {"cmd": "x", "args": "-l"}, "args"),
+        (ExecBody(), {"cmd": "x", "args": [1]}, "args.0"),
+        (ExecBody(), {"cmd": "x", "timeoutMs": 0}, "timeoutMs"),
+        (ExecBody(), {"cmd": "x", "timeoutMs": 3_600_001}, "timeoutMs"),
+        (ExecBody(), {"cmd": "x", "detached": "yes"}, "detached"),
+        (ExecBody(), {"cmd": "x", "cwd": "/" * 4097}, "cwd"),
+        (ExecBody(), {"cmd": "x", "args": ["y" * 100_000] * 6}, "too large together"),
+        (ExecBody(), {"cmd": "x", "args": [""] * 4097}, "args"),
+        (ExecBody(), {"cmd": "x" * (128 * 1024 + 1)}, "cmd"),
+        (FileItemBody(), {"path": "a"}, "content"),
+        (FileItemBody(), {"path": "a", "content": "", "mode": 0o10000}, "mode"),
+        (FileItemBody(), {"path": "a", "content": "", "mode": "0644"}, "mode"),
+        (FileItemBody(), {"content": ""}, "path"),
+        (SnapshotBody(), {"restoreKind": "other"}, "restoreKind"),
+        (SnapshotBody(), {"idempotencyKey": "x" * 257}, "idem"),
+        (ArchiveBody(), {"restoreKind": "project_only"}, "restoreKind: Unknown"),
+        (SnapshotForkBody(), {}, "snapshotId"),
+        (ForkBody(), {"snapshotId": "x"}, "snapshotId: Unknown"),
+        (ForkBody(), {"idempotencyKey": "x"}, "idempotencyKey: Unknown"),
+        (ForkBody(), {"env": {}}, "env: Unknown"), (HibernateBody(), {"x": 1}, "x: Unknown"),
+        (ExtendBody(), {"timeout": 86_401}, "timeout"), (WakeBody(), [], "Invalid"),
+        (CreateBody(), {"a": 1, "b": 1, "c": 1, "d": 1}, "a: Unknown"),
+    ],
+)
 def test_a_wrong_body_is_named(schema: Schema, given, complaint):
     with pytest.raises(InvalidRequest) as caught:
         bodies.check(schema, given)
     assert complaint in caught.value.text and len(caught.value.text) < 300
 
 
-@pytest.mark.parametrize("value", [
-    "a\0b", ["\0"], {"\0": 1}, {"a": {"b": ["\0"]}}, "\ud800", {"\udfff": 1}, 2**31, -(2**31), 1e300, float("nan"),
-    float("inf"), [[[[2**64]]]],
-])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "a\0b",
+        ["\0"], {"\0": 1}, {"a": {"b": ["\0"]}}, "\ud800", {"\udfff": 1}, 2**31, -(2**31), 1e300,
+        float("nan"), float("inf"), [[[[2**64]]]],
+    ],
+)
 def test_values_that_nothing_behind_the_edge_ever_sees(value):
     with pytest.raises(InvalidRequest):
         bodies.check_values(value)
 
 
-@pytest.mark.parametrize("value", ["", "ü💩", 2**31 - 1, -(2**31) + 1, 0.5, True, None, [], {}, {"a": [{"b": "c"}]}])
+@pytest.mark.parametrize(
+    "value", ["", "ü💩", 2**31 - 1, -(2**31) + 1, 0.5, True, None, [], {}, {"a": [{"b": "c"}]}])
 def test_values_that_pass(value):
     bodies.check_values(value)
 
 
-@pytest.mark.parametrize(("depth", "passes"), [(bodies.DEPTH_LIMIT - 1, True), (bodies.DEPTH_LIMIT, False)])
+@pytest.mark.parametrize(("depth", "passes"), [(bodies.DEPTH_LIMIT - 1, True),
+                                               (bodies.DEPTH_LIMIT, False)])
 def test_the_depth_limit(depth, passes):
     value = "x"
     for _ in range(depth):
@@ -140,5 +223,6 @@ def test_the_depth_limit(depth, passes):
 
 def test_a_large_file_is_decoded_exactly():
     content = bytes(range(256)) * 4096
-    item = bodies.check(FileItemBody(), {"path": "a", "content": base64.b64encode(content).decode()})
+    item = bodies.check(FileItemBody(),
+                        {"path": "a", "content": base64.b64encode(content).decode()})
     assert item.content == content

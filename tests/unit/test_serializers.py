@@ -5,14 +5,15 @@ import pytest
 
 from app import serializers
 from models.users import ApiKey
-from services.api_keys import NewKey
+from services.accounts.api_keys import NewKey
+from services.accounts.tokens import Token
 from services.protocols import ExecOutcome
-from services.tokens import Token
-from services.views import SandboxView, SnapshotView
+from services.sandboxes.views import SandboxView, SnapshotView
 
 MOMENT = datetime(2030, 1, 31, 14, 0, 0, 123456, timezone(timedelta(hours=2)))
 TEXT = "2030-01-31T12:00:00.123Z"
-SANDBOX = SandboxView("id1", "running", "/home/user", "10.1.0.2", {20001: 3000, 20000: 8080}, MOMENT, "m", "n1")
+SANDBOX = SandboxView("id1", "running", "/home/user", "10.1.0.2", {20001: 3000, 20000: 8080},
+                      MOMENT, "m", "n1")
 
 
 def test_times_are_utc_with_z():
@@ -23,7 +24,9 @@ def test_times_are_utc_with_z():
 def test_a_sandbox():
     assert serializers.sandbox(SANDBOX) == {
         "id": "id1", "status": "running", "cwd": "/home/user", "vmIP": "10.1.0.2",
-        "portMap": {"20000": 8080, "20001": 3000}, "createdAt": TEXT, "preferredModel": "m", "nodeId": "n1"}
+        "portMap": {"20000": 8080,
+                    "20001": 3000}, "createdAt": TEXT, "preferredModel": "m", "nodeId": "n1"
+    }
 
 
 def test_a_sandbox_that_survived_storage_looks_the_same():
@@ -35,14 +38,17 @@ def test_a_snapshot():
     view = SnapshotView("snap1", "n1", "user_project", "abc", 5, 0, "id1", False, MOMENT)
     assert serializers.snapshot(view) == {
         "id": "snap1", "nodeId": "n1", "kind": "user_project", "rootfsSha": "abc", "sizeBytes": 5,
-        "tarballSizeBytes": 0, "sourceSandboxId": "id1", "uploadedToStore": False, "createdAt": TEXT}
+        "tarballSizeBytes": 0, "sourceSandboxId": "id1", "uploadedToStore": False, "createdAt": TEXT
+    }
 
 
 @pytest.mark.parametrize(("outcome", "shown"), [
     (ExecOutcome(b"a\n", b"", 0), {"stdout": "a\n", "stderr": "", "exitCode": 0}),
-    (ExecOutcome(b"\xff\xc3", "ü".encode(), 3), {"stdout": "\ufffd\ufffd", "stderr": "ü", "exitCode": 3}),
+    (ExecOutcome(b"\xff\xc3", "ü".encode(),
+                 3), {"stdout": "\ufffd\ufffd", "stderr": "ü", "exitCode": 3}),
     (ExecOutcome(b"x\0y", b"", 0), {"stdout": "x\0y", "stderr": "", "exitCode": 0}),
-    (ExecOutcome(b"", b"", 124, timed_out=True), {"stdout": "", "stderr": "", "exitCode": 124, "timedOut": True}),
+    (ExecOutcome(b"", b"", 124,
+                 timed_out=True), {"stdout": "", "stderr": "", "exitCode": 124, "timedOut": True}),
     (ExecOutcome(b"", b"", 0, stdout_truncated=True, stderr_truncated=True, pid=7),
      {"stdout": "", "stderr": "", "exitCode": 0, "stdoutTruncated": True, "stderrTruncated": True}),
     (ExecOutcome(b"", b"", 0, pid=7, log_path="/var/log/x"),
@@ -53,10 +59,12 @@ def test_an_exec_result(outcome, shown):
 
 
 def test_an_api_key_never_shows_its_hash():
-    record = ApiKey(id="k", owner="u", name="n", key_hash="HASH", prefix="svc_sk_12345", scopes=["sandbox"],
-                    created_at=MOMENT, revoked_at=MOMENT)
-    shown = {"id": "k", "name": "n", "prefix": "svc_sk_12345", "scopes": ["sandbox"], "createdAt": TEXT,
-             "lastUsedAt": None, "revokedAt": TEXT, "expiresAt": None}
+    record = ApiKey(id="k", owner="u", name="n", key_hash="HASH", prefix="svc_sk_12345",
+                    scopes=["sandbox"], created_at=MOMENT, revoked_at=MOMENT)
+    shown = {
+        "id": "k", "name": "n", "prefix": "svc_sk_12345", "scopes": ["sandbox"], "createdAt": TEXT,
+        "lastUsedAt": None, "revokedAt": TEXT, "expiresAt": None
+    }
     assert serializers.api_key(record) == shown
     assert serializers.new_api_key(NewKey("SECRET", record)) == {"key": "SECRET", "apiKey": shown}
 

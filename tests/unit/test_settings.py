@@ -1,10 +1,11 @@
-"""Settings: each is documented in config/example.env, with its default, and a bad value is named at once."""
+"""Settings: each is documented in config/example.env, with its default, and a bad value is named at
+once."""
 import dataclasses
 from pathlib import Path
 
 import pytest
 
-from bin.site import ROOT, Site, read_env
+from bin.stack.site import ROOT, Site, read_env
 from config.settings import Settings, SettingsError, load
 
 FIELDS = {f"SVC_{field.name.upper()}": field for field in dataclasses.fields(Settings)}
@@ -12,7 +13,8 @@ EXAMPLE = (ROOT / "config" / "example.env").read_text()
 
 
 def documented():
-    """Variable -> value of every line of example.env; a leading `#` marks a default that is left as it is."""
+    """Variable -> value of every line of example.env; a leading `#` marks a default that is left as
+    it is."""
     lines = [line.removeprefix("#") for line in EXAMPLE.splitlines()]
     return dict(line.split("=", 1) for line in lines if line.startswith("SVC_") and "=" in line)
 
@@ -23,7 +25,8 @@ def test_every_setting_is_documented_and_nothing_else():
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_the_documented_value_is_the_default(name):
-    documented_value, default = (getattr(load(values), FIELDS[name].name) for values in (documented(), {}))
+    documented_value, default = (getattr(load(values), FIELDS[name].name)
+                                 for values in (documented(), {}))
     assert documented_value == (default.absolute() if isinstance(default, Path) else default)
 
 
@@ -34,7 +37,8 @@ def test_each_setting_is_explained_by_a_comment_above_it(name):
     assert lines[at - 1].startswith("# "), f"{name} has no comment in config/example.env"
 
 
-@pytest.mark.parametrize("name", [name for name, field in FIELDS.items() if field.type in (int, float, bool)])
+@pytest.mark.parametrize(
+    "name", [name for name, field in FIELDS.items() if field.type in (int, float, bool)])
 def test_a_malformed_number_or_flag_is_refused_by_name(name):
     with pytest.raises(SettingsError, match=name):
         load({name: "a banana"})

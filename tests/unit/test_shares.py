@@ -3,7 +3,7 @@ import ipaddress
 import itertools
 import socket
 
-from bin.ports import SHARES, Share, free_port, is_free
+from bin.stack.ports import SHARES, Share, free_port, is_free
 
 ALL = [Share(number) for number in range(SHARES)]
 PAIRS = list(itertools.permutations(ALL, 2))

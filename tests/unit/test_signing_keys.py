@@ -1,11 +1,12 @@
-"""The stages of a signing key, what keeps one from going, and which published keys a verifier takes."""
+"""The stages of a signing key, what keeps one from going, and which published keys a verifier
+takes."""
 from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from app.signing_keys import KeyDirectory, as_jwk, from_jwk
+from app.identity.signing_keys import KeyDirectory, as_jwk, from_jwk
 from config.settings import SettingsError
-from services.signing import blockers
+from services.accounts.key_retirement import blockers
 
 NOW = datetime(2030, 1, 1, tzinfo=timezone.utc)
 
@@ -18,7 +19,8 @@ def test_a_key_is_published_before_it_signs_and_verifies_afterwards(tmp_path):
     keys = KeyDirectory(tmp_path)
     first = keys.ensure("EdDSA")
     second = keys.add("EdDSA", signs_in_s=3600)
-    assert stages(keys) == [(first, "signing"), (second, "published")] and keys.get_signing().kid == first
+    assert stages(keys) == [(first, "signing"),
+                            (second, "published")] and keys.get_signing().kid == first
     assert [key.kid for key in keys.list_public()] == [first, second]
     third = keys.add("ES256")
     assert keys.get_signing().kid == third and keys.get_signing().algorithm == "ES256"
@@ -70,7 +72,8 @@ def test_a_start_survives_being_read_while_it_is_broken(tmp_path):
 
 
 OLD, SIGNING, NEXT = "1-old", "2-signing", "3-next"
-STARTS = [(OLD, NOW - timedelta(days=9)), (SIGNING, NOW - timedelta(seconds=600)), (NEXT, NOW + timedelta(seconds=60))]
+STARTS = [(OLD, NOW - timedelta(days=9)), (SIGNING, NOW - timedelta(seconds=600)),
+          (NEXT, NOW + timedelta(seconds=60))]
 
 
 @pytest.mark.parametrize(("kid", "live", "user_jwt_s", "wanted"), [
@@ -85,7 +88,8 @@ STARTS = [(OLD, NOW - timedelta(days=9)), (SIGNING, NOW - timedelta(seconds=600)
     (NEXT, {}, 900, []),
 ])
 def test_what_keeps_a_key_from_going(kid, live, user_jwt_s, wanted):
-    assert blockers(kid, STARTS, live, signing=SIGNING, user_jwt_s=user_jwt_s, present=NOW) == wanted
+    assert blockers(kid, STARTS, live, signing=SIGNING, user_jwt_s=user_jwt_s,
+                    present=NOW) == wanted
 
 
 @pytest.mark.parametrize("algorithm", ["EdDSA", "ES256"])
@@ -95,13 +99,16 @@ def test_a_published_key_is_read_back(tmp_path, algorithm):
     key = keys.list_public()[0]
     again = from_jwk(as_jwk(key))
     assert (again.kid, again.algorithm) == (key.kid, algorithm)
-    assert again.public.public_numbers() == key.public.public_numbers() if algorithm == "ES256" else \
-        again.public.public_bytes_raw() == key.public.public_bytes_raw()
+    assert (
+        again.public.public_numbers() == key.public.public_numbers()
+        if algorithm == "ES256"
+        else again.public.public_bytes_raw() == key.public.public_bytes_raw()
+    )
 
 
-@pytest.mark.parametrize("changes", [
-    {"alg": "HS256"}, {"alg": "none"}, {"alg": "ES256"}, {"kty": "oct"}, {"kty": "RSA"}, {"kid": 5}, {"d": "secret"},
-    {"kid": None}, {"alg": None}])
+@pytest.mark.parametrize(
+    "changes", [{"alg": "HS256"}, {"alg": "none"}, {"alg": "ES256"}, {"kty": "oct"}, {"kty": "RSA"},
+                {"kid": 5}, {"d": "secret"}, {"kid": None}, {"alg": None}])
 def test_a_published_key_of_another_kind_is_not_taken(tmp_path, changes):
     keys = KeyDirectory(tmp_path)
     keys.add("EdDSA")

@@ -1,28 +1,45 @@
-"""House rules that no linter knows: sizes of modules and functions, names of files, what must not be committed."""
+"""House rules that no linter knows: sizes of modules and functions, names of files, what must not
+be committed."""
 import ast
 import re
 import subprocess
 
 import pytest
 
-from bin.site import ROOT
+from bin.stack.site import ROOT
 
 MAX_MODULE_LINES = 400
 MAX_FUNCTION_LINES = 60
 DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc", "shared"}
-# Paths and names that exist on one developer's machine only, and hosts of package registries: both are configuration.
-# Written in pieces, so that this file does not hold what it forbids.
-MACHINE = re.compile("|".join((
-    "/ho" + r"me/(?!user\b)\w", "/Us" + "ers/", "/ro" + r"ot/\.", "/wo" + r"rk/", "/tmp/" + r"v\b",
-    "/op" + "t/(?:pypi|wheels)",
-    "py" + r"pi\.org", "files.python" + "hosted", "registry.npm" + "js", "npm" + "mirror", "tuna.tsing" + "hua")))
-TEXT = {".py", ".cfg", ".md", ".txt", ".in", ".env", ".toml", ".sh", ".yml", ".yaml", ".conf", ".j2", ".json", ""}
+# Paths and names that exist on one developer's machine only, and hosts of package registries: both
+# are configuration. Written in pieces, so that this file does not hold what it forbids.
+MACHINE = re.compile(
+    "|".join(
+        (
+            "/ho" + r"me/(?!user\b)\w",
+            "/Us" + "ers/",
+            "/ro" + r"ot/\.",
+            "/wo" + r"rk/",
+            "/tmp/" + r"v\b",
+            "/op" + "t/(?:pypi|wheels)",
+            "py" + r"pi\.org",
+            "files.python" + "hosted",
+            "registry.npm" + "js",
+            "npm" + "mirror",
+            "tuna.tsing" + "hua",
+        )
+    )
+)
+TEXT = {
+    ".py", ".cfg", ".md", ".txt", ".in", ".env", ".toml", ".sh", ".yml", ".yaml", ".conf", ".j2",
+    ".json", ""
+}
 
 
 def tracked_files():
     """Every file that is committed or about to be."""
-    listing = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, text=True,
-                             capture_output=True, check=True)
+    listing = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+                             cwd=ROOT, text=True, capture_output=True, check=True)
     return [ROOT / name for name in listing.stdout.splitlines() if (ROOT / name).is_file()]
 
 
@@ -38,7 +55,8 @@ def named(path):
 @pytest.mark.parametrize("path", MODULES, ids=named)
 def test_a_module_says_what_it_is_for_and_stays_short(path):
     text = path.read_text()
-    assert len(text.splitlines()) <= MAX_MODULE_LINES, f"{named(path)} is longer than {MAX_MODULE_LINES} lines"
+    assert len(text.splitlines()
+               ) <= MAX_MODULE_LINES, f"{named(path)} is longer than {MAX_MODULE_LINES} lines"
     if text.strip():
         assert ast.get_docstring(ast.parse(text)), f"{named(path)} has no module docstring"
 
@@ -52,7 +70,11 @@ def test_no_function_is_longer_than_a_screen(path):
 
 
 def test_no_file_or_folder_is_a_drawer_for_odds_and_ends():
-    drawers = [named(path) for path in FILES if DRAWERS & {part.split(".")[0] for part in path.relative_to(ROOT).parts}]
+    drawers = [
+        named(path)
+        for path in FILES
+        if DRAWERS & {part.split(".")[0] for part in path.relative_to(ROOT).parts}
+    ]
     assert drawers == []
 
 

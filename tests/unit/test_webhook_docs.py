@@ -1,4 +1,5 @@
-"""docs/webhooks.md says what is so: the worked example by independent code, the types, the fields, the settings."""
+"""docs/webhooks.md says what is so: the worked example by independent code, the types, the fields,
+the settings."""
 import dataclasses
 import hashlib
 import re
@@ -7,12 +8,12 @@ import subprocess
 
 import pytest
 
-from bin.site import ROOT
+from bin.stack.site import ROOT
 from config.settings import Settings
 from sdk.webhooks import verify
-from services.event_types import Boot, EventData, EventType, StopReason
-from services.receivers import parse_secrets
-from services.signatures import sign
+from services.events.receivers import parse_secrets
+from services.events.signature import sign
+from services.events.types import Boot, EventData, EventType, StopReason
 
 TEXT = (ROOT / "docs" / "webhooks.md").read_text()
 
@@ -35,15 +36,17 @@ def test_the_example_by_the_definition_of_hmac():
 def test_the_example_by_the_shell_line():
     line, = re.findall(r"^printf .+$", TEXT, re.MULTILINE)
     names = {name: example(name) for name in ("secret", "timestamp", "body")}
-    answer = subprocess.run(["sh", "-c", line], env={"PATH": "/usr/bin:/bin", **names}, text=True, capture_output=True,
-                            check=True)
+    answer = subprocess.run(["sh", "-c", line], env={"PATH": "/usr/bin:/bin", **names}, text=True,
+                            capture_output=True, check=True)
     assert example("signature") == f"v1={answer.stdout.split()[-1]}"
 
 
 def test_the_example_is_what_we_send_and_what_the_sdk_accepts():
     body, timestamp = example("body").encode(), int(example("timestamp"))
     assert sign(parse_secrets((example("secret"),)), timestamp, body) == example("signature")
-    headers = {"X-Svc-Webhook-Timestamp": str(timestamp), "X-Svc-Webhook-Signature": example("signature")}
+    headers = {
+        "X-Svc-Webhook-Timestamp": str(timestamp), "X-Svc-Webhook-Signature": example("signature")
+    }
     event = verify(example("secret"), headers, body, now=timestamp + 10)
     assert event.type == EventType.SANDBOX_STARTED
     assert set(event.data) == fields_of(EventType.SANDBOX_STARTED)
@@ -62,7 +65,11 @@ def subclasses(kind):
 @pytest.mark.parametrize("kind", list(EventType))
 def test_every_type_is_described_with_all_its_fields(kind):
     rows = dict(re.findall(r"^\| `([\w.]+)` \| [^|]+ \| ([^|]+) \|$", TEXT, re.MULTILINE))
-    described = rows[EventType.SNAPSHOT_RECORDED] if rows[kind.value].strip() == "the same" else rows[kind.value]
+    described = (
+        rows[EventType.SNAPSHOT_RECORDED]
+        if rows[kind.value].strip() == "the same"
+        else rows[kind.value]
+    )
     named = set(re.findall(r"`(\w+)`", described)) - {value.value for value in (*Boot, *StopReason)}
     assert named == fields_of(kind)
 

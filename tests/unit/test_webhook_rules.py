@@ -7,13 +7,14 @@ import pytest
 
 from config.settings import Settings, SettingsError, load
 from sdk import webhooks as sdk
-from services.deliveries import next_due
-from services.receivers import Secret, parse_secrets, webhook_options
-from services.signatures import sign, signed_headers
+from services.events.deliveries import next_due
+from services.events.receivers import Secret, parse_secrets, webhook_options
+from services.events.signature import sign, signed_headers
 
 EVENT_AT = datetime(2026, 11, 21, 2, 0, tzinfo=timezone.utc)
 WAITS = (1.0, 5.0, 20.0)
-BODY = b'{"id":"evt_1","type":"sandbox.started","ownerId":"u","occurredAt":"2026-11-21T02:00:00.000Z","data":{}}'
+BODY = (b'{"id":"evt_1","type":"sandbox.started","ownerId":"u",'
+        b'"occurredAt":"2026-11-21T02:00:00.000Z","data":{}}')
 
 
 def after_event(seconds):
@@ -56,30 +57,45 @@ def test_secrets_that_make_no_sense_are_refused(entries):
 @pytest.mark.parametrize(("url", "host", "port", "tls", "target"), [
     ("http://10.0.0.7/hook", "10.0.0.7", 80, False, "/hook"),
     ("https://hooks.example.org", "hooks.example.org", 443, True, "/"),
-    ("https://hooks.example.org:8443/a?token=sesame", "hooks.example.org", 8443, True, "/a?token=sesame"),
+    ("https://hooks.example.org:8443/a?token=sesame", "hooks.example.org", 8443, True,
+     "/a?token=sesame"),
     ("http://[::1]:9000/x", "::1", 9000, False, "/x"),
 ])
 def test_a_receiver_is_its_url_and_its_name_shows_no_secret(url, host, port, tls, target):
-    receiver, = webhook_options(Settings(webhook_receiver_url=(url,), webhook_secrets=("s",))).receivers
-    assert (receiver.host, receiver.port, receiver.tls, receiver.target) == (host, port, tls, target)
-    assert "sesame" not in receiver.name and "hook" not in receiver.name.replace("hooks.example.org", "")
-    other, = webhook_options(Settings(webhook_receiver_url=(url + "0",), webhook_secrets=("s",))).receivers
+    receiver, = webhook_options(Settings(webhook_receiver_url=(url, ),
+                                         webhook_secrets=("s", ))).receivers
+    assert (receiver.host, receiver.port, receiver.tls, receiver.target) == (
+        host, port, tls, target,
+    )
+    assert "sesame" not in receiver.name and "hook" not in receiver.name.replace(
+        "hooks.example.org", "")
+    other, = webhook_options(Settings(webhook_receiver_url=(url + "0", ),
+                                      webhook_secrets=("s", ))).receivers
     assert other.name != receiver.name
 
 
 @pytest.mark.parametrize("url", [
-    "hooks.example.org/x", "ftp://h/x", "http://", "http://user:pw@h/", "http://h:99999/", "http://h/x y",
-    "http://h/#part", "http://" + "a" * 70 + ".example/",
+    "hooks.example.org/x",
+    "ftp://h/x",
+    "http://",
+    "http://user:pw@h/",
+    "http://h:99999/",
+    "http://h/x y",
+    "http://h/#part",
+    "http://" + "a" * 70 + ".example/",
 ])
 def test_a_malformed_receiver_is_refused_by_name(url):
     with pytest.raises(SettingsError, match="SVC_WEBHOOK_RECEIVER_URL"):
         webhook_options(Settings(webhook_receiver_url=(url,), webhook_secrets=("s",)))
 
 
-@pytest.mark.parametrize(("name", "value"), [
-    ("SVC_WEBHOOK_SECRETS", ""), ("SVC_WEBHOOK_WAITS", ""), ("SVC_WEBHOOK_WAITS", "-1"), ("SVC_WEBHOOK_WAITS", "1,nan"),
-    ("SVC_WEBHOOK_TIMEOUT_S", "0"), ("SVC_WEBHOOK_SLOTS", "0"),
-])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SVC_WEBHOOK_SECRETS", ""), ("SVC_WEBHOOK_WAITS", ""), ("SVC_WEBHOOK_WAITS", "-1"),
+        ("SVC_WEBHOOK_WAITS", "1,nan"), ("SVC_WEBHOOK_TIMEOUT_S", "0"), ("SVC_WEBHOOK_SLOTS", "0"),
+    ],
+)
 def test_settings_that_cannot_work_are_refused_by_name(name, value):
     values = {"SVC_WEBHOOK_RECEIVER_URL": "http://h/", "SVC_WEBHOOK_SECRETS": "s", name: value}
     with pytest.raises(SettingsError, match=name):
@@ -94,14 +110,17 @@ def test_several_receivers_and_the_same_twice():
 
 def by_hand(key, timestamp, body):
     """HMAC as RFC 2104 writes it, without the hmac module."""
-    block = key.ljust(64, b"\0") if len(key) <= 64 else hashlib.sha256(key).digest().ljust(64, b"\0")
-    inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block) + f"{timestamp}.".encode() + body).digest()
+    block = key.ljust(64, b"\0") if len(key) <= 64 else hashlib.sha256(key).digest().ljust(
+        64, b"\0")
+    inner = hashlib.sha256(bytes(byte ^ 0x36
+                                 for byte in block) + f"{timestamp}.".encode() + body).digest()
     return hashlib.sha256(bytes(byte ^ 0x5C for byte in block) + inner).hexdigest()
 
 
 @pytest.mark.parametrize("key", [b"s", b"x" * 64, b"long" * 40])
 def test_the_signature_is_hmac_sha256_over_timestamp_dot_body(key):
-    assert sign([Secret("v1", key)], 1_790_000_000, BODY) == "v1=" + by_hand(key, 1_790_000_000, BODY)
+    assert sign([Secret("v1", key)], 1_790_000_000,
+                BODY) == "v1=" + by_hand(key, 1_790_000_000, BODY)
 
 
 def test_the_headers_are_those_of_the_contract():
@@ -121,13 +140,18 @@ def headers(timestamp=1000, secrets=("s",), body=BODY, **changed):
 
 def test_a_genuine_request_is_verified():
     event = sdk.verify("s", headers(), BODY, now=1000)
-    assert (event.id, event.type, event.owner_id, event.data) == ("evt_1", "sandbox.started", "u", {})
-    assert sdk.verify("s", {name.upper(): value for name, value in headers().items()}, BODY, now=1000) == event
+    assert (event.id, event.type, event.owner_id, event.data) == ("evt_1", "sandbox.started", "u",
+                                                                  {})
+    assert sdk.verify("s", {name.upper(): value
+                            for name, value in headers().items()}, BODY, now=1000) == event
 
 
 @pytest.mark.parametrize(("sender", "receiver"), [
-    (("old", "new"), "old"), (("old", "new"), "new"), (("v1:new", "v2:old"), "old"), (("new",), ["old", "new"]),
-    (("old",), ["old", "new"]),
+    (("old", "new"), "old"),
+    (("old", "new"), "new"),
+    (("v1:new", "v2:old"), "old"),
+    (("new", ), ["old", "new"]),
+    (("old", ), ["old", "new"]),
 ])
 def test_a_rotation_is_smooth_whoever_goes_first(sender, receiver):
     assert sdk.verify(receiver, headers(secrets=sender), BODY, now=1000).id == "evt_1"
@@ -139,7 +163,10 @@ def test_clocks_may_differ_by_the_tolerance(moment):
 
 
 @pytest.mark.parametrize(("changed", "body", "moment"), [
-    ({}, BODY, 1301), ({}, BODY, 699), ({}, BODY + b" ", 1000), ({}, BODY.replace(b'":', b'": '), 1000),
+    ({}, BODY, 1301),
+    ({}, BODY, 699),
+    ({}, BODY + b" ", 1000),
+    ({}, BODY.replace(b'":', b'": '), 1000),
     ({"x-svc-webhook-timestamp": "1001"}, BODY, 1000),
     ({"x-svc-webhook-timestamp": ""}, BODY, 1000),
     ({"x-svc-webhook-timestamp": "1e3"}, BODY, 1000),

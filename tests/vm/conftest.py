@@ -1,17 +1,19 @@
-"""A node of its own for driver tests: one with real VMs, one simulated; each lives for the session and starts empty."""
+"""A node of its own for driver tests: one with real VMs, one simulated; each lives for the session
+and starts empty."""
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bin import stack as stacks
+from bin.stack import running as stacks
 from tests.vm.lab import SHAPE, Lab
 
 
 @pytest.fixture(scope="session")
 def qemu_lab(clean_host: None) -> Iterator[Lab]:
     """Real VMs from the image of this checkout, on a node beside any other."""
-    stack = stacks.private_stack("test-driver", {"SVC_DRIVER": "qemu", "SVC_CHAIN_DEPTH_LIMIT": "3"}, processes=())
+    stack = stacks.private_stack("test-driver",
+                                 {"SVC_DRIVER": "qemu", "SVC_CHAIN_DEPTH_LIMIT": "3"}, processes=())
     try:
         stack.ensure_images()
         lab = Lab(stack.site.values)
@@ -27,7 +29,9 @@ def qemu_lab(clean_host: None) -> Iterator[Lab]:
 def simulated_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Guests in memory; needs neither root nor an image."""
     directory: Path = tmp_path_factory.mktemp("simulated")
-    lab = Lab({"SVC_DRIVER": "simulated", "SVC_NODE_DIR": str(directory), "SVC_HOST_PORTS": "30000,32700"})
+    lab = Lab({
+        "SVC_DRIVER": "simulated", "SVC_NODE_DIR": str(directory), "SVC_HOST_PORTS": "30000,32700"
+    })
     lab.driver.reclaim()
     lab.driver.bake(SHAPE)
     yield lab

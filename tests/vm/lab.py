@@ -1,4 +1,5 @@
-"""A place to try one driver: makes sandboxes with ports and tokens of their own, talks to them, removes them."""
+"""A place to try one driver: makes sandboxes with ports and tokens of their own, talks to them,
+removes them."""
 import itertools
 import json
 import os
@@ -8,9 +9,9 @@ import sys
 import time
 from dataclasses import dataclass, field, replace
 
-from bin.site import ROOT
+from bin.stack.site import ROOT
 from config.settings import Settings, load
-from nodeworker.guest.client import AgentClient
+from guest.client.agent_client import AgentClient
 from nodeworker.hypervisor.driver import Driver, Forward, LaunchSpec, Shape, VmState
 from nodeworker.hypervisor.factory import make_driver
 from nodeworker.hypervisor.qemu.rundir import RunDir
@@ -22,7 +23,8 @@ CHILD_LIMIT_S = 300
 
 @dataclass
 class Lab:
-    """One driver on one private node directory; `environ` are the SVC_* variables it was made from."""
+    """One driver on one private node directory; `environ` are the SVC_* variables it was made
+    from."""
 
     environ: dict[str, str]
     numbers: "itertools.count[int]" = field(default_factory=itertools.count)
@@ -39,8 +41,8 @@ class Lab:
         """A launch with an id, a token and host ports nobody else has."""
         number = next(self.numbers)
         port = self.settings.host_ports[0] + 2 * number
-        spec = LaunchSpec(f"box{number}", SHAPE, f"token-of-box-{number}-0123456789", port, (Forward(port + 1, 8000),),
-                          snapshot_id, {"NUMBER": str(number)})
+        spec = LaunchSpec(f"box{number}", SHAPE, f"token-of-box-{number}-0123456789", port,
+                          (Forward(port + 1, 8000), ), snapshot_id, {"NUMBER": str(number)})
         return replace(spec, **changes)
 
     def create(self, snapshot_id=None) -> LaunchSpec:
@@ -60,13 +62,21 @@ class Lab:
         return result.stdout.decode()
 
     def in_child(self, operation: str, *arguments, fault_file=None) -> int:
-        """Return code of a worker process of its own that carries out one driver call (negative: the signal it died
-        of)."""
-        plain = [vars(item) | {"shape": vars(item.shape), "forwards": [vars(forward) for forward in item.forwards]}
-                 if isinstance(item, LaunchSpec) else item for item in arguments]
-        environ = {**os.environ, **self.environ, **({"SVC_FAULT_FILE": str(fault_file)} if fault_file else {})}
-        return subprocess.run([sys.executable, "-m", "tests.vm.worker", operation, json.dumps(plain)], cwd=ROOT,
-                              env=environ, timeout=CHILD_LIMIT_S, check=False).returncode
+        """Return code of a worker process of its own that carries out one driver call (negative:
+        the signal it died of)."""
+        plain = [
+            vars(item)
+            | {"shape": vars(item.shape), "forwards": [vars(forward) for forward in item.forwards]}
+            if isinstance(item, LaunchSpec) else item for item in arguments
+        ]
+        environ = {
+            **os.environ, **self.environ,
+            **({"SVC_FAULT_FILE": str(fault_file)} if fault_file else {})
+        }
+        return subprocess.run(
+            [sys.executable, "-m", "tests.vm.worker", operation,
+             json.dumps(plain)], cwd=ROOT, env=environ, timeout=CHILD_LIMIT_S,
+            check=False).returncode
 
     def crash_at(self, point: str, tmp_path, operation: str, *arguments) -> None:
         """Carry out a driver call in a worker that is killed at a fault point."""

@@ -1,4 +1,5 @@
-"""Agent callbacks of real guests, to a receiver at a public address that lives in a namespace of its own."""
+"""Agent callbacks of real guests, to a receiver at a public address that lives in a namespace of
+its own."""
 import http.server
 import json
 import socket
@@ -56,14 +57,16 @@ def receiver(vm_stack):
     link = f"{name[:12]}q"
     namespaces.create_namespace(name)
     try:
-        for line in (f"link add {link} type veth peer name inside netns {name}", f"link set {link} up",
-                     f"addr add 192.0.2.251/32 dev {link}", f"route add {PUBLIC}/32 dev {link}",
+        for line in (f"link add {link} type veth peer name inside netns {name}",
+                     f"link set {link} up", f"addr add 192.0.2.251/32 dev {link}",
+                     f"route add {PUBLIC}/32 dev {link}",
                      f"-n {name} addr add {PUBLIC}/32 dev inside", f"-n {name} link set inside up",
                      f"-n {name} route add 192.0.2.251/32 dev inside"):
             subprocess.run(["ip", *line.split()], check=True)
         listener = namespaces.in_namespace(name, lambda: socket.create_server((PUBLIC, 0)))
         with Receiver(listener) as server:
-            threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+            threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05},
+                             daemon=True).start()
             yield server
             server.shutdown()
     finally:
@@ -80,7 +83,8 @@ def made(vm_alice):
 
 def callback(persona, sandbox, *arguments, **env):
     """Exit code of `svc-callback`, called as the agent server would."""
-    return persona.exec(sandbox, "runuser", "-u", "user", "--", "svc-callback", *arguments, env=env)["exitCode"]
+    return persona.exec(sandbox, "runuser", "-u", "user", "--", "svc-callback", *arguments,
+                        env=env)["exitCode"]
 
 
 def shell(persona, sandbox, line):
@@ -90,16 +94,22 @@ def shell(persona, sandbox, line):
 def test_an_agent_server_reports_to_its_session_and_its_copies_do_not(vm_alice, receiver, made):
     url = f"http://{PUBLIC}:{receiver.server_address[1]}/hook?session=5"
     bootstrap = {"callbackUrl": url, "callbackToken": TOKEN, "readinessPort": 4096}
-    sandbox = vm_alice.create(agentServerSource=SERVER, agentBootstrap=bootstrap, env={"MINE": "yes"})["id"]
+    sandbox = vm_alice.create(agentServerSource=SERVER, agentBootstrap=bootstrap,
+                              env={"MINE": "yes"})["id"]
     made(sandbox)
     ready = receiver.wait_for("agent_server_ready", sandbox)[0]
-    assert ready["path"] == "/hook?session=5" and ready["headers"]["Authorization"] == f"Bearer {TOKEN}"
-    assert ready["headers"]["Content-Type"] == "application/json" and "Signature" not in str(ready["headers"])
+    assert (
+        ready["path"] == "/hook?session=5"
+        and ready["headers"]["Authorization"] == f"Bearer {TOKEN}"
+    )
+    assert ready["headers"]["Content-Type"] == "application/json" and "Signature" not in str(
+        ready["headers"])
     assert receiver.wait_for("turn_complete", sandbox)[0]["turn"] == 1
     assert shell(vm_alice, sandbox, f"cat /tmp/who; stat -c '%U %a' {FILE} /run/svc-agent") == [
         "user", "user", "600", "user", "700"]
-    assert {f"SVC_SANDBOX_ID={sandbox}", f"SVC_AGENT_BOOTSTRAP={FILE}", "MINE=yes", "HOME=/home/user"} <= set(
-        shell(vm_alice, sandbox, "cat /tmp/env"))
+    assert {
+        f"SVC_SANDBOX_ID={sandbox}", f"SVC_AGENT_BOOTSTRAP={FILE}", "MINE=yes", "HOME=/home/user"
+    } <= set(shell(vm_alice, sandbox, "cat /tmp/env"))
     assert shell(vm_alice, sandbox, f"grep -rl {TOKEN} /tmp /var/log /etc /home || true") == []
     for kind in ("errors_notified", "session_reset", "steering_queued", "agent_aborted"):
         assert callback(vm_alice, sandbox, kind) == 0
@@ -108,12 +118,14 @@ def test_an_agent_server_reports_to_its_session_and_its_copies_do_not(vm_alice, 
     for inside in ("localhost:4096", "2130706433:4096"):
         other = json.dumps({"callbackUrl": f"http://{inside}/", "callbackToken": "t"})
         vm_alice.exec(sandbox, "sh", "-c", "echo \"$1\" > /tmp/other.json", "sh", other)
-        assert callback(vm_alice, sandbox, "turn_complete", SVC_AGENT_BOOTSTRAP="/tmp/other.json") == REFUSED, inside
+        assert callback(vm_alice, sandbox, "turn_complete",
+                        SVC_AGENT_BOOTSTRAP="/tmp/other.json") == REFUSED, inside
 
     pid = shell(vm_alice, sandbox, "pgrep -xf 'python3 -m http.server 4096'")
     assert vm_alice.post(f"/v1/sandboxes/{sandbox}/hibernate").status_code == 200
     assert vm_alice.post(f"/v1/sandboxes/{sandbox}/wake").status_code == 200
-    assert shell(vm_alice, sandbox, "pgrep -xf 'python3 -m http.server 4096'") == pid, "a wake resumes it"
+    assert shell(vm_alice, sandbox,
+                 "pgrep -xf 'python3 -m http.server 4096'") == pid, "a wake resumes it"
 
     forks = [vm_alice.post(f"/v1/sandboxes/{sandbox}/fork", json=body).json()["id"]
              for body in ({}, {"skipAppProcesses": True})]
@@ -121,11 +133,14 @@ def test_an_agent_server_reports_to_its_session_and_its_copies_do_not(vm_alice, 
         made(fork)
         vm_alice.wait_for(fork, "running")
         assert callback(vm_alice, fork, "turn_complete") == NOT_CONFIGURED
-    assert shell(vm_alice, forks[1], "pgrep -xf 'python3 -m http.server 4096'; ls -d /run/svc-agent") == [], "raw"
-    new = shell(vm_alice, forks[0], "until pgrep -xf 'python3 -m http.server 4096'; do sleep 0.2; done; "
-                                    "cat /run/svc-agent/launch.json")
+    assert shell(vm_alice, forks[1],
+                 "pgrep -xf 'python3 -m http.server 4096'; ls -d /run/svc-agent") == [], "raw"
+    new = shell(
+        vm_alice, forks[0], "until pgrep -xf 'python3 -m http.server 4096'; do sleep 0.2; done; "
+        "cat /run/svc-agent/launch.json")
     assert new[0] != pid[0] and forks[0] in " ".join(new), "it runs a server of its own"
-    assert {post["sandboxId"] for post in receiver.posts} == {sandbox}, "only the source has reported"
+    assert {post["sandboxId"]
+            for post in receiver.posts} == {sandbox}, "only the source has reported"
     assert len(receiver.wait_for("agent_server_ready", sandbox)) == 1, "and was started once"
 
     vm_alice.post(f"/v1/sandboxes/{sandbox}/exec", json={"cmd": "reboot", "detached": True})
@@ -139,5 +154,6 @@ def test_a_raw_sandbox_posts_nothing(vm_alice, receiver, made):
     sandbox = vm_alice.create(agentBootstrap={"callbackUrl": url, "callbackToken": TOKEN})["id"]
     made(sandbox)
     assert callback(vm_alice, sandbox, "turn_complete") == NOT_CONFIGURED
-    assert shell(vm_alice, sandbox, "ls -d /run/svc-agent; systemctl is-active svc-agent-server") == ["inactive"]
+    assert shell(vm_alice, sandbox,
+                 "ls -d /run/svc-agent; systemctl is-active svc-agent-server") == ["inactive"]
     assert sandbox not in {post["sandboxId"] for post in receiver.posts}

@@ -1,5 +1,5 @@
-"""Project directories of real guests, out to the store and into a fork: by checksum, in number, in size, through a
-kill -9, and in little memory."""
+"""Project directories of real guests, out to the store and into a fork: by checksum, in number, in
+size, through a kill -9, and in little memory."""
 import base64
 import contextlib
 import hashlib
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bin import leftovers
-from nodeworker.store import ObjectStore
+from bin.stack import leftovers
+from nodeworker.object_store import ObjectStore
 
 MEMORY_LIMIT_KB = 200_000
 BLOCK_BYTES, BLOCKS = 8 * 1024 * 1024, 128
@@ -25,7 +25,8 @@ def put(name, content=b'', mode=0o644):
     os.chmod(name, mode)
 os.makedirs('deep/' * 60 + 'end')
 os.mkdir('empty'); os.chmod('empty', 0o1750); os.chown('empty', 1234, 4321)
-put('with spaces  and\ttabs'); put('new\nline', b'1'); put(b'not \xff utf-8', b'2'); put('sn\u00f6w \u2603', b'3')
+put('with spaces  and\ttabs'); put('new\nline', b'1'); put(b'not \xff utf-8', b'2')
+put('sn\u00f6w \u2603', b'3')
 put('-rf'); put('x' * 255, b'4'); put("quote'\"$`\\", b'5'); put('.hidden', b'6')
 put('program', b'#!/bin/sh\n', 0o4755); put('secret', b'7', 0o600); os.chown('secret', 0, 0)
 put('one', b'linked' * 1000); os.link('one', 'two'); os.link('one', 'empty/three')
@@ -33,7 +34,8 @@ os.symlink('one', 'to one'); os.symlink('/nowhere/at all', 'dangling'); os.symli
 os.symlink('loop', 'loop')
 os.lchown('dangling', 1000, 1000)
 with open('sparse', 'wb') as out:
-    out.truncate(3 << 30); out.seek(1 << 30); out.write(b'middle' * 1000); out.seek((3 << 30) - 5); out.write(b'right')
+    out.truncate(3 << 30); out.seek(1 << 30); out.write(b'middle' * 1000)
+    out.seek((3 << 30) - 5); out.write(b'right')
 os.mkfifo('pipe'); os.setxattr('one', 'user.note', b'kept')
 put('random', os.urandom(5_000_000)); os.utime('random', ns=(10**18 + 7, 10**18 + 123_456_789))
 os.unlink('.bashrc')
@@ -60,10 +62,12 @@ for folder, names, files in os.walk(b'/home/user'):
                       repr(os.readlink(path)) if stat.S_ISLNK(kept.st_mode) else '',
                       sorted(os.listxattr(path, follow_symlinks=False))])
 with open(b'/home/user/sparse', 'rb') as source:
-    source.seek(1 << 30); middle = source.read(6000); source.seek((3 << 30) - 5); right = source.read()
+    source.seek(1 << 30); middle = source.read(6000)
+    source.seek((3 << 30) - 5); right = source.read()
 groups = sorted(sorted(map(repr, one)) for one in inodes.values() if len(one) > 1)
 print(json.dumps({'lines': sorted(lines), 'groups': groups,
-                  'blocks': os.stat(b'/home/user/sparse').st_blocks, 'ends': [repr(middle), repr(right)]}))
+                  'blocks': os.stat(b'/home/user/sparse').st_blocks,
+                  'ends': [repr(middle), repr(right)]}))
 """
 
 
@@ -87,8 +91,8 @@ def sandboxes(vm_alice):
 
 def run(persona, sandbox_id, cmd, *args):
     options = {"args": list(args)} if args else {}
-    answer = persona.post(f"/v1/sandboxes/{sandbox_id}/exec", json={"cmd": cmd, "timeoutMs": 300_000, **options},
-                          timeout=320)
+    answer = persona.post(f"/v1/sandboxes/{sandbox_id}/exec",
+                          json={"cmd": cmd, "timeoutMs": 300_000, **options}, timeout=320)
     assert answer.status_code == 200, answer.text
     assert answer.json()["exitCode"] == 0, answer.json()
     return answer.json()["stdout"]
@@ -99,10 +103,11 @@ def md5(content):
 
 
 def archive(persona, sandbox_id):
-    """A snapshot of the project; asked for again under its key should this host be slow, as clients are told to."""
+    """A snapshot of the project; asked for again under its key should this host be slow, as clients
+    are told to."""
     for _ in range(2):
-        answer = persona.post(f"/v1/sandboxes/{sandbox_id}/filesystem-snapshot", json={"idempotencyKey": "one"},
-                              timeout=400)
+        answer = persona.post(f"/v1/sandboxes/{sandbox_id}/filesystem-snapshot",
+                              json={"idempotencyKey": "one"}, timeout=400)
         if "still being taken" not in answer.text:
             break
     assert answer.status_code == 201, answer.text
@@ -125,7 +130,8 @@ def test_everything_a_directory_can_hold_comes_back(vm_alice, sandboxes):
 @pytest.mark.timeout(900)
 def test_a_hundred_thousand_small_files(vm_alice, sandboxes):
     source = sandboxes()
-    run(vm_alice, source, "mkdir files; seq 100000 | split --lines=1 --suffix-length=5 --numeric-suffixes - files/f")
+    run(vm_alice, source,
+        "mkdir files; seq 100000 | split --lines=1 --suffix-length=5 --numeric-suffixes - files/f")
     taken = archive(vm_alice, source)
     vm_alice.delete(f"/v1/sandboxes/{source}")
     copy = sandboxes(taken["id"])
@@ -148,7 +154,10 @@ def test_a_gigabyte_through_a_kill_and_in_little_memory(vm_alice, vm_stack, sand
         wait_for_part(vm_stack)
         vm_stack.kill("node-archive")
         taken = pending.result()
-    assert taken["sizeBytes"] > BLOCKS * BLOCK_BYTES and taken["tarballSizeBytes"] > BLOCKS * BLOCK_BYTES
+    assert (
+        taken["sizeBytes"] > BLOCKS * BLOCK_BYTES
+        and taken["tarballSizeBytes"] > BLOCKS * BLOCK_BYTES
+    )
     assert agent_peak_kb(vm_alice, source) < MEMORY_LIMIT_KB
     vm_alice.delete(f"/v1/sandboxes/{source}")
     copy = sandboxes(taken["id"])
@@ -157,7 +166,10 @@ def test_a_gigabyte_through_a_kill_and_in_little_memory(vm_alice, vm_stack, sand
         whole.update(block)
     assert run(vm_alice, copy, "md5sum big").split()[0] == whole.hexdigest()
     assert agent_peak_kb(vm_alice, copy) < MEMORY_LIMIT_KB
-    peaks = {command: peak_kb(pid) for pid, command in leftovers.processes_of(vm_stack.site.data_dir).items()}
+    peaks = {
+        command: peak_kb(pid)
+        for pid, command in leftovers.processes_of(vm_stack.site.data_dir).items()
+    }
     assert any("archive" in command for command in peaks)
     assert max(peaks.values()) < MEMORY_LIMIT_KB, peaks
 

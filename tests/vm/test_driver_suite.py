@@ -1,10 +1,11 @@
-"""What `Driver` promises, kept by every driver: in success, in failure, and after the death of a worker at any step."""
+"""What `Driver` promises, kept by every driver: in success, in failure, and after the death of a
+worker at any step."""
 import threading
 
 import pytest
 
+from guest.client.errors import AgentError, AgentRefused
 from nodeworker.faults import FAULT_POINTS
-from nodeworker.guest.errors import AgentError, AgentRefused
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import DriverError, Shape, VmBusy, VmNotFound, VmState
 from tests.vm.lab import SHAPE
@@ -44,7 +45,8 @@ def with_note(lab, content=b"first"):
 def test_create_gives_a_guest_that_answers_to_its_own_token_and_environment(lab):
     spec = lab.create()
     assert lab.driver.list_sandboxes() == {spec.sandbox_id: VmState.RUNNING}
-    assert f"NUMBER={spec.env['NUMBER']}" in lab.agent(spec).exec(["env"]).stdout.decode().splitlines()
+    assert f"NUMBER={spec.env['NUMBER']}" in lab.agent(spec).exec(
+        ["env"]).stdout.decode().splitlines()
     stranger = lab.spec(agent_port=spec.agent_port)
     with pytest.raises(AgentRefused, match="unauthorized"):
         lab.agent(stranger).ping()
@@ -147,7 +149,8 @@ def test_a_snapshot_in_another_shape_boots_cold_with_its_files_and_an_identity_o
     running = lab.driver.create(clone)
     assert running.cold and "shape" in running.cold_reason
     check_alive(lab, clone, b"first")
-    assert lab.agent(clone).read_file("/etc/machine-id", 100) != lab.agent(spec).read_file("/etc/machine-id", 100)
+    assert lab.agent(clone).read_file("/etc/machine-id", 100) != lab.agent(spec).read_file(
+        "/etc/machine-id", 100)
     if lab.is_real:
         assert lab.shell(clone, "nproc").strip() == "2"
         assert 1300 < int(lab.shell(clone, "free -m | awk '/^Mem/ {print $2}'")) <= 1536
@@ -178,7 +181,8 @@ def test_operations_on_a_sandbox_that_is_not_here_say_so(lab):
 def test_a_second_worker_is_told_that_the_sandbox_is_busy(lab):
     spec = with_note(lab)
     with locks.locked(lab.settings.node_dir / "sandboxes" / spec.sandbox_id / "op.lock"):
-        for call in (lambda: lab.driver.hibernate(spec.sandbox_id), lambda: lab.driver.destroy(spec.sandbox_id)):
+        for call in (lambda: lab.driver.hibernate(spec.sandbox_id),
+                     lambda: lab.driver.destroy(spec.sandbox_id)):
             with pytest.raises(VmBusy):
                 call()
     check_alive(lab, spec, b"first")

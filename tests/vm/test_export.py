@@ -16,7 +16,9 @@ def qemu_img(*arguments):
 
 def opened(file, below=None, image_format="qcow2"):
     """A disk, on `below`, as qemu-img takes it; our layers do not name what they stand on."""
-    node = {"driver": image_format, "file": {"driver": "file", "filename": str(file), "locking": "off"}}
+    node = {
+        "driver": image_format, "file": {"driver": "file", "filename": str(file), "locking": "off"}
+    }
     return node | ({"backing": below} if below else {})
 
 
@@ -32,7 +34,8 @@ def test_an_exported_disk_is_the_disk_of_the_snapshot(real, tmp_path, grown):
     disk = tmp_path / "disk.qcow2"
     export = real.driver.export_disk("snapexport", disk)
     qemu_img("check", str(disk))
-    machine = read_json(real.settings.node_dir / "snapshots" / "snapexport" / "snapshot.json")["machine"]
+    machine = read_json(
+        real.settings.node_dir / "snapshots" / "snapexport" / "snapshot.json")["machine"]
     layers = real.driver.host.layers
     original = opened(layers.path(machine["chain"][0]), image_format="raw")
     for reference in machine["chain"][1:]:
@@ -40,7 +43,8 @@ def test_an_exported_disk_is_the_disk_of_the_snapshot(real, tmp_path, grown):
     exported = opened(disk, opened(export.image_file))
     told = qemu_img("compare", f"json:{json.dumps(exported)}", f"json:{json.dumps(original)}")
     assert "Images are identical" in told
-    assert disk.stat().st_size < export.image_file.stat().st_size / 4, "only what differs from the image"
+    assert disk.stat(
+    ).st_size < export.image_file.stat().st_size / 4, "only what differs from the image"
 
 
 def test_an_image_is_compressed_once(real, tmp_path):

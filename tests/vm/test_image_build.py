@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bin.site import ROOT
+from bin.stack.site import ROOT
 from guest.image.bootstrap import bootstrap
 from guest.image.distros import DISTROS
 from guest.image.errors import ArchiveUnreachable, ImageError
@@ -23,13 +23,16 @@ def test_an_archive_that_cannot_be_reached_is_told_apart_from_other_failures(
     monkeypatch.setenv("http_proxy", NOTHING_LISTENS_HERE)
     monkeypatch.setenv("https_proxy", NOTHING_LISTENS_HERE)
     with pytest.raises(ArchiveUnreachable):
-        bootstrap(distro, tmp_path / "rootfs", bun=tmp_path / "bun", token_file=tmp_path / "token", dns=())
+        bootstrap(distro, tmp_path / "rootfs", bun=tmp_path / "bun", token_file=tmp_path / "token",
+                  dns=())
 
 
 def test_the_build_says_what_to_do_and_leaves_nothing_when_it_fails(tmp_path: Path) -> None:
-    environment = {**os.environ, "http_proxy": NOTHING_LISTENS_HERE, "https_proxy": NOTHING_LISTENS_HERE,
-                   "npm_config_proxy": NOTHING_LISTENS_HERE, "npm_config_https_proxy": NOTHING_LISTENS_HERE,
-                   "npm_config_fetch_retries": "0", "npm_config_cache": str(tmp_path / "cache")}
+    environment = {
+        **os.environ, "http_proxy": NOTHING_LISTENS_HERE, "https_proxy": NOTHING_LISTENS_HERE,
+        "npm_config_proxy": NOTHING_LISTENS_HERE, "npm_config_https_proxy": NOTHING_LISTENS_HERE,
+        "npm_config_fetch_retries": "0", "npm_config_cache": str(tmp_path / "cache")
+    }
     done = subprocess.run(
         [ROOT / ".venv/bin/python", "-m", "guest.image.build", "--image-dir", tmp_path / "out"],
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
@@ -41,10 +44,10 @@ def test_the_build_says_what_to_do_and_leaves_nothing_when_it_fails(tmp_path: Pa
 def test_building_again_changes_nothing_and_is_not_a_build(qemu_lab: Lab) -> None:
     images = qemu_lab.settings.image_dir / "images"
     before = [(path, os.lstat(path).st_mtime_ns) for path in sorted(images.rglob("*"))]
-    done = subprocess.run(
-        [ROOT / ".venv/bin/python", "-m", "guest.image.build", "--image-dir", qemu_lab.settings.image_dir,
-         "--dns", ",".join(qemu_lab.settings.guest_dns)],
-        cwd=ROOT, env={"PATH": "/nothing"}, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([
+        ROOT / ".venv/bin/python", "-m", "guest.image.build", "--image-dir",
+        qemu_lab.settings.image_dir, "--dns", ",".join(qemu_lab.settings.guest_dns)
+    ], cwd=ROOT, env={"PATH": "/nothing"}, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert [(path, os.lstat(path).st_mtime_ns) for path in sorted(images.rglob("*"))] == before
 
@@ -62,8 +65,9 @@ def test_the_image_is_complete_sparse_and_private(qemu_lab: Lab) -> None:
 
 
 def test_an_unknown_distribution_is_refused() -> None:
-    done = subprocess.run([ROOT / ".venv/bin/python", "-m", "guest.image.build", "--image-dir", "x", "--distro", "y"],
-                          cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [ROOT / ".venv/bin/python", "-m", "guest.image.build", "--image-dir", "x", "--distro", "y"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2 and "ubuntu-22.04" in done.stderr
 
 

@@ -1,4 +1,5 @@
-"""The contract's "Default guest image", item by item, in a real sandbox; and what makes that image fit to be cloned."""
+"""The contract's "Default guest image", item by item, in a real sandbox; and what makes that image
+fit to be cloned."""
 import shlex
 import time
 from collections.abc import Callable, Iterator
@@ -6,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from nodeworker.guest.client import AgentClient
-from nodeworker.guest.errors import AgentError
+from guest.client.agent_client import AgentClient
+from guest.client.errors import AgentError
 from tests.vm.lab import Lab
 
 AS_USER = "sudo -n -u user -H bash -c"
@@ -35,11 +36,23 @@ def test_it_is_ubuntu_22_04(run) -> None:
     assert run('. /etc/os-release; echo "$ID $VERSION_ID"') == "ubuntu 22.04"
 
 
-@pytest.mark.parametrize("line", [
-    "cd $(mktemp -d) && git init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x && git log",
-    "curl --version", "wget --version", "unzip -v", "python3 -c 'import ssl, sqlite3, venv, json'", "pip --version",
-    "ssh -V", "bun --version",
-], ids=lambda line: line.split()[0] if not line.startswith("cd") else "git")
+@pytest.mark.parametrize(
+    "line",
+    [
+        (
+            "cd $(mktemp -d) && git init -q . && git -c user.name=a -c user.email=a@b commit -q"
+            " --allow-empty -m x && git log"
+        ),
+        "curl --version",
+        "wget --version",
+        "unzip -v",
+        "python3 -c 'import ssl, sqlite3, venv, json'",
+        "pip --version",
+        "ssh -V",
+        "bun --version",
+    ],
+    ids=lambda line: line.split()[0] if not line.startswith("cd") else "git",
+)
 def test_a_tool_of_the_list_works_for_root_and_for_the_user(run, line: str) -> None:
     run(line)
     run(f"{AS_USER} {shlex.quote(line)}")
@@ -59,7 +72,8 @@ def test_the_ssh_server_accepts_its_configuration_and_keys(run) -> None:
 
 
 def test_the_user_is_1000_has_its_home_and_may_do_everything(run) -> None:
-    assert run("id -u user; getent passwd user | cut -d: -f6; stat -c %U /home/user") == "1000\n/home/user\nuser"
+    assert run("id -u user; getent passwd user | cut -d: -f6; stat -c %U /home/user"
+               ) == "1000\n/home/user\nuser"
     assert run(f"{AS_USER} 'sudo -n id -u' 2>&1") == "0"
 
 
@@ -72,7 +86,9 @@ def test_the_package_cache_answers_without_an_update(run) -> None:
     assert "Inst jq" in run("apt-get install --simulate jq")
 
 
-def test_the_root_file_system_is_16_gib_writable_and_without_access_times(agent: AgentClient, run) -> None:
+def test_the_root_file_system_is_16_gib_writable_and_without_access_times(
+    agent: AgentClient, run
+) -> None:
     assert agent.disk().total_bytes > 15 * 1024 ** 3
     assert {"rw", "noatime"} <= set(run("findmnt -no OPTIONS /").split(","))
 
@@ -101,8 +117,14 @@ def test_its_own_name_resolves(run) -> None:
 
 
 def test_a_server_on_any_ipv6_address_is_reached_over_ipv4(run) -> None:
-    assert run("bun -e 'const s = Bun.serve({port: 0, hostname: \"::\", fetch: () => new Response(\"six\")});"
-               " console.log(await (await fetch(`http://127.0.0.1:${s.port}`)).text()); s.stop(true)'") == "six"
+    assert (
+        run(
+            'bun -e \'const s = Bun.serve({port: 0, hostname: "::", fetch: () => new'
+            ' Response("six")}); console.log(await (await'
+            " fetch(`http://127.0.0.1:${s.port}`)).text()); s.stop(true)'"
+        )
+        == "six"
+    )
 
 
 def test_shared_memory_is_a_tmpfs(run) -> None:
@@ -128,12 +150,14 @@ def test_a_hundred_commands_at_once(agent: AgentClient) -> None:
 
 def test_running_out_of_memory_kills_the_command_and_not_the_agent(agent: AgentClient) -> None:
     before = agent.exec(shell="systemctl show -p MainPID svc-agent").stdout
-    hog = agent.exec(["python3", "-c", "b = []\nwhile True: b.append(bytearray(1 << 24))"], timeout_ms=120_000)
+    hog = agent.exec(["python3", "-c", "b = []\nwhile True: b.append(bytearray(1 << 24))"],
+                     timeout_ms=120_000)
     assert hog.exit_code in (1, 137) and not hog.timed_out
     assert agent.exec(shell="systemctl show -p MainPID svc-agent").stdout == before
 
 
-def test_an_agent_that_dies_comes_back_as_itself_and_its_detached_commands_live(agent: AgentClient) -> None:
+def test_an_agent_that_dies_comes_back_as_itself_and_its_detached_commands_live(
+        agent: AgentClient) -> None:
     detached = agent.exec(["sleep", "600"], detached=True)
     before = agent.ping()
     try:

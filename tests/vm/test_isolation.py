@@ -1,4 +1,5 @@
-"""What a guest and its QEMU process may reach: the public internet and their own files, nothing else."""
+"""What a guest and its QEMU process may reach: the public internet and their own files, nothing
+else."""
 import json
 import os
 import socket
@@ -28,12 +29,15 @@ def internet(real):
     name = f"{real.settings.net_prefix}-0internet"
     namespaces.create_namespace(name)
     try:
-        for line in (f"link add {name[:12]}p type veth peer name inside netns {name}", f"link set {name[:12]}p up",
-                     f"addr add 192.0.2.250/32 dev {name[:12]}p", f"route add {PUBLIC}/32 dev {name[:12]}p",
+        for line in (f"link add {name[:12]}p type veth peer name inside netns {name}",
+                     f"link set {name[:12]}p up", f"addr add 192.0.2.250/32 dev {name[:12]}p",
+                     f"route add {PUBLIC}/32 dev {name[:12]}p",
                      f"-n {name} addr add {PUBLIC}/32 dev inside", f"-n {name} link set inside up",
                      f"-n {name} route add 192.0.2.250/32 dev inside"):
             subprocess.run(["ip", *line.split()], check=True)
-        listener = namespaces.in_namespace(name, lambda: socket.create_server((PUBLIC, 0), backlog=16))
+        listener = namespaces.in_namespace(
+            name, lambda: socket.create_server((PUBLIC, 0), backlog=16)
+        )
         with listener:
             yield listener.getsockname()[1]
     finally:
@@ -54,7 +58,8 @@ def connects(lab, spec, address, port, source="0.0.0.0"):
 
 def own_addresses():
     """Every IPv4 address of this host."""
-    listing = json.loads(subprocess.run(["ip", "-j", "-4", "addr"], capture_output=True, check=True).stdout)
+    listing = json.loads(
+        subprocess.run(["ip", "-j", "-4", "addr"], capture_output=True, check=True).stdout)
     return {entry["local"] for link in listing for entry in link["addr_info"]}
 
 
@@ -85,11 +90,15 @@ def test_a_guest_reaches_no_other_guest_by_any_road(real):
     _, record = process_of(real, other)
     other_address = real.driver.host.network.slots.slot(record.slot).address
     assert real.agent(other).ping()
-    for address, port in ((other_address, addresses.AGENT_PORT), *((own, other.agent_port) for own in own_addresses())):
+    for address, port in (
+        (other_address, addresses.AGENT_PORT),
+        *((own, other.agent_port) for own in own_addresses()),
+    ):
         assert not connects(real, spec, address, port), (address, port)
 
 
-@pytest.mark.parametrize("address", ["169.254.169.254", "10.0.0.1", "172.16.0.1", "192.168.1.1", "100.100.100.200"])
+@pytest.mark.parametrize(
+    "address", ["169.254.169.254", "10.0.0.1", "172.16.0.1", "192.168.1.1", "100.100.100.200"])
 def test_packets_to_private_and_metadata_addresses_never_leave_the_host(real, internet, address):
     """The address is routed to a live listener, so that only the policy stands in between."""
     name = f"{real.settings.net_prefix}-0internet"
@@ -105,7 +114,9 @@ def test_packets_to_private_and_metadata_addresses_never_leave_the_host(real, in
 def test_forged_source_addresses_are_dropped(real, internet):
     spec, other = real.create(), real.create()
     _, record = process_of(real, other)
-    for source in (real.driver.host.network.slots.slot(record.slot).address, "8.8.8.8", "172.30.0.9"):
+    for source in (
+        real.driver.host.network.slots.slot(record.slot).address, "8.8.8.8", "172.30.0.9",
+    ):
         real.shell(spec, f"ip addr add {source}/32 dev eth0")
         assert not connects(real, spec, PUBLIC, internet, source), source
     assert connects(real, spec, PUBLIC, internet)
@@ -115,7 +126,8 @@ def test_host_ports_reach_the_guest_and_only_the_ports_asked_for(real):
     spec = real.create()
     real.agent(spec).exec(["python3", "-m", "http.server", "8000"], detached=True, cwd="/etc")
     assert real.agent(spec).wait_port(8000, timeout_s=30)
-    with socket.create_connection(("127.0.0.1", spec.forwards[0].host_port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", spec.forwards[0].host_port),
+                                  timeout=10) as connection:
         connection.sendall(b"GET /hostname HTTP/1.0\r\n\r\n")
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
     assert spec.sandbox_id.encode() in answer
@@ -126,7 +138,10 @@ def test_host_ports_reach_the_guest_and_only_the_ports_asked_for(real):
 def test_qemu_runs_without_any_privilege_in_a_place_of_its_own(real):
     spec = real.create()
     process, record = process_of(real, spec)
-    status = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines() if ":\t" in line)
+    status = dict(
+        line.split(":\t", 1)
+        for line in (process / "status").read_text().splitlines()
+        if ":\t" in line)
     uid = str(real.settings.vm_uid_base + record.slot)
     assert set(status["Uid"].split()) == set(status["Gid"].split()) == {uid}
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
@@ -160,11 +175,17 @@ def test_nothing_is_left_on_the_host_after_destroy(real):
     assert host.cgroups.names() == set()
     deadline = time.monotonic() + 30
     while not set(namespaces.list_namespaces(real.settings.net_prefix)) <= ready_namespaces(host):
-        assert time.monotonic() < deadline, "a namespace is left that is neither ready nor being made"
+        assert time.monotonic(
+        ) < deadline, "a namespace is left that is neither ready nor being made"
         time.sleep(0.05)
-    assert [path for path in host.sandboxes.iterdir()] == [path for path in host.snapshots.iterdir()] == []
+    assert (
+        [path for path in host.sandboxes.iterdir()]
+        == [path for path in host.snapshots.iterdir()]
+        == []
+    )
     assert not list((real.settings.node_dir / "layers").glob("*.qcow2"))
-    processes = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    processes = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True,
+                               check=True).stdout
     assert f"-name {real.settings.net_prefix}/" not in processes
 
 
@@ -207,4 +228,6 @@ def test_machines_in_parallel_share_nothing_and_all_come_up(real):
     for thread in threads:
         thread.join()
     assert failures == []
-    assert {real.agent(spec).ping().adopted for spec in specs} == {spec.sandbox_id for spec in specs}
+    assert {real.agent(spec).ping().adopted
+            for spec in specs} == {spec.sandbox_id
+                                   for spec in specs}

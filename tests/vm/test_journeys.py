@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-# A process whose nonce lives only in its memory: it shows it on SIGUSR1. A reboot, or a restore of the wrong RAM,
-# loses it.
+# A process whose nonce lives only in its memory: it shows it on SIGUSR1. A reboot, or a restore of
+# the wrong RAM, loses it.
 KEEPER = """
 import os, signal, time
 nonce = os.urandom(16).hex()
@@ -20,7 +20,10 @@ show()
 open('/dev/shm/pid', 'w').write(str(os.getpid()))
 while True: time.sleep(0.05); open('/dev/shm/beats', 'a').write('%.3f\\n' % time.time())
 """
-IDENTITY = "cat /etc/machine-id; cat /etc/ssh/ssh_host_*_key.pub | sha256sum; od -An -N16 -tx1 /dev/urandom; hostname"
+IDENTITY = (
+    "cat /etc/machine-id; cat /etc/ssh/ssh_host_*_key.pub | sha256sum; od -An -N16 -tx1"
+    " /dev/urandom; hostname"
+)
 
 
 def shell(persona, sandbox_id, line, **body):
@@ -58,9 +61,9 @@ def sandboxes(vm_alice):
 def keeper(vm_alice, sandboxes):
     """A sandbox in which the nonce keeper runs."""
     sandbox_id = sandboxes()["id"]
-    vm_alice.post(
-        f"/v1/sandboxes/{sandbox_id}/exec", json={"cmd": "python3", "args": ["-c", KEEPER], "detached": True}
-    ).raise_for_status()
+    vm_alice.post(f"/v1/sandboxes/{sandbox_id}/exec",
+                  json={"cmd": "python3", "args": ["-c", KEEPER],
+                        "detached": True}).raise_for_status()
     deadline = time.monotonic() + 30
     while not shell(vm_alice, sandbox_id, "cat /dev/shm/pid 2>/dev/null || true"):
         assert time.monotonic() < deadline
@@ -70,18 +73,18 @@ def keeper(vm_alice, sandboxes):
 def nonce(persona, sandbox_id):
     """The nonce as the living process tells it now."""
     return shell(
-        persona,
-        sandbox_id,
-        "rm -f /dev/shm/nonce; kill -USR1 $(cat /dev/shm/pid); "
-        "for i in $(seq 500); do [ -s /dev/shm/nonce ] && break; sleep 0.02; done; cat /dev/shm/nonce",
+        persona, sandbox_id,
+        "rm -f /dev/shm/nonce; kill -USR1 $(cat /dev/shm/pid); for i in $(seq 500); do [ -s"
+        " /dev/shm/nonce ] && break; sleep 0.02; done; cat /dev/shm/nonce",
     )
 
 
 def test_processes_memory_files_and_clock_survive_twenty_sleeps(vm_alice, keeper):
     content = os.urandom(3_000_000)
     digest = hashlib.sha256(content).hexdigest()
-    files = [{"path": f"{folder}/blob", "content": base64.b64encode(content).decode(), "mode": 0o600}
-             for folder in ("/dev/shm", "/home/user")]
+    files = [{
+        "path": f"{folder}/blob", "content": base64.b64encode(content).decode(), "mode": 0o600
+    } for folder in ("/dev/shm", "/home/user")]
     assert vm_alice.post(f"/v1/sandboxes/{keeper}/files", json=files).status_code == 204
     secret = nonce(vm_alice, keeper)
     for cycle in range(20):
@@ -95,7 +98,8 @@ def test_processes_memory_files_and_clock_survive_twenty_sleeps(vm_alice, keeper
         assert nonce(vm_alice, keeper) == secret, f"process lost in cycle {cycle}"
         sums = shell(vm_alice, keeper, "sha256sum /dev/shm/blob /home/user/blob").split()
         assert sums[0] == sums[2] == digest, f"content changed in cycle {cycle}"
-    assert shell(vm_alice, keeper, "dmesg | grep -ciE 'ext4.*error|i/o error' || true").strip() == "0"
+    assert shell(vm_alice, keeper,
+                 "dmesg | grep -ciE 'ext4.*error|i/o error' || true").strip() == "0"
 
 
 def test_a_fork_carries_processes_and_the_source_never_stops(vm_alice, sandboxes, keeper):
@@ -107,7 +111,8 @@ def test_a_fork_carries_processes_and_the_source_never_stops(vm_alice, sandboxes
     vm_alice.wait_for(fork, "running")
     assert nonce(vm_alice, fork) == secret and nonce(vm_alice, keeper) == secret
     beats = [float(line) for line in shell(vm_alice, keeper, "cat /dev/shm/beats").split()]
-    assert max(after - before for before, after in zip(beats, beats[1:])) < 3, "the source stood still"
+    assert max(
+        after - before for before, after in zip(beats, beats[1:])) < 3, "the source stood still"
     shell(vm_alice, fork, "echo fork > /dev/shm/mine; echo fork > /root/mine; sync")
     assert shell(vm_alice, keeper, "ls /dev/shm/mine /root/mine 2>/dev/null || true") == ""
 
@@ -127,11 +132,13 @@ def test_clones_are_different_computers(vm_alice, sandboxes):
 def test_a_snapshot_outlives_its_source_and_forks_many_times(vm_alice, sandboxes, keeper):
     secret = nonce(vm_alice, keeper)
     shell(vm_alice, keeper, "echo kept > /home/user/note")
-    snapshot = vm_alice.post(f"/v1/sandboxes/{keeper}/snapshot", json={"idempotencyKey": "once"}).json()
+    snapshot = vm_alice.post(f"/v1/sandboxes/{keeper}/snapshot",
+                             json={"idempotencyKey": "once"}).json()
     assert snapshot["sourceSandboxId"] == keeper and snapshot["kind"] == "user_project"
     assert vm_alice.get(f"/v1/sandboxes/{keeper}").json()["status"] == "running"
     assert vm_alice.delete(f"/v1/sandboxes/{keeper}").json()["status"] == "stopped"
-    again = vm_alice.post(f"/v1/sandboxes/{keeper}/snapshot", json={"idempotencyKey": "once"}).json()
+    again = vm_alice.post(f"/v1/sandboxes/{keeper}/snapshot",
+                          json={"idempotencyKey": "once"}).json()
     assert again["id"] == snapshot["id"]
     for _ in range(2):
         answer = vm_alice.post("/v1/sandboxes/fork", json={"snapshotId": snapshot["id"]})
@@ -156,20 +163,25 @@ def test_a_sleeping_sandbox_forks_without_waking(vm_alice, sandboxes, keeper):
 
 
 # The most memory that the agent and its children held, every tenth of a second.
-WATCH = ("while sleep 0.1; do for pid in $(pgrep -f -- '-m agent'); do grep -h VmHWM /proc/$pid/status; done; done "
-         "> /run/watched 2> /dev/null")
+WATCH = (
+    "while sleep 0.1; do for pid in $(pgrep -f -- '-m agent'); do grep -h VmHWM /proc/$pid/status;"
+    " done; done > /run/watched 2> /dev/null"
+)
 
 
-def test_an_upload_reaches_the_guest_byte_for_byte_and_takes_little_of_its_memory(vm_alice, sandboxes):
+def test_an_upload_reaches_the_guest_byte_for_byte_and_takes_little_of_its_memory(
+        vm_alice, sandboxes):
     box = sandboxes()["id"]
     vm_alice.post(f"/v1/sandboxes/{box}/exec", json={"cmd": WATCH, "detached": True})
     piece, digest = os.urandom(1 << 20), hashlib.sha256()
     for _ in range(64):
         digest.update(piece)
-    answer = vm_alice.request("PUT", f"/v1/sandboxes/{box}/uploads/a dir/large", content=(piece for _ in range(64)))
+    answer = vm_alice.request("PUT", f"/v1/sandboxes/{box}/uploads/a dir/large",
+                              content=(piece for _ in range(64)))
     assert answer.status_code == 201, answer.text
     assert answer.json() == {"path": "/home/user/a dir/large", "sizeBytes": 64 << 20}
-    told = shell(vm_alice, box, "cd '/home/user/a dir'; sha256sum < large; stat -c '%U %a' . large").split()
+    told = shell(vm_alice, box,
+                 "cd '/home/user/a dir'; sha256sum < large; stat -c '%U %a' . large").split()
     assert told == [digest.hexdigest(), "-", "user", "755", "user", "644"]
     watched = shell(vm_alice, box, "cat /run/watched").split()
     assert 0 < max(map(int, watched[1::3])) * 1024 < 200 * 10**6
@@ -178,7 +190,10 @@ def test_an_upload_reaches_the_guest_byte_for_byte_and_takes_little_of_its_memor
 def test_a_start_command_gates_running_and_is_started_again_after_a_power_off(vm_alice, sandboxes):
     source = sandboxes()["id"]
     shell(vm_alice, source, "mkdir -p /srv/site && echo hello > /srv/site/index.html && sync")
-    spec = {"startCommand": "cd /srv/site && exec python3 -m http.server 3000", "readinessPort": 3000, "ports": [3000]}
+    spec = {
+        "startCommand": "cd /srv/site && exec python3 -m http.server 3000", "readinessPort": 3000,
+        "ports": [3000]
+    }
     fork = vm_alice.post(f"/v1/sandboxes/{source}/fork", json=spec).json()["id"]
     sandboxes.track(fork)
     sandbox = vm_alice.wait_for(fork, "running")

@@ -1,5 +1,5 @@
-"""What a guest keeps over sleep, snapshot and fork: processes, memory and files to the last byte; and what clones do
-not."""
+"""What a guest keeps over sleep, snapshot and fork: processes, memory and files to the last byte;
+and what clones do not."""
 import os
 import signal
 import subprocess
@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from nodeworker.hypervisor.driver import Shape, VmState
-from nodeworker.hypervisor.qemu.launch import Monitor
+from nodeworker.hypervisor.qemu.process.launch import Monitor
 from tests.vm.lab import SHAPE
 
 CYCLES = 20
@@ -31,7 +31,10 @@ while True:
 """
 ASK = ("rm -f /dev/shm/told; kill -USR1 $(cat /dev/shm/keeper.pid); "
        "until cat /dev/shm/told 2>/dev/null; do sleep 0.02; done")
-IDENTITY = "cat /etc/machine-id /etc/hostname /etc/ssh/ssh_host_ed25519_key.pub; head -c 16 /dev/urandom | sha256sum"
+IDENTITY = (
+    "cat /etc/machine-id /etc/hostname /etc/ssh/ssh_host_ed25519_key.pub; head -c 16 /dev/urandom |"
+    " sha256sum"
+)
 SUMS = "sha256sum /dev/shm/memory /root/disk"
 
 
@@ -53,7 +56,8 @@ def check_disks(lab):
     layers = list((lab.settings.node_dir / "layers").glob("*.qcow2"))
     assert layers
     for layer in layers:
-        done = subprocess.run(["qemu-img", "check", "-U", str(layer)], capture_output=True, text=True, check=False)
+        done = subprocess.run(["qemu-img", "check", "-U", str(layer)], capture_output=True,
+                              text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -67,7 +71,9 @@ def test_processes_memory_files_and_clock_survive_twenty_sleeps(real, box):
         real.driver.hibernate(box.sandbox_id)
         assert not real.driver.wake(box).cold
         now = float(real.shell(box, "date +%s.%N"))
-        assert abs(now - time.time()) < 1.0, "the contract's second: the guest's clock is set at every wake"
+        assert (
+            abs(now - time.time()) < 1.0
+        ), "the contract's second: the guest's clock is set at every wake"
         assert (real.shell(box, ASK), real.shell(box, SUMS)) == (nonce, sums)
     real.driver.hibernate(box.sandbox_id)
     check_disks(real)
@@ -109,7 +115,9 @@ def test_a_state_of_another_host_is_not_loaded_but_booted_from_its_disk(real, bo
     real.shell(box, "sync")
     real.driver.hibernate(box.sandbox_id)
     record = rundir_of(real, box).find_record()
-    elsewhere = replace(record.machine, made_on=replace(record.machine.made_on, hypervisor_version="another version"))
+    elsewhere = replace(
+        record.machine, made_on=replace(record.machine.made_on,
+                                        hypervisor_version="another version"))
     rundir_of(real, box).write(replace(record, machine=elsewhere), durable=True)
     running = real.driver.wake(box)
     assert running.cold and "another version" in running.cold_reason
@@ -144,7 +152,9 @@ def test_a_bake_that_dies_leaves_nothing_that_could_be_taken_for_a_template(real
     assert real.in_child("bake", vars(shape), fault_file=path) < 0
     assert not real.driver.has_template(shape)
     real.driver.reclaim()
-    assert not any("1152" in name for name in os.listdir(real.settings.image_dir / "templates") if "lock" not in name)
+    assert not any("1152" in name
+                   for name in os.listdir(real.settings.image_dir / "templates")
+                   if "lock" not in name)
 
 
 def test_layers_are_deleted_when_nothing_refers_to_them(real, box):
@@ -160,7 +170,8 @@ def test_layers_are_deleted_when_nothing_refers_to_them(real, box):
     assert not list((real.settings.node_dir / "layers").glob("*.qcow2"))
 
 
-def test_a_power_failure_in_the_middle_of_a_wake_is_not_mistaken_for_a_saved_memory(real, box, tmp_path):
+def test_a_power_failure_in_the_middle_of_a_wake_is_not_mistaken_for_a_saved_memory(
+        real, box, tmp_path):
     real.shell(box, "sync")
     real.driver.hibernate(box.sandbox_id)
     real.crash_at("wake.spawned", tmp_path, "wake", box)
@@ -181,7 +192,10 @@ def test_long_disk_chains_are_flattened_while_the_guest_runs(real, box):
     limit = real.settings.chain_depth_limit
     short = len(chain_of(real, box))
     for number in range(limit + 2):
-        real.shell(box, f"echo {number} > /root/number; head -c 200000 /dev/urandom > /root/noise{number}; sync")
+        real.shell(
+            box,
+            f"echo {number} > /root/number; head -c 200000 /dev/urandom > /root/noise{number}; sync"
+        )
         real.driver.snapshot(box.sandbox_id, f"snap{number}")
         if number == 1:  # from here on upper layers are larger than lower ones
             real.driver.grow_disk(box.sandbox_id, LARGER_BYTES)
@@ -195,7 +209,9 @@ def test_long_disk_chains_are_flattened_while_the_guest_runs(real, box):
     assert len(chain_of(real, box)) <= short + limit
     check_disks(real)
     real.driver.wake(box)
-    assert real.shell(box, "echo 3 > /proc/sys/vm/drop_caches; sha256sum /root/noise* /root/disk /root/later") == sums
+    assert real.shell(
+        box,
+        "echo 3 > /proc/sys/vm/drop_caches; sha256sum /root/noise* /root/disk /root/later") == sums
     for number in (0, limit + 1):
         assert real.shell(real.create(f"snap{number}"), "cat /root/number").strip() == str(number)
 

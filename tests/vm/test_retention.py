@@ -1,10 +1,11 @@
-"""Deleting, with real machines: what is left reads the same bytes as before, and no layer of the disk is left over."""
+"""Deleting, with real machines: what is left reads the same bytes as before, and no layer of the
+disk is left over."""
 import os
 import threading
 import time
 
 from nodeworker.hypervisor.driver import VmState
-from nodeworker.hypervisor.qemu.references import references
+from nodeworker.hypervisor.qemu.disk.references import references
 
 FILES = ("/root/first", "/root/second", "/home/user/third")
 
@@ -37,7 +38,8 @@ def test_forks_keep_every_byte_when_source_and_snapshots_are_deleted(real):
         real.driver.snapshot(source.sandbox_id, f"snap{number}")
     forks = [real.create(f"snap{number}") for number in range(len(FILES))]
     used = real.driver.disk_use()
-    assert used.sandboxes[source.sandbox_id] > max(used.sandboxes[fork.sandbox_id] for fork in forks)
+    assert used.sandboxes[source.sandbox_id] > max(
+        used.sandboxes[fork.sandbox_id] for fork in forks)
     real.driver.destroy(source.sandbox_id)
     real.driver.delete_snapshot("snap1")
     assert layers(real) == named(real)
@@ -60,7 +62,8 @@ def test_a_snapshot_deleted_while_it_is_forked_gives_a_whole_fork_or_none(real, 
     fault = tmp_path / "fault"
     fault.write_text("create.recorded sleep:2")
     spec, codes = real.spec("snap"), []
-    worker = threading.Thread(target=lambda: codes.append(real.in_child("create", spec, fault_file=fault)))
+    worker = threading.Thread(
+        target=lambda: codes.append(real.in_child("create", spec, fault_file=fault)))
     worker.start()
     while fault.exists() and worker.is_alive():
         time.sleep(0.05)
@@ -84,7 +87,8 @@ def test_layers_of_a_flattened_chain_go_once_nothing_needs_them(real):
     for number in range(4):
         real.driver.delete_snapshot(f"snap{number}")
     for number in range(5):
-        # A snapshot begins the copying, sleep ends it and shortens the record if it was done by then.
+        # A snapshot begins the copying, sleep ends it and shortens the record if it was done by
+        # then.
         real.driver.snapshot(source.sandbox_id, f"again{number}")
         real.driver.delete_snapshot(f"again{number}")
         real.shell(source, "sleep 2")

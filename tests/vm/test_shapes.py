@@ -1,12 +1,13 @@
-"""Guests have the vCPUs and the RAM they were sold, looked at from inside: restored, cold, woken and forked."""
+"""Guests have the vCPUs and the RAM they were sold, looked at from inside: restored, cold, woken
+and forked."""
 import json
 import shutil
 import time
 
 import pytest
 
-from bin import leftovers
-from bin import stack as stacks
+from bin.stack import leftovers
+from bin.stack import running as stacks
 from tests.conftest import QUICK
 from tests.stack.database import query
 from tests.stack.personas import Persona
@@ -16,9 +17,11 @@ LOOK = """
 import json, os
 cpus = [line for line in open('/proc/cpuinfo') if line.startswith('processor')]
 memory = next(line for line in open('/proc/meminfo') if line.startswith('MemTotal'))
-ranges = [line.split()[0].split('-') for line in open('/proc/iomem') if line.endswith(': System RAM\\n')]
-print(json.dumps({'cpus': len(cpus), 'usable': len(os.sched_getaffinity(0)), 'left': int(memory.split()[1]) / 1024,
-                  'ram': sum(int(last, 16) - int(first, 16) + 1 for first, last in ranges) / 2**20}))
+ranges = [line.split()[0].split('-') for line in open('/proc/iomem')
+          if line.endswith(': System RAM\\n')]
+print(json.dumps({'cpus': len(cpus), 'usable': len(os.sched_getaffinity(0)),
+                  'left': int(memory.split()[1]) / 1024,
+                  'ram': sum(int(b, 16) - int(a, 16) + 1 for a, b in ranges) / 2**20}))
 """
 
 
@@ -28,13 +31,15 @@ def check(persona, sandbox_id, vcpus, mem_mb):
     found = json.loads(answer["stdout"])
     assert (found["cpus"], found["usable"]) == (vcpus, vcpus)
     assert mem_mb - 1 < found["ram"] <= mem_mb, found
-    # Of it the kernel keeps its own image, page structures and, with RAM above 4 GB, 64 MB of bounce buffers.
+    # Of it the kernel keeps its own image, page structures and, with RAM above 4 GB, 64 MB of
+    # bounce buffers.
     assert mem_mb * 0.95 < found["left"] < mem_mb, found
 
 
 def note(stack, sandbox_id):
     """What the operation that booted it says to operators."""
-    return query(stack, "SELECT note FROM operations WHERE sandbox_id = %s AND kind = 'boot'", sandbox_id)[0][0]
+    return query(stack, "SELECT note FROM operations WHERE sandbox_id = %s AND kind = 'boot'",
+                 sandbox_id)[0][0]
 
 
 def wait_baked(stack, vcpus, mem_mb, timeout_s=200):
@@ -42,8 +47,9 @@ def wait_baked(stack, vcpus, mem_mb, timeout_s=200):
     deadline = time.monotonic() + timeout_s
     phases = set()
     while True:
-        state, phase, error = query(stack, "SELECT state, phase, error FROM bakes WHERE (vcpus, mem_mb) = (%s, %s)",
-                                    vcpus, mem_mb)[0]
+        state, phase, error = query(
+            stack, "SELECT state, phase, error FROM bakes WHERE (vcpus, mem_mb) = (%s, %s)", vcpus,
+            mem_mb)[0]
         if state == "baked":
             return phases
         assert state != "failed", error
@@ -54,8 +60,10 @@ def wait_baked(stack, vcpus, mem_mb, timeout_s=200):
 
 @pytest.fixture(scope="module")
 def fresh(vm_stack):
-    """A node with the same image and no template at all: a template that sandboxes stand on is never removed."""
-    stack = stacks.private_stack("test-shapes", {"SVC_DRIVER": "qemu", "SVC_BAKE_SIZES": "", **QUICK}, processes=NEEDED)
+    """A node with the same image and no template at all: a template that sandboxes stand on is
+    never removed."""
+    stack = stacks.private_stack(
+        "test-shapes", {"SVC_DRIVER": "qemu", "SVC_BAKE_SIZES": "", **QUICK}, processes=NEEDED)
     try:
         known, own = vm_stack.settings.image_dir, stack.site.data_dir / "images"
         own.mkdir(mode=0o700)
@@ -98,7 +106,10 @@ def test_a_guest_has_what_its_size_says_cold_woken_forked_and_restored(fresh, al
     restored = alice.create(vcpus=2, memMb=2048)["id"]
     check(alice, restored, 2, 2048)
     assert note(fresh, restored) is None
-    listed = {entry["id"]: (entry["vcpus"], entry["memMb"]) for entry in alice.get("/v1/sandboxes").json()["sandboxes"]}
+    listed = {
+        entry["id"]: (entry["vcpus"], entry["memMb"])
+        for entry in alice.get("/v1/sandboxes").json()["sandboxes"]
+    }
     assert listed == {medium: (2, 2048), fork: (2, 2048), restored: (2, 2048)}
     for sandbox_id in listed:
         alice.delete(f"/v1/sandboxes/{sandbox_id}")
@@ -115,10 +126,13 @@ def test_a_guest_with_ram_above_the_4_gb_line_has_all_of_it(fresh, alice):
 
 
 def test_a_stack_that_ends_leaves_no_half_baked_machine(fresh, alice):
-    """Whatever the test before wanted is being baked, or is queued; the fixture's end checks the host."""
+    """Whatever the test before wanted is being baked, or is queued; the fixture's end checks the
+    host."""
     deadline = time.monotonic() + 60
     while not leftovers.bakes_of(fresh.settings.net_prefix):
-        assert query(fresh, "SELECT count(*) FROM bakes WHERE state = 'baked'") == [(1,)], "it was baked already"
+        assert query(
+            fresh,
+            "SELECT count(*) FROM bakes WHERE state = 'baked'") == [(1, )], "it was baked already"
         assert time.monotonic() < deadline
         time.sleep(0.05)
     fresh.crash("node-bulk")

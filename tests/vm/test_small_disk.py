@@ -1,19 +1,21 @@
-"""A sandbox on an older, smaller disk than the platform's floor, grown while it runs: the image is shrunk for it."""
+"""A sandbox on an older, smaller disk than the platform's floor, grown while it runs: the image is
+shrunk for it."""
 import json
 import shutil
 import subprocess
 
 import pytest
 
-from bin import stack as stacks
+from bin.stack import running as stacks
 from nodeworker.hypervisor.qemu.rundir import RunDir
-from services.disks import FLOOR_BYTES
+from services.guest_calls.disks import FLOOR_BYTES
 from tests.conftest import QUICK
 from tests.stack.personas import Persona
 from tests.vm.test_export import opened, qemu_img
 
 SMALL_BYTES = 3 * 1024**3
-# Goes on writing numbered lines into a file that it opened before; its id and the file must outlive everything.
+# Goes on writing numbered lines into a file that it opened before; its id and the file must outlive
+# everything.
 WRITER = """
 import os, time
 with open("/home/user/lines", "w") as lines:
@@ -24,9 +26,12 @@ with open("/home/user/lines", "w") as lines:
         number += 1
         time.sleep(0.01)
 """
-# Prints how many lines there are if they are 0, 1, 2... without a gap, and whether the writer lives.
-COUNT = ("python3 -c 'lines = open(\"/home/user/lines\").read().split(\"\\n\")[:-1]; "
-         "assert lines == [str(n) for n in range(len(lines))]; print(len(lines))' && kill -0 $(cat /run/writer)")
+# Prints how many lines there are if they are 0, 1, 2... without a gap, and whether the writer
+# lives.
+COUNT = (
+    'python3 -c \'lines = open("/home/user/lines").read().split("\\n")[:-1]; assert lines =='
+    " [str(n) for n in range(len(lines))]; print(len(lines))' && kill -0 $(cat /run/writer)"
+)
 SUMS = "sha256sum /root/noise /home/user/noise"
 
 
@@ -37,7 +42,8 @@ def tool(*argv):
 
 @pytest.fixture(scope="module")
 def small_stack(clean_host):
-    """A stack whose image has a root disk of 3 GiB; nothing is baked, so that the boot is a cold one."""
+    """A stack whose image has a root disk of 3 GiB; nothing is baked, so that the boot is a cold
+    one."""
     settings = {"SVC_DRIVER": "qemu", **QUICK}
     # Without the bulk lane, whose bake of the shape would only slow the test down.
     processes = [name for name in stacks.supervise.procfile() if name != "node-bulk"]
@@ -89,12 +95,14 @@ def disk_bytes(persona, sandbox):
     return told
 
 
-def test_a_small_disk_grows_under_open_files_and_stays_grown_and_sound(small_stack, alice, tmp_path):
+def test_a_small_disk_grows_under_open_files_and_stays_grown_and_sound(
+        small_stack, alice, tmp_path):
     sandbox = alice.create()["id"]
     assert disk_bytes(alice, sandbox) < SMALL_BYTES
-    shell(alice, sandbox, f"cat > /root/writer.py <<'END'\n{WRITER}END\n"
-                          "python3 /root/writer.py > /dev/null 2>&1 & echo $! > /run/writer; "
-                          "head -c 30M /dev/urandom > /root/noise; head -c 9M /dev/urandom > /home/user/noise")
+    shell(
+        alice, sandbox, f"cat > /root/writer.py <<'END'\n{WRITER}END\n"
+        "python3 /root/writer.py > /dev/null 2>&1 & echo $! > /run/writer; "
+        "head -c 30M /dev/urandom > /root/noise; head -c 9M /dev/urandom > /home/user/noise")
     sums, lines = shell(alice, sandbox, SUMS), int(shell(alice, sandbox, COUNT))
 
     grown = alice.request("PATCH", f"/v1/sandboxes/{sandbox}/disk")
@@ -105,8 +113,9 @@ def test_a_small_disk_grows_under_open_files_and_stays_grown_and_sound(small_sta
     again = alice.request("PATCH", f"/v1/sandboxes/{sandbox}/disk", json={})
     assert again.status_code == 200 and again.json()["totalBytes"] == grown.json()["totalBytes"]
     # More than the old disk could hold, written where only the new one reaches.
-    shell(alice, sandbox, "fallocate -l 12G /root/large && "
-                          "dd if=/home/user/noise of=/root/large bs=1M seek=12000 conv=notrunc status=none && sync")
+    shell(
+        alice, sandbox, "fallocate -l 12G /root/large && "
+        "dd if=/home/user/noise of=/root/large bs=1M seek=12000 conv=notrunc status=none && sync")
     tail = "tail -c +12582912001 /root/large | head -c 9437184 | cmp - /home/user/noise"
 
     for action in ("hibernate", "wake"):
@@ -131,7 +140,8 @@ def check_file_system(stack, persona, sandbox, raw):
     shell(persona, sandbox, "fsfreeze --freeze /")
     assert persona.post(f"/v1/sandboxes/{sandbox}/hibernate").status_code == 200
     chain = RunDir(stack.settings.node_dir / "sandboxes" / sandbox).find_record().machine.chain
-    disk = opened(stack.settings.image_dir / "images" / chain[0].partition(":")[2] / "rootfs.raw", image_format="raw")
+    disk = opened(stack.settings.image_dir / "images" / chain[0].partition(":")[2] / "rootfs.raw",
+                  image_format="raw")
     for reference in chain[1:]:
         layer = stack.settings.node_dir / "layers" / f"{reference.partition(':')[2]}.qcow2"
         qemu_img("check", str(layer))

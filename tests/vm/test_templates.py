@@ -1,4 +1,5 @@
-"""Templates in real machines: files by checksum, the service that gates `running`, another shape, a lost process."""
+"""Templates in real machines: files by checksum, the service that gates `running`, another shape, a
+lost process."""
 import hashlib
 import os
 import signal
@@ -7,14 +8,16 @@ from base64 import b64encode
 
 import pytest
 
-from models.base import new_id
+from models.database import new_id
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from tests.stack.fault_points import fault_point
 
 CONTENT = os.urandom(3_000_000)
 PAGE = "/srv/site/index.html"
-SERVE = {"startCommand": "echo start >> /root/starts; cd /srv/site && exec python3 -m http.server 3000",
-         "readinessPort": 3000, "ports": [3000]}
+SERVE = {
+    "startCommand": "echo start >> /root/starts; cd /srv/site && exec python3 -m http.server 3000",
+    "readinessPort": 3000, "ports": [3000]
+}
 SLOW = {"startCommand": "echo start >> /root/starts; sleep 6; exec python3 -m http.server 4000",
         "readinessPort": 4000, "ports": [4000]}
 
@@ -26,7 +29,8 @@ def send(persona, method, path, **options):
 
 
 def fetch(sandbox):
-    """GET / at the host port of the guest's 3000, by hand, so that nothing but the port is in between."""
+    """GET / at the host port of the guest's 3000, by hand, so that nothing but the port is in
+    between."""
     host_port = next(int(host) for host, guest in sandbox["portMap"].items() if guest == 3000)
     with socket.create_connection(("127.0.0.1", host_port), timeout=20) as link:
         link.sendall(b"GET / HTTP/1.0\r\n\r\n")
@@ -40,8 +44,8 @@ def check_service(persona, sandbox, *, starts):
 
 @pytest.fixture(scope="module")
 def template(vm_alice):
-    """A template made as a user makes one: create, write, set up, snapshot (asleep, the harder case), publish. Nothing
-    is flushed by hand."""
+    """A template made as a user makes one: create, write, set up, snapshot (asleep, the harder
+    case), publish. Nothing is flushed by hand."""
     name, source = new_id("site"), vm_alice.create()["id"]
     send(vm_alice, "POST", f"sandboxes/{source}/files",
          json=[{"path": PAGE, "content": b64encode(CONTENT).decode(), "mode": 0o644}])
@@ -89,7 +93,8 @@ def test_the_service_is_up_whenever_the_sandbox_runs(vm_alice, vm_stack, create)
 
 def test_a_running_service_comes_with_a_template_of_it_and_is_not_started_twice(vm_alice, create):
     first = create()
-    name, taken = new_id("hot"), send(vm_alice, "POST", f"sandboxes/{first['id']}/snapshot", json={})
+    name, taken = new_id("hot"), send(vm_alice, "POST", f"sandboxes/{first['id']}/snapshot",
+                                      json={})
     send(vm_alice, "POST", f"templates/{name}/latest", json={"snapshotId": taken["id"], **SERVE})
     second = vm_alice.create(templateId=name)
     try:
@@ -106,14 +111,16 @@ def fault(vm_stack):
         yield armed
 
 
-def test_a_worker_that_dies_while_the_service_starts_does_not_start_a_second_one(vm_alice, create, fault):
+def test_a_worker_that_dies_while_the_service_starts_does_not_start_a_second_one(
+        vm_alice, create, fault):
     source = create()
     fault("service.started")
     fork = send(vm_alice, "POST", f"sandboxes/{source['id']}/fork", json=SLOW)
     try:
         vm_alice.wait_for(fork["id"], "running")
         assert fault.reached()
-        assert vm_alice.exec(fork["id"], "cat", "/root/starts")["stdout"].count("start") == 2, "the source's and ours"
+        assert vm_alice.exec(fork["id"], "cat",
+                             "/root/starts")["stdout"].count("start") == 2, "the source's and ours"
     finally:
         send(vm_alice, "DELETE", f"sandboxes/{fork['id']}")
 
@@ -122,7 +129,8 @@ def test_another_shape_boots_from_the_disk_and_starts_the_service(vm_alice, crea
     sandbox = create(size="medium")
     check_service(vm_alice, sandbox, starts=1)
     assert vm_alice.exec(sandbox["id"], "nproc")["stdout"].strip() == "2"
-    total = int(vm_alice.exec(sandbox["id"], "awk", "/MemTotal/ {print $2}", "/proc/meminfo")["stdout"])
+    total = int(
+        vm_alice.exec(sandbox["id"], "awk", "/MemTotal/ {print $2}", "/proc/meminfo")["stdout"])
     assert 1800 * 1024 < total <= 2048 * 1024
     send(vm_alice, "POST", f"sandboxes/{sandbox['id']}/hibernate")
     check_service(vm_alice, send(vm_alice, "POST", f"sandboxes/{sandbox['id']}/wake"), starts=1)

@@ -1,4 +1,5 @@
-"""What the host charges to a machine: by every driver, against the kernel's own books, and as its owner is told."""
+"""What the host charges to a machine: by every driver, against the kernel's own books, and as its
+owner is told."""
 import os
 import signal
 import time
@@ -67,16 +68,20 @@ def test_cpu_time_is_what_the_kernel_booked_for_the_process(real):
     pid = record_of(real.settings.node_dir, spec.sandbox_id).pid
     outer, first, inner = booked_ms(pid), real.driver.read_usage(spec.sandbox_id), booked_ms(pid)
     real.shell(spec, BURN)
-    inner_end, second, outer_end = booked_ms(pid), real.driver.read_usage(spec.sandbox_id), booked_ms(pid)
+    inner_end, second, outer_end = booked_ms(pid), real.driver.read_usage(
+        spec.sandbox_id), booked_ms(pid)
     tick_ms = 2 * 1000 // TICKS_PER_S
-    assert inner_end - inner - tick_ms <= second.cpu_ms - first.cpu_ms <= outer_end - outer + tick_ms
+    assert (
+        inner_end - inner - tick_ms <= second.cpu_ms - first.cpu_ms <= outer_end - outer + tick_ms
+    )
     assert second.cpu_ms - first.cpu_ms > 0
 
 
 def test_the_guest_cannot_change_what_is_charged_to_it(real):
     spec = real.create()
     before = real.driver.read_usage(spec.sandbox_id)
-    real.shell(spec, "date -s '2001-01-01' >/dev/null; " + BURN + "; date -s '2040-01-01' >/dev/null")
+    real.shell(spec,
+               "date -s '2001-01-01' >/dev/null; " + BURN + "; date -s '2040-01-01' >/dev/null")
     after = real.driver.read_usage(spec.sandbox_id)
     assert after.cpu_ms > before.cpu_ms
     year_ms = 365 * 24 * 3_600_000
@@ -96,7 +101,8 @@ def seen_until(persona, sandbox_id, enough, timeout_s=60):
         assert time.monotonic() < deadline, last
         time.sleep(0.1)
         found = usage(persona, sandbox_id)
-        assert found["cpuMs"] >= last["cpuMs"] and found["wallClockMs"] >= last["wallClockMs"], (last, found)
+        assert found["cpuMs"] >= last["cpuMs"] and found["wallClockMs"] >= last["wallClockMs"], (
+            last, found)
         last = found
     return last
 

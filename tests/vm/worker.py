@@ -1,4 +1,5 @@
-"""A worker process for crash tests: `python -m tests.vm.worker <driver method> <JSON list of arguments>`."""
+"""A worker process for crash tests: `python -m tests.vm.worker <driver method> <JSON list of
+arguments>`."""
 import json
 import os
 import sys

@@ -1,5 +1,5 @@
-"""The QEMU driver: one entry point per operation, each in a module of its own; here only errors and the pool of
-slots."""
+"""The QEMU driver: one entry point per operation, each in a module of its own; here only errors and
+the pool of slots."""
 import functools
 import subprocess
 from collections.abc import Callable
@@ -23,28 +23,28 @@ from nodeworker.hypervisor.driver import (
     VmState,
     unheard,
 )
-from nodeworker.hypervisor.qemu.bake import bake
-from nodeworker.hypervisor.qemu.create import create
-from nodeworker.hypervisor.qemu.destroy import delete_snapshot, destroy
-from nodeworker.hypervisor.qemu.export import export_disk
-from nodeworker.hypervisor.qemu.footprint import disk_use
-from nodeworker.hypervisor.qemu.grow import grow_disk
-from nodeworker.hypervisor.qemu.halted import end_if_halted
-from nodeworker.hypervisor.qemu.hibernate import hibernate
+from nodeworker.hypervisor.qemu.disk.export import export_disk
+from nodeworker.hypervisor.qemu.disk.footprint import disk_use
+from nodeworker.hypervisor.qemu.disk.references import UnreadableRecord
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.metering import read_usage
-from nodeworker.hypervisor.qemu.qmp import QmpError
-from nodeworker.hypervisor.qemu.reclaim import reclaim
-from nodeworker.hypervisor.qemu.references import UnreadableRecord
-from nodeworker.hypervisor.qemu.snapshot import snapshot
-from nodeworker.hypervisor.qemu.wake import wake
+from nodeworker.hypervisor.qemu.images.bake import bake
+from nodeworker.hypervisor.qemu.operations.create import create
+from nodeworker.hypervisor.qemu.operations.destroy import delete_snapshot, destroy
+from nodeworker.hypervisor.qemu.operations.grow import grow_disk
+from nodeworker.hypervisor.qemu.operations.halted import end_if_halted
+from nodeworker.hypervisor.qemu.operations.hibernate import hibernate
+from nodeworker.hypervisor.qemu.operations.reclaim import reclaim
+from nodeworker.hypervisor.qemu.operations.snapshot import snapshot
+from nodeworker.hypervisor.qemu.operations.wake import wake
+from nodeworker.hypervisor.qemu.process.qmp import QmpError
+from nodeworker.hypervisor.qemu.process.usage import read_usage
 from nodeworker.network.nft import NftError
 from nodeworker.network.slots import NoSlot
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _FAILURES = (
-    OSError, QmpError, NftError, NoSlot, InjectedFault, UnreadableRecord, subprocess.SubprocessError, ValueError,
-    KeyError,
+    OSError, QmpError, NftError, NoSlot, InjectedFault, UnreadableRecord,
+    subprocess.SubprocessError, ValueError, KeyError,
 )
 
 
@@ -64,7 +64,8 @@ def _operation(method: _Method) -> _Method:
 
 
 class QemuDriver(Driver):
-    """Sandboxes as QEMU processes of this host; several instances in several processes may work on the same node."""
+    """Sandboxes as QEMU processes of this host; several instances in several processes may work on
+    the same node."""
 
     def __init__(self, settings: Settings) -> None:
         self.host = Host(settings)
@@ -129,7 +130,10 @@ class QemuDriver(Driver):
 
     @_operation
     def list_sandboxes(self) -> dict[str, VmState]:
-        found = {path.name: self.host.rundir(path.name).inspect() for path in self.host.sandboxes.iterdir()}
+        found = {
+            path.name: self.host.rundir(path.name).inspect()
+            for path in self.host.sandboxes.iterdir()
+        }
         return {name: state for name, state in found.items() if state is not None}
 
     @_operation

@@ -1,4 +1,5 @@
-"""Everything the operations of one node share: directories, image, layers, network, cgroups, and the host tuple."""
+"""Everything the operations of one node share: directories, image, layers, network, cgroups, and
+the host tuple."""
 import functools
 import hashlib
 import logging
@@ -9,16 +10,16 @@ from config.settings import Settings
 from nodeworker.disks.durable import read_json
 from nodeworker.disks.layers import LayerStore
 from nodeworker.hypervisor.driver import HostTuple, Shape
-from nodeworker.hypervisor.qemu import argv
-from nodeworker.hypervisor.qemu.accelerator import KVM, choose_accelerator
-from nodeworker.hypervisor.qemu.cgroup import CgroupTree
-from nodeworker.hypervisor.qemu.image import Image, current_image, image_of
-from nodeworker.hypervisor.qemu.image_users import hold, register
+from nodeworker.hypervisor.qemu.disk.references import UnreadableRecord, references
+from nodeworker.hypervisor.qemu.images.image import Image, current_image, image_of
+from nodeworker.hypervisor.qemu.images.image_users import hold, register
+from nodeworker.hypervisor.qemu.images.ram_copies import SparePool
+from nodeworker.hypervisor.qemu.process import argv
+from nodeworker.hypervisor.qemu.process.accelerator import KVM, choose_accelerator
+from nodeworker.hypervisor.qemu.process.cgroup import CgroupTree
+from nodeworker.hypervisor.qemu.process.timestamp import counter_khz
 from nodeworker.hypervisor.qemu.records import Machine
-from nodeworker.hypervisor.qemu.references import UnreadableRecord, references
 from nodeworker.hypervisor.qemu.rundir import RunDir
-from nodeworker.hypervisor.qemu.spares import SparePool
-from nodeworker.hypervisor.qemu.timestamp import counter_khz
 from nodeworker.network.node import NodeNetwork
 
 _log = logging.getLogger(__name__)
@@ -41,15 +42,16 @@ class Host:
         self.layers = LayerStore(settings.node_dir, settings.image_dir)
         self.spares = SparePool(settings.node_dir / "spares", settings.ram_spares)
         self.cgroups = CgroupTree(settings.net_prefix)
-        self.network = NodeNetwork(
-            settings.node_dir / "net", prefix=settings.net_prefix, slot_network=settings.slot_network,
-            node_address=settings.node_address, host_ports=(settings.host_ports[0], settings.host_ports[1]),
-            pool_target=settings.slot_pool)
+        self.network = NodeNetwork(settings.node_dir / "net", prefix=settings.net_prefix,
+                                   slot_network=settings.slot_network,
+                                   node_address=settings.node_address,
+                                   host_ports=(settings.host_ports[0], settings.host_ports[1]),
+                                   pool_target=settings.slot_pool)
 
     @functools.cached_property
     def image(self) -> Image:
-        """The image new sandboxes boot, kept from being pruned while this process lives; raises DriverError if none is
-        built."""
+        """The image new sandboxes boot, kept from being pruned while this process lives; raises
+        DriverError if none is built."""
         image = current_image(self.image_dir)
         hold(image.directory)
         return image
@@ -65,18 +67,21 @@ class Host:
         return self.image if key == self.image.key else image_of(self.image_dir, key)
 
     def tuple_for(self, machine: Machine) -> HostTuple:
-        """What a memory state of `machine`, made here now, depends on; a newer current image does not change it."""
+        """What a memory state of `machine`, made here now, depends on; a newer current image does
+        not change it."""
         return self._tuple_of(self.image_for(machine))
 
     def _tuple_of(self, image: Image) -> HostTuple:
         machine = image.machine if self.settings.machine == "auto" else self.settings.machine
         cpu = f"{image.cpu}/{_host_cpu() if self.accelerator == KVM else self.counter_khz}"
-        return HostTuple(qemu_version(), f"{machine}/{argv.HARDWARE_REVISION}", self.accelerator, cpu, image.key)
+        return HostTuple(qemu_version(), f"{machine}/{argv.HARDWARE_REVISION}", self.accelerator,
+                         cpu, image.key)
 
     @functools.cached_property
     def accelerator(self) -> str:
         """`kvm` or `tcg`."""
-        return choose_accelerator(self.settings.accelerator, self.image, qemu_version(), self.image_dir)
+        return choose_accelerator(self.settings.accelerator, self.image, qemu_version(),
+                                  self.image_dir)
 
     @functools.cached_property
     def counter_khz(self) -> int:
@@ -101,7 +106,8 @@ class Host:
         return Machine(shape, (f"image:{self.image.key}",), self.image.disk_bytes, self.tuple)
 
     def collect_layers(self) -> None:
-        """Delete disk layers no sandbox and no snapshot refers to; none at all while any record cannot be read."""
+        """Delete disk layers no sandbox and no snapshot refers to; none at all while any record
+        cannot be read."""
         self.layers.collect(self._referenced)
 
     def _referenced(self) -> set[str] | None:
@@ -122,7 +128,8 @@ def template_key(host: HostTuple, shape: Shape) -> str:
 @functools.lru_cache(maxsize=1)
 def qemu_version() -> str:
     """First line of `qemu --version`, distribution revision included."""
-    done = subprocess.run([_BINARY, "--version"], capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run([_BINARY, "--version"], capture_output=True, text=True, timeout=20,
+                          check=True)
     return done.stdout.splitlines()[0]
 
 

@@ -1,4 +1,5 @@
-"""What the driver writes down about sandboxes, templates and snapshots: typed, as JSON, one file each.
+"""What the driver writes down about sandboxes, templates and snapshots: typed, as JSON, one file
+each.
 
 The phase and the boot id decide what the files of a sandbox are worth after a crash; see `rundir`.
 """
@@ -15,7 +16,8 @@ class Phase(enum.Enum):
     """What the RAM file of a sandbox is worth."""
 
     SAVED = "saved"      # RAM, device state and disk belong together and are flushed
-    WAKING = "waking"    # as SAVED unless the host lost power since `boot_id`; a process may be loading it
+    # as SAVED unless the host lost power since `boot_id`; a process may be loading it
+    WAKING = "waking"
     RUNNING = "running"  # RAM is only worth something while the process lives
 
 
@@ -30,7 +32,8 @@ class Task(enum.Enum):
 
 @dataclass(frozen=True)
 class Machine:
-    """What a saved state fits onto: size, disk chain from the bottom up, and the host it was made on."""
+    """What a saved state fits onto: size, disk chain from the bottom up, and the host it was made
+    on."""
 
     shape: Shape
     chain: tuple[str, ...]
@@ -50,8 +53,8 @@ class Machine:
 
 @dataclass(frozen=True)
 class SandboxRecord:
-    """Record of one sandbox. `pid` and `start_ticks` name its process, `boot_id` the run of the host it was written
-    in."""
+    """Record of one sandbox. `pid` and `start_ticks` name its process, `boot_id` the run of the
+    host it was written in."""
 
     sandbox_id: str
     machine: Machine

@@ -1,10 +1,12 @@
-"""The run directory of one sandbox: its locks, its record and its files, and what they say about the sandbox.
+"""The run directory of one sandbox: its locks, its record and its files, and what they say about
+the sandbox.
 
-`op.lock` is held during a driver call. `vm.lock` is taken before QEMU starts and inherited by it, so the kernel itself
-allows one VM per sandbox and frees the lock the instant the process dies. What is true follows from three facts:
+`op.lock` is held during a driver call. `vm.lock` is taken before QEMU starts and inherited by it,
+so the kernel itself allows one VM per sandbox and frees the lock the instant the process dies. What
+is true follows from three facts:
 1. Is vm.lock held? Then a process lives.
-2. The phase in its record (vm.json, and vm.now for what need not survive a power failure), and whether the host has
-   been rebooted since.
+2. The phase in its record (vm.json, and vm.now for what need not survive a power failure), and
+   whether the host has been rebooted since.
 3. The task in its record: an operation at work, or one that died.
 """
 import os
@@ -46,13 +48,13 @@ class RunDir:
         return self.path.name
 
     def operation(self, *, create: bool = False) -> AbstractContextManager[None]:
-        """Hold this sandbox's operation lock; raises VmBusy, or FileNotFoundError without directory (unless
-        `create`)."""
+        """Hold this sandbox's operation lock; raises VmBusy, or FileNotFoundError without directory
+        (unless `create`)."""
         return locks.locked(self._operation_lock, make_directory=create)
 
     def take_vm_lock(self) -> int:
-        """The descriptor QEMU must inherit; raises VmBusy if a process holds the lock (a probe lets go within
-        moments)."""
+        """The descriptor QEMU must inherit; raises VmBusy if a process holds the lock (a probe lets
+        go within moments)."""
         return locks.wait_lock(self._vm_lock)
 
     def is_alive(self) -> bool:
@@ -75,12 +77,15 @@ class RunDir:
         """The record as last written; None if there is none or it is not whole."""
         volatile = read_json(self._volatile) or {}
         this_boot = volatile if volatile.pop("written_in", None) == boot_id() else None
-        records = [record for record in map(_parse, (read_json(self._durable), this_boot)) if record is not None]
+        records = [
+            record for record in map(_parse, (read_json(self._durable), this_boot))
+            if record is not None
+        ]
         return max(records, key=lambda record: record.revision, default=None)
 
     def chain(self) -> tuple[str, ...] | None:
-        """The disk layers its record names, none without a record. None (not known) while the durable record is there
-        and cannot be read."""
+        """The disk layers its record names, none without a record. None (not known) while the
+        durable record is there and cannot be read."""
         if _parse(read_json(self._durable)) is None and self._durable.exists():
             return None
         record = self.find_record()
@@ -93,8 +98,9 @@ class RunDir:
     def write(self, record: SandboxRecord, *, durable: bool) -> SandboxRecord:
         """Replace the record; `durable` where a power failure must not bring an older one back.
 
-        The others go to a file of their own that is believed in this boot of the host only: a file that was renamed but
-        not flushed may be empty after a power failure, and would take the durable record with it.
+        The others go to a file of their own that is believed in this boot of the host only: a file
+        that was renamed but not flushed may be empty after a power failure, and would take the
+        durable record with it.
         """
         known = self.find_record()
         record = replace(record, revision=known.revision + 1 if known else 1)
@@ -111,7 +117,8 @@ class RunDir:
 
     def write_tokens(self, *tokens: str) -> None:
         """Remember the tokens the guest may be asking for, without doubles and empty ones."""
-        write_json(self._tokens, {"tokens": list(dict.fromkeys(token for token in tokens if token))})
+        write_json(self._tokens,
+                   {"tokens": list(dict.fromkeys(token for token in tokens if token))})
 
     def inspect(self) -> VmState | None:
         """What is true of this sandbox; None if there is nothing but an empty directory."""
@@ -121,7 +128,11 @@ class RunDir:
         if record.task is Task.CREATE:
             return VmState.PARTIAL
         if alive:
-            return VmState.RUNNING if record.phase is Phase.RUNNING and record.task is None else VmState.PARTIAL
+            return (
+                VmState.RUNNING
+                if record.phase is Phase.RUNNING and record.task is None
+                else VmState.PARTIAL
+            )
         return VmState.SAVED if ram_is_whole(record) else VmState.DISK_ONLY
 
     def remove_files(self) -> None:
@@ -133,7 +144,8 @@ class RunDir:
         return bool(self._files())
 
     def _files(self) -> list[Path]:
-        return [path for path in self.path.glob("*") if path != self._operation_lock] if self.path.is_dir() else []
+        return [path for path in self.path.glob("*")
+                if path != self._operation_lock] if self.path.is_dir() else []
 
 
 def ram_is_whole(record: SandboxRecord) -> bool:

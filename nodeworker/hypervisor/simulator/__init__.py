@@ -1,1 +1,2 @@
-"""Guests of the simulated driver: a file tree and a handful of commands behind the agent's wire protocol."""
+"""Guests of the simulated driver: a file tree and a handful of commands behind the agent's wire
+protocol."""

@@ -1,7 +1,9 @@
-"""The simulator process of one node: holds the running guests, so that they outlive the workers, as real VMs do.
+"""The simulator process of one node: holds the running guests, so that they outlive the workers, as
+real VMs do.
 
-`python -m nodeworker.hypervisor.simulator <directory>`; one per directory (a lock sees to it), driven through a Unix
-socket with one JSON line per connection. It ends when it has had no guest for a while or its directory is gone.
+`python -m nodeworker.hypervisor.simulator <directory>`; one per directory (a lock sees to it),
+driven through a Unix socket with one JSON line per connection. It ends when it has had no guest for
+a while or its directory is gone.
 """
 import json
 import os
@@ -32,7 +34,8 @@ class Simulator:
         """Start a guest; one of this id that runs already stays as it is."""
         if sandbox_id not in self._running:
             server = AgentServer(port, Guest.from_json(guest))
-            threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+            threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05},
+                             daemon=True).start()
             self._running[sandbox_id] = server
         return {}
 
@@ -75,8 +78,9 @@ class Simulator:
         """Carry out one request line."""
         request = json.loads(line)
         command: dict[str, Callable[..., dict[str, Any]]] = {
-            "start": self.start, "state": self.state, "adopt": self.adopt, "resize": self.resize, "stop": self.stop,
-            "list": self.list, "usage": self.usage}
+            "start": self.start, "state": self.state, "adopt": self.adopt, "resize": self.resize,
+            "stop": self.stop, "list": self.list, "usage": self.usage
+        }
         try:
             return {"result": command[request["do"]](**request["with"])}
         except (KeyError, TypeError, OSError) as error:

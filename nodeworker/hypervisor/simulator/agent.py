@@ -1,4 +1,5 @@
-"""Serves one simulated guest on its agent port of the loopback interface, in the agent's wire protocol."""
+"""Serves one simulated guest on its agent port of the loopback interface, in the agent's wire
+protocol."""
 import contextlib
 import socket
 import socketserver
@@ -7,7 +8,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from guest.agent import protocol
-from guest.agent.protocol import BAD_REQUEST, DATA, FAILURE, REQUEST, RESULT, STDERR, STDOUT, FrameReader, Refused
+from guest.agent.protocol import (
+    BAD_REQUEST,
+    DATA,
+    FAILURE,
+    REQUEST,
+    RESULT,
+    STDERR,
+    STDOUT,
+    FrameReader,
+    Refused,
+)
 from nodeworker.hypervisor.simulator.guest import Guest
 
 _PEER_LIMIT_S = 30.0
@@ -50,9 +61,10 @@ class _Connection(socketserver.BaseRequestHandler):
     def _answer(self, request: dict[str, Any], frames: Iterator[tuple[int, bytes]]) -> None:
         guest, operation = self.server.guest, request.get("op")
         simple: dict[object, Callable[[dict[str, Any]], dict[str, Any]]] = {
-            "ping": guest.ping, "adopt": guest.adopt, "disk": guest.disk, "grow_disk": guest.grow_disk,
-            "wait_port": guest.wait_port,
-            "sync": lambda _: {}, "prepare": lambda _: {"freeBytes": 0}}
+            "ping": guest.ping, "adopt": guest.adopt, "disk": guest.disk,
+            "grow_disk": guest.grow_disk, "wait_port": guest.wait_port, "sync": lambda _: {},
+            "prepare": lambda _: {"freeBytes": 0}
+        }
         if operation in simple:
             self._send(RESULT, simple[operation](request))
         elif operation == "write":
@@ -94,7 +106,8 @@ class _Connection(socketserver.BaseRequestHandler):
 
     def _stream(self, kind: int, content: bytes) -> None:
         for start in range(0, len(content), protocol.CHUNK_BYTES):
-            self.request.sendall(protocol.encode_frame(kind, content[start:start + protocol.CHUNK_BYTES]))
+            self.request.sendall(
+                protocol.encode_frame(kind, content[start:start + protocol.CHUNK_BYTES]))
 
     def _send(self, kind: int, value: dict[str, Any]) -> None:
         self.request.sendall(protocol.encode_json(kind, value))

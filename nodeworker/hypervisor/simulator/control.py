@@ -15,7 +15,8 @@ from nodeworker.hypervisor.sockets import short_path
 _SOCKET_NAME = "control.sock"
 _START_LIMIT_S = 20.0
 _ANSWER_LIMIT_S = 20.0
-# The simulator needs nothing of the worker's configuration, and must not keep its secrets in its environment.
+# The simulator needs nothing of the worker's configuration, and must not keep its secrets in its
+# environment.
 _ENVIRONMENT = {"PATH": os.defpath, "PYTHONPATH": str(Path(nodeworker.__file__).parents[1])}
 
 
@@ -55,13 +56,16 @@ class SimulatorControl:
         self._directory.mkdir(parents=True, exist_ok=True)
         # Forked away, so that it is nobody's child and ends without leaving a zombie.
         command = [sys.executable, "-m", "nodeworker.hypervisor.simulator", str(self._directory)]
-        subprocess.run(["setsid", "--fork", *command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                       stderr=subprocess.DEVNULL, check=True, timeout=_START_LIMIT_S, env=_ENVIRONMENT)
+        subprocess.run(["setsid", "--fork", *command], stdin=subprocess.DEVNULL,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True,
+                       timeout=_START_LIMIT_S, env=_ENVIRONMENT)
 
     def _exchange(self, what: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
-        """The simulator's answer; None if there is none to ask (it may end between two questions)."""
+        """The simulator's answer; None if there is none to ask (it may end between two
+        questions)."""
         try:
-            with socket.socket(socket.AF_UNIX) as connection, short_path(self._directory / _SOCKET_NAME) as address:
+            with socket.socket(socket.AF_UNIX) as connection, short_path(
+                    self._directory / _SOCKET_NAME) as address:
                 connection.settimeout(_ANSWER_LIMIT_S)
                 connection.connect(address)
                 connection.sendall(json.dumps({"do": what, "with": arguments}).encode() + b"\n")

@@ -1,4 +1,5 @@
-"""One simulated guest: files and environment in memory, and a fixed set of commands that touch nothing outside it."""
+"""One simulated guest: files and environment in memory, and a fixed set of commands that touch
+nothing outside it."""
 import base64
 import io
 import json
@@ -41,10 +42,11 @@ class Outcome:
 
 @dataclass
 class Guest:
-    """State of one guest. `files` maps absolute paths to contents; `token` is what its agent demands.
+    """State of one guest. `files` maps absolute paths to contents; `token` is what its agent
+    demands.
 
-    The file system of `disk_bytes` lies on a block device of `device_bytes`.
-    `run`, `started_at` and `cpu_ms` are of this process only and not kept when it sleeps.
+    The file system of `disk_bytes` lies on a block device of `device_bytes`. `run`, `started_at`
+    and `cpu_ms` are of this process only and not kept when it sleeps.
     """
 
     token: str
@@ -61,8 +63,15 @@ class Guest:
     def to_json(self) -> dict[str, Any]:
         """All of it as a JSON object: what a saved state or a snapshot keeps."""
         files = {path: base64.b64encode(content).decode() for path, content in self.files.items()}
-        return {"token": self.token, "sandbox_id": self.sandbox_id, "env": self.env, "files": files,
-                "listening": sorted(self.listening), "device_bytes": self.device_bytes, "disk_bytes": self.disk_bytes}
+        return {
+            "token": self.token,
+            "sandbox_id": self.sandbox_id,
+            "env": self.env,
+            "files": files,
+            "listening": sorted(self.listening),
+            "device_bytes": self.device_bytes,
+            "disk_bytes": self.disk_bytes,
+        }
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Guest":
@@ -77,22 +86,31 @@ class Guest:
 
     def ping(self, request: dict[str, Any]) -> dict[str, Any]:
         """The agent's `ping`."""
-        return {"agentVersion": "simulated", "bootId": f"simulated-{id(self)}", "adopted": self.sandbox_id}
+        return {
+            "agentVersion": "simulated", "bootId": f"simulated-{id(self)}",
+            "adopted": self.sandbox_id
+        }
 
     def adopt(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The agent's `adopt`: take token, environment and, for a clone, machine-id and host name."""
+        """The agent's `adopt`: take token, environment and, for a clone, machine-id and host
+        name."""
         if request.get("renew"):
             self.files["/etc/machine-id"] = f"{request['machineId']}\n".encode()
             self.files["/etc/hostname"] = f"{request['hostname']}\n".encode()
             for name in ("bootstrap.json", "started"):
                 self.files.pop(f"{_AGENT_SERVER_DIR}/{name}", None)
-        self.token, self.sandbox_id, self.env = request["newToken"], request["sandboxId"], request.get("env") or {}
+        self.token, self.sandbox_id, self.env = (
+            request["newToken"], request["sandboxId"], request.get("env") or {},
+        )
         return {"adopted": self.sandbox_id, "clockNs": time.time_ns()}
 
     def disk(self, request: dict[str, Any]) -> dict[str, Any]:
         """The agent's `disk`."""
         used = sum(map(len, self.files.values()))
-        return {"totalBytes": self.disk_bytes, "usedBytes": used, "availableBytes": self.disk_bytes - used}
+        return {
+            "totalBytes": self.disk_bytes, "usedBytes": used,
+            "availableBytes": self.disk_bytes - used
+        }
 
     def grow_disk(self, request: dict[str, Any]) -> dict[str, Any]:
         """The agent's `grow_disk`."""
@@ -123,7 +141,8 @@ class Guest:
             raise Refused(NOT_FOUND, f"there is no file {request['path']}") from None
 
     def archive(self, request: dict[str, Any]) -> bytes:
-        """The agent's `archive`; a simulated guest has a directory as soon as it has a file in it."""
+        """The agent's `archive`; a simulated guest has a directory as soon as it has a file in
+        it."""
         root = _directory(request)
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
@@ -149,11 +168,13 @@ class Guest:
         return {"sizeBytes": len(content)}
 
     def execute(self, request: dict[str, Any]) -> Outcome:
-        """The agent's `exec` for the commands in `_COMMANDS`; a shell line is split into words and nothing more."""
+        """The agent's `exec` for the commands in `_COMMANDS`; a shell line is split into words and
+        nothing more."""
         argv = request.get("argv") or shlex.split(request.get("shell", ""))
         command = _COMMANDS.get(posixpath.basename(argv[0])) if argv else None
         if command is None:
-            return Outcome(stderr=f"{' '.join(argv)}: not found\n".encode(), exit_code=NOT_FOUND_EXIT_CODE)
+            return Outcome(stderr=f"{' '.join(argv)}: not found\n".encode(),
+                           exit_code=NOT_FOUND_EXIT_CODE)
         return command(self, argv[1:], request)
 
 
@@ -165,7 +186,8 @@ def _directory(request: dict[str, Any]) -> str:
 def _inside(root: str, name: str) -> str:
     path = posixpath.normpath(posixpath.join(root, name.lstrip("/")))
     if not path.startswith(root):
-        raise Refused(FAILED, f"tar could not extract the archive: {name}: Member name contains '..'")
+        raise Refused(FAILED,
+                      f"tar could not extract the archive: {name}: Member name contains '..'")
     return path
 
 
@@ -194,7 +216,8 @@ def _sleep(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outco
         return Outcome(stderr=b"sleep: expects a number of seconds\n", exit_code=1)
     limit_s = request.get("timeoutMs", 60_000) / 1000
     time.sleep(min(wanted_s, limit_s))
-    return Outcome(exit_code=TIMED_OUT_EXIT_CODE, timed_out=True) if wanted_s > limit_s else Outcome()
+    return Outcome(exit_code=TIMED_OUT_EXIT_CODE,
+                   timed_out=True) if wanted_s > limit_s else Outcome()
 
 
 def _find(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcome:
@@ -202,7 +225,9 @@ def _find(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcom
     if len(arguments) < 2 or arguments[-1] != "-delete":
         return Outcome(stderr=b"find: simulated for -delete only\n", exit_code=1)
     root = _directory({"directory": arguments[0]})
-    guest.files = {path: content for path, content in guest.files.items() if not path.startswith(root)}
+    guest.files = {
+        path: content for path, content in guest.files.items() if not path.startswith(root)
+    }
     return Outcome()
 
 
@@ -223,7 +248,8 @@ def _serve(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outco
 
 
 def _bash(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcome:
-    """`bash -c SCRIPT LOCK LINE`, the way a node starts a service: run the line, append what it says to the log."""
+    """`bash -c SCRIPT LOCK LINE`, the way a node starts a service: run the line, append what it
+    says to the log."""
     outcome = guest.execute({**request, "argv": shlex.split(arguments[-1])})
     guest.files[START_LOG] = guest.files.get(START_LOG, b"") + outcome.stdout + outcome.stderr
     return Outcome(exit_code=outcome.exit_code)
@@ -258,7 +284,9 @@ _COMMANDS: dict[str, Callable[[Guest, list[str], dict[str, Any]], Outcome]] = {
     "find": _find,
     "burn": _burn,
     "serve": _serve,
-    "ss": lambda guest, arguments, request: Outcome("".join(f"{port}\n" for port in sorted(guest.listening)).encode()),
+    "ss": lambda guest, arguments, request: Outcome(
+        "".join(f"{port}\n" for port in sorted(guest.listening)).encode()
+    ),
     "bash": _bash,
     "tail": _tail,
     "true": lambda guest, arguments, request: Outcome(),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeworker.guest.client import AgentClient
+from guest.client.agent_client import AgentClient
 
 TOKEN = "the-token-of-a-fresh-boot"
 REPOSITORY = Path(__file__).parents[3]
@@ -36,7 +36,12 @@ class RunningAgent:
 def start_agent(root: Path) -> RunningAgent:
     """Start an agent in `root` and wait until it says that it listens."""
     process = subprocess.Popen(
-        [sys.executable, "-E", "-s", "-m", "guest.agent", "--root", str(root), "--host", "127.0.0.1", "--port", "0"],
+        [
+            sys.executable, "-E", "-s", "-m", "guest.agent", "--root", str(root), "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+        ],
         cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, env={"PATH": os.environ["PATH"]},
     )
     assert process.stdout

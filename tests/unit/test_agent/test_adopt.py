@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 from guest.agent.protocol import FAILURE
-from nodeworker.guest.client import AgentClient, GuestIdentity
-from nodeworker.guest.errors import AgentRefused
+from guest.client.agent_client import AgentClient, GuestIdentity
+from guest.client.errors import AgentRefused
 from tests.unit.test_agent.conftest import TOKEN, RunningAgent, start_agent, stop_agent
 from tests.unit.test_agent.wire import Wire
 
 IDENTITY = GuestIdentity(
-    token="a-token-of-its-own-0123456789", sandbox_id="abc123", renew=True, env={"SVC_AI_URL": "http://ai", "B": "1"},
-    hostname="abc123", machine_id="0123456789abcdef" * 2, host_key_private="PRIVATE\n", host_key_public="PUBLIC",
+    token="a-token-of-its-own-0123456789", sandbox_id="abc123", renew=True,
+    env={"SVC_AI_URL": "http://ai", "B": "1"}, hostname="abc123", machine_id="0123456789abcdef" * 2,
+    host_key_private="PRIVATE\n", host_key_public="PUBLIC",
 )
 
 
@@ -45,7 +46,9 @@ def test_renewal_writes_the_identity_of_a_clone(agent: RunningAgent) -> None:
 
 def test_a_shorter_identity_leaves_nothing_of_a_longer_one(agent: RunningAgent) -> None:
     client = agent.client()
-    client.adopt(dataclasses.replace(IDENTITY, host_key_private="LONGER " * 50, hostname="a-much-longer-name"))
+    client.adopt(
+        dataclasses.replace(IDENTITY, host_key_private="LONGER " * 50,
+                            hostname="a-much-longer-name"))
     client.adopt(IDENTITY)
     assert (agent.root / "etc/ssh/ssh_host_ed25519_key").read_text() == "PRIVATE\n"
     assert (agent.root / "etc/hostname").read_text() == "abc123\n"
@@ -88,7 +91,9 @@ def test_the_environment_reaches_commands_and_the_callers_wins(agent: RunningAge
 def test_adopting_again_is_possible(agent: RunningAgent) -> None:
     client = agent.client()
     for number in range(3):
-        client.adopt(dataclasses.replace(IDENTITY, token=f"token-number-{number}-0123456789", sandbox_id=f"s{number}"))
+        client.adopt(
+            dataclasses.replace(IDENTITY, token=f"token-number-{number}-0123456789",
+                                sandbox_id=f"s{number}"))
     assert client.ping().adopted == "s2"
 
 
@@ -117,11 +122,19 @@ def test_the_secrets_are_kept_where_only_root_reads(agent: RunningAgent) -> None
 
 
 BAD = {
-    "no token": {"newToken": None}, "short token": {"newToken": "x"}, "no entropy": {"entropy": ""},
-    "short entropy": {"entropy": base64.b64encode(b"x").decode()}, "no base64": {"entropy": "!"},
-    "no clock": {"clockNs": None}, "clock text": {"clockNs": "1"}, "machine id": {"machineId": "XYZ"},
-    "hostname": {"hostname": "a b"}, "half a key": {"hostKeyPrivate": "x"}, "env": {"env": {"A": 1}},
-    "renew": {"renew": "yes"}, "sandbox": {"sandboxId": 7},
+    "no token": {"newToken": None},
+    "short token": {"newToken": "x"},
+    "no entropy": {"entropy": ""},
+    "short entropy": {"entropy": base64.b64encode(b"x").decode()},
+    "no base64": {"entropy": "!"},
+    "no clock": {"clockNs": None},
+    "clock text": {"clockNs": "1"},
+    "machine id": {"machineId": "XYZ"},
+    "hostname": {"hostname": "a b"},
+    "half a key": {"hostKeyPrivate": "x"},
+    "env": {"env": {"A": 1}},
+    "renew": {"renew": "yes"},
+    "sandbox": {"sandboxId": 7},
 }
 
 

@@ -1,4 +1,5 @@
-"""Directory trees carried out of and into a real agent: whole, or with an error; on the host's GNU tar."""
+"""Directory trees carried out of and into a real agent: whole, or with an error; on the host's GNU
+tar."""
 import io
 import os
 import signal
@@ -11,15 +12,18 @@ from pathlib import Path
 import pytest
 
 from guest.agent.protocol import DATA, FAILURE, encode_frame
-from nodeworker.guest.client import AgentClient
-from nodeworker.guest.errors import AgentError, AgentRefused
+from guest.client.agent_client import AgentClient
+from guest.client.errors import AgentError, AgentRefused
 from nodeworker.hypervisor.simulator.agent import AgentServer
 from nodeworker.hypervisor.simulator.guest import Guest
 from tests.unit.test_agent.conftest import TOKEN, RunningAgent
 from tests.unit.test_agent.waiting import eventually
 from tests.unit.test_agent.wire import Wire
 
-NAMES = [b"plain", b"with space", b"with\nnewline", "ünïcode".encode(), b"\xff\xfe not UTF-8", b"-dash", b"x" * 250]
+NAMES = [
+    b"plain", b"with space", b"with\nnewline", "ünïcode".encode(), b"\xff\xfe not UTF-8", b"-dash",
+    b"x" * 250
+]
 
 
 @pytest.fixture
@@ -56,17 +60,21 @@ def facts(directory: Path) -> dict[str, tuple[object, ...]]:
     found: dict[str, tuple[object, ...]] = {}
     for path in [directory, *directory.rglob("*")]:
         status = path.lstat()
-        about: tuple[object, ...] = (status.st_mode, status.st_uid, status.st_gid, status.st_mtime_ns)
+        about: tuple[object, ...] = (
+            status.st_mode, status.st_uid, status.st_gid, status.st_mtime_ns,
+        )
         if path.is_symlink():
             about += (os.readlink(path),)
         elif path.is_file():
-            about += (status.st_nlink, status.st_size, path.read_bytes() if status.st_size < 1 << 20 else None)
+            about += (status.st_nlink, status.st_size,
+                      path.read_bytes() if status.st_size < 1 << 20 else None)
         found[str(path.relative_to(directory))] = about
     return found
 
 
 @pytest.mark.parametrize("piece_bytes", [1 << 20, 777])
-def test_a_tree_comes_back_as_it_was(client: AgentClient, tree: Path, home: Path, piece_bytes: int) -> None:
+def test_a_tree_comes_back_as_it_was(client: AgentClient, tree: Path, home: Path,
+                                     piece_bytes: int) -> None:
     archive = b"".join(client.archive("project", 60))
     assert len(archive) < 1 << 20, "holes are not carried"
     pieces = (archive[start:start + piece_bytes] for start in range(0, len(archive), piece_bytes))
@@ -112,7 +120,9 @@ def test_no_entry_leaves_the_directory(client: AgentClient, home: Path, name: st
     assert not (home / "escaped").exists() and not Path("/home/user/escaped").exists()
 
 
-def test_a_link_in_the_archive_leads_nothing_out_of_the_directory(client: AgentClient, home: Path) -> None:
+def test_a_link_in_the_archive_leads_nothing_out_of_the_directory(
+    client: AgentClient, home: Path
+) -> None:
     (home / "outside").mkdir()
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
@@ -144,20 +154,25 @@ def test_what_is_no_tar_is_refused(client: AgentClient) -> None:
 
 
 @pytest.mark.parametrize("operation,path,code", [
-    ("archive", "/home/user/file", "bad_request"), ("archive", "/home/user/file/x", "not_a_file"),
-    ("archive", "", "bad_request"), ("archive", "/home/user/none", "not_found"),
-    ("unarchive", "/home/user/file", "bad_request"), ("unarchive", "/home/user/file/x", "not_a_file"),
+    ("archive", "/home/user/file", "bad_request"),
+    ("archive", "/home/user/file/x", "not_a_file"),
+    ("archive", "", "bad_request"),
+    ("archive", "/home/user/none", "not_found"),
+    ("unarchive", "/home/user/file", "bad_request"),
+    ("unarchive", "/home/user/file/x", "not_a_file"),
     ("unarchive", "", "bad_request"),
 ])
 def test_impossible_directories_are_refused(
         client: AgentClient, home: Path, operation: str, path: str, code: str) -> None:
     (home / "file").write_bytes(b"x")
     with pytest.raises(AgentRefused) as refusal:
-        list(client.archive(path, 60)) if operation == "archive" else client.unarchive(path, [b""], 60)
+        list(client.archive(path, 60)) if operation == "archive" else client.unarchive(
+            path, [b""], 60)
     assert refusal.value.code == code
 
 
-def test_files_that_change_and_vanish_do_not_fail_an_archive(client: AgentClient, home: Path) -> None:
+def test_files_that_change_and_vanish_do_not_fail_an_archive(client: AgentClient,
+                                                             home: Path) -> None:
     (home / "project").mkdir()
     (home / "project/stable").write_bytes(b"stable" * 1000)
     over = threading.Event()
@@ -212,7 +227,8 @@ def test_a_tar_that_dies_fails_the_stream(client: AgentClient, big: Path) -> Non
         list(pieces)
 
 
-def test_a_slow_reader_stops_tar_and_not_the_agent(agent: RunningAgent, client: AgentClient, big: Path) -> None:
+def test_a_slow_reader_stops_tar_and_not_the_agent(agent: RunningAgent, client: AgentClient,
+                                                   big: Path) -> None:
     pieces = client.archive("big", 60)
     first = next(pieces)
     for _ in range(20):  # any of which would be late if the loop waited for tar
@@ -223,7 +239,8 @@ def test_a_slow_reader_stops_tar_and_not_the_agent(agent: RunningAgent, client: 
     assert eventually(lambda: not _tars(big))
 
 
-def test_tar_ends_with_the_connection(client: AgentClient, agent: RunningAgent, big: Path, home: Path) -> None:
+def test_tar_ends_with_the_connection(client: AgentClient, agent: RunningAgent, big: Path,
+                                      home: Path) -> None:
     pieces = client.archive("big", 60)
     next(pieces)
     assert len(_tars(big)) == 1
@@ -252,7 +269,8 @@ def test_the_caller_gives_up_by_an_exception(client: AgentClient, big: Path, hom
 def test_more_after_the_end_is_no_longer_the_archive(agent: RunningAgent, tree: Path) -> None:
     with Wire(agent.port) as wire:
         wire.request("unarchive", TOKEN, directory="/home/user/copy")
-        wire.socket.sendall(encode_frame(DATA, bytes(10240)) + encode_frame(DATA, b"x" * 512) + encode_frame(DATA))
+        wire.socket.sendall(
+            encode_frame(DATA, bytes(10240)) + encode_frame(DATA, b"x" * 512) + encode_frame(DATA))
         assert wire.answer()[0] == FAILURE
 
 
@@ -265,7 +283,8 @@ def test_growing_the_disk_answers_with_its_size(client: AgentClient, agent: Runn
 def simulated() -> Iterator[AgentClient]:
     """A client of a simulated guest, which must keep the same promises for plain files."""
     server = AgentServer(0, Guest("token"))
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05},
+                     daemon=True).start()
     yield AgentClient("127.0.0.1", server.server_address[1], "token")
     server.shutdown()
     server.server_close()

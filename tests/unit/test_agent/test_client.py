@@ -1,4 +1,5 @@
-"""The host's client against guests that are late, silent, dying or hostile, each a few lines behind a real socket."""
+"""The host's client against guests that are late, silent, dying or hostile, each a few lines behind
+a real socket."""
 import socket
 import threading
 import time
@@ -18,12 +19,14 @@ from guest.agent.protocol import (
     encode_frame,
     encode_json,
 )
-from nodeworker.guest.client import AgentClient
-from nodeworker.guest.errors import AgentProtocolError, AgentRefused, AgentTimeout, AgentUnreachable
+from guest.client.agent_client import AgentClient
+from guest.client.errors import AgentProtocolError, AgentRefused, AgentTimeout, AgentUnreachable
 from tests.unit.test_agent.conftest import RunningAgent
 
 Behaviour = Callable[[socket.socket], None]
-EXEC_REPLY = {"exitCode": 0, "timedOut": False, "stdoutTruncated": False, "stderrTruncated": False, "pid": 1}
+EXEC_REPLY = {
+    "exitCode": 0, "timedOut": False, "stdoutTruncated": False, "stderrTruncated": False, "pid": 1
+}
 
 
 @pytest.fixture
@@ -91,7 +94,9 @@ def test_a_reply_that_is_not_the_protocol_is_an_error_of_its_own(guest_that, sen
         guest_that(sends(sent)).exec(["ls"])
 
 
-@pytest.mark.parametrize("sent", [b"", b"\x05", encode_frame(STDOUT, b"x"), encode_json(RESULT, EXEC_REPLY)[:-1]])
+@pytest.mark.parametrize(
+    "sent", [b"", b"\x05", encode_frame(STDOUT, b"x"), encode_json(RESULT, EXEC_REPLY)[:-1]]
+)
 def test_a_reply_that_breaks_off_is_unreachable(guest_that, sent: bytes) -> None:
     with pytest.raises(AgentUnreachable):
         guest_that(sends(sent)).exec(["ls"])
@@ -112,10 +117,13 @@ def test_a_guest_that_trickles_cannot_stretch_the_deadline(guest_that) -> None:
         guest_that(trickle).ping(timeout_s=0.5)
 
 
-def test_endless_output_is_capped_and_ends_with_the_deadline(guest_that, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nodeworker.guest.client.EXEC_GRACE_S", 0.3)
+def test_endless_output_is_capped_and_ends_with_the_deadline(
+        guest_that, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("guest.client.agent_client.EXEC_GRACE_S", 0.3)
     with pytest.raises(AgentTimeout):
-        guest_that(sends_for_ever(encode_frame(STDOUT, bytes(60_000)))).exec(["ls"], timeout_ms=300, cap_bytes=1000)
+        guest_that(sends_for_ever(encode_frame(STDOUT, bytes(60_000)))).exec(
+            ["ls"], timeout_ms=300, cap_bytes=1000
+        )
 
 
 def test_more_output_than_asked_for_is_cut_and_marked(guest_that) -> None:
@@ -126,7 +134,8 @@ def test_more_output_than_asked_for_is_cut_and_marked(guest_that) -> None:
 
 def test_an_endless_file_ends_at_the_limit(guest_that) -> None:
     with pytest.raises(AgentRefused) as refusal:
-        guest_that(sends_for_ever(encode_frame(DATA, bytes(60_000)))).read_file("/f", max_bytes=1_000_000)
+        guest_that(sends_for_ever(encode_frame(DATA, bytes(60_000)))).read_file(
+            "/f", max_bytes=1_000_000)
     assert refusal.value.code == "too_large"
 
 
@@ -171,7 +180,8 @@ def test_waiting_for_a_guest_that_never_comes_ends_in_time() -> None:
 
 
 def test_waiting_for_a_guest_whose_packets_are_lost_ends_in_time() -> None:
-    # A listener with a full backlog drops SYNs, as a guest does whose network card is not running yet.
+    # A listener with a full backlog drops SYNs, as a guest does whose network card is not running
+    # yet.
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
         crowd = [socket.socket() for _ in range(8)]
         for one in crowd:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from guest.agent.protocol import DATA, FAILURE, encode_frame
-from nodeworker.guest.client import AgentClient
-from nodeworker.guest.errors import AgentRefused
+from guest.client.agent_client import AgentClient
+from guest.client.errors import AgentRefused
 from tests.unit.test_agent.conftest import TOKEN, RunningAgent
 from tests.unit.test_agent.waiting import eventually
 from tests.unit.test_agent.wire import Wire
@@ -58,14 +58,18 @@ def test_new_files_belong_to_the_owner_of_their_directory_and_old_ones_keep_thei
         client: AgentClient, home: Path) -> None:
     os.chown(home, 1000, 1000)
     client.write_file("deep/er/file", b"x")
-    assert [(home / name).stat().st_uid for name in ("deep", "deep/er", "deep/er/file")] == [1000, 1000, 1000]
+    assert [(home / name).stat().st_uid for name in ("deep", "deep/er", "deep/er/file")] == [
+        1000, 1000, 1000,
+    ]
     os.chown(home / "deep/er/file", 33, 33)
     client.write_file("deep/er/file", b"y")
     assert (home / "deep/er/file").stat().st_uid == 33
 
 
 @pytest.mark.parametrize("how", ["close", "reset", "garbage", "too short", "too long"])
-def test_a_stream_that_breaks_leaves_the_old_file_and_nothing_else(agent: RunningAgent, home: Path, how: str) -> None:
+def test_a_stream_that_breaks_leaves_the_old_file_and_nothing_else(
+    agent: RunningAgent, home: Path, how: str
+) -> None:
     (home / "kept").write_bytes(b"old")
     with Wire(agent.port) as wire:
         size = {"too short": 10, "too long": 3}.get(how, 6)
@@ -88,7 +92,8 @@ def test_a_reader_of_the_file_never_sees_a_mixture(client: AgentClient, home: Pa
     versions = [bytes([letter]) * 300_000 for letter in b"ab"]
     (home / "file").write_bytes(versions[0])
     reader = client.exec(
-        shell="for n in $(seq 100); do tr -d 'a' < file | wc -c; done | sort -u > seen & echo", cwd="/home/user")
+        shell="for n in $(seq 100); do tr -d 'a' < file | wc -c; done | sort -u > seen & echo",
+        cwd="/home/user")
     assert reader.exit_code == 0
     for number in range(20):
         client.write_file("file", versions[number % 2])
@@ -134,7 +139,8 @@ def test_a_file_above_the_limit_is_too_large(client: AgentClient, home: Path) ->
     assert refusal.value.code == "too_large"
 
 
-def test_a_file_that_hides_its_size_is_still_limited(agent: RunningAgent, client: AgentClient, home: Path) -> None:
+def test_a_file_that_hides_its_size_is_still_limited(agent: RunningAgent, client: AgentClient,
+                                                     home: Path) -> None:
     (home / "endless").symlink_to("/proc/kallsyms")
     assert os.stat(home / "endless").st_size == 0
     with pytest.raises(AgentRefused) as refusal:
@@ -142,7 +148,8 @@ def test_a_file_that_hides_its_size_is_still_limited(agent: RunningAgent, client
     assert refusal.value.code == "too_large"
 
 
-def test_disk_usage_is_that_of_the_root_file_system(client: AgentClient, agent: RunningAgent) -> None:
+def test_disk_usage_is_that_of_the_root_file_system(client: AgentClient,
+                                                    agent: RunningAgent) -> None:
     facts = os.statvfs(agent.root)
     usage = client.disk()
     assert usage.total_bytes == facts.f_blocks * facts.f_frsize

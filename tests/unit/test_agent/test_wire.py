@@ -1,4 +1,5 @@
-"""What an agent does with connections that break, lie, stall or flood: it must still serve the others."""
+"""What an agent does with connections that break, lie, stall or flood: it must still serve the
+others."""
 import os
 import signal
 import socket
@@ -6,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from guest.agent.protocol import DATA, FAILURE, MAX_PAYLOAD_BYTES, REQUEST, RESULT, STDOUT, encode_frame, encode_json
+from guest.agent.protocol import (
+    DATA,
+    FAILURE,
+    MAX_PAYLOAD_BYTES,
+    REQUEST,
+    RESULT,
+    STDOUT,
+    encode_frame,
+    encode_json,
+)
 from tests.unit.test_agent.conftest import TOKEN, RunningAgent
 from tests.unit.test_agent.waiting import eventually, is_alive
 from tests.unit.test_agent.wire import Wire
@@ -33,8 +43,11 @@ def test_garbage_ends_its_own_connection_only(agent: RunningAgent, sent: bytes) 
     assert agent.client().ping().adopted is None
 
 
-@pytest.mark.parametrize("token", ["", "x", TOKEN + "x", TOKEN[:-1], TOKEN.upper(), None, 5, ["a"], "\ud800"], ids=repr)
-def test_a_wrong_token_is_unauthorized_and_nothing_happens(agent: RunningAgent, token: object) -> None:
+@pytest.mark.parametrize(
+    "token", ["", "x", TOKEN + "x", TOKEN[:-1],
+              TOKEN.upper(), None, 5, ["a"], "\ud800"], ids=repr)
+def test_a_wrong_token_is_unauthorized_and_nothing_happens(agent: RunningAgent,
+                                                           token: object) -> None:
     with Wire(agent.port) as wire:
         wire.request("exec", token, shell="touch /tmp/never", argv=None, cwd="/home/user")
         kind, reply = wire.answer()
@@ -57,13 +70,19 @@ def test_an_unknown_operation_is_a_bad_request(agent: RunningAgent, operation: o
     assert (kind, reply["code"]) == (FAILURE, "bad_request")
 
 
-@pytest.mark.parametrize("request_fields", [
-    {}, {"argv": []}, {"argv": "ls"}, {"argv": [""]}, {"argv": [1]}, {"argv": ["a\0b"]}, {"shell": 5},
-    {"argv": ["ls"], "shell": "ls"}, {"argv": ["ls"], "env": ["A"]}, {"argv": ["ls"], "env": {"A": 1}},
-    {"argv": ["ls"], "env": {"A=B": "x"}}, {"argv": ["ls"], "env": {"": "x"}}, {"argv": ["ls"], "timeoutMs": 0},
-    {"argv": ["ls"], "timeoutMs": "1"}, {"argv": ["ls"], "timeoutMs": True}, {"argv": ["ls"], "capBytes": -1},
-    {"argv": ["ls"], "detached": "yes"}, {"argv": ["ls"], "cwd": 1}, {"argv": ["\ud800"]},
-], ids=str)
+@pytest.mark.parametrize(
+    "request_fields",
+    [
+        {}, {"argv": []}, {"argv": "ls"}, {"argv": [""]}, {"argv": [1]}, {"argv": ["a\0b"]},
+        {"shell": 5}, {"argv": ["ls"], "shell": "ls"}, {"argv": ["ls"], "env": ["A"]},
+        {"argv": ["ls"], "env": {"A": 1}}, {"argv": ["ls"], "env": {"A=B": "x"}},
+        {"argv": ["ls"], "env": {"": "x"}}, {"argv": ["ls"], "timeoutMs": 0},
+        {"argv": ["ls"], "timeoutMs": "1"}, {"argv": ["ls"], "timeoutMs": True},
+        {"argv": ["ls"], "capBytes": -1}, {"argv": ["ls"], "detached": "yes"},
+        {"argv": ["ls"], "cwd": 1}, {"argv": ["\ud800"]},
+    ],
+    ids=str,
+)
 def test_malformed_commands_are_refused(agent: RunningAgent, request_fields: dict) -> None:
     with Wire(agent.port) as wire:
         wire.request("exec", TOKEN, **request_fields)
@@ -89,7 +108,8 @@ def test_others_are_served_while_some_say_nothing(agent: RunningAgent) -> None:
 
 
 def test_resets_at_any_moment_do_not_end_the_agent(agent: RunningAgent) -> None:
-    request = encode_json(REQUEST, {"op": "exec", "token": TOKEN, "shell": "head -c 1000000 /dev/zero"})
+    request = encode_json(REQUEST,
+                          {"op": "exec", "token": TOKEN, "shell": "head -c 1000000 /dev/zero"})
     for length in (0, 1, 5, 20, len(request)):
         for _ in range(10):
             wire = Wire(agent.port)
@@ -109,7 +129,8 @@ def test_a_reset_in_the_middle_of_a_reply_does_not_end_the_agent(agent: RunningA
 
 
 @pytest.mark.parametrize("politely", [True, False], ids=["close", "reset"])
-def test_hanging_up_kills_the_group_of_a_running_command(agent: RunningAgent, politely: bool) -> None:
+def test_hanging_up_kills_the_group_of_a_running_command(agent: RunningAgent,
+                                                         politely: bool) -> None:
     wire = Wire(agent.port)
     wire.request("exec", TOKEN, shell="sleep 600 & echo $!; echo $$; sleep 600")
     pids = [int(line) for line in _lines(wire, 2)]
@@ -129,12 +150,15 @@ def test_hanging_up_leaves_a_detached_command_alone(agent: RunningAgent) -> None
         os.kill(pid, signal.SIGKILL)
 
 
-def test_a_peer_that_does_not_read_blocks_its_command_and_costs_no_memory(agent: RunningAgent) -> None:
+def test_a_peer_that_does_not_read_blocks_its_command_and_costs_no_memory(
+        agent: RunningAgent) -> None:
     before = agent.resident_bytes()
     counted = agent.root / "home/user/counted"
     with Wire(agent.port) as wire:
         # Each line counts a mebibyte that the command could get rid of.
-        script = "for n in $(seq 200); do head -c 1048576 /dev/zero; echo $n > new; mv new counted; done"
+        script = (
+            "for n in $(seq 200); do head -c 1048576 /dev/zero; echo $n > new; mv new counted; done"
+        )
         wire.request("exec", TOKEN, shell=script, capBytes=1 << 30)
         assert eventually(counted.exists)
         last = ""
@@ -191,7 +215,8 @@ def test_slow_work_ends_when_nobody_waits_for_it(agent: RunningAgent) -> None:
     wire.request("wait_port", TOKEN, port=1, timeoutMs=600_000)
     assert eventually(lambda: _children(agent) != [])
     wire.socket.close()
-    assert eventually(lambda: not _children(agent)), "it waits for a port although its caller is gone"
+    assert eventually(
+        lambda: not _children(agent)), "it waits for a port although its caller is gone"
 
 
 def test_more_slow_work_than_runs_at_once_is_all_done(agent: RunningAgent) -> None:
@@ -208,7 +233,9 @@ def _lines(wire: Wire, count: int) -> list[str]:
     received = b""
     while received.count(b"\n") < count:
         received += wire.socket.recv(1000)
-    return [part.decode().strip("\x00\x03\x04 \n") for part in _payloads(received).split(b"\n")[:count]]
+    return [
+        part.decode().strip("\x00\x03\x04 \n") for part in _payloads(received).split(b"\n")[:count]
+    ]
 
 
 def _payloads(received: bytes) -> bytes:

@@ -7,7 +7,8 @@ from guest.agent.protocol import REQUEST, RESULT, FrameReader, decode_json, enco
 
 
 class Wire:
-    """One TCP connection; `request` and `frames` speak the protocol, `socket` allows anything else."""
+    """One TCP connection; `request` and `frames` speak the protocol, `socket` allows anything
+    else."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)

@@ -1,0 +1,116 @@
+"""How many threads of this process may wait at a time, so that a call that never waits always finds
+one.
+
+A call on the data road waits for a guest and a lifecycle call for a row, for up to an hour; get,
+list and create take milliseconds. 1. A route about one sandbox waits for its guest, unless
+`@lane(...)` says otherwise. 2. Before it runs, and before its body is read, it takes a place in its
+lane. 3. If the lane is full, or the caller's share of it, the answer is 503 with Retry-After, at
+once. 4. The threads that no lane may have are left to those that never wait.
+"""
+import enum
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from flask import Flask, current_app, g, request
+
+from config.settings import Settings
+from services.errors import Unavailable
+
+View = TypeVar("View", bound=Callable[..., Any])
+
+_RETRY_AFTER_S = 2
+
+
+class Lane(enum.Enum):
+    """What a call waits for."""
+
+    PROMPT = "nothing"
+    DATA = "a guest"
+    LIFECYCLE = "a row"
+
+
+PROMPT, DATA, LIFECYCLE = Lane
+# Parts of the process's threads that each lane may hold, and the part of a lane that one owner may:
+# the rest of the lane is for the others, and the rest of the threads (an eighth) for calls that
+# never wait.
+_PARTS = {DATA: 4 / 8, LIFECYCLE: 3 / 8}
+_OWNERS_PART = 3 / 4
+
+
+def lane(chosen: Lane) -> Callable[[View], View]:
+    """Declare what a route waits for; goes below the route decorator."""
+
+    def mark(view: View) -> View:
+        setattr(view, "lane", chosen)
+        return view
+
+    return mark
+
+
+def lane_of(view: Any, rule: str) -> Lane:
+    """The lane of the view at a rule of the url map: what it declares, else DATA if it is about one
+    sandbox."""
+    declared: Lane | None = getattr(view, "lane", None)
+    return declared or (DATA if "<sandbox_id>" in rule else PROMPT)
+
+
+class Places:
+    """The places of one lane; one owner may hold `share` of its `capacity`."""
+
+    def __init__(self, capacity: int, share: int) -> None:
+        self.capacity, self.share = max(1, capacity), max(1, share)
+        self._held: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def take(self, owner: str) -> bool:
+        """Take a place for `owner`; False, and nothing taken, when there is none left."""
+        with self._lock:
+            if self._held[owner] >= self.share or self._held.total() >= self.capacity:
+                return False
+            self._held[owner] += 1
+            return True
+
+    def give_back(self, owner: str) -> None:
+        """End what `take` began."""
+        with self._lock:
+            self._held[owner] -= 1
+            if not self._held[owner]:
+                del self._held[owner]
+
+
+def places_of(threads: int) -> dict[Lane, Places]:
+    """The lanes of a process with that many threads."""
+    sizes = {waits: int(threads * part) for waits, part in _PARTS.items()}
+    return {waits: Places(size, int(size * _OWNERS_PART)) for waits, size in sizes.items()}
+
+
+def install(app: Flask, settings: Settings) -> None:
+    """Give every request of `app` its place; goes after `auth.install`, so that a stranger takes
+    none."""
+    lanes = places_of(settings.api_threads)
+
+    def enter() -> None:
+        principal = g.get("principal")
+        if principal is None or request.url_rule is None:
+            return
+        places = lanes.get(
+            lane_of(current_app.view_functions[request.url_rule.endpoint], request.url_rule.rule))
+        if places is None:
+            return
+        owner = principal.owner.id if principal.owner else principal.subject
+        if not places.take(owner):
+            raise Unavailable(
+                "Too many calls are waiting for sandboxes at once; try again in a moment.",
+                retry_after_s=_RETRY_AFTER_S)
+        g.place = places, owner
+
+    def leave(error: BaseException | None) -> None:
+        place = g.pop("place", None)
+        if place is not None:
+            places, owner = place
+            places.give_back(owner)
+
+    app.before_request(enter)
+    app.teardown_request(leave)

@@ -1,0 +1,207 @@
+"""Request bodies: read with a limit whatever the client announces, parsed strictly, and checked by
+a schema.
+
+What the rest of the program may rely on afterwards: no NUL, no lone surrogate, no number beyond 32
+bits, no NaN, no deep nesting anywhere in a body, so that neither the database nor the guest ever
+meets one.
+"""
+import json
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from flask import request
+from gunicorn.http.errors import ParseException
+from marshmallow import Schema, ValidationError
+from werkzeug.exceptions import ClientDisconnected
+
+from app.wiring import get_deps
+from services.errors import InvalidRequest, ServiceError, TooLarge
+
+DEPTH_LIMIT = 32
+_INT32 = 2**31 - 1
+_CHUNK_BYTES = 64 * 1024
+_SHOWN_ERRORS = 3
+
+
+class UnsupportedMediaType(ServiceError):
+    """A body that does not say it is JSON."""
+
+    status = 415
+
+
+def load(schema: Schema) -> Any:
+    """The request's JSON body as the schema makes it; no body at all counts as an empty object.
+
+    Raises InvalidRequest, TooLarge, UnsupportedMediaType.
+    """
+    return check(schema, _read_json({}))
+
+
+def load_list(schema: Schema, *, most: int) -> list[Any]:
+    """The request's JSON body as a list of what the schema makes; raises as `load`, and for more
+    than `most` items."""
+    items = _read_json(None)
+    if not isinstance(items, list) or len(items) > most:
+        raise InvalidRequest(f"The body must be a list of at most {most} items.")
+    return [check(schema, item, path=str(index)) for index, item in enumerate(items)]
+
+
+def _read_json(absent: Any) -> Any:
+    raw = read(get_deps().settings.max_body_bytes)
+    if not raw:
+        return absent
+    if request.mimetype != "application/json":
+        raise UnsupportedMediaType("The body must be JSON with Content-Type: application/json.")
+    return _parse(raw)
+
+
+def load_query(schema: Schema) -> Any:
+    """The request's query parameters as the schema makes them; raises InvalidRequest, also for one
+    given twice."""
+    query = request.args.to_dict(flat=True)
+    twice = sorted(name for name, values in request.args.lists() if len(values) > 1)
+    if twice:
+        raise InvalidRequest(f"{twice[0][:80]}: is given more than once")
+    check_values(query)
+    return check(schema, query)
+
+
+def load_path(schema: Schema, **parts: str) -> Any:
+    """Parts of the request's address as the schema makes them; raises InvalidRequest, also if it is
+    not UTF-8."""
+    try:
+        request.environ["PATH_INFO"].encode("latin-1").decode("utf-8")
+    except UnicodeError as error:
+        raise InvalidRequest("The address is not valid UTF-8.") from error
+    check_values(parts)
+    return check(schema, parts)
+
+
+def read(limit_bytes: int) -> bytes:
+    """The whole body; raises TooLarge as soon as it is known to have more than `limit_bytes`,
+    announced or not."""
+    if (request.content_length or 0) > limit_bytes:
+        raise _too_large(limit_bytes)
+    _bound_silence()
+    received = bytearray()
+    while piece := _next_piece():
+        received += piece
+        if len(received) > limit_bytes:
+            raise _too_large(limit_bytes)
+    return bytes(received)
+
+
+def stream(limit_bytes: int) -> tuple[int | None, Iterator[bytes]]:
+    """The body in pieces, of any content type, and its announced size, if it has one; nothing is
+    kept.
+
+    Raises TooLarge at once if it announces more than `limit_bytes`. The pieces raise it as soon as
+    there are more, and InvalidRequest if the body is broken or shorter than announced.
+    """
+    announced = request.content_length
+    if (announced or 0) > limit_bytes:
+        raise _too_large(limit_bytes)
+    _bound_silence()
+    return announced, _pieces(limit_bytes, announced)
+
+
+def _pieces(limit_bytes: int, announced: int | None) -> Iterator[bytes]:
+    received = 0
+    while piece := _next_piece():
+        received += len(piece)
+        if received > limit_bytes:
+            raise _too_large(limit_bytes)
+        yield piece
+    if announced is not None and received != announced:
+        raise InvalidRequest(f"The body ended after {received} of {announced} bytes.")
+
+
+def _bound_silence() -> None:
+    """A client that stops sending in the middle must not hold a thread, and perhaps a sandbox
+    awake, for ever."""
+    link = request.environ.get("gunicorn.socket")
+    if link is not None:
+        link.settimeout(get_deps().settings.body_silence_s)
+
+
+def _next_piece() -> bytes:
+    try:
+        return request.stream.read(_CHUNK_BYTES)
+    except (ClientDisconnected, ParseException, OSError) as error:
+        raise InvalidRequest("The body is broken, ended too early or stopped coming.") from error
+
+
+def _too_large(limit_bytes: int) -> TooLarge:
+    return TooLarge(f"The body is larger than {limit_bytes} bytes.")
+
+
+def _parse(raw: bytes) -> Any:
+    try:
+        value = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise InvalidRequest("The body is nested too deeply.") from error
+    except ValueError as error:
+        raise InvalidRequest("The body is not valid JSON in UTF-8.") from error
+    check_values(value)
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def check_values(value: Any) -> None:
+    """Raise InvalidRequest if anything in `value`, at any depth, is a value that we never
+    accept."""
+    level: list[Any] = [value]
+    for _ in range(DEPTH_LIMIT):
+        inner: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                inner.extend(item)
+                inner.extend(item.values())
+            elif isinstance(item, list):
+                inner.extend(item)
+            else:
+                _check_scalar(item)
+        if not inner:
+            return
+        level = inner
+    raise InvalidRequest("The body is nested too deeply.")
+
+
+def _check_scalar(item: Any) -> None:
+    if isinstance(item, str):
+        # ASCII is the common case and the quick test; a base64 body has megabytes of it.
+        if "\0" in item:
+            raise InvalidRequest("Texts must not contain NUL characters.")
+        if not item.isascii() and any("\ud800" <= sign <= "\udfff" for sign in item):
+            raise InvalidRequest("Texts must be valid Unicode.")
+    elif isinstance(item, (int, float)) and not -_INT32 <= item <= _INT32:
+        raise InvalidRequest("A number is out of range.")
+
+
+def check(schema: Schema, value: Any, path: str = "") -> Any:
+    """`value`, which stood at `path` in the body, as the schema makes it.
+
+    Raises InvalidRequest with the first few complaints.
+    """
+    try:
+        return schema.load(value)
+    except ValidationError as error:
+        complaints = list(_flatten(error.messages, path))[:_SHOWN_ERRORS]
+        raise InvalidRequest("; ".join(complaints)) from error
+
+
+def _flatten(messages: Any, path: str) -> Any:
+    if isinstance(messages, dict):
+        # marshmallow reports unknown fields in the order of a set, which differs from process to
+        # process.
+        for name, inner in sorted(messages.items(), key=lambda item: str(item[0])):
+            step = "" if name == "_schema" else str(name)[:80]
+            yield from _flatten(inner, f"{path}.{step}".strip("."))
+    elif isinstance(messages, list):
+        for inner in messages:
+            yield from _flatten(inner, path)
+    else:
+        yield f"{path}: {messages}" if path else str(messages)

@@ -1,0 +1,158 @@
+"""Who is calling, and which credentials a route takes: a table on the routes, default deny.
+
+1. A route says what it takes with `@accepts(...)`; one that says nothing takes nothing. 2. Before
+the route runs, and before its body is read, the credential is looked up: missing or bad is 401. 3.
+A good one of a kind that the route does not take is 403. 4. A service says for whom it acts with
+`X-On-Behalf-Of`; from then on it is that user (contract, Service tokens 3). 5. A route that takes a
+session looks at the cookie only.
+"""
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from flask import Flask, Request, current_app, g, request
+
+from app.wiring import get_wired
+from models.states import SandboxKind
+from models.users import User
+from services.accounts import api_keys, tokens, users
+from services.errors import Forbidden, InvalidRequest, Unauthenticated
+
+View = TypeVar("View", bound=Callable[..., Any])
+
+
+class Credential(enum.Enum):
+    """A kind of credential; PUBLIC is none at all."""
+
+    PUBLIC = "no credential"
+    API_KEY = "an API key"
+    USER_JWT = "a user token"
+    SERVICE = "a service token"
+    ADMIN = "an administrator's token"
+    SESSION = "a session"
+
+
+PUBLIC, API_KEY, USER_JWT, SERVICE, ADMIN, SESSION = Credential
+_SESSIONS = "svc-sessions"
+SESSION_COOKIE = "svc_session"
+
+
+@dataclass(frozen=True)
+class Principal:
+    """The caller: `owner` is whom it acts as, None for a service that acts for nobody."""
+
+    credential: Credential
+    subject: str
+    owner: User | None
+
+
+def accepts(*credentials: Credential) -> Callable[[View], View]:
+    """Declare what a route takes; goes below the route decorator."""
+
+    def mark(view: View) -> View:
+        setattr(view, "accepted", frozenset(credentials))
+        return view
+
+    return mark
+
+
+def accepted_by(view: Any) -> frozenset[Credential]:
+    """What a view takes; nothing unless it says so."""
+    declared: frozenset[Credential] = getattr(view, "accepted", frozenset())
+    return declared
+
+
+def install(app: Flask, sessions: Callable[[Request], User] | None = None) -> None:
+    """Check the credential of every request of `app` before its route runs.
+
+    `sessions` gives the user of a request's session or raises Unauthenticated; a host without it
+    has none.
+    """
+    app.extensions[_SESSIONS] = sessions
+    app.before_request(_authenticate)
+
+
+def _authenticate() -> None:
+    if request.endpoint is None:
+        return
+    accepted = accepted_by(current_app.view_functions[request.endpoint])
+    if PUBLIC in accepted:
+        return
+    principal = _of_session() if SESSION in accepted else _identify(_bearer())
+    if principal.credential not in accepted:
+        raise Forbidden(f"This route does not take {principal.credential.value}.")
+    g.principal = principal
+
+
+def _of_session() -> Principal:
+    sessions = current_app.extensions[_SESSIONS]
+    if sessions is None:
+        raise Unauthenticated("There are no sessions on this host.")
+    user = sessions(request)
+    return Principal(SESSION, user.id, user)
+
+
+def _bearer() -> str:
+    scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not secret.strip():
+        raise Unauthenticated(
+            "This route needs a credential: Authorization: Bearer <API key or token>.")
+    return secret.strip()
+
+
+def _identify(secret: str) -> Principal:
+    if secret.startswith(api_keys.SECRET_PREFIX):
+        owner = api_keys.authenticate(secret)
+        return Principal(API_KEY, owner.id, owner)
+    wired = get_wired()
+    claims = tokens.verify(wired.settings, wired.authority, secret)
+    if claims.audience is tokens.Audience.SERVICE and claims.subject == tokens.ADMIN_SUBJECT:
+        return Principal(ADMIN, claims.subject, None)
+    if claims.audience is tokens.Audience.SERVICE:
+        return Principal(SERVICE, claims.subject, _acted_for())
+    user = users.find(claims.subject)
+    if user is None:
+        raise Unauthenticated("The account of this token does not exist or is disabled.")
+    return Principal(USER_JWT, user.id, user)
+
+
+def _acted_for() -> User | None:
+    user_id = request.headers.get("X-On-Behalf-Of", "").strip()
+    if not user_id:
+        return None
+    user = users.find(user_id)
+    if user is None:
+        raise Forbidden("X-On-Behalf-Of names no account.")
+    return user
+
+
+def current_owner() -> User:
+    """The user whose resources this request is about; raises Forbidden for a service that names
+    nobody."""
+    principal: Principal = g.principal
+    if principal.owner is None:
+        raise Forbidden("A service has to say for whom it acts: X-On-Behalf-Of: <user id>.")
+    return principal.owner
+
+
+def current_namespace() -> User | None:
+    """Whose names this request is about: a user's, or None for a service that acts for nobody, the
+    system's."""
+    principal: Principal = g.principal
+    return principal.owner
+
+
+def current_kind() -> SandboxKind:
+    """What the caller makes: with an API key programmatic sandboxes (contract, What the service
+    does 3), else apps'."""
+    principal: Principal = g.principal
+    return SandboxKind.API if principal.credential is API_KEY else SandboxKind.APP
+
+
+def pinned_node() -> str | None:
+    """The node that the caller pins this call to (`X-Svc-Node`), if any."""
+    node = request.headers.get("X-Svc-Node", "").strip()
+    if len(node) > 256:
+        raise InvalidRequest("X-Svc-Node is too long")
+    return node or None

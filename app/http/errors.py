@@ -1,0 +1,85 @@
+"""One renderer for everything that goes wrong: {"error": ...} with the matching status, on every
+host."""
+import logging
+from collections.abc import Mapping
+
+import peewee
+from flask import Flask, Response, g, jsonify, request
+from playhouse.pool import MaxConnectionsExceeded
+from werkzeug.exceptions import HTTPException
+
+from services.errors import ServiceError, Unauthenticated
+
+log = logging.getLogger(__name__)
+
+_TEXT_MAX = 500
+
+# Words for what Flask itself refuses; the rest keep the name of their status.
+_WORDS = {
+    404: "There is no such route.",
+    405: "This route does not take that method.",
+    413: "The body is too large.",
+    414: "The address is too long.",
+}
+
+
+def install(app: Flask) -> None:
+    """Render every error of `app`, foreseen or not, in the one shape."""
+    app.register_error_handler(ServiceError, _foreseen)
+    app.register_error_handler(HTTPException, _refused_by_flask)
+    app.register_error_handler(MaxConnectionsExceeded, _busy)
+    app.register_error_handler(peewee.DataError, _unstorable)
+    app.register_error_handler(peewee.OperationalError, _database_away)
+    app.register_error_handler(peewee.InterfaceError, _database_away)
+    app.register_error_handler(Exception, _unforeseen)
+
+
+def render(text: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    """The error response; a text that quotes something enormous is cut."""
+    response = jsonify(error=text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}...")
+    response.status_code = status
+    response.headers.extend(dict(headers or {}))
+    return response
+
+
+def _foreseen(error: ServiceError) -> Response:
+    headers = {}
+    if error.retry_after_s is not None:
+        headers["Retry-After"] = str(error.retry_after_s)
+    if isinstance(error, Unauthenticated):
+        headers["WWW-Authenticate"] = "Bearer"
+    return render(error.text, error.status, headers)
+
+
+def _refused_by_flask(error: HTTPException) -> Response:
+    status = error.code or 500
+    kept = {
+        name: value
+        for name, value in error.get_headers()
+        if name in ("Allow", "Location", "Retry-After")
+    }
+    return render(_WORDS.get(status, error.name), status, kept)
+
+
+def _busy(error: MaxConnectionsExceeded) -> Response:
+    log.warning("database connections used up", extra={"request": g.get("request_id")})
+    return render("Too many requests at once; try again.", 503, {"Retry-After": "1"})
+
+
+def _database_away(error: Exception) -> Response:
+    log.warning("database unavailable (%s)",
+                type(error).__name__, extra={"request": g.get("request_id")})
+    return render("The service's database is unavailable right now; try again.", 503,
+                  {"Retry-After": "2"})
+
+
+def _unstorable(error: peewee.DataError) -> Response:
+    log.warning("value refused by the database (%s)",
+                type(error).__name__, extra={"request": g.get("request_id")})
+    return render("The request holds a value that cannot be stored.", 400)
+
+
+def _unforeseen(error: Exception) -> Response:
+    log.error("unforeseen error in %s %s", request.method, request.path, exc_info=error,
+              extra={"request": g.get("request_id")})
+    return render("internal error", 500)

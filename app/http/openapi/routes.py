@@ -1,0 +1,62 @@
+"""`GET /openapi.json` and `GET /docs`, the same on every host, each about itself."""
+import json
+from dataclasses import dataclass
+
+from flask import Blueprint, Flask, Response, current_app, request
+
+from app import shapes
+from app.http.answers import answers
+from app.http.credentials import PUBLIC, accepts
+from app.http.openapi import document, page
+
+routes = Blueprint("openapi", __name__)
+_KEY = "svc-openapi"
+_CACHED_S = 300
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a host serves about itself, as bytes."""
+
+    document: bytes
+    page: bytes
+
+
+def install(app: Flask, *, title: str, description: str, server: str) -> None:
+    """Write the document and the page of `app`; goes after the last of its routes is registered."""
+    app.register_blueprint(routes)
+    described = document.build(app, title, description, server)
+    app.extensions[_KEY] = Written(
+        json.dumps(described, indent=1).encode(),
+        page.render(described).encode())
+
+
+def _answer(content: bytes, mimetype: str) -> Response:
+    response = Response(content, mimetype=mimetype)
+    response.headers["Cache-Control"] = f"public, max-age={_CACHED_S}"
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    response.add_etag()
+    return response.make_conditional(request)  # type: ignore[return-value]
+
+
+@routes.get("/openapi.json")
+@accepts(PUBLIC)
+@answers(200, shapes.DOCUMENT)
+@answers(304)
+def describe() -> Response:
+    """This document."""
+    written: Written = current_app.extensions[_KEY]
+    return _answer(written.document, "application/json")
+
+
+@routes.get("/docs")
+@accepts(PUBLIC)
+@answers(200, "text/html")
+@answers(304)
+def read() -> Response:
+    """The same to read, without scripts and without anything from elsewhere."""
+    written: Written = current_app.extensions[_KEY]
+    response = _answer(written.page, "text/html")
+    response.headers["Content-Security-Policy"] = page.POLICY
+    response.headers["Referrer-Policy"] = "no-referrer"
+    return response

@@ -1,0 +1,42 @@
+"""The identity host: `app.identity.factory:create_app()`. Sessions of people, their tokens, and the
+keys that verify tokens."""
+from flask import Flask
+from werkzeug.middleware.proxy_fix import ProxyFix
+
+from app import wiring
+from app.api import health
+from app.http import credentials, errors, request_ids
+from app.http.openapi import routes as openapi
+from app.identity import routes
+from app.identity.local_authority import LocalAuthority
+from app.identity.sessions import Sessions
+from app.identity.signing_keys import KeyDirectory
+from config.settings import Settings, get_settings
+
+DESCRIPTION = """\
+Who somebody is: signs people in, gives out the tokens that the API takes, and publishes the keys
+that verify them. A request that changes something and comes from a page of another origin is
+403."""
+
+
+def create_app(settings: Settings | None = None) -> Flask:
+    """The Flask app of the identity host; makes the first signing key if there is none."""
+    settings = settings or get_settings()
+    app = Flask("svc-identity", static_folder=None)
+    authority = LocalAuthority(settings)
+    wiring.attach(app, wiring.build(settings, application="svc-identity", authority=authority))
+    keys, sessions = KeyDirectory(settings.signing_keys_dir), Sessions(settings)
+    keys.ensure(settings.jwt_algorithms[0])
+    routes.attach(app, routes.Parts(settings, keys, sessions))
+    errors.install(app)
+    request_ids.install(app)
+    credentials.install(app, sessions.get_user)
+    app.register_blueprint(routes.routes)
+    app.register_blueprint(health.routes)
+    openapi.install(app, title="Sandbox service: identity host", description=DESCRIPTION,
+                    server=settings.auth_url)
+    if settings.proxy_hops > 0:
+        # Sign-ins are throttled by address: behind a proxy every one would be the proxy's.
+        app.wsgi_app = ProxyFix(  # type: ignore[method-assign]
+            app.wsgi_app, x_for=settings.proxy_hops, x_proto=0, x_host=0, x_port=0, x_prefix=0)
+    return app

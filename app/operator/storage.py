@@ -1,0 +1,124 @@
+"""What an operator asks about disks, and how snapshots are deleted: part of `python -m
+app.operator`."""
+import dataclasses
+import json
+from typing import Any
+
+import click
+
+from app.wiring import make_deps
+from config.settings import get_settings
+from models.snapshots import Snapshot
+from services.accounts import users
+from services.hosts import storage_use
+from services.hosts.storage_use import Item, NodeUse, OwnerUse
+from services.sandboxes import capture
+from services.snapshots import deletion
+
+_MB = 1024 * 1024
+
+
+@click.command("disk-usage")
+@click.argument("email", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Bytes, for programs.")
+def disk_usage(email: str | None, as_json: bool) -> None:
+    """Show what each owner occupies, or each sandbox and snapshot of EMAIL, the largest first.
+
+    A disk layer that several need counts once: for the one that made it, while it exists.
+    """
+    if email is not None:
+        items = storage_use.items_of(users.get_by_email(email))
+        _show([dataclasses.asdict(item) for item in items], map(_item_line, items), as_json)
+        return
+    owners, nodes, images = storage_use.by_owner(), storage_use.by_node(), storage_use.store_images(
+    )
+    if as_json:
+        click.echo(json.dumps({
+            "owners": [owner.to_json() for owner in owners],
+            "nodes": [dataclasses.asdict(node) for node in nodes],
+            "store_images": {image.key: image.size_bytes for image in images},
+        }, default=str, indent=1))
+        return
+    click.echo(f"{'owner':40} {'sandboxes':>12} {'snapshots':>12} {'store':>12} {'total':>12}")
+    for owner in owners:
+        click.echo(_owner_line(owner))
+    for node in nodes:
+        click.echo(_node_line(node))
+    for image in images:
+        click.echo(f"store: image {image.key} {_mb(image.size_bytes).strip()}")
+
+
+@click.command("snapshot-list")
+@click.argument("email")
+@click.option("--json", "as_json", is_flag=True, help="Bytes, for programs.")
+def snapshot_list(email: str, as_json: bool) -> None:
+    """Show the snapshots of EMAIL, the newest first, and what is wrong with any."""
+    rows = capture.list_of(users.get_by_email(email))
+    _show([_snapshot_json(row) for row in rows], map(_snapshot_line, rows), as_json)
+
+
+@click.command("snapshot-delete")
+@click.argument("snapshot_id")
+def snapshot_delete(snapshot_id: str) -> None:
+    """Delete a snapshot, here and in the object store, unless something still needs it."""
+    deletion.delete(make_deps(get_settings()), snapshot_id)
+    click.echo("deleting")
+
+
+storage_commands = (disk_usage, snapshot_list, snapshot_delete)
+
+
+def _show(records: list[dict[str, Any]], lines: Any, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(records, default=str, indent=1))
+    else:
+        for line in lines:
+            click.echo(line)
+
+
+def _mb(size_bytes: int) -> str:
+    return f"{size_bytes / _MB:9.1f} MB"
+
+
+def _owner_line(owner: OwnerUse) -> str:
+    sizes = (owner.sandbox_bytes, owner.snapshot_bytes, owner.store_bytes, owner.total_bytes)
+    return f"{owner.email:40} {' '.join(map(_mb, sizes))}"
+
+
+def _node_line(node: NodeUse) -> str:
+    sizes = {"sandboxes": node.sandbox_bytes, "snapshots": node.snapshot_bytes, **node.other}
+    told = ", ".join(f"{name} {_mb(size).strip()}" for name, size in sizes.items())
+    when = node.sampled_at.strftime("%Y-%m-%dT%H:%M:%SZ") if node.sampled_at else "never"
+    return f"node {node.node_id}: {told}; sampled {when}"
+
+
+def _item_line(item: Item) -> str:
+    return (
+        f"{item.kind:8} {item.id} {item.node_id} {_mb(item.size_bytes)} store"
+        f" {_mb(item.store_bytes)}"
+    )
+
+
+def _snapshot_json(row: Snapshot) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "kind": row.kind,
+        "state": row.state,
+        "node_id": row.node_id,
+        "source_sandbox_id": row.source_sandbox_id,
+        "size_bytes": row.size_bytes,
+        "store_bytes": row.tarball_size_bytes if row.uploaded_to_store else 0,
+        "created_at": row.created_at,
+        "error": row.upload_error or row.error,
+    }
+
+
+def _snapshot_line(row: Snapshot) -> str:
+    created = row.created_at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    stored = "uploaded" if row.uploaded_to_store else "not uploaded"
+    wrong = row.upload_error or row.error
+    told = (
+        f"{row.id} {row.kind} {row.state} {stored} {row.node_id} {_mb(row.size_bytes).strip()}"
+        f" {created}"
+    )
+    return f"{told}: {wrong}" if wrong else told

@@ -1,0 +1,129 @@
+"""Finds and ends what a stack left on the host after its supervisor was killed, and nothing else.
+
+A process belongs to a stack if SVC_DATA_DIR in its environment is that stack's directory, or if it
+is a private server, whose /mnt is a directory of the stack. A VM holds files of the stack's node
+directory open; VMs are told apart, because they are to outlive the processes. Nothing is ever ended
+for its name alone.
+"""
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+# Beginnings of the names of private stacks' directories, which lie in var/ beside the development
+# stack's files.
+PRIVATE = ("test-", "bench-")
+
+
+def processes_of(data_dir: Path) -> dict[int, str]:
+    """Pid -> command line of every living process that belongs to the stack in `data_dir`, this one
+    excepted."""
+    directories = [
+        os.stat(path) for path in (data_dir / "postgres", data_dir / "redis") if path.is_dir()
+    ]
+    return _matching(
+        lambda entry, command: _carries_name(entry, data_dir) or _is_server(entry, directories))
+
+
+def vms_of(node_dir: Path) -> dict[int, str]:
+    """Pid -> command line of every VM with files under `node_dir`."""
+    return _matching(lambda entry, command: _is_vm(entry, command, node_dir))
+
+
+def bakes_of(net_prefix: str) -> dict[int, str]:
+    """Pid -> command line of every VM in which the stack with this prefix was baking a template;
+    nobody uses them."""
+    return _matching(lambda entry, command: bool(net_prefix) and _bakes(command, net_prefix))
+
+
+def _bakes(command: bytes, net_prefix: str) -> bool:
+    words = command.split(b"\0")
+    if not words[0].rpartition(b"/")[2].startswith(b"qemu-system") or b"-name" not in words:
+        return False
+    name = words[words.index(b"-name") + 1]
+    return name.startswith(f"{net_prefix}/".encode()) and name.endswith(b".tmp")
+
+
+def _matching(belongs: Callable[[Path, bytes], bool]) -> dict[int, str]:
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) in (os.getpid(), os.getppid()):
+            continue
+        with contextlib.suppress(OSError):
+            command = (entry / "cmdline").read_bytes()
+            if command and belongs(entry, command):
+                found[int(entry.name)] = command.replace(b"\0",
+                                                         b" ").decode(errors="replace").strip()
+    return found
+
+
+def _carries_name(entry: Path, data_dir: Path) -> bool:
+    """True for a process of the stack; not for an operator's program at a terminal, which may have
+    its settings."""
+    if (entry / "stat").read_text().rpartition(")")[2].split()[4] != "0":
+        return False
+    return f"SVC_DATA_DIR={data_dir}".encode() in (entry / "environ").read_bytes().split(b"\0")
+
+
+def _is_server(entry: Path, directories: list[os.stat_result]) -> bool:
+    bound = os.stat(entry / "root" / "mnt")
+    return any(os.path.samestat(bound, directory) for directory in directories)
+
+
+def _is_vm(entry: Path, command: bytes, node_dir: Path) -> bool:
+    if not command.split(b"\0")[0].rpartition(b"/")[2].startswith((b"qemu-system", b"setpriv")):
+        return False
+    return any(os.readlink(link).startswith(f"{node_dir}/") for link in (entry / "fd").iterdir())
+
+
+def end(find: Callable[[], Collection[int]], patience_s: float = 3.0) -> None:
+    """End every process that `find` finds, politely for `patience_s` seconds (not at all for 0),
+    then for good."""
+    polite = [(signal.SIGTERM, patience_s)] if patience_s else []
+    for signum, wait_s in (*polite, (signal.SIGKILL, 5.0)):
+        for pid in find():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signum)
+        deadline = time.monotonic() + wait_s
+        while find() and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+
+def remove_cgroups(prefix: str) -> None:
+    """Remove the emptied control groups of a stack's VMs, in version 1 and version 2
+    hierarchies."""
+    for root in (Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").iterdir()):
+        if (root / prefix).is_dir():
+            for group in [
+                    *(entry for entry in (root / prefix).iterdir() if entry.is_dir()), root / prefix
+            ]:
+                with contextlib.suppress(OSError):
+                    group.rmdir()
+
+
+def alive_since(pid: int) -> str:
+    """Start time of a process in clock ticks, which tells it from a later one of the same number;
+    empty if none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
+    except OSError:
+        return ""
+
+
+def sign(data_dir: Path) -> None:
+    """Note in a private stack's directory that this process owns it."""
+    (data_dir / "owner").write_text(f"{os.getpid()} {alive_since(os.getpid())}")
+
+
+def abandoned(parent: Path) -> list[Path]:
+    """Directories of private stacks (`test-*`, `bench-*`) under `parent` whose owner has died
+    without removing them."""
+    found = []
+    for data_dir in sorted(entry for entry in parent.glob("*-*") if entry.name.startswith(PRIVATE)):
+        owner = data_dir / "owner"
+        pid, _, since = (owner.read_text() if owner.exists() else "0").partition(" ")
+        if not since or alive_since(int(pid)) != since:
+            found.append(data_dir)
+    return found

@@ -1,0 +1,116 @@
+"""TCP ports of this host: which are free, and host-wide shares so that stacks side by side never
+overlap.
+
+Two stacks on one host (two checkouts, or `make test` beside `make up`) must differ in namespace and
+table names, in slot addresses, in forwarded ports and in user ids of their VMs. All of these follow
+from one number, the share. A claim is a file naming the stack's data directory, made exclusively;
+it lapses when that directory is gone.
+"""
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from bin.console import Advice
+
+CLAIMS = Path("/run/svc-stacks")
+SHARES = 13
+# Second part of each share's prefix; `c` is missing because share 0 is `svc`.
+_MARKS = "0123456789abd"
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of the host that one stack owns."""
+
+    number: int
+
+    def __str__(self) -> str:
+        return str(self.number)
+
+    @property
+    def net_prefix(self) -> str:
+        """Never the beginning of another share's prefix: clean-up goes by prefix."""
+        return "svc" if self.number == 0 else f"sv{_MARKS[self.number]}"
+
+    @property
+    def slot_network(self) -> str:
+        return f"10.{201 + self.number}.0.0/16"
+
+    @property
+    def host_ports(self) -> tuple[int, int]:
+        """Below the kernel's ephemeral range (32768), so that no outgoing connection sits on
+        one."""
+        if self.number == 0:
+            return (20000, 24999)
+        return (25000 + 640 * (self.number - 1), 25639 + 640 * (self.number - 1))
+
+    @property
+    def vm_uid_base(self) -> int:
+        return 900_000 + 100_000 * self.number
+
+
+def is_free(port: int) -> bool:
+    """True if a server could listen on 127.0.0.1:`port` now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def free_port(preferred: int = 0) -> int:
+    """`preferred` if it is free, else one that the kernel picks."""
+    if preferred and is_free(preferred):
+        return preferred
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def claim_share(data_dir: Path, first: int = 0) -> Share:
+    """The share this data directory holds already, or the lowest unclaimed one from `first` on."""
+    CLAIMS.mkdir(mode=0o755, parents=True, exist_ok=True)
+    for number in range(SHARES):
+        if _owner(number) == data_dir:
+            return Share(number)
+    for number in range(first, SHARES):
+        if _try_claim(number, data_dir):
+            return Share(number)
+    raise Advice(
+        f"{SHARES} stacks run on this host already; stop one (`make down` and `make clean` in its"
+        " checkout)."
+    )
+
+
+def release_share(data_dir: Path) -> None:
+    """Give up the claim of `data_dir`, if it has one."""
+    for number in range(SHARES):
+        if _owner(number) == data_dir:
+            (CLAIMS / str(number)).unlink(missing_ok=True)
+
+
+def _owner(number: int) -> Path | None:
+    try:
+        return Path((CLAIMS / str(number)).read_text())
+    except FileNotFoundError:
+        return None
+
+
+def _try_claim(number: int, data_dir: Path) -> bool:
+    """Claims are made whole by link(2), which fails if the name exists: no reader sees an empty
+    one."""
+    claim, draft = CLAIMS / str(number), CLAIMS / f".{os.getpid()}"
+    owner = _owner(number)
+    if owner is not None and not owner.is_dir():
+        claim.unlink(missing_ok=True)
+    draft.write_text(str(data_dir))
+    try:
+        os.link(draft, claim)
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink(missing_ok=True)
+    return True

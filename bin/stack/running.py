@@ -1,0 +1,327 @@
+"""A whole running service on one host: private servers, every process of the Procfile, development
+users.
+
+`make up` runs one under var/, the tests and the bench run theirs beside it; all use this class and
+the same Procfile. Order at start: servers, database, signing keys, migrations, processes, users.
+Order at the end: sandboxes put to sleep (or removed, in a private stack), processes, network,
+servers.
+"""
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from bin.console import Advice, say, step
+from bin.stack import health, leftovers, ports, servers, supervise
+from bin.stack.site import ROOT, Site, read_env, write_env
+from config.settings import Settings, load
+from nodeworker.hypervisor.qemu.images.image_users import unregister
+
+SERVERS = ("postgres", "redis", "s3")
+PEOPLE = ("ALICE", "BOB", "MALLORY")
+DEV_ENV = ("SVC_API_URL", "SVC_AUTH_URL", "SVC_SHELL_URL", "SVC_API_KEY",
+           *(f"SVC_{name}_{what}" for name in PEOPLE
+             for what in ("EMAIL", "PASSWORD")), "SVC_SERVICE_TOKEN")
+
+
+class Stack:
+    """One stack. `durable=False` leaves out fsync (tests); `processes` limits which of the
+    Procfile's are run."""
+
+    def __init__(self, site: Site, *, durable: bool = True,
+                 processes: Iterable[str] | None = None) -> None:
+        self.site = site
+        self.durable = durable
+        known = supervise.procfile()
+        self.processes = tuple(known if processes is None else processes)
+        self.supervisor = supervise.Supervisor(site, {**servers.commands(), **known})
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment of its processes, for a command that is to see this stack."""
+        return self.site.environ
+
+    @property
+    def settings(self) -> Settings:
+        return load(self.site.values)
+
+    @property
+    def api_url(self) -> str:
+        return self.site.values["SVC_API_URL"]
+
+    @property
+    def auth_url(self) -> str:
+        return self.site.values["SVC_AUTH_URL"]
+
+    @property
+    def shell_url(self) -> str:
+        return self.site.values["SVC_SHELL_URL"]
+
+    @property
+    def people(self) -> dict[str, str]:
+        """What clients need to know: URLs, users, keys; empty before `seed`."""
+        return read_env(self.site.data_dir / "dev.env")
+
+    # -- making it run
+    # ---------------------------------------------------------------------------------------------
+
+    def up(self) -> None:
+        """Bring everything up and return when it is healthy; nothing that runs already is
+        touched."""
+        self.start_servers()
+        self.prepare()
+        self.start(*self.processes)
+        self.wait_healthy()
+        self.seed()
+
+    def start_servers(self) -> None:
+        """Postgres, Redis and the S3 server, answering, with the database made."""
+        if not self.supervisor.running():
+            leftovers.end(self._processes)
+        servers.prepare(self.site, durable=self.durable)
+        self.supervisor.launch()
+        for name, setting in zip(SERVERS, ("SVC_DATABASE_URL", "SVC_REDIS_URL", "SVC_S3_URL"),
+                                 strict=True):
+            port = self.site.port(setting)
+            if not self.supervisor.pid(name) and not ports.is_free(port):
+                raise Advice(
+                    f"port {port}, which {name} of this stack uses, is taken by another program."
+                    f" Stop that, or remove {setting} from {self.site.data_dir}/stack.env to choose"
+                    " another."
+                )
+        self.supervisor.start(*SERVERS)
+        self._until("Postgres takes connections", 60, lambda: health.database_made(self.site),
+                    SERVERS)
+        self._until("Redis and S3 listen", 30, lambda: health.servers_listen(self.site), SERVERS)
+
+    def ensure_images(self, *, show: bool = False) -> None:
+        """The guest image and the template of the smallest size; both are found again if they
+        exist.
+
+        The node bakes all others, those of SVC_BAKE_SIZES first, in the background.
+        """
+        distro = self.site.values.get("SVC_GUEST_DISTRO")
+        build = (
+            f"python -m guest.image.build --image-dir {shlex.quote(str(self.settings.image_dir))}"
+        )
+        # The build fetches with apt, npm and pip, which the operator's environment may configure.
+        self.run(build + (f" --distro {shlex.quote(distro)}" if distro else ""), timeout_s=3600,
+                 show=show, env={**os.environ, **self.env})
+        self.run("python -m nodeworker.commands.bake small", timeout_s=1800, show=show)
+
+    def prepare(self) -> None:
+        """Signing keys and migrations; both leave alone what is there."""
+        self.run("python -m app.operator.key_rotation ensure")
+        self.run(supervise.release_command())
+
+    def seed(self) -> None:
+        """Make the development users and write dev.env, keeping what works of it; skipped while the
+        key in it does."""
+        if self._key_works():
+            return
+        known_people = shlex.quote(str(self.site.data_dir / "dev.env"))
+        answer = self.run(f"python -m app.operator seed-dev --existing {known_people}").splitlines()
+        lines = dict(line.split("=", 1) for line in answer if line.startswith("SVC_"))
+        known = {**self.site.values, **lines}
+        missing = [name for name in DEV_ENV if name not in known]
+        if missing:
+            raise Advice(f"`python -m app.operator seed-dev` did not print {', '.join(missing)}.")
+        write_env(self.site.data_dir / "dev.env", {name: known[name] for name in DEV_ENV})
+
+    def wait_healthy(self, timeout_s: float = 90) -> None:
+        """Return when the HTTP processes answer, every worker answers and this node's heartbeat is
+        fresh."""
+        self._until("the API answers", timeout_s, lambda: health.answers(f"{self.api_url}/health"),
+                    ["api"])
+        self._until("the identity host answers", timeout_s,
+                    lambda: health.answers(f"{self.auth_url}/.well-known/jwks.json"), ["identity"])
+        node_id = self.settings.node_id
+        self._until("the node worker reports", timeout_s,
+                    lambda: health.node_reports(self.site, node_id), ["node-ctl", "node-ops"])
+        self._until("the workers answer", timeout_s,
+                    lambda: health.workers_answer(self.site, node_id, self.processes),
+                    ["control", "webhooks", "node-ops", "node-bulk", "node-archive"])
+
+    def run(self, command: str, timeout_s: float = 900, *, show: bool = False,
+            env: Mapping[str, str] | None = None) -> str:
+        """Run a shell line in the environment of this stack and return what it prints; `show`
+        prints it at once too.
+
+        Raises Advice with the last lines if the command fails or takes longer than `timeout_s`
+        seconds.
+        """
+        lines: list[str] = []
+        process = subprocess.Popen(["sh", "-c", command], env=env or self.env, cwd=ROOT, text=True,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, start_new_session=True)
+        alarm = threading.Timer(timeout_s, _kill_group, [process.pid])
+        alarm.start()
+        try:
+            with process:
+                for line in process.stdout or ():
+                    lines.append(line)
+                    if show:
+                        say(f"  {line.rstrip()}")
+        except BaseException:
+            _kill_group(process.pid)
+            raise
+        finally:
+            alarm.cancel()
+        if process.returncode:
+            raise Advice(f"`{command}` failed:\n{''.join(lines[-20:])}")
+        return "".join(lines)
+
+    # -- single processes
+    # ------------------------------------------------------------------------------------------
+
+    def start(self, *names: str) -> None:
+        """Start processes by their Procfile (or server) names."""
+        self.supervisor.start(*names)
+
+    def stop(self, *names: str) -> None:
+        """Stop processes for good, politely."""
+        self.supervisor.stop(*names)
+
+    def kill(self, name: str, signum: int = signal.SIGKILL) -> int:
+        """Signal one process as a crash would; the supervisor starts it again. Returns its pid."""
+        return self.supervisor.kill(name, signum)
+
+    def crash(self, *names: str) -> None:
+        """kill -9 each process and keep it down until `start`: its children are left as a real
+        crash leaves them."""
+        for name in names:
+            self.supervisor.kill(name)
+        self.supervisor.stop(*names)
+
+    def restart(self, *names: str) -> None:
+        """Stop and start again."""
+        self.supervisor.stop(*names)
+        self.supervisor.start(*names)
+
+    def logs(self, name: str, lines: int = 60) -> str:
+        """The last lines of a process's log."""
+        return self.supervisor.tail(name, lines)
+
+    # -- ending it
+    # -------------------------------------------------------------------------------------------------
+
+    def down(self) -> None:
+        """Hibernate the sandboxes, stop everything, take our network off the host. Nothing a user
+        made is lost."""
+        if self.supervisor.running():
+            if all(self.supervisor.pid(name) for name in (*SERVERS[:2], "node-ops")):
+                with step("Hibernating running sandboxes"), _as_warning(
+                        "not all sandboxes were hibernated"):
+                    self.run("python -m nodeworker.commands.drain")
+            with step("Stopping the processes"):
+                self.stop(*reversed(self.processes))
+        elif self._vms():
+            raise Advice(
+                "virtual machines run, but nothing that could hibernate them. `make up` first, then"
+                " `make down`; or `make clean`, which removes them."
+            )
+        leftovers.end(self._vms)
+        leftovers.end(self._bakes)
+        with _as_warning("the network of the sandboxes was not removed"):
+            self.run("python -m nodeworker.network.teardown")
+        self.supervisor.shutdown()
+        leftovers.end(self._processes)
+
+    def destroy(self, keep: Collection[str] = ()) -> None:
+        """End every process and VM of this stack and remove its directory; works on a half-made or
+        killed one too.
+
+        Entries of the directory named in `keep` stay, and so do private stacks inside it: they have
+        their own owners.
+        """
+        leftovers.end(self._processes, patience_s=0)
+        leftovers.end(self._vms, patience_s=0)
+        leftovers.end(self._bakes, patience_s=0)
+        with contextlib.suppress(Advice):
+            self.run("python -m nodeworker.network.teardown")
+        if "SVC_NET_PREFIX" in self.site.values:
+            leftovers.remove_cgroups(self.site.values["SVC_NET_PREFIX"])
+        ports.release_share(self.site.data_dir)
+        for entry in self.site.data_dir.iterdir() if self.site.data_dir.is_dir() else ():
+            if entry.name not in keep and not entry.name.startswith(leftovers.PRIVATE):
+                shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(
+                    missing_ok=True)
+        if {"SVC_IMAGE_DIR", "SVC_NODE_DIR"} <= self.site.values.keys():
+            unregister(Path(self.site.values["SVC_IMAGE_DIR"]),
+                       Path(self.site.values["SVC_NODE_DIR"]))
+        with contextlib.suppress(OSError):
+            self.site.data_dir.rmdir()
+
+    def _processes(self) -> dict[int, str]:
+        return leftovers.processes_of(self.site.data_dir)
+
+    def _bakes(self) -> dict[int, str]:
+        return leftovers.bakes_of(self.site.values.get("SVC_NET_PREFIX", ""))
+
+    def _vms(self) -> dict[int, str]:
+        return leftovers.vms_of(
+            Path(self.site.values.get("SVC_NODE_DIR", self.site.data_dir / "node")))
+
+    # -- waiting
+    # ---------------------------------------------------------------------------------------------------
+
+    def _until(self, what: str, timeout_s: float, condition: Callable[[], bool],
+               suspects: Iterable[str]) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > deadline:
+                evidence = "\n".join(
+                    f"--- {name} ({self.supervisor.state(name)})\n{self.logs(name, 25)}"
+                    for name in suspects)
+                raise Advice(f"waited {timeout_s:.0f} s in vain until {what}. Logs are under "
+                             f"{self.site.data_dir}/log:\n{evidence}")
+            time.sleep(0.1)
+
+    def _key_works(self) -> bool:
+        key = self.people.get("SVC_API_KEY")
+        if not key:
+            return False
+        return health.answers(f"{self.api_url}/v1/sandboxes", {"Authorization": f"Bearer {key}"})
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def _as_warning(meaning: str) -> Iterator[None]:
+    """On the way down, a step that fails is told and does not keep the rest from being stopped."""
+    try:
+        yield
+    except Advice as advice:
+        say(f"warning: {meaning}: {advice}")
+
+
+def private_stack(
+    name: str, settings: Mapping[str, str] | None = None, *, durable: bool = False,
+    processes: Iterable[str] | None = None
+) -> Stack:
+    """A stack of its own under var/, beside any other; end it with `destroy`.
+
+    `name` begins with `test-` or `bench-`: what a killed run left under such a name is removed by
+    `remove_abandoned`.
+    """
+    data_dir = ROOT / "var" / f"{name}-{os.getpid()}"
+    data_dir.mkdir(mode=0o755, parents=True)
+    leftovers.sign(data_dir)
+    return Stack(Site.private(data_dir, settings or {}), durable=durable, processes=processes)
+
+
+def remove_abandoned() -> list[str]:
+    """End and remove private stacks whose owner was killed; returns their names."""
+    found = leftovers.abandoned(ROOT / "var")
+    for data_dir in found:
+        Stack(Site.existing(data_dir)).destroy()
+    return [data_dir.name for data_dir in found]

@@ -1,0 +1,153 @@
+"""One stack on one host: its directory, its environment and its secrets, made once and remembered
+in `stack.env`.
+
+`Site.development()` is what `make up` runs, under var/. Tests and measurements make theirs with
+`Site.private()`. Both hand the same environment to the same Procfile, so that what is tested is
+what runs.
+"""
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from bin.stack import ports
+from config.settings import Settings
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+# Ports of the development stack, where free: setting's purpose -> port.
+PREFERRED = {
+    "postgres": 15432, "redis": 16379, "api": 18080, "identity": 18081, "gateway": 18082,
+    "s3": 19000, "flower": 15555
+}
+# What the processes may inherit from the operator's shell. AWS_* stays out: boto3 would read it.
+INHERITED = ("HOME", "LANG", "LC_ALL", "TZ", "TERM", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy",
+             "https_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
+             "NODE_EXTRA_CA_CERTS", "CI")
+# Facts of the host or wishes of the operator that hold for test stacks too.
+HOST_SETTINGS = ("SVC_GUEST_DISTRO", "SVC_ACCELERATOR", "SVC_MACHINE", "SVC_IMAGE_DIR",
+                 "SVC_GUEST_DNS")
+# Facts of a stack, which a shell that sourced the dev.env or stack.env of another must not change.
+FACTS = {"SVC_API_URL", "SVC_AUTH_URL", "SVC_SHELL_URL", "SVC_DATA_DIR"}
+
+
+@dataclass(frozen=True)
+class Site:
+    """A stack's directory and the full set of SVC_* values its processes run with."""
+
+    data_dir: Path
+    values: dict[str, str]
+
+    @classmethod
+    def development(cls) -> "Site":
+        """The stack under var/; lines of `.env` and SVC_* of the caller's environment win over what
+        was generated."""
+        data_dir = ROOT / "var"
+        remembered = read_env(data_dir / "stack.env")
+        share = ports.claim_share(data_dir, 0)
+        values = {**_generated(data_dir, PREFERRED), **remembered, **_share_values(share)}
+        values["SVC_NODE_ID"] = remembered.get("SVC_NODE_ID", "node-1")
+        write_env(data_dir / "stack.env", values)
+        return cls.existing(data_dir)
+
+    @classmethod
+    def private(cls, data_dir: Path, settings: Mapping[str, str]) -> "Site":
+        """A stack of its own in `data_dir`, on free ports, sharing only the images; `settings` are
+        SVC_* values."""
+        data_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+        share = ports.claim_share(data_dir, 1)
+        values = {
+            **_generated(data_dir, {}), **_share_values(share), "SVC_NODE_ID": f"test-{share}",
+            "SVC_FAULT_FILE": str(data_dir / "fault")
+        }
+        for source in (read_env(ROOT / ".env"), os.environ):
+            values.update({name: source[name] for name in HOST_SETTINGS if name in source})
+        values.update(settings)
+        write_env(data_dir / "stack.env", values)
+        return cls(data_dir, values)
+
+    @classmethod
+    def existing(cls, data_dir: Path) -> "Site":
+        """The stack whose directory is there already; for the development stack with the operator's
+        wishes."""
+        values = read_env(data_dir / "stack.env") or {"SVC_DATA_DIR": str(data_dir)}
+        wishes = _wishes() if data_dir == ROOT / "var" else {}
+        return cls(data_dir, {**values, **wishes, "SVC_DATA_DIR": str(data_dir)})
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The whole environment of a process of this stack."""
+        inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        path = f"{ROOT}/.venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        known = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
+        direct = ",".join(filter(None, (known, "127.0.0.1,localhost")))
+        return {
+            **inherited, "PATH": path, "NO_PROXY": direct, "no_proxy": direct,
+            "PYTHONUNBUFFERED": "1",
+            "SVC_OPS_CONCURRENCY": str(Settings.ops_concurrency),
+            **self.values,
+        }
+
+    def port(self, name: str) -> int:
+        """The port out of a URL setting, such as `SVC_API_URL`."""
+        return urlsplit(self.values[name]).port or 0
+
+
+def _wishes() -> dict[str, str]:
+    """Lines of `.env`, and settings in the caller's environment, which win over them."""
+    settings = {f"SVC_{field.name.upper()}" for field in fields(Settings)} - FACTS
+    return {
+        **read_env(ROOT / ".env"),
+        **{name: os.environ[name] for name in settings if name in os.environ},
+    }
+
+
+def _share_values(share: ports.Share) -> dict[str, str]:
+    low, high = share.host_ports
+    return {"SVC_NET_PREFIX": share.net_prefix, "SVC_SLOT_NETWORK": share.slot_network,
+            "SVC_HOST_PORTS": f"{low},{high}", "SVC_VM_UID_BASE": str(share.vm_uid_base)}
+
+
+def _generated(data_dir: Path, preferred: dict[str, int]) -> dict[str, str]:
+    """Addresses on free ports (the preferred ones where possible) and fresh secrets."""
+    port = {name: ports.free_port(preferred.get(name, 0)) for name in PREFERRED}
+    database, broker = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
+    return {
+        "SVC_DATA_DIR": str(data_dir),
+        "SVC_NODE_DIR": str(data_dir / "node"),
+        "SVC_IMAGE_DIR": str(ROOT / "var" / "images"),
+        "SVC_SIGNING_KEYS_DIR": str(data_dir / "keys"),
+        "SVC_DATABASE_URL": f"postgresql://svc:{database}@127.0.0.1:{port['postgres']}/svc",
+        "SVC_REDIS_URL": f"redis://:{broker}@127.0.0.1:{port['redis']}/0",
+        "SVC_API_URL": f"http://127.0.0.1:{port['api']}",
+        "SVC_AUTH_URL": f"http://127.0.0.1:{port['identity']}",
+        "SVC_SHELL_URL": f"ws://127.0.0.1:{port['gateway']}",
+        "SVC_S3_URL": f"http://127.0.0.1:{port['s3']}",
+        "SVC_S3_ACCESS_KEY": secrets.token_hex(10),
+        "SVC_S3_SECRET_KEY": secrets.token_hex(20),
+        "SVC_SESSION_SECRET": secrets.token_urlsafe(32),
+        "SVC_WEBHOOK_SECRETS": f"v1:{secrets.token_urlsafe(32)}",
+        "SVC_FLOWER_PORT": str(port["flower"]),
+        "SVC_FLOWER_BASIC_AUTH": f"admin:{secrets.token_urlsafe(18)}",
+    }
+
+
+def read_env(path: Path) -> dict[str, str]:
+    """KEY=VALUE lines of a file as a dict; comments, blank lines and a missing file are nothing."""
+    if not path.is_file():
+        return {}
+    pairs = (line.split("=", 1)
+             for line in path.read_text().splitlines()
+             if "=" in line and not line.startswith("#"))
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def write_env(path: Path, values: dict[str, str]) -> None:
+    """Write KEY=VALUE lines, readable by the owner only, whole or not at all."""
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    draft = path.with_suffix(".draft")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as stream:
+        stream.writelines(f"{name}={value}\n" for name, value in values.items())
+    draft.replace(path)

@@ -1,0 +1,204 @@
+"""Keeps the processes of a stack alive with supervisord: configuration from the Procfile, control
+over a unix socket.
+
+honcho ends every process as soon as one of them ends; a crashed worker has to come back by itself
+instead. See docs/decisions/0002-supervisor.md.
+"""
+import hashlib
+import os
+import re
+import resource
+import shlex
+import signal
+import subprocess
+import time
+import xmlrpc.client
+from pathlib import Path
+from typing import Any
+
+from supervisor.xmlrpc import SupervisorTransport
+
+from bin.console import Advice
+from bin.stack.site import ROOT, Site
+
+RELEASE = "release"
+_FAULT_NOT_RUNNING, _FAULT_ALREADY_STARTED = 70, 60
+
+
+def procfile() -> dict[str, str]:
+    """Process name -> shell line, in the order of the Procfile, without the release step."""
+    lines = re.findall(r"^([\w-]+): *(.+)$", (ROOT / "Procfile").read_text(), re.MULTILINE)
+    return {name: f"exec {command}" for name, command in lines if name != RELEASE}
+
+
+def release_command() -> str:
+    """The command that has to have succeeded before any process starts: the migrations."""
+    return str(re.findall(rf"^{RELEASE}: *(.+)$", (ROOT / "Procfile").read_text(), re.MULTILINE)[0])
+
+
+def configuration(site: Site, programs: dict[str, str]) -> str:
+    """The text of supervisord.conf; environment and secrets are inherited, so the file holds
+    none."""
+    sections = [
+        f"[supervisord]\nuser=root\ndirectory={ROOT}\nlogfile={_log(site, 'supervisord')}\n"
+        f"logfile_maxbytes=5MB\nlogfile_backups=1\npidfile={site.data_dir}/supervisord.pid\n"
+        f"childlogdir={site.data_dir}/log",
+        f"[unix_http_server]\nfile={_socket(site)}\nchmod=0700",
+        "[rpcinterface:supervisor]\n"
+        "supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface",
+    ]
+    for name, command in programs.items():
+        quoted = shlex.quote(command).replace("%", "%%")
+        sections.append(
+            f"[program:{name}]\ncommand=/bin/sh -c {quoted}\ndirectory={ROOT}\nautostart=false\n"
+            "autorestart=true\nstartsecs=1\nstartretries=1000\nstopwaitsecs=25\nkillasgroup=true\n"
+            f"redirect_stderr=true\nstopsignal={'INT' if name == 'postgres' else 'TERM'}\n"
+            f"stdout_logfile={_log(site, name)}\nstdout_logfile_maxbytes=10MB\n"
+            "stdout_logfile_backups=2"
+        )
+    return "\n\n".join(sections) + "\n"
+
+
+def _log(site: Site, name: str) -> Path:
+    return site.data_dir / "log" / f"{name}.log"
+
+
+def _socket(site: Site) -> Path:
+    """A unix socket's path may have 107 characters; a deep checkout gets one under /run instead."""
+    path = site.data_dir / "supervisor.sock"
+    if len(str(path)) <= 90:
+        return path
+    return Path("/run") / f"svc-{hashlib.sha256(str(path).encode()).hexdigest()[:16]}.sock"
+
+
+class Supervisor:
+    """The supervisord of one site. Every call may be repeated; names are those of the Procfile and
+    the servers."""
+
+    def __init__(self, site: Site, programs: dict[str, str]) -> None:
+        self.site, self.programs = site, programs
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        """One remote call on a connection of its own: the transport survives neither an error nor a
+        second thread."""
+        transport = SupervisorTransport(None, None, f"unix://{_socket(self.site)}")
+        try:
+            proxy = xmlrpc.client.ServerProxy("http://127.0.0.1", transport=transport)
+            return getattr(proxy.supervisor, method)(*arguments)
+        finally:
+            if transport.connection is not None:
+                transport.connection.close()
+
+    def running(self) -> bool:
+        """True if supervisord answers."""
+        try:
+            return bool(self._call("getState")["statename"] == "RUNNING")
+        except (OSError, xmlrpc.client.ProtocolError):
+            return False
+
+    def launch(self) -> None:
+        """Start supervisord, with no program running yet, or make a running one read a changed
+        configuration."""
+        path = self.site.data_dir / "supervisord.conf"
+        text = configuration(self.site, self.programs)
+        changed = not path.exists() or path.read_text() != text
+        (self.site.data_dir / "log").mkdir(mode=0o700, exist_ok=True)
+        path.write_text(text)
+        if self.running():
+            if changed:
+                self._reread()
+            return
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard if 0 < hard < 65536 else 65536, hard))
+        command = [str(ROOT / ".venv/bin/supervisord"), "--configuration", str(path)]
+        result = subprocess.run(command, env=self.site.environ, cwd=ROOT, stdin=subprocess.DEVNULL,
+                                text=True, capture_output=True, check=False)
+        if result.returncode:
+            raise Advice(
+                f"supervisord did not start: {result.stderr.strip() or result.stdout.strip()}")
+        deadline = time.monotonic() + 20
+        while not self.running():
+            if time.monotonic() > deadline:
+                raise Advice(f"supervisord does not answer; see {_log(self.site, 'supervisord')}.")
+            time.sleep(0.05)
+
+    def _reread(self) -> None:
+        for kind, names in zip(("added", "changed", "removed"),
+                               self._call("reloadConfig")[0], strict=True):
+            for name in names:
+                if kind != "added":
+                    self.stop(name)
+                    self._call("removeProcessGroup", name)
+                if kind != "removed":
+                    self._call("addProcessGroup", name)
+
+    def start(self, *names: str) -> None:
+        """Start processes and return when each has lived for a second; one that runs already is
+        left alone."""
+        for name in names:
+            self._ask("startProcess", name, False, tolerated=_FAULT_ALREADY_STARTED)
+        deadline = time.monotonic() + 30
+        while any(self.state(name) == "STARTING" for name in names) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def stop(self, *names: str) -> None:
+        """Stop processes for good, politely first; one that is stopped already is left alone.
+
+        One that has just died is about to be started anew, and cannot be stopped until it is: then
+        it is asked again.
+        """
+        deadline = time.monotonic() + 40
+        while time.monotonic() < deadline:
+            left = [name for name in names if self.state(name) not in ("STOPPED", "FATAL")]
+            if not left:
+                return
+            for name in left:
+                if self.state(name) != "STOPPING":
+                    self._ask("stopProcess", name, False, tolerated=_FAULT_NOT_RUNNING)
+            time.sleep(0.05)
+
+    def _ask(self, method: str, *arguments: Any, tolerated: int) -> None:
+        try:
+            self._call(method, *arguments)
+        except xmlrpc.client.Fault as fault:
+            if fault.faultCode != tolerated:
+                raise Advice(f"supervisor: {fault.faultString}") from fault
+
+    def info(self, name: str) -> dict[str, Any]:
+        """What supervisor knows of one process: statename, pid, description, spawnerr..."""
+        return dict(self._call("getProcessInfo", name))
+
+    def state(self, name: str) -> str:
+        """RUNNING, STARTING, BACKOFF (it crashes again and again), STOPPING, STOPPED, EXITED or
+        FATAL."""
+        return str(self.info(name)["statename"])
+
+    def pid(self, name: str) -> int:
+        """Process id, 0 if it does not run."""
+        return int(self.info(name)["pid"])
+
+    def kill(self, name: str, signum: int = signal.SIGKILL) -> int:
+        """Signal the main process of `name`, as a crash would; supervisor starts it again. Returns
+        the pid, or 0."""
+        pid = self.pid(name)
+        if pid:
+            os.kill(pid, signum)
+        return pid
+
+    def shutdown(self) -> None:
+        """Stop every process and supervisord itself; returns when it has gone."""
+        try:
+            pid = self._call("getPID")
+            self._call("shutdown")
+        except OSError:
+            return
+        deadline = time.monotonic() + 60
+        while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def tail(self, name: str, lines: int = 40) -> str:
+        """The last lines a process wrote."""
+        path = _log(self.site, name)
+        if not path.exists():
+            return ""
+        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])

@@ -1,0 +1,18 @@
+"""A point in time by which a call must have ended, whatever number of steps it takes."""
+import time
+
+from guest.client.errors import AgentTimeout
+
+
+class Deadline:
+    """Counts down from `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def left_s(self) -> float:
+        """Seconds left, at least a millisecond; raises AgentTimeout when there are none."""
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise AgentTimeout("the guest agent did not answer in time")
+        return max(left, 0.001)

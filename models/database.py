@@ -1,0 +1,107 @@
+"""The one database, its connections, and the base of every row class."""
+import json
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import peewee
+from playhouse.pool import PooledPostgresqlDatabase
+from playhouse.postgres_ext import BinaryJSONField, DateTimeTZField
+
+# Ids are read aloud and typed: no vowels (no words), no look-alikes; 12 characters are 53 bits.
+_ID_ALPHABET = "bcdfghjkmnpqrstvwxz23456789"
+
+database = PooledPostgresqlDatabase(None)
+
+
+def connect(url: str, *, pool_size: int = 20, application: str = "svc") -> None:
+    """Point the process at `url`; opens nothing yet. A connection is per thread; take one with
+    `connection()`."""
+    parts = urlsplit(url)
+    database.init(
+        parts.path.lstrip("/"), host=parts.hostname, port=parts.port or 5432,
+        user=unquote(parts.username or ""), password=unquote(parts.password or "") or None,
+        max_connections=pool_size,
+        # A connection older than this is replaced, so that a restarted server is noticed even by an
+        # idle thread.
+        stale_timeout=120, timeout=5, connect_timeout=3, application_name=application,
+        keepalives_idle=10, keepalives_interval=5, keepalives_count=2,
+        options=(
+            "-c statement_timeout=20000 -c lock_timeout=10000 -c"
+            " idle_in_transaction_session_timeout=30000"
+        ),
+    )
+
+
+@contextmanager
+def connection() -> Iterator[None]:
+    """Hold one pooled connection; a broken one is dropped on the way out, and the idle ones with
+    it.
+
+    After a restart of the server every idle connection is dead: one caller finds out for all.
+    """
+    if not database.is_closed():
+        yield
+        return
+    database.connect()
+    try:
+        yield
+    except (peewee.OperationalError, peewee.InterfaceError):
+        database.manual_close()
+        database.close_idle()
+        raise
+    finally:
+        if not database.is_closed():
+            database.close()
+
+
+@contextmanager
+def relaxed_transaction() -> Iterator[None]:
+    """A transaction whose loss in a crash of the server is harmless, so it does not wait for the
+    disk."""
+    with database.atomic():
+        database.execute_sql("SET LOCAL synchronous_commit = off")
+        yield
+
+
+# The lock of every read-then-write on a row. The plain FOR UPDATE also shuts out inserts that
+# merely refer to the row by a foreign key, and two transactions that did one of each would wait for
+# each other.
+ROW_LOCK = "FOR NO KEY UPDATE"
+UNLOCKED_ROWS = "FOR NO KEY UPDATE SKIP LOCKED"
+
+
+def now() -> datetime:
+    """The present, aware, UTC."""
+    return datetime.now(timezone.utc)
+
+
+def new_id(prefix: str = "") -> str:
+    """A fresh random id, `prefix` included."""
+    return prefix + "".join(secrets.choice(_ID_ALPHABET) for _ in range(12))
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)
+
+
+class TimeField(DateTimeTZField):
+    """A `timestamptz`; takes and gives aware datetimes only."""
+
+
+class JsonField(BinaryJSONField):
+    """A `jsonb` column with a stable text form."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(dumps=_dumps, index=False, **options)
+
+
+class Row(peewee.Model):
+    """Base of all rows; tables are named in the plural by each class."""
+
+    class Meta:
+        database = database
+        legacy_table_names = False

@@ -1,0 +1,29 @@
+"""Templates that a node is to have, one for each machine shape."""
+import peewee
+
+from models.database import JsonField, Row, TimeField, now
+from models.states import BakeState
+
+
+class Bake(Row):
+    """The template of one shape on one node. `phase` says what is being done since `phase_at`;
+    `host_tuple` what a baked one was made on; `announce_at` when its node is told (again), never if
+    empty."""
+
+    node_id = peewee.TextField()
+    vcpus = peewee.IntegerField()
+    mem_mb = peewee.IntegerField()
+    state = peewee.TextField(default=BakeState.QUEUED)
+    phase = peewee.TextField(default="")
+    phase_at = TimeField(default=now)
+    attempts = peewee.IntegerField(default=0)
+    host_tuple = JsonField(default=dict)
+    announce_at = TimeField(null=True)
+    error = peewee.TextField(null=True)
+    wanted_at = TimeField(default=now)
+    started_at = TimeField(null=True)
+    finished_at = TimeField(null=True)
+
+    class Meta:
+        table_name = "bakes"
+        primary_key = peewee.CompositeKey("node_id", "vcpus", "mem_mb")

@@ -1,0 +1,1 @@
+"""What an operator runs on a VM host itself: `python -m nodeworker.commands.<name>`."""

@@ -1,0 +1,58 @@
+"""Bakes templates while you wait: `python -m nodeworker.commands.bake [size ...]` (default:
+SVC_BAKE_SIZES). Workers bake in the background instead, see `nodeworker.warm_images`."""
+import argparse
+import logging
+import os
+import sys
+import time
+
+from config.logging import configure
+from config.settings import Settings, get_settings
+from nodeworker.hypervisor import locks
+from nodeworker.hypervisor.driver import Driver, DriverError, Shape
+from nodeworker.hypervisor.factory import make_driver
+from nodeworker.warm_images import lock_file
+from services.metering.plans import SIZES
+
+log = logging.getLogger(__name__)
+_PATIENCE_S = 900.0
+
+
+def main() -> int:
+    """Bake what is missing; 0 when every asked-for size is baked."""
+    settings = get_settings()
+    configure(settings.log_level)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sizes", nargs="*", choices=[*SIZES, []], help="sizes to bake")
+    driver = make_driver(settings)
+    for name in parser.parse_args().sizes or settings.bake_sizes:
+        shape = Shape(SIZES[name].vcpus, SIZES[name].mem_mb)
+        if driver.has_template(shape):
+            print(f"template {name}: ready")
+            continue
+        print(
+            f"template {name}: cold-booting and warming up a {shape.vcpus} vCPU, {shape.mem_mb} MB"
+            " guest",
+            flush=True,
+        )
+        begun = time.monotonic()
+        try:
+            _bake(settings, driver, shape)
+        except DriverError as error:
+            print(f"template {name} could not be baked: {error}", file=sys.stderr)
+            return 1
+        print(f"template {name}: baked in {time.monotonic() - begun:.0f} s")
+    return 0
+
+
+def _bake(settings: Settings, driver: Driver, shape: Shape) -> None:
+    """Bake, once no worker of this node does."""
+    lock = locks.wait_lock(lock_file(settings), limit_s=_PATIENCE_S)
+    try:
+        driver.bake(shape, lambda phase: print(f"  {phase}", flush=True))
+    finally:
+        os.close(lock)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""Puts every running sandbox of this node to sleep: `python -m nodeworker.commands.drain`, before
+the host or the service goes down.
+
+The node takes no new sandboxes while it drains (`--keep-closed` leaves it closed afterwards).
+Sleeping sandboxes wake as usual once the service is back.
+"""
+import argparse
+import sys
+import time
+
+from config.logging import configure
+from models.database import connection, database
+from models.sandboxes import Sandbox
+from models.states import OperationKind, SandboxStatus
+from nodeworker.wiring import Host, get_host
+from services.hosts import nodes
+from services.operations import outbox, protocol
+
+
+def drain(host: Host, timeout_s: float) -> int:
+    """Hibernate all running sandboxes of the node; returns how many still run after `timeout_s`
+    seconds."""
+    node_id = host.settings.node_id
+    deadline = time.monotonic() + timeout_s
+    while True:
+        with connection():
+            awake = list(
+                Sandbox.select().where(
+                    (Sandbox.node_id == node_id)
+                    & Sandbox.status.in_((SandboxStatus.RUNNING, SandboxStatus.PROVISIONING))
+                )
+            )
+            for seen in awake:
+                _begin(host, seen.id)
+        if not awake or time.monotonic() > deadline:
+            return len(awake)
+        time.sleep(0.2)
+
+
+def _begin(host: Host, sandbox_id: str) -> None:
+    with database.atomic():
+        row = protocol.lock_sandbox(sandbox_id)
+        if row is None or row.task is not None or row.status != SandboxStatus.RUNNING:
+            return
+        _, messages = protocol.begin(host.settings, row, OperationKind.HIBERNATE)
+    outbox.flush(host.queue, messages)
+
+
+def main() -> int:
+    """Drain this host's node; 1 if something is still awake at the end."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--timeout", type=float, default=120.0,
+                        help="seconds to wait (default 120)")
+    parser.add_argument("--keep-closed", action="store_true",
+                        help="take no new sandboxes afterwards")
+    arguments = parser.parse_args()
+    host = get_host()
+    configure(host.settings.log_level)
+    nodes.set_accepting(host.settings.node_id, accepting=False)
+    left = drain(host, arguments.timeout)
+    if not arguments.keep_closed:
+        nodes.set_accepting(host.settings.node_id, accepting=True)
+    print("all sandboxes are asleep" if not left else f"{left} sandboxes are still awake")
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""The agent server of a sandbox, from this host: started in each guest that boots, ended in a copy
+before it is used.
+
+What it needs goes into the guest as a file on /run, where it lives as long as the guest's RAM; the
+callback token is in no command line, no log and no queue. The guest's side is `guest/agentserver`.
+"""
+import json
+from typing import Any
+
+from guest.client.agent_client import AgentClient
+from guest.client.errors import AgentError, AgentRefused
+from models.agent_servers import AgentServer
+from models.database import connection
+from models.sandboxes import Sandbox
+from models.snapshots import Snapshot
+from nodeworker.faults import fault
+from nodeworker.handlers.start_service import NotReady
+from nodeworker.wiring import Host
+from services.sandboxes import agent_servers
+
+COMMAND = "/usr/local/sbin/svc-agent-server"
+LAUNCH_FILE, STARTED_FILE = "/run/svc-agent/launch.json", "/run/svc-agent/started"
+
+
+def start_agent_server(host: Host, sandbox: Sandbox, *, copied_from: str | None = None) -> None:
+    """Have the sandbox's agent server started, if it has one that was not started in this RAM's
+    lifetime, and its source's ended if its RAM is that of a snapshot (`copied_from`); does not wait
+    until it is ready. Raises NotReady.
+
+    Called after each boot, fork and wake, and again should this process die before the end of that.
+    """
+    with connection():
+        kept = agent_servers.find(sandbox.id)
+        inherited = copied_from is not None and _find_inherited(copied_from) is not None
+    agent = host.agent(sandbox)
+    if inherited:
+        run(agent, "stop")
+    if kept is not None and not _is_started(agent):
+        hand_over(agent, launch(sandbox, kept))
+
+
+def _is_started(agent: AgentClient) -> bool:
+    try:
+        agent.read_file(STARTED_FILE, max_bytes=0)
+    except AgentRefused:
+        return False
+    except AgentError as error:
+        raise NotReady(
+            "The agent server could not be started: the guest did not answer.") from error
+    return True
+
+
+def launch(sandbox: Sandbox, kept: AgentServer) -> dict[str, Any]:
+    """The launch file of a sandbox (see `guest/agentserver/launch.py`)."""
+    model = {"SVC_PREFERRED_MODEL": sandbox.preferred_model} if sandbox.preferred_model else {}
+    return {
+        "sandboxId": sandbox.id, "source": kept.source, "bootstrap": kept.bootstrap,
+        "cwd": sandbox.cwd, "env": model | sandbox.env
+    }
+
+
+def hand_over(agent: AgentClient, content: dict[str, Any]) -> None:
+    """Put the launch file into the guest and start what it says; raises NotReady, whose text quotes
+    nothing of it."""
+    try:
+        agent.write_file(LAUNCH_FILE, json.dumps(content).encode(), 0o600)
+    except AgentError as error:
+        raise NotReady(
+            "The agent server could not be started: the guest did not take its configuration."
+        ) from error
+    fault("agent_server.written")
+    run(agent, "start")
+    fault("agent_server.started")
+
+
+def run(agent: AgentClient, action: str) -> None:
+    """Run the guest's own command; raises NotReady."""
+    try:
+        code = agent.exec([COMMAND, action]).exit_code
+    except AgentError as error:
+        raise NotReady(
+            "The agent server could not be started: the guest did not answer.") from error
+    if code:
+        raise NotReady(
+            f"The agent server could not be started: the guest's command for it ended with {code}.")
+
+
+def _find_inherited(snapshot_id: str) -> AgentServer | None:
+    source = Snapshot.select(Snapshot.source_sandbox_id).where(Snapshot.id == snapshot_id).scalar()
+    return None if source is None else agent_servers.find(source)

@@ -1,0 +1,194 @@
+"""Moves a project directory between a running guest and the object store, as a stream that is
+nowhere held as a whole.
+
+Out: 1. what an earlier attempt left in the store is removed; 2. the guest's tar is hashed,
+compressed and stored while it comes; 3. the object's size is looked up. Each attempt has a key of
+its own, so one that lost its lease cannot spoil the object of the one that counts. In: 4. the
+directory is emptied; 5. the object is decompressed, hashed and unpacked while it comes, and the
+copy is good only if the hash is the one of the row.
+"""
+import hashlib
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from guest.agent.protocol import UNAUTHORIZED
+from guest.client.agent_client import AgentClient
+from guest.client.errors import AgentError, AgentRefused
+from models.sandboxes import Sandbox
+from models.snapshots import Snapshot
+from models.states import SnapshotKind, SnapshotState
+from nodeworker.faults import fault
+from nodeworker.handlers.start_service import NotReady
+from nodeworker.hypervisor.driver import DriverError
+from nodeworker.object_store import ObjectMissing, ObjectStore, StoreUnavailable
+from nodeworker.wiring import Host
+
+_ROOT = "snapshots/"
+_PIECE_BYTES = 1024 * 1024
+# gzip's format; the fastest level, because the guest waits for it.
+_GZIP, _LEVEL = 31, 1
+
+
+class ArchiveFailed(DriverError):
+    """This attempt came to nothing, another may not; the text may be shown to the owner."""
+
+
+class ArchiveUnusable(NotReady):
+    """No attempt will succeed; the text may be shown to the owner."""
+
+
+@dataclass(frozen=True)
+class StoredArchive:
+    """A complete object: `sha` and `size_bytes` are of the tar, `stored_bytes` is the object's
+    size."""
+
+    key: str
+    sha: str
+    size_bytes: int
+    stored_bytes: int
+
+
+def folder(snapshot_id: str) -> str:
+    """Prefix of everything that the store may hold of a snapshot."""
+    return f"{_ROOT}{snapshot_id}/"
+
+
+def archive_key(snapshot_id: str, attempt: int) -> str:
+    """Object key of one attempt to archive a directory."""
+    return f"{folder(snapshot_id)}project-{attempt}.tar.gz"
+
+
+def save(host: Host, sandbox: Sandbox, snapshot_id: str, attempt: int) -> StoredArchive:
+    """Store the project directory of a running sandbox; raises ArchiveFailed, ArchiveUnusable, and
+    leaves nothing."""
+    store, settings = ObjectStore(host.settings), host.settings
+    meter = _Meter(settings.archive_max_mb * 1024 * 1024)
+    key = archive_key(snapshot_id, attempt)
+    try:
+        # never a later one, which may be the one that counts by now
+        for earlier in range(1, attempt):
+            store.remove_all(archive_key(snapshot_id, earlier))
+        fault("archive.begun")
+        tar = host.agent(sandbox).archive(sandbox.cwd, settings.archive_timeout_s)
+        stored_bytes = store.put_stream(key, compress(meter.over(tar)))
+        fault("archive.stored")
+        if store.find_size(key) != stored_bytes:
+            raise ArchiveFailed("The object store did not keep the archive whole.")
+    except StoreUnavailable as error:
+        raise ArchiveFailed("The object store did not take the archive.") from error
+    except AgentRefused as refusal:
+        raise _refused(f"The sandbox could not archive {sandbox.cwd}", refusal) from refusal
+    except AgentError as error:
+        raise ArchiveFailed("The sandbox did not send its project directory.") from error
+    return StoredArchive(key, meter.sha, meter.size_bytes, stored_bytes)
+
+
+def discard(host: Host, snapshot_id: str, attempt: int) -> None:
+    """Remove the object of an attempt that does not count; raises StoreUnavailable."""
+    ObjectStore(host.settings).remove_all(archive_key(snapshot_id, attempt))
+
+
+def discard_abandoned(host: Host) -> None:
+    """Remove what this node's archives left half-stored that failed while no worker was there to do
+    it.
+
+    Raises StoreUnavailable.
+    """
+    store = ObjectStore(host.settings)
+    found = {upload["Key"].split("/")[1] for upload in store.list_uploads(_ROOT)}
+    failed = Snapshot.select(Snapshot.id).where(
+        Snapshot.id.in_(found)
+        & (Snapshot.node_id == host.settings.node_id)
+        & (Snapshot.kind == SnapshotKind.FILES_ONLY)
+        & (Snapshot.state == SnapshotState.FAILED)
+    )
+    for row in failed if found else ():
+        store.remove_all(folder(row.id))
+
+
+def load(host: Host, sandbox: Sandbox, taken: Snapshot) -> None:
+    """Make the directory of a new, running machine what it was when `taken` was, flushed to its
+    disk.
+
+    Raises ArchiveFailed, ArchiveUnusable; the machine is of no use then.
+    """
+    agent, timeout_s = host.agent(sandbox), host.settings.archive_timeout_s
+    meter = _Meter(taken.size_bytes)
+    try:
+        _empty(agent, taken.cwd)
+        fault("unarchive.emptied")
+        stored = ObjectStore(host.settings).get_stream(taken.archive_key)
+        agent.unarchive(taken.cwd, meter.over(decompress(stored)), timeout_s)
+        if meter.sha != taken.rootfs_sha:
+            raise ArchiveUnusable(f"The archive of snapshot {taken.id} is damaged.")
+        agent.sync(timeout_s)
+        fault("unarchive.unpacked")
+    except StoreUnavailable as error:
+        raise ArchiveFailed("The object store did not give the snapshot's archive.") from error
+    except (ObjectMissing, zlib.error) as error:
+        raise ArchiveUnusable(
+            f"The archive of snapshot {taken.id} is missing or damaged.") from error
+    except AgentRefused as refusal:
+        raise _refused("The project could not be unpacked", refusal) from refusal
+    except AgentError as error:
+        raise ArchiveFailed("The project could not be unpacked in time.") from error
+
+
+def _empty(agent: AgentClient, directory: str) -> None:
+    """Remove what a new machine has in its project directory: a copy has what was archived and
+    nothing else."""
+    result = agent.exec(["find", directory, "-xdev", "-mindepth", "1", "-delete"])
+    if result.exit_code:
+        raise ArchiveFailed(f"{directory} could not be emptied.")
+
+
+def _refused(what: str, refusal: AgentRefused) -> DriverError:
+    """The error for a guest that says no; one that does not know our token is being replaced, and
+    may know it later."""
+    if refusal.code == UNAUTHORIZED:
+        return ArchiveFailed(f"{what}.")
+    return ArchiveUnusable(f"{what}: {refusal.message}")
+
+
+class _Meter:
+    """Counts and hashes a stream as it passes, up to `limit_bytes`."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._hash = hashlib.sha256()
+        self.size_bytes = 0
+
+    @property
+    def sha(self) -> str:
+        """SHA-256 of what has passed, in hex."""
+        return self._hash.hexdigest()
+
+    def over(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        """The same chunks; raises ArchiveUnusable beyond the limit."""
+        for chunk in chunks:
+            self.size_bytes += len(chunk)
+            if self.size_bytes > self._limit_bytes:
+                raise ArchiveUnusable(f"The archive is larger than {self._limit_bytes} bytes.")
+            self._hash.update(chunk)
+            yield chunk
+
+
+def compress(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """`chunks` as one gzip stream."""
+    compressor = zlib.compressobj(_LEVEL, wbits=_GZIP)
+    for chunk in chunks:
+        yield compressor.compress(chunk)
+    yield compressor.flush()
+
+
+def decompress(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The content of a gzip stream, in pieces that stay small whatever it holds; raises zlib.error
+    if it is broken."""
+    decompressor = zlib.decompressobj(wbits=_GZIP)
+    for chunk in chunks:
+        while chunk and not decompressor.eof:
+            yield decompressor.decompress(chunk, _PIECE_BYTES)
+            chunk = decompressor.unconsumed_tail
+    if not decompressor.eof:
+        raise zlib.error("the stream ends early")

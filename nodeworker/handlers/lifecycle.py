@@ -1,0 +1,247 @@
+"""What each operation does on this host, and what is true of the sandbox afterwards, in success and
+in failure.
+
+A handler may run again after `kill -9` at any instruction: the driver's calls are repeatable, and
+the row is written only by `operations.finish`, under the epoch of the claim.
+"""
+import logging
+from collections.abc import Callable
+
+from guest.client.errors import AgentError
+from models.database import connection, now
+from models.sandboxes import Sandbox
+from models.snapshots import Snapshot
+from models.states import OperationKind, SandboxStatus, SnapshotKind, SnapshotState
+from nodeworker.handlers import archives
+from nodeworker.handlers.agent_server import start_agent_server
+from nodeworker.handlers.archives import ArchiveFailed
+from nodeworker.handlers.start_service import NotReady, launch_spec, start_service
+from nodeworker.hypervisor.driver import RunningVm, Shape, VmNotFound, VmState
+from nodeworker.wiring import Host
+from services.guest_calls.disks import DEVICE_BYTES
+from services.hosts import warm_images
+from services.operations import claims, outbox
+from services.operations.claims import Claim
+from services.operations.protocol import Outcome
+from services.sandboxes.create import touch_values
+
+log = logging.getLogger(__name__)
+# Errors whose text is for the owner.
+_TOLD = (NotReady, ArchiveFailed)
+_TEXT_LIMIT = 2000
+_FLUSH_LIMIT_S = 10.0
+Handler = Callable[[Host, Claim, Sandbox], Outcome]
+COLD_BOOT = "cold boot: the template of this shape was not baked on this node yet"
+
+# The status that is true of what the driver finds on the host.
+STATUS_OF = {
+    VmState.RUNNING: SandboxStatus.RUNNING,
+    VmState.PARTIAL: SandboxStatus.RUNNING,
+    VmState.SAVED: SandboxStatus.HIBERNATED,
+    VmState.DISK_ONLY: SandboxStatus.HIBERNATED,
+}
+
+
+def boot(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
+    """Make the machine from its template or snapshot; `running` means the agent answers and the
+    service is ready.
+
+    Without a template it boots from the image's disk, which takes longer: the operation says so
+    while it lasts and afterwards, and the template is baked for the next one. A copy of an archive
+    is a machine from the template into which the archive has been unpacked.
+    """
+    shape, packed = Shape(sandbox.vcpus, sandbox.mem_mb), _find_archive(claimed)
+    captured_id = None if packed else claimed.snapshot_id
+    baked = captured_id is not None or host.driver.has_template(shape)
+    if not baked:
+        with connection():
+            claims.annotate(claimed, COLD_BOOT)
+    if packed and claimed.attempts > 1:
+        # An earlier attempt may still be unpacking into the machine it made.
+        host.driver.destroy(sandbox.id)
+    vm = host.driver.create(launch_spec(sandbox, snapshot_id=captured_id))
+    try:
+        if packed:
+            archives.load(host, sandbox, packed)
+        start_agent_server(host, sandbox, copied_from=captured_id)
+        start_service(host, sandbox)
+    finally:
+        if not baked:  # also if the service fails: the next one may have none
+            _bake_for_the_next(host, shape)
+    note = COLD_BOOT if not baked else _cold(vm)
+    values = _running(vm, sandbox) | {"started_at": now(), "operator_note": note}
+    return Outcome(True, SandboxStatus.RUNNING, sandbox=values, note=note)
+
+
+def hibernate(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
+    """Save the machine; `hibernated` means that everything needed to wake it is on disk."""
+    if sandbox.status == SandboxStatus.HIBERNATED and host.driver.inspect(
+            sandbox.id) is VmState.SAVED:
+        return Outcome(True, SandboxStatus.HIBERNATED)
+    _flush_guest(host, sandbox)
+    host.driver.hibernate(sandbox.id)
+    return Outcome(True, SandboxStatus.HIBERNATED, sandbox={"vm_ip": "", "idle_at": None})
+
+
+def wake(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
+    """Resume the machine, and return once its service is ready; one that had to boot from its disk
+    gets it started.
+
+    A service that does not get ready fails the wake, but the sandbox runs, so that its owner can
+    see to it.
+    """
+    vm = host.driver.wake(launch_spec(sandbox))
+    values = _running(vm, sandbox) | {"error": None}
+    if vm.cold:
+        values |= {"cold_boots": sandbox.cold_boots + 1, "operator_note": _cold(vm)}
+        log.warning("sandbox %s was booted from its disk: %s", sandbox.id, vm.cold_reason)
+    try:
+        start_agent_server(host, sandbox)
+        start_service(host, sandbox)
+    except NotReady as unready:
+        text = f"The sandbox runs, but not its service: {unready}"
+        log.warning("wake of %s: %s", sandbox.id, unready)
+        return Outcome(False, SandboxStatus.RUNNING,
+                       sandbox=values | {"error": printable(unready.told())}, error=printable(text),
+                       note=_cold(vm))
+    return Outcome(True, SandboxStatus.RUNNING, sandbox=values, note=_cold(vm))
+
+
+def snapshot(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
+    """Capture the machine; the sandbox stays what it was."""
+    assert claimed.snapshot_id is not None
+    if sandbox.status == SandboxStatus.RUNNING and not _is_transient(claimed.snapshot_id):
+        _flush_guest(host, sandbox)
+    facts = host.driver.snapshot(sandbox.id, claimed.snapshot_id)
+    return Outcome(
+        True,
+        SandboxStatus(sandbox.status),
+        snapshot={
+            "state": SnapshotState.READY,
+            "rootfs_sha": facts.rootfs_sha,
+            "size_bytes": facts.size_bytes,
+            "pause_ms": facts.pause_ms,
+        },
+    )
+
+
+def archive(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
+    """Store the project directory of the machine, which runs on."""
+    assert claimed.snapshot_id is not None
+    stored = archives.save(host, sandbox, claimed.snapshot_id, claimed.epoch)
+    return Outcome(
+        True,
+        SandboxStatus(sandbox.status),
+        snapshot={
+            "state": SnapshotState.READY,
+            "archive_key": stored.key,
+            "rootfs_sha": stored.sha,
+            "size_bytes": stored.size_bytes,
+            "tarball_size_bytes": stored.stored_bytes,
+            "uploaded_to_store": True,
+        },
+    )
+
+
+def _is_transient(snapshot_id: str) -> bool:
+    with connection():
+        return bool(Snapshot.get_by_id(snapshot_id).transient)
+
+
+def _flush_guest(host: Host, sandbox: Sandbox) -> None:
+    """Bring what the guest has written but only holds in memory onto its disk: a template in
+    another shape, a wake whose memory is of no use, and whoever uses the uploaded disk, boot from
+    it. A guest that does not answer is saved as it is."""
+    try:
+        host.agent(sandbox).sync(_FLUSH_LIMIT_S)
+    except AgentError as error:
+        log.warning("the disk of %s is saved without being flushed: %s", sandbox.id, error)
+
+
+def grow(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
+    """Bring the disk under a running guest to the platform's floor; whoever asked lets the file
+    system fill it."""
+    host.driver.grow_disk(sandbox.id, DEVICE_BYTES)
+    return Outcome(True, SandboxStatus(sandbox.status))
+
+
+def stop(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
+    """Remove the machine and everything it owns on this host."""
+    host.driver.destroy(sandbox.id)
+    return Outcome(True, SandboxStatus.STOPPED,
+                   sandbox={"stopped_at": now(), "vm_ip": "", "idle_at": None})
+
+
+HANDLERS: dict[OperationKind, Handler] = {
+    OperationKind.BOOT: boot,
+    OperationKind.HIBERNATE: hibernate,
+    OperationKind.WAKE: wake,
+    OperationKind.SNAPSHOT: snapshot,
+    OperationKind.ARCHIVE: archive,
+    OperationKind.GROW: grow,
+    OperationKind.STOP: stop,
+}
+
+
+def failure(host: Host, claimed: Claim, sandbox: Sandbox, error: Exception) -> Outcome:
+    """What is true after a handler failed for good: a boot leaves nothing, everything else what the
+    host shows."""
+    operator_error = printable(f"{type(error).__name__}: {error}")
+    if claimed.kind is OperationKind.BOOT:
+        host.driver.destroy(sandbox.id)
+        text = printable(str(error)) if isinstance(error,
+                                                   _TOLD) else "The sandbox could not be started."
+        told = error.told() if isinstance(error, NotReady) else text
+        gone = {"stopped_at": now(), "error": printable(told), "vm_ip": "", "idle_at": None}
+        return Outcome(False, SandboxStatus.STOPPED, sandbox=gone, error=text,
+                       operator_error=operator_error)
+    found = host.driver.inspect(sandbox.id)
+    status = STATUS_OF[found] if found else SandboxStatus(sandbox.status)
+    text = f"The {claimed.kind.value} failed; the sandbox is {status.value}."
+    if isinstance(error, VmNotFound):
+        text = "The sandbox's files are not on its node."
+    elif isinstance(error, _TOLD):
+        text = printable(str(error))
+    return Outcome(False, status, error=text, operator_error=operator_error)
+
+
+def printable(text: str) -> str:
+    """`text` as a row can hold it: parts of it may be what a hostile guest said."""
+    return "".join(sign if sign.isprintable() else " " for sign in text[:_TEXT_LIMIT])
+
+
+def superseded(host: Host, claimed: Claim) -> None:
+    """Undo what a handler left outside this host although its result did not count."""
+    if claimed.kind is OperationKind.ARCHIVE and claimed.snapshot_id:
+        archives.discard(host, claimed.snapshot_id, claimed.epoch)
+
+
+def forget_transient(host: Host, snapshot_id: str) -> None:
+    """Remove the capture that carried a fork, once no boot needs it; a row without files is
+    harmless, so files go first."""
+    host.driver.delete_snapshot(snapshot_id)
+    Snapshot.update(state=SnapshotState.DELETED).where(
+        (Snapshot.id == snapshot_id)
+        & (Snapshot.transient == True)  # noqa: E712 - an SQL expression
+    ).execute()
+
+
+def _find_archive(claimed: Claim) -> Snapshot | None:
+    """The snapshot that a boot stands on, if it is one of files only."""
+    with connection():
+        return Snapshot.get_or_none(
+            (Snapshot.id == claimed.snapshot_id) & (Snapshot.kind == SnapshotKind.FILES_ONLY)
+        )
+
+
+def _running(vm: RunningVm, sandbox: Sandbox) -> dict[str, object]:
+    return {"vm_ip": vm.vm_ip} | touch_values(sandbox.idle_timeout_s)
+
+
+def _cold(vm: RunningVm) -> str | None:
+    return f"booted from disk: {vm.cold_reason}" if vm.cold else None
+
+
+def _bake_for_the_next(host: Host, shape: Shape) -> None:
+    with connection():
+        outbox.flush(host.queue, warm_images.want(host.settings.node_id, shape.vcpus, shape.mem_mb))

@@ -1,0 +1,78 @@
+"""Keep disk chains short: what lies between the template and a live sandbox's top layer is copied
+into the top layer.
+
+QEMU does it while the guest runs (`block-stream`). At every instant the long and the short chain
+read the same bytes, so a crash needs no repair, and the record is shortened whenever the sandbox is
+next worked on. No backing file name is written into the layer, as nowhere else.
+"""
+import logging
+import time
+from dataclasses import replace
+
+from nodeworker.hypervisor.driver import DriverError
+from nodeworker.hypervisor.qemu.host import Host
+from nodeworker.hypervisor.qemu.process import argv
+from nodeworker.hypervisor.qemu.process.launch import Monitor
+from nodeworker.hypervisor.qemu.process.qmp import QmpError
+from nodeworker.hypervisor.qemu.records import SandboxRecord
+from nodeworker.hypervisor.qemu.rundir import RunDir
+
+_log = logging.getLogger(__name__)
+_JOB = "flatten"
+_BYTES_PER_S = 64 * 1024 * 1024
+_CANCEL_LIMIT_S = 20.0
+
+
+def shared_depth(chain: tuple[str, ...]) -> int:
+    """How many layers at the bottom belong to the image and its template. Pure."""
+    return sum(not reference.startswith("layer:") for reference in chain)
+
+
+def begin(host: Host, record: SandboxRecord, monitor: Monitor) -> None:
+    """Start copying if the sandbox has more layers of its own than the setting allows; returns at
+    once."""
+    chain = record.machine.chain
+    shared = shared_depth(chain)
+    if len(chain) - shared <= host.settings.chain_depth_limit:
+        return
+    try:
+        monitor.run(
+            "block-stream",
+            {
+                "job-id": _JOB,
+                "device": argv.node_name(chain[-1]),
+                "base-node": argv.node_name(chain[shared - 1]),
+                "speed": _BYTES_PER_S,
+                "backing-file": "",
+            },
+        )
+    except QmpError:
+        _log.exception("the disk chain of %s stays long", record.sandbox_id)
+
+
+def settle(rundir: RunDir, record: SandboxRecord, monitor: Monitor) -> SandboxRecord:
+    """End a copy that is under way and shorten the record if one has been finished; the disk is
+    free for other work."""
+    _cancel(monitor)
+    chain = record.machine.chain
+    shared = shared_depth(chain)
+    if len(chain) - shared < 2 or monitor.depth_below_active() != shared:
+        return record
+    short = replace(record, machine=replace(record.machine, chain=(*chain[:shared], chain[-1])))
+    rundir.write(short, durable=True)
+    for reference in reversed(chain[shared:-1]):
+        for node in (argv.node_name(reference), f"{argv.node_name(reference)}-file"):
+            monitor.run("blockdev-del", {"node-name": node})
+    return short
+
+
+def _cancel(monitor: Monitor) -> None:
+    deadline = time.monotonic() + _CANCEL_LIMIT_S
+    while monitor.run("query-block-jobs"):
+        if time.monotonic() > deadline:
+            raise DriverError("the flattening of a disk chain does not end")
+        try:
+            monitor.run("block-job-cancel", {"device": _JOB})
+        except QmpError:
+            continue  # it has just ended by itself
+        time.sleep(0.01)

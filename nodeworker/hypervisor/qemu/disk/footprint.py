@@ -1,0 +1,63 @@
+"""What sandboxes and snapshots occupy on this host, every file counted once.
+
+A disk layer counts for the one that made it: of those that refer to it the one that has been here
+longest, since whoever else refers to it was made from that one. When that one goes, the layer
+counts for the next.
+"""
+from pathlib import Path
+
+from nodeworker.disks.sizes import occupied_bytes, tree_bytes
+from nodeworker.hypervisor.driver import DiskUse
+from nodeworker.hypervisor.qemu.disk.references import Holder, sandbox_holders, snapshot_holders
+from nodeworker.hypervisor.qemu.host import Host
+
+
+def disk_use(host: Host) -> DiskUse:
+    """See Driver.disk_use."""
+    layers = {
+        name: sum(map(occupied_bytes, paths)) for name, paths in host.layers.list_paths().items()
+    }
+    sandboxes = list(sandbox_holders(host.settings.node_dir))
+    snapshots = list(snapshot_holders(host.settings.node_dir))
+    # Snapshots first: born in the same tick of the clock, a fork is the younger one.
+    makers = _makers([*snapshots, *sandboxes])
+    owned = _by_maker(layers, makers)
+    spare = sum(size for name, size in layers.items() if name not in makers)
+    return DiskUse(
+        {
+            holder.directory.name: tree_bytes(holder.directory) + owned.get(holder.directory, 0)
+            for holder in sandboxes
+        },
+        {
+            holder.directory.name: tree_bytes(holder.directory) + owned.get(holder.directory, 0)
+            for holder in snapshots
+        },
+        {
+            "images": tree_bytes(host.image_dir / "images"),
+            "templates": tree_bytes(host.templates),
+            "other": spare + sum(map(tree_bytes, _others(host))),
+        },
+    )
+
+
+def _makers(holders: list[Holder]) -> dict[str, Path]:
+    """The directory of the eldest holder of each layer. Pure."""
+    makers: dict[str, Path] = {}
+    for holder in sorted(holders, key=lambda each: each.born_ns):
+        for reference in holder.chain:
+            makers.setdefault(reference, holder.directory)
+    return makers
+
+
+def _by_maker(layers: dict[str, int], makers: dict[str, Path]) -> dict[Path, int]:
+    owned: dict[Path, int] = {}
+    for name, size_bytes in layers.items():
+        if name in makers:
+            owned[makers[name]] = owned.get(makers[name], 0) + size_bytes
+    return owned
+
+
+def _others(host: Host) -> list[Path]:
+    """What else is in the node's directory: spares, trash, uploads in the making."""
+    known = {host.sandboxes, host.snapshots, host.layers.directory}
+    return [path for path in host.settings.node_dir.iterdir() if path not in known]

@@ -1,0 +1,1 @@
+"""Guest images and the warm images made of them: one memory image for each shape of machine."""

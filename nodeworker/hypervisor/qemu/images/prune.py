@@ -1,0 +1,111 @@
+"""Remove the guest images and baked templates of an image directory that nothing needs any more.
+
+What keeps an image, and with it its templates: being `current`; a process that works with it (a
+worker that was not restarted since `make image`). What keeps an image or a template: the record of
+a sandbox or snapshot in any node directory that has ever used this image directory. A node
+directory that is missing may be a disk that is not mounted, so its absence stops everything until
+somebody says that it is gone for good. The lock of `make image` is held meanwhile.
+"""
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodeworker.disks.durable import read_json
+from nodeworker.disks.sizes import tree_bytes
+from nodeworker.hypervisor.driver import DriverError
+from nodeworker.hypervisor.qemu.disk.references import UnreadableRecord, references
+from nodeworker.hypervisor.qemu.images.image_users import is_held, registered
+from nodeworker.hypervisor.qemu.records import Machine
+
+
+@dataclass(frozen=True)
+class Unneeded:
+    """An image or a template that nothing refers to; `kind` is the word for it in a chain."""
+
+    kind: str
+    path: Path
+    size_bytes: int
+
+
+def prune(image_dir: Path, *, dry_run: bool = False,
+          forget_missing: bool = False) -> list[Unneeded]:
+    """Remove what nothing needs, templates before their images; returns it. With `dry_run` nothing
+    is removed.
+
+    Raises DriverError, having removed nothing, if a node directory is missing (unless
+    `forget_missing`) or a record cannot be read. Repeated after a crash it goes on.
+    """
+    with _building_locked(image_dir):
+        needed = _references(image_dir, forget_missing=forget_missing, dry_run=dry_run)
+        found = list(_unneeded(image_dir, needed))
+        for each in [] if dry_run else found:
+            # The name first: half a directory must never be taken for an image.
+            doomed = each.path.with_name(f".pruned-{each.path.name}")
+            os.rename(each.path, doomed)
+            shutil.rmtree(doomed)
+            each.path.with_name(f"{each.path.name}.lock").unlink(missing_ok=True)
+        if not dry_run:
+            _finish_earlier(image_dir)
+    return found
+
+
+def _references(image_dir: Path, *, forget_missing: bool, dry_run: bool) -> set[str]:
+    needed: set[str] = set()
+    for node_dir, entry in registered(image_dir).items():
+        if node_dir.is_dir():
+            try:
+                needed |= references(node_dir)
+            except UnreadableRecord as error:
+                raise DriverError(f"nothing is pruned while {error} cannot be read") from error
+        elif not forget_missing:
+            raise DriverError(
+                f"the node directory {node_dir} is not there: mount its disk, or say"
+                " --forget-missing if it is gone"
+            )
+        elif not dry_run:
+            entry.unlink()
+    return needed
+
+
+def _unneeded(image_dir: Path, needed: set[str]) -> Iterator[Unneeded]:
+    images = image_dir / "images"
+    kept = {path.name for path in _directories(images) if is_held(path)} | {os.path.basename(
+        os.path.realpath(images / "current"))}
+    for path in _directories(image_dir / "templates"):
+        record = read_json(path / "template.json")
+        key = Machine.from_json(record).made_on.image if record else None
+        # Without a record it is being baked, or is what a dead bake left; both are the node
+        # worker's business.
+        if key is not None and key not in kept and f"template:{path.name}" not in needed:
+            yield Unneeded("template", path, tree_bytes(path))
+    for path in _directories(images):
+        finished = (path / "image.json").exists()
+        if finished and path.name not in kept and f"image:{path.name}" not in needed:
+            yield Unneeded("image", path, tree_bytes(path))
+
+
+def _directories(parent: Path) -> list[Path]:
+    paths = sorted(parent.iterdir()) if parent.is_dir() else []
+    return [
+        path for path in paths
+        if path.is_dir() and not path.is_symlink() and not path.name.startswith(".")
+    ]
+
+
+def _finish_earlier(image_dir: Path) -> None:
+    for doomed in image_dir.glob("*/.pruned-*"):
+        shutil.rmtree(doomed, ignore_errors=True)
+
+
+@contextmanager
+def _building_locked(image_dir: Path) -> Iterator[None]:
+    with (image_dir / ".build.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise DriverError("an image is being built; try again when that is done") from error
+        yield

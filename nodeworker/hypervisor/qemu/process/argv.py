@@ -1,0 +1,154 @@
+"""The QEMU command line as a pure function of a description; golden-tested.
+
+Every file reaches QEMU as an inherited descriptor, the whole disk chain is spelled out, and nothing
+is left to defaults, so the process needs no access to the file system and two runs differ only
+where their descriptions differ.
+"""
+import json
+from dataclasses import dataclass
+
+from nodeworker.hypervisor.driver import Shape
+
+# Part of the host tuple: change it with anything below that changes the virtual hardware or its
+# saved state.
+HARDWARE_REVISION = 1
+TRANSLATION_CACHE_MB = 256
+CONSOLE_BYTES = 65536
+_SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+
+
+@dataclass(frozen=True)
+class DiskLayer:
+    """One layer of the chain: `format` is `raw` or `qcow2`, `node` its name in QEMU, `descriptor`
+    the open file."""
+
+    format: str
+    node: str
+    descriptor: int
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What to boot: descriptors of kernel and initrd, and the command line."""
+
+    descriptor: int
+    command_line: str
+    initrd_descriptor: int | None = None
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """One QEMU process. `layers` go from the bottom up, the last one is written to."""
+
+    name: str
+    machine: str
+    accelerator: str
+    cpu: str
+    shape: Shape
+    ram_descriptor: int
+    layers: tuple[DiskLayer, ...]
+    tap_descriptor: int
+    mac: str
+    monitor_descriptor: int
+    kernel: Kernel
+    incoming: bool = False
+
+
+def qemu_argv(hardware: Hardware, binary: str = "qemu-system-x86_64") -> list[str]:
+    """The command line; with `incoming` QEMU waits for a saved state instead of booting. It always
+    starts stopped."""
+    suffix = "device" if hardware.machine == "microvm" else "pci"
+    argv = [
+        binary, "-name", hardware.name, "-nodefaults", "-no-user-config", "-display", "none",
+        "-no-reboot",
+        "-S",
+        "-sandbox",
+        _SANDBOX, "-machine", machine_option(hardware.machine), "-accel",
+        accelerator_option(hardware.accelerator), "-cpu", hardware.cpu, "-smp",
+        str(hardware.shape.vcpus), "-m", str(hardware.shape.mem_mb), "-object",
+        f"memory-backend-file,id=ram,share=on,mem-path=/proc/self/fd/{hardware.ram_descriptor},"
+        f"size={hardware.shape.mem_mb}M",
+        "-global",
+        "virtio-mmio.force-legacy=false",
+    ]
+    argv += disk_options(hardware.layers)
+    argv += [
+        "-device",
+        f"virtio-blk-{suffix},drive={hardware.layers[-1].node}",
+        "-netdev",
+        f"tap,id=net,fd={hardware.tap_descriptor},vhost=off",
+        "-device",
+        f"virtio-net-{suffix},netdev=net,mac={hardware.mac}"
+        + (",romfile=" if suffix == "pci" else ""), "-object", "rng-builtin,id=rng", "-device",
+        f"virtio-rng-{suffix},rng=rng",
+        "-chardev",
+        f"ringbuf,id=console,size={CONSOLE_BYTES}",
+        "-serial",
+        "chardev:console",
+        "-chardev",
+        f"socket,id=qmp,fd={hardware.monitor_descriptor},server=on,wait=off",
+        "-mon",
+        "chardev=qmp,mode=control",
+    ]
+    if suffix == "pci":
+        argv += ["-device", "vmgenid,guid=auto"]
+    argv += [
+        "-kernel", f"/proc/self/fd/{hardware.kernel.descriptor}", "-append",
+        hardware.kernel.command_line
+    ]
+    if hardware.kernel.initrd_descriptor is not None:
+        argv += ["-initrd", f"/proc/self/fd/{hardware.kernel.initrd_descriptor}"]
+    return argv + (["-incoming", "defer"] if hardware.incoming else [])
+
+
+def machine_option(machine: str) -> str:
+    """`microvm` keeps the legacy timers: without them the guest kernel loses interrupts under
+    emulation."""
+    if machine == "microvm":
+        return "microvm,acpi=off,pit=on,pic=on,rtc=on,isa-serial=on,memory-backend=ram"
+    return f"{machine},memory-backend=ram"
+
+
+def accelerator_option(accelerator: str) -> str:
+    """The translation cache is bounded, because it counts towards the cgroup's memory."""
+    return (
+        f"tcg,thread=multi,tb-size={TRANSLATION_CACHE_MB}" if accelerator == "tcg" else accelerator
+    )
+
+
+def node_name(reference: str) -> str:
+    """Name of the disk node of a layer: unique over the life of a process, at most 26 of the 31
+    characters allowed."""
+    kind, _, name = reference.partition(":")
+    return f"L{name}" if kind == "layer" else kind
+
+
+def disk_options(layers: tuple[DiskLayer, ...]) -> list[str]:
+    """-add-fd and -blockdev options of a whole chain; fd set n belongs to layer n."""
+    options: list[str] = []
+    below: str | None = None
+    for number, layer in enumerate(layers):
+        options += ["-add-fd", f"fd={layer.descriptor},set={number}"]
+        top = number == len(layers) - 1
+        for node in layer_nodes(layer.format, layer.node, number, below=below, writable=top):
+            options += ["-blockdev", json.dumps(node, separators=(",", ":"))]
+        below = layer.node
+    return options
+
+
+def layer_nodes(
+    image_format: str, node: str, fd_set: int, *, below: str | None, writable: bool
+) -> list[dict[str, object]]:
+    """The block nodes (file, then format) of one layer, for the command line and for blockdev-add
+    alike."""
+    file_node = {
+        "driver": "file", "node-name": f"{node}-file", "filename": f"/dev/fdset/{fd_set}",
+        "locking": "off", "read-only": not writable, "discard": "unmap"
+    }
+    format_node: dict[str, object] = {
+        "driver": image_format, "node-name": node, "file": f"{node}-file",
+        "read-only": not writable, "discard": "unmap"
+    }
+    if image_format == "qcow2":
+        format_node["backing"] = below
+    return [file_node, format_node]

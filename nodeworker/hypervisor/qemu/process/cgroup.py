@@ -1,0 +1,138 @@
+"""One cgroup per VM: CPU time, memory and number of tasks; on version 1 hierarchies and on pure
+version 2.
+
+Moving QEMU out of the worker's cgroup also keeps systemd from ending it with the worker's unit.
+"""
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodeworker.hypervisor.driver import Shape
+from nodeworker.hypervisor.qemu.process.argv import TRANSLATION_CACHE_MB
+
+_ROOT = Path("/sys/fs/cgroup")
+_V1_CONTROLLERS = ("cpu", "cpuacct", "memory", "pids")
+_PERIOD_US = 100_000
+_OVERHEAD_MB = 256 + TRANSLATION_CACHE_MB
+_MAX_TASKS = 256
+_EMPTY_WAIT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one VM may use; half a CPU on top of its virtual ones is for its device emulation."""
+
+    quota_us: int
+    memory_bytes: int
+    tasks: int = _MAX_TASKS
+
+    @classmethod
+    def of(cls, shape: Shape) -> "Limits":
+        """The limits for a machine of this shape."""
+        return cls(shape.vcpus * _PERIOD_US + _PERIOD_US // 2,
+                   (shape.mem_mb + _OVERHEAD_MB) * 1024 * 1024)
+
+
+def files_v1(limits: Limits) -> dict[str, dict[str, str]]:
+    """Version 1: hierarchy -> file -> content."""
+    return {
+        "cpu": {"cpu.cfs_period_us": str(_PERIOD_US), "cpu.cfs_quota_us": str(limits.quota_us)},
+        "memory": {"memory.limit_in_bytes": str(limits.memory_bytes)},
+        "pids": {"pids.max": str(limits.tasks)},
+    }
+
+
+def files_v2(limits: Limits) -> dict[str, str]:
+    """Version 2: file -> content."""
+    return {"cpu.max": f"{limits.quota_us} {_PERIOD_US}", "memory.max": str(limits.memory_bytes),
+            "pids.max": str(limits.tasks)}
+
+
+class CgroupTree:
+    """All cgroups of one node, below `<prefix>`."""
+
+    def __init__(self, prefix: str, root: Path = _ROOT) -> None:
+        self._prefix = prefix
+        self._root = root
+        self._is_v2 = (root / "cgroup.controllers").exists()
+
+    def _parents(self) -> list[Path]:
+        """The directory of this node in each hierarchy in use."""
+        if self._is_v2:
+            return [self._root / self._prefix]
+        hierarchies = [
+            name for name in (*_V1_CONTROLLERS, "systemd") if (self._root / name).is_dir()
+        ]
+        return [self._root / name / self._prefix for name in hierarchies]
+
+    def create(self, name: str, limits: Limits) -> None:
+        """Make the cgroup `name` with its limits; raises OSError if this host does not allow it."""
+        for parent in self._parents():
+            if self._is_v2:
+                parent.mkdir(exist_ok=True)
+                for level in (self._root, parent):
+                    (level / "cgroup.subtree_control").write_text("+cpu +memory +pids")
+            (parent / name).mkdir(parents=True, exist_ok=True)
+            contents = files_v2(limits) if self._is_v2 else files_v1(limits).get(
+                parent.parent.name, {})
+            for file, content in contents.items():
+                (parent / name / file).write_text(content)
+
+    def join(self, name: str, pid: int) -> None:
+        """Move process `pid` with all its threads into cgroup `name`."""
+        for parent in self._parents():
+            (parent / name / "cgroup.procs").write_text(str(pid))
+
+    def pids(self, name: str) -> set[int]:
+        """Processes in cgroup `name`."""
+        files = [parent / name / "cgroup.procs" for parent in self._parents()]
+        return {int(pid) for file in files if file.exists() for pid in file.read_text().split()}
+
+    def cpu_ns(self, name: str) -> int:
+        """CPU time the cgroup has used, in nanoseconds; 0 if there is none."""
+        try:
+            if self._is_v2:
+                lines = (self._root / self._prefix / name / "cpu.stat").read_text().splitlines()
+                return int(dict(line.split() for line in lines)["usage_usec"]) * 1000
+            return int((self._root / "cpuacct" / self._prefix / name / "cpuacct.usage").read_text())
+        except FileNotFoundError:
+            return 0
+
+    def inode(self, name: str) -> int | None:
+        """What tells this cgroup from an earlier one of its name, until the host boots again; None
+        if there is none."""
+        parent = self._root if self._is_v2 else self._root / "cpuacct"
+        try:
+            return (parent / self._prefix / name).stat().st_ino
+        except FileNotFoundError:
+            return None
+
+    def remove(self, name: str) -> None:
+        """Remove the cgroup once its processes are gone (waits a moment for the kernel). Nothing
+        there: no-op."""
+        deadline = time.monotonic() + _EMPTY_WAIT_S
+        for parent in self._parents():
+            while (parent / name).is_dir():
+                try:
+                    os.rmdir(parent / name)
+                except FileNotFoundError:
+                    break
+                except OSError:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.005)
+
+    def names(self) -> set[str]:
+        """Names of all cgroups of this node."""
+        parents = [parent for parent in self._parents() if parent.is_dir()]
+        return {path.name for parent in parents for path in parent.iterdir() if path.is_dir()}
+
+    def remove_all(self) -> None:
+        """Remove every empty cgroup of this node and the parents."""
+        for name in self.names():
+            self.remove(name)
+        for parent in self._parents():
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(parent)

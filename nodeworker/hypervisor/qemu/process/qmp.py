@@ -1,0 +1,119 @@
+"""A small QMP client: one command at a time, every wait bounded, descriptors passed along, events
+collected."""
+import json
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from nodeworker.hypervisor.sockets import short_path
+
+_READ_BYTES = 65536
+
+
+class QmpError(Exception):
+    """QEMU refused a command, or its monitor went away or stayed silent."""
+
+
+_Client = TypeVar("_Client", bound="QmpClient")
+
+
+class QmpClient:
+    """The monitor of one QEMU; a context manager. `deadline_s` bounds every single command."""
+
+    def __init__(self, path: Path, deadline_s: float = 30.0) -> None:
+        self._deadline_s = deadline_s
+        self._buffer = b""
+        self.events: list[dict[str, Any]] = []
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.settimeout(deadline_s)
+            with short_path(path) as address:
+                self._socket.connect(address)
+            self._receive(time.monotonic() + deadline_s)
+            self.run("qmp_capabilities")
+        except OSError as error:
+            self._socket.close()
+            raise QmpError(f"no monitor: {error}") from error
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def __enter__(self: _Client) -> _Client:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up; QEMU goes on and accepts the next connection."""
+        self._socket.close()
+
+    def run(self, command: str, arguments: dict[str, Any] | None = None,
+            descriptor: int | None = None) -> Any:
+        """Run one command and return its result; `descriptor` is passed along. Raises QmpError."""
+        request: dict[str, Any] = {"execute": command}
+        if arguments:
+            request["arguments"] = arguments
+        deadline = time.monotonic() + self._deadline_s
+        try:
+            message = json.dumps(request).encode()
+            if descriptor is None:
+                self._socket.sendall(message)
+            else:
+                socket.send_fds(self._socket, [message], [descriptor])
+        except OSError as error:
+            raise QmpError(f"{command}: {error}") from error
+        while True:
+            reply = self._receive(deadline)
+            if "event" in reply:
+                self.events.append(reply)
+            elif "error" in reply:
+                raise QmpError(f"{command}: {reply['error'].get('desc')}")
+            elif "return" in reply:
+                return reply["return"]
+
+    def wait_event(self, wanted: Callable[[dict[str, Any]], bool],
+                   deadline_s: float) -> dict[str, Any]:
+        """The first event, already seen or still to come, that `wanted` accepts. Raises QmpError at
+        the deadline."""
+        deadline = time.monotonic() + deadline_s
+        while True:
+            for event in self.events:
+                if wanted(event):
+                    return event
+            message = self._receive(deadline)
+            if "event" in message:
+                self.events.append(message)
+
+    def _receive(self, deadline: float) -> dict[str, Any]:
+        while b"\n" not in self._buffer:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise QmpError("the monitor did not answer in time")
+            self._socket.settimeout(remaining)
+            try:
+                chunk = self._socket.recv(_READ_BYTES)
+            except OSError as error:
+                raise QmpError(f"the monitor did not answer: {error}") from error
+            if not chunk:
+                raise QmpError("QEMU ended")
+            self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        message = json.loads(line)
+        assert isinstance(message, dict)
+        return message
+
+
+def listen(path: Path) -> socket.socket:
+    """A listening socket at `path` to hand to QEMU, so that connecting works before QEMU is up;
+    replaces a stale one."""
+    path.unlink(missing_ok=True)
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with short_path(path) as address:
+        server.bind(address)
+    server.listen(4)
+    return server

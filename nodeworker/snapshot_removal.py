@@ -1,0 +1,114 @@
+"""Removes what rows say is no longer wanted: snapshots that are being deleted, and what the store
+holds for nobody.
+
+A deletion: 1. the files on this host; 2. the objects in the store; 3. only then the row is final.
+Dying anywhere costs a repetition, since the sweep announces the deletion until the row says so.
+"""
+import logging
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+
+from models.database import connection, now
+from models.snapshots import Snapshot
+from models.states import SnapshotKind, SnapshotState
+from nodeworker.faults import fault
+from nodeworker.handlers.archives import folder
+from nodeworker.hypervisor.driver import DriverError, VmBusy
+from nodeworker.object_store import ObjectStore, StoredObject, StoreUnavailable
+from nodeworker.snapshot_uploads import disk_key, image_key, snapshot_lock
+from nodeworker.wiring import Host
+from services.snapshots import deletion, stored_images
+
+log = logging.getLogger(__name__)
+_BATCH = 500
+
+
+def remove_snapshot(host: Host, store: ObjectStore, snapshot_id: str) -> None:
+    """Remove a snapshot of this node that is being deleted; failures are logged and tried again
+    later."""
+    with connection():
+        row = Snapshot.get_or_none((Snapshot.id == snapshot_id)
+                                   & (Snapshot.node_id == host.settings.node_id))
+    if row is None or row.state != SnapshotState.DELETING:
+        return
+    try:
+        with snapshot_lock(host, snapshot_id):
+            host.driver.delete_snapshot(snapshot_id)
+            fault("delete.here")
+            store.remove_all(folder(snapshot_id))
+            fault("delete.objects_removed")
+            with connection():
+                deletion.deleted(snapshot_id)
+    except (DriverError, StoreUnavailable) as error:
+        doing = "is being uploaded" if isinstance(error, VmBusy) else "could not be removed"
+        log.warning("snapshot %s %s; tried again soon: %s", snapshot_id, doing, error)
+        with connection():
+            deletion.failed(snapshot_id)
+        return
+    log.info("snapshot %s removed", snapshot_id)
+
+
+def sweep_store(host: Host, store: ObjectStore) -> None:
+    """Remove objects that no row needs and that have not changed for the grace period; none at all
+    if they are suspiciously many. Raises StoreUnavailable; what is left then goes the next time."""
+    before = now() - timedelta(seconds=host.settings.store_grace_s)
+    orphans = list(_orphans(store, before))
+    if len(orphans) > host.settings.orphan_brake:
+        log.error("%d objects look orphaned at once; removing none. Is this the right database?",
+                  len(orphans))
+    else:
+        for key in orphans:
+            log.warning("removing object %s, which no snapshot needs", key)
+            store.remove_all(key)
+    _sweep_images(host, store)
+
+
+def _orphans(store: ObjectStore, before: datetime) -> Iterator[str]:
+    batch: list[str] = []
+    for stored in store.list_objects("snapshots/"):
+        if stored.changed_at < before:
+            batch.append(stored.key)
+        if len(batch) == _BATCH:
+            yield from _unwanted(batch)
+            batch = []
+    yield from _unwanted(batch)
+
+
+def _unwanted(keys: list[str]) -> list[str]:
+    """Those that no row needs, asked after they were seen: rows come before their objects and go
+    after them."""
+    with connection():
+        rows = {
+            row.id: row
+            for row in Snapshot.select().where(Snapshot.id.in_({_owner(key) for key in keys}))
+        }
+    return [key for key in keys if not _needs(rows.get(_owner(key)), key)]
+
+
+def _owner(key: str) -> str:
+    return key.split("/")[1]
+
+
+def _needs(row: Snapshot | None, key: str) -> bool:
+    if row is None or row.state in (SnapshotState.FAILED, SnapshotState.DELETED):
+        return False
+    if row.state in (SnapshotState.PENDING, SnapshotState.DELETING):
+        return True
+    return key == (row.archive_key if row.kind == SnapshotKind.FILES_ONLY else disk_key(row.id))
+
+
+def _sweep_images(host: Host, store: ObjectStore) -> None:
+    for key, stored in _images(store.list_objects("images/")):
+        stored_images.adopt(key, stored.size_bytes)
+    for key in stored_images.begin_removals(host.settings.store_grace_s):
+        log.info("removing image %s from the store: no snapshot stands on it any more", key)
+        store.remove_all(image_key(key))
+        fault("sweep.image_removed")
+        stored_images.removed(key)
+
+
+def _images(objects: Iterable[StoredObject]) -> Iterator[tuple[str, StoredObject]]:
+    for stored in objects:
+        key = stored.key.split("/")[1]
+        if stored.key == image_key(key):
+            yield key, stored

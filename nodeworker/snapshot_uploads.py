@@ -1,0 +1,118 @@
+"""Carries the disk of a snapshot to the object store, in the bulk lane, so that it outlives its
+host.
+
+1. Export the disk to a file of this host. 2. Say that the snapshot needs the image it stands on,
+and store that, once for all. 3. Store the disk. 4. Only then the row says `uploaded_to_store`.
+Dying anywhere, or a store that is away, costs a repetition: the sweep announces the upload again
+until the row says so, and objects are written once. A lock of the host keeps a second upload, and
+the deletion, of the same snapshot away meanwhile.
+"""
+import contextlib
+import fcntl
+import logging
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from models.database import connection, database
+from models.snapshots import Snapshot
+from models.states import SnapshotState
+from nodeworker.faults import fault
+from nodeworker.hypervisor import locks
+from nodeworker.hypervisor.driver import DriverError, VmBusy, VmNotFound
+from nodeworker.object_store import ObjectStore, StoreUnavailable
+from nodeworker.wiring import Host
+from services.snapshots import disk_upload, stored_images
+from services.snapshots.stored_images import ImageIsGoing
+
+log = logging.getLogger(__name__)
+_WORK = "work-"
+
+
+def disk_key(snapshot_id: str) -> str:
+    """Object key of a snapshot's disk (qcow2, what differs from its image)."""
+    return f"snapshots/{snapshot_id}/rootfs.qcow2"
+
+
+def image_key(key: str) -> str:
+    """Object key of an image's root disk (qcow2)."""
+    return f"images/{key}/rootfs.qcow2"
+
+
+def upload(host: Host, store: ObjectStore, snapshot_id: str) -> None:
+    """Upload the disk of a ready snapshot of this node unless that is done; failures are logged and
+    tried again later. One at a time on this host: a second announcement waits, and then finds
+    nothing left to do."""
+    try:
+        with _lane(host, fcntl.LOCK_EX), snapshot_lock(host, snapshot_id):
+            if _is_wanted(host, snapshot_id):
+                _upload(host, store, snapshot_id)
+    except VmBusy:
+        log.info("snapshot %s is being deleted", snapshot_id)
+
+
+@contextmanager
+def _lane(host: Host, how: int) -> Iterator[None]:
+    """Held by the one upload of this host; raises BlockingIOError if `how` says not to wait."""
+    with (host.settings.node_dir / "upload.lock").open("a") as lock:
+        fcntl.flock(lock, how)
+        yield
+
+
+@contextmanager
+def snapshot_lock(host: Host, snapshot_id: str) -> Iterator[None]:
+    """Held while what the store has of a snapshot is changed; the kernel frees it if its holder
+    dies. Raises VmBusy."""
+    path = host.settings.node_dir / "uploads" / f"{snapshot_id}.lock"
+    with locks.locked(path, make_directory=True):
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def forget_dead(host: Host) -> None:
+    """At start of the bulk lane: remove what uploads of an earlier life left half-made, unless one
+    is at work again."""
+    with contextlib.suppress(BlockingIOError), _lane(host, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        for path in (host.settings.node_dir / "uploads").glob(f"{_WORK}*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_wanted(host: Host, snapshot_id: str) -> bool:
+    with connection():
+        return bool(
+            Snapshot.select()
+            .where(
+                (Snapshot.id == snapshot_id)
+                & (Snapshot.node_id == host.settings.node_id)
+                & (Snapshot.state == SnapshotState.READY)
+                & ~Snapshot.uploaded_to_store
+            )
+            .exists()
+        )
+
+
+def _upload(host: Host, store: ObjectStore, snapshot_id: str) -> None:
+    try:
+        with tempfile.TemporaryDirectory(dir=host.settings.node_dir / "uploads",
+                                         prefix=_WORK) as folder:
+            disk = Path(folder) / "rootfs.qcow2"
+            export = host.driver.export_disk(snapshot_id, disk)
+            stored_images.rely_on(snapshot_id, export.image_key, export.image_file.stat().st_size)
+            store.put_once(image_key(export.image_key), export.image_file)
+            fault("upload.image_stored")
+            size_bytes = store.put_once(disk_key(snapshot_id), disk)
+            fault("upload.stored")
+    except (DriverError, StoreUnavailable, ImageIsGoing) as error:
+        lost = isinstance(error, VmNotFound)
+        log.warning("snapshot %s %s: %s", snapshot_id,
+                    "cannot be uploaded" if lost else "is not uploaded yet", error)
+        with connection():
+            disk_upload.failed(snapshot_id, f"{type(error).__name__}: {error}", for_good=lost)
+        return
+    with connection(), database.atomic():
+        disk_upload.done(snapshot_id, size_bytes)
+    log.info("snapshot %s uploaded, %d bytes", snapshot_id, size_bytes)

@@ -1,0 +1,62 @@
+"""Reads what the sandboxes of this host have used and has it counted; the rules are in
+`services.metering.counting`.
+
+Sandboxes are read at every tick, before an operation that may end their process, and when they
+begin to be `running`. A reading that fails costs nothing but time: the counters are the kernel's,
+and the next one sees what it missed.
+"""
+import logging
+from dataclasses import replace
+
+import peewee
+
+from models.sandboxes import Sandbox
+from models.states import SandboxStatus
+from nodeworker.hypervisor.driver import DriverError
+from nodeworker.wiring import Host
+from services.metering import counting
+from services.metering.counting import Metered, Reading, Sample
+from services.metering.prices import rate_of
+from services.operations.protocol import Outcome
+
+log = logging.getLogger(__name__)
+
+
+def sample_node(host: Host) -> None:
+    """Count what every running sandbox of this node has used since it was last read."""
+    _record(host, counting.list_metered(host.settings.node_id))
+
+
+def sample_sandbox(host: Host, sandbox_id: str) -> None:
+    """Count what one sandbox has used if it runs; its process may be about to end. Never fails."""
+    try:
+        _record(host, counting.list_metered(host.settings.node_id, sandbox_id))
+    except peewee.PeeweeException as error:
+        log.warning("usage of %s not counted now: %s", sandbox_id, type(error).__name__)
+
+
+def with_reading(host: Host, sandbox: Sandbox, outcome: Outcome) -> Outcome:
+    """`outcome` with what is on the host's counters now, if the sandbox runs: from here on its
+    running time counts."""
+    if outcome.status is not SandboxStatus.RUNNING:
+        return outcome
+    metered = Metered(sandbox.id, sandbox.owner_id, sandbox.vcpus, sandbox.mem_mb, None)
+    return replace(outcome, usage=_read(host, metered))
+
+
+def _record(host: Host, running: list[Metered]) -> None:
+    samples = [_read(host, metered) for metered in running]
+    counting.record([sample for sample in samples if sample is not None])
+
+
+def _read(host: Host, metered: Metered) -> Sample | None:
+    try:
+        found = host.driver.read_usage(metered.sandbox_id)
+    except DriverError as error:
+        log.warning("usage of %s not read: %s", metered.sandbox_id, error)
+        return None
+    if found is None:
+        return None
+    rate = rate_of(host.settings, metered.vcpus, metered.mem_mb)
+    return Sample(metered.sandbox_id, metered.owner_id, rate, metered.seen_run,
+                  Reading(**vars(found)))

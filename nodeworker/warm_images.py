@@ -1,0 +1,114 @@
+"""Bakes templates in the background, one at a time on this host, and says in the rows how far each
+is.
+
+The lock file says who bakes: the kernel frees it when its holder dies, however it dies. A job that
+finds it taken ends at once; whoever holds it announces the next bake when it is done.
+"""
+import dataclasses
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import peewee
+
+from config.settings import Settings
+from models.database import connection
+from nodeworker.hypervisor import locks
+from nodeworker.hypervisor.driver import Shape
+from nodeworker.wiring import Host
+from services.hosts import warm_images
+from services.hosts.nodes import NodeFacts
+from services.metering.plans import SIZES
+from services.operations import outbox
+
+log = logging.getLogger(__name__)
+
+
+def bake(host: Host, shape: Shape) -> None:
+    """Bake one wanted template, unless another bake is under way on this host; then tell of the
+    next one."""
+    node_id = host.settings.node_id
+    with _alone(host) as alone:
+        with connection():
+            if not alone or not warm_images.claim(node_id, shape.vcpus, shape.mem_mb):
+                return
+        _bake(host, shape)
+    with connection():
+        outbox.flush(host.queue, warm_images.announce_next(node_id))
+
+
+def _bake(host: Host, shape: Shape) -> None:
+    which = (host.settings.node_id, shape.vcpus, shape.mem_mb)
+
+    def progress(phase: str) -> None:
+        try:
+            with connection():
+                warm_images.report(*which, phase)
+        except peewee.PeeweeException as error:
+            log.warning("cannot say that the bake of %s is %s: %s", shape, phase,
+                        type(error).__name__)
+
+    try:
+        host.driver.bake(shape, progress)
+    except Exception as error:
+        # whatever went wrong, creates go on by booting cold, and the row says why
+        log.exception("the template of %s could not be baked", shape)
+        with connection():
+            warm_images.failed(*which, f"{type(error).__name__}: {error}")
+        return
+    with connection():
+        warm_images.done(*which, dataclasses.asdict(host.driver.host_tuple()))
+    log.info("baked the template of %s", shape)
+
+
+@contextmanager
+def _alone(host: Host) -> Iterator[bool]:
+    """True, and the host's lock held in the block, if nobody else bakes."""
+    descriptor = locks.try_lock(lock_file(host.settings))
+    try:
+        yield descriptor is not None
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def lock_file(settings: Settings) -> Path:
+    """What is locked while somebody bakes on this node."""
+    return settings.node_dir / "bake.lock"
+
+
+def look_after(host: Host) -> None:
+    """Queue again what a worker that died was baking."""
+    with connection():
+        for row in warm_images.list_baking(host.settings.node_id):
+            if not locks.is_locked(lock_file(host.settings)):
+                log.warning("the worker that baked %s vCPUs, %s MB is gone", row.vcpus, row.mem_mb)
+                outbox.flush(host.queue, warm_images.requeue_abandoned(row))
+
+
+def compare(host: Host, facts: NodeFacts) -> None:
+    """At the start of the node: look which templates are here, and want those of SVC_BAKE_SIZES and
+    of every shape that was ever asked for. The image or QEMU may be others than before."""
+    for shape in _wanted(host):
+        which = (facts.id, shape.vcpus, shape.mem_mb)
+        if host.driver.has_template(shape):
+            warm_images.found(*which, facts.host_tuple)
+        elif shape.vcpus > facts.vcpus or shape.mem_mb > facts.mem_mb:
+            warm_images.refuse(
+                *which,
+                f"too large: this node may promise {facts.vcpus} vCPUs and {facts.mem_mb} MB")
+        else:
+            outbox.flush(host.queue, warm_images.want(*which, afresh=True))
+
+
+def _wanted(host: Host) -> list[Shape]:
+    shapes = warm_images.known_shapes(host.settings.node_id)
+    for name in host.settings.bake_sizes:
+        if name in SIZES:
+            shapes.add((SIZES[name].vcpus, SIZES[name].mem_mb))
+        else:
+            log.error("SVC_BAKE_SIZES names %s, which is no size; sizes are %s", name,
+                      ", ".join(SIZES))
+    return [Shape(vcpus, mem_mb) for vcpus, mem_mb in sorted(shapes)]

@@ -1,0 +1,38 @@
+"""What a node process works with, and its composition root."""
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from config.settings import Settings, get_settings
+from guest.client.agent_client import AgentClient
+from models.database import connect
+from models.sandboxes import Sandbox
+from nodeworker.hypervisor.driver import Driver
+from nodeworker.hypervisor.factory import make_driver
+from services.metering.prices import check_rates
+from services.protocols import Queue
+from tasks.publisher import CeleryQueue
+
+
+@dataclass(frozen=True)
+class Host:
+    """The driver of this machine, the queue, and the way to a guest's agent."""
+
+    settings: Settings
+    driver: Driver
+    queue: Queue
+    agent: Callable[[Sandbox], AgentClient]
+
+
+@lru_cache(maxsize=1)
+def get_host() -> Host:
+    """The host of this process; points the process at its database, opens nothing else."""
+    settings = get_settings()
+    check_rates(settings)
+    connect(settings.database_url, pool_size=settings.db_pool_size,
+            application=f"node {settings.node_id}")
+
+    def agent(sandbox: Sandbox) -> AgentClient:
+        return AgentClient(settings.node_address, sandbox.agent_port, sandbox.agent_token)
+
+    return Host(settings, make_driver(settings), CeleryQueue(settings), agent)

@@ -1,0 +1,69 @@
+"""Signed-in browsers: one row each, so that signing out ends a session wherever its cookie was
+copied to."""
+import hashlib
+import secrets
+from datetime import timedelta
+
+from models.database import connection, database, now
+from models.users import Session, User
+from services.errors import Unauthenticated
+
+LIFETIME = timedelta(days=14)
+# Ended rows are swept out by whoever signs in next, a few at a time.
+_SWEPT = 50
+
+
+def start(user: User) -> str:
+    """Begin a session of `user`, as just signed in, and return its id, which is stored as a hash
+    only."""
+    session_id, present = secrets.token_urlsafe(32), now()
+    with connection(), database.atomic():
+        expired = Session.select(Session.id_hash).where(Session.expires_at <= present).limit(_SWEPT)
+        Session.delete().where(Session.id_hash.in_(expired)).execute()
+        Session.create(
+            id_hash=_digest(session_id),
+            user=user.id,
+            password_print=_print(user),
+            created_at=present,
+            expires_at=present + LIFETIME,
+        )
+    return session_id
+
+
+def get_user(session_id: str) -> User:
+    """Whose session this is; raises Unauthenticated if it has ended, by time, sign-out, password or
+    operator."""
+    with connection():
+        session = (
+            Session.select(Session, User)
+            .join(User)
+            .where((Session.id_hash == _digest(session_id)) & (Session.expires_at > now()))
+            .get_or_none()
+        )
+    if session is None or session.user.disabled_at is not None or session.password_print != _print(
+            session.user):
+        raise Unauthenticated("The session has ended; sign in again.")
+    user: User = session.user
+    return user
+
+
+def end(session_id: str) -> None:
+    """End a session for good; one that is not there is no error."""
+    with connection():
+        Session.delete().where(Session.id_hash == _digest(session_id)).execute()
+
+
+def end_all(user: User) -> int:
+    """End every session of `user`; returns how many there were."""
+    with connection():
+        return int(Session.delete().where(Session.user == user.id).execute())
+
+
+def _digest(session_id: str) -> str:
+    return hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _print(user: User) -> str:
+    """Changes with the password: a session begun with the old one while it was being changed is
+    none."""
+    return hashlib.sha256(user.password_hash.encode()).hexdigest()[:16]

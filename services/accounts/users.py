@@ -1,0 +1,111 @@
+"""Accounts: made by an operator, signed in with an e-mail address and a password."""
+import argon2
+import peewee
+
+from models.database import connection, database, new_id, now
+from models.states import Plan
+from models.users import Session, User
+from services.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
+
+PASSWORD_MIN, PASSWORD_MAX = 8, 256
+_hasher = argon2.PasswordHasher()
+# Verified when there is no such account, so that the time an answer takes does not tell who has
+# one.
+_NOBODY = _hasher.hash("nobody has this password")
+
+
+def normal_email(email: str) -> str:
+    """The form under which an address is stored and compared; raises InvalidRequest if it is
+    none."""
+    text = email.strip().lower()
+    name, at, host = text.partition("@")
+    if not (name and at and host) or len(text) > 254 or any(sign.isspace()
+                                                            for sign in text) or "\0" in text:
+        raise InvalidRequest("email is not an e-mail address")
+    return text
+
+
+def create(email: str, password: str, plan: Plan) -> User:
+    """Make an account; raises Conflict if the address has one, InvalidRequest for a password of the
+    wrong length."""
+    if not PASSWORD_MIN <= len(password) <= PASSWORD_MAX:
+        raise InvalidRequest(f"a password has {PASSWORD_MIN} to {PASSWORD_MAX} characters")
+    address = normal_email(email)
+    with connection():
+        try:
+            return User.create(id=new_id("usr"), email=address,
+                               password_hash=_hasher.hash(password), plan=plan.value)
+        except peewee.IntegrityError as error:
+            raise Conflict(f"There is an account {address} already.") from error
+
+
+def find(user_id: str) -> User | None:
+    """The account with this id, unless it does not exist or is disabled."""
+    with connection():
+        return User.get_or_none((User.id == user_id) & User.disabled_at.is_null())
+
+
+def find_by_email(email: str) -> User | None:
+    """The account of an address, disabled or not."""
+    with connection():
+        return User.get_or_none(User.email == normal_email(email))
+
+
+def get_by_email(email: str) -> User:
+    """The account of an address; raises NotFound."""
+    user = find_by_email(email)
+    if user is None:
+        raise NotFound(f"There is no account {email}.")
+    return user
+
+
+def sign_in(email: str, password: str) -> User:
+    """The account, if the password is right; raises Unauthenticated without saying which of the two
+    was wrong."""
+    try:
+        user = find_by_email(email)
+    except InvalidRequest:
+        user = None
+    known = user is not None and user.disabled_at is None
+    if not _matches(user.password_hash if user is not None and known else _NOBODY,
+                    password) or not known:
+        raise Unauthenticated("Wrong e-mail address or password.")
+    assert user is not None
+    return user
+
+
+def set_password(user: User, password: str) -> None:
+    """Replace the password, which ends every session of the account."""
+    if not PASSWORD_MIN <= len(password) <= PASSWORD_MAX:
+        raise InvalidRequest(f"a password has {PASSWORD_MIN} to {PASSWORD_MAX} characters")
+    with connection(), database.atomic():
+        User.update(password_hash=_hasher.hash(password)).where(User.id == user.id).execute()
+        Session.delete().where(Session.user == user.id).execute()
+
+
+def set_disabled(user: User, *, disabled: bool) -> None:
+    """Shut an account out with every credential it has, or let it in again; its sandboxes stay what
+    they are."""
+    with connection(), database.atomic():
+        User.update(disabled_at=now() if disabled else None).where(User.id == user.id).execute()
+        if disabled:
+            Session.delete().where(Session.user == user.id).execute()
+
+
+def list_all() -> list[User]:
+    """Every account, oldest first."""
+    with connection():
+        return list(User.select().order_by(User.created_at, User.id))
+
+
+def set_plan(user: User, plan: Plan) -> None:
+    """Put the account on another plan; sandboxes it has keep their machines."""
+    with connection():
+        User.update(plan=plan.value).where(User.id == user.id).execute()
+
+
+def _matches(password_hash: str, password: str) -> bool:
+    try:
+        return _hasher.verify(password_hash, password)
+    except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
+        return False

@@ -1,0 +1,126 @@
+"""What keeps a sandbox awake: each call on the data road is an activity from its start to its end.
+
+The start is one statement that also checks the status under the row lock, so a call and the idle
+sweep cannot both win.
+"""
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import peewee
+from playhouse.pool import MaxConnectionsExceeded
+
+from models.database import connection, database, now
+from models.operations import Operation
+from models.sandboxes import Sandbox
+from models.states import CAPTURES, OperationKind, OperationState, SandboxStatus
+from services.errors import Conflict
+from services.operations.transitions import describe
+
+log = logging.getLogger(__name__)
+
+# What a running guest goes on through: a capture pauses it for a moment, an archive is read beside
+# everything else, a wake only adds ports, a disk grows under it. The rest end it.
+_HARMLESS = (*CAPTURES, OperationKind.WAKE, OperationKind.GROW)
+
+# Twice in every call: one statement each, a transaction of its own, whose loss in a crash of the
+# server is harmless, so it does not wait for the disk (the setting counts at the commit and ends
+# with it).
+_RELAXED = "relaxed AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))"
+_BEGIN = f"""
+WITH {_RELAXED},
+touched AS (
+    UPDATE sandboxes SET last_active_at = %(present)s, idle_at = %(idle_at)s FROM relaxed
+    WHERE id = %(sandbox_id)s AND status = '{SandboxStatus.RUNNING.value}'
+      AND (task IS NULL OR task IN ({", ".join(f"'{kind.value}'" for kind in _HARMLESS)}))
+    RETURNING id
+)
+INSERT INTO activities (sandbox_id, expires_at) SELECT id, %(expires_at)s FROM touched RETURNING id
+"""
+_FINISH = f"""
+WITH {_RELAXED},
+ended AS (DELETE FROM activities WHERE id = %(activity_id)s)
+UPDATE sandboxes SET last_active_at = %(present)s, idle_at = %(idle_at)s
+FROM relaxed WHERE id = %(sandbox_id)s
+"""
+
+
+def require_running(sandbox: Sandbox, what: str) -> None:
+    """Raise Conflict naming the state unless the row, as it was read, is that of a running
+    sandbox."""
+    if sandbox.status != SandboxStatus.RUNNING or sandbox.task not in (None, *_HARMLESS):
+        raise _not_running(sandbox, what)
+
+
+@contextmanager
+def in_use(sandbox: Sandbox, *, for_s: float, what: str) -> Iterator[None]:
+    """Hold `sandbox` awake while the block runs, `for_s` seconds at most (should this process die
+    in between).
+
+    Raises Conflict naming the state, and runs nothing, unless the sandbox is running.
+    """
+    with connection():
+        activity_id = _begin(sandbox, for_s, what)
+    try:
+        yield
+    finally:
+        _finish(sandbox, activity_id)
+
+
+def _begin(sandbox: Sandbox, for_s: float, what: str) -> int:
+    present = now()
+    values = {
+        "sandbox_id": sandbox.id,
+        "present": present,
+        "idle_at": present + timedelta(seconds=sandbox.idle_timeout_s),
+        "expires_at": present + timedelta(seconds=for_s),
+    }
+    begun = database.execute_sql(_BEGIN, values).fetchone()
+    if begun is not None:
+        return int(begun[0])
+    raise _not_running(Sandbox.get_by_id(sandbox.id), what)
+
+
+def _not_running(sandbox: Sandbox, what: str) -> Conflict:
+    return Conflict(
+        f"The sandbox is {describe(sandbox.status, sandbox.task)}; {what} needs it to be running.")
+
+
+def _finish(sandbox: Sandbox, activity_id: int) -> None:
+    """End an activity. The database being away now must not turn what was done into an error: it
+    ends by itself."""
+    present = now()
+    values = {
+        "sandbox_id": sandbox.id,
+        "present": present,
+        "idle_at": present + timedelta(seconds=sandbox.idle_timeout_s),
+        "activity_id": activity_id,
+    }
+    try:
+        with connection():
+            database.execute_sql(_FINISH, values)
+    except (peewee.OperationalError, peewee.InterfaceError, MaxConnectionsExceeded) as error:
+        log.warning("an activity was not ended (%s); it expires",
+                    type(error).__name__, extra={"sandbox": sandbox.id})
+
+
+def still_running(sandbox: Sandbox) -> bool:
+    """False once the sandbox was put to sleep or stopped since `sandbox` was read, even if it runs
+    again by now."""
+    slept = (
+        (Operation.sandbox_id == sandbox.id)
+        & (Operation.op_seq > sandbox.op_seq)
+        & (Operation.kind == OperationKind.HIBERNATE)
+        & (Operation.state == OperationState.SUCCEEDED)
+    )
+    with connection():
+        return not Operation.select().where(slept).exists() and (
+            Sandbox.select()
+            .where(
+                (Sandbox.id == sandbox.id)
+                & (Sandbox.status == SandboxStatus.RUNNING)
+                & (Sandbox.task.is_null() | Sandbox.task.in_(_HARMLESS))
+            )
+            .exists()
+        )

@@ -1,0 +1,72 @@
+"""The disk of a running sandbox: how full it is, and growing an older, smaller one to the
+platform's floor."""
+from models.users import User
+from services.errors import Unavailable
+from services.guest_calls.activity import in_use, require_running
+from services.guest_calls.execs import connect, lost
+from services.protocols import Deps, DiskUsage, GuestRefused, GuestUnreachable
+from services.sandboxes import create, lifecycle
+
+# Contract, PATCH disk: the platform floor is 16 GB. A disk is made with 16 GiB, so that its file
+# system has that much.
+FLOOR_BYTES = 16 * 10**9
+DEVICE_BYTES = 16 * 1024**3
+# Far above any disk we make; a guest that claims more does not tell the truth.
+_MOST_BYTES = 1 << 50
+# As long as the operation and the guest may take together, should this process die in between.
+_HOLD_S = 240.0
+
+
+def usage(deps: Deps, owner: User, sandbox_id: str, *, pinned_node: str | None = None) -> DiskUsage:
+    """Size and usage of the root file system, asked of the guest now; it does not count as
+    activity.
+
+    Raises Conflict unless the sandbox is running, Unavailable when the guest gives no sensible
+    answer.
+    """
+    sandbox = create.get_owned(owner, sandbox_id, pinned_node=pinned_node)
+    require_running(sandbox, "reading its disk")
+    try:
+        return _checked(connect(deps, sandbox).disk())
+    except GuestUnreachable as error:
+        raise lost(sandbox, "the question") from error
+    except GuestRefused as refusal:
+        raise _senseless() from refusal
+
+
+def grow(deps: Deps, owner: User, sandbox_id: str, *, pinned_node: str | None = None) -> DiskUsage:
+    """Grow a smaller disk to the floor while the sandbox runs; one that has it stays as it is. May
+    be repeated.
+
+    1. The node enlarges the block device (an operation). 2. The guest lets its mounted file system
+    fill it. Whatever dies in between, nothing is lost, and repeating the call completes it. Raises
+    Conflict unless the sandbox is running, Unavailable.
+    """
+    sandbox = create.get_owned(owner, sandbox_id, pinned_node=pinned_node)
+    with in_use(sandbox, for_s=_HOLD_S, what="growing its disk"):
+        try:
+            guest = connect(deps, sandbox)
+            found = _checked(guest.disk())
+            if found.total_bytes >= FLOOR_BYTES:
+                return found
+            lifecycle.grow(deps, owner, sandbox_id, pinned_node=pinned_node)
+            return _checked(guest.grow_disk(DEVICE_BYTES))
+        except GuestUnreachable as error:
+            raise lost(sandbox, "growing its disk") from error
+        except GuestRefused as refusal:
+            raise Unavailable("The guest did not grow its file system; try again.",
+                              retry_after_s=5) from refusal
+
+
+def _checked(told: DiskUsage) -> DiskUsage:
+    if not 0 < told.total_bytes <= _MOST_BYTES:
+        raise _senseless()
+    if not (0 <= told.used_bytes <= told.total_bytes
+            and 0 <= told.available_bytes <= told.total_bytes):
+        raise _senseless()
+    return told
+
+
+def _senseless() -> Unavailable:
+    return Unavailable("The sandbox did not give a sensible answer about its disk.",
+                       retry_after_s=5)

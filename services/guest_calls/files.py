@@ -1,0 +1,128 @@
+"""Files of a running sandbox: write a batch, read one, upload one that may be large."""
+import posixpath
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from models.users import User
+from services.errors import Forbidden, InvalidRequest, NotFound, ServiceError, TooLarge, Unavailable
+from services.guest_calls.activity import in_use
+from services.guest_calls.execs import connect, lost, not_asleep
+from services.operations.waits import changes
+from services.protocols import Deps, GuestRefused, GuestUnreachable
+from services.sandboxes import create
+
+READ_CAP_BYTES = 64 * 1024 * 1024
+_HOLD_S = 120.0
+# A slow line must be able to send the largest upload.
+UPLOAD_LIMIT_S = 3600.0
+
+
+@dataclass(frozen=True)
+class FileItem:
+    """One file to write: absolute or home-relative `path`, `content`, permission bits `mode`."""
+
+    path: str
+    content: bytes
+    mode: int
+
+
+@dataclass(frozen=True)
+class Uploaded:
+    """A file that was uploaded: its absolute path in the guest, and its size."""
+
+    path: str
+    size_bytes: int
+
+
+def write(deps: Deps, owner: User, sandbox_id: str, items: Sequence[FileItem], *,
+          pinned_node: str | None = None) -> None:
+    """Write all items in order, each in one step; a failure names its path and leaves that file as
+    it was."""
+    sandbox = create.get_owned(owner, sandbox_id, pinned_node=pinned_node)
+    with in_use(sandbox, for_s=_HOLD_S, what="writing files"):
+        guest = connect(deps, sandbox)
+        for item in items:
+            try:
+                guest.write_file(
+                    item.path, [item.content], mode=item.mode, size_bytes=len(item.content)
+                )
+            except GuestRefused as refusal:
+                raise _refused(refusal, item.path) from refusal
+            except GuestUnreachable as error:
+                raise lost(sandbox, "the write") from error
+
+
+def read(deps: Deps, owner: User, sandbox_id: str, path: str, *,
+         pinned_node: str | None = None) -> bytes:
+    """The bytes of a file, at most 64 MiB; raises NotFound, InvalidRequest, TooLarge."""
+    sandbox = create.get_owned(owner, sandbox_id, pinned_node=pinned_node)
+    with in_use(sandbox, for_s=_HOLD_S, what="reading files"):
+        try:
+            return connect(deps, sandbox).read_file(path, cap_bytes=READ_CAP_BYTES)
+        except GuestRefused as refusal:
+            raise _refused(refusal, path) from refusal
+        except GuestUnreachable as error:
+            raise lost(sandbox, "the read") from error
+
+
+def upload(
+    deps: Deps,
+    owner: User,
+    sandbox_id: str,
+    path: str,
+    content: Iterable[bytes],
+    size_bytes: int | None,
+    *,
+    pinned_node: str | None = None,
+) -> Uploaded:
+    """Store `content` as one file; a relative `path` counts from the sandbox's working directory.
+
+    The file is replaced as a whole, once all of `content` has come; whatever happens before, an
+    exception of `content` included, leaves the old one. Raises Conflict, InvalidRequest, Forbidden,
+    Unavailable, and what `content` raises.
+    """
+    sandbox = create.get_owned(owner, sandbox_id, pinned_node=pinned_node)
+    target = "/" + "/".join(filter(None, posixpath.join(sandbox.cwd, path).split("/")))
+    counted = _Counted(content)
+    with in_use(sandbox, for_s=UPLOAD_LIMIT_S, what="an upload"), changes(sandbox.id) as changed:
+        try:
+            stored_bytes = connect(deps, sandbox).upload_file(
+                target,
+                counted,
+                size_bytes=size_bytes,
+                timeout_s=UPLOAD_LIMIT_S,
+                wanted=lambda: not changed() or not_asleep(sandbox),
+            )
+        except GuestRefused as refusal:
+            raise _refused(refusal, target) from refusal
+        except GuestUnreachable as error:
+            raise lost(sandbox, "the upload") from error
+    if not counted.ended or stored_bytes != counted.size_bytes:
+        raise Unavailable("The sandbox did not confirm that it has the whole file.",
+                          retry_after_s=2)
+    return Uploaded(target, counted.size_bytes)
+
+
+class _Counted:
+    """Passes `content` on and knows how much of it there was, and whether it has ended."""
+
+    def __init__(self, content: Iterable[bytes]) -> None:
+        self._content = content
+        self.size_bytes = 0
+        self.ended = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        for piece in self._content:
+            self.size_bytes += len(piece)
+            yield piece
+        self.ended = True
+
+
+def _refused(refusal: GuestRefused, path: str) -> ServiceError:
+    if refusal.code == "not_found":
+        return NotFound(f"{path}: no such file in the sandbox")
+    if refusal.code == "too_large":
+        return TooLarge(f"{path}: larger than {READ_CAP_BYTES} bytes")
+    if refusal.code == "permission":
+        return Forbidden(f"{path}: the guest does not allow it")
+    return InvalidRequest(f"{path}: {refusal.message}")

@@ -1,0 +1,55 @@
+"""VM hosts as the control plane sees them: they describe themselves with every heartbeat."""
+from dataclasses import dataclass
+from datetime import timedelta
+
+from config.settings import Settings
+from models.database import connection, database, now
+from models.nodes import Node
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """What a node says about itself; `vcpus` and `mem_mb` are what it may promise, overcommit
+    included."""
+
+    id: str
+    address: str
+    vcpus: int
+    mem_mb: int
+    host_port_low: int
+    host_port_high: int
+    host_tuple: dict[str, str]
+
+
+def heartbeat(facts: NodeFacts, *, started: bool = False) -> None:
+    """Write what the node says and that it lives; `started` also marks the start of its worker."""
+    values = {
+        "address": facts.address,
+        "vcpus": facts.vcpus,
+        "mem_mb": facts.mem_mb,
+        "host_port_low": facts.host_port_low,
+        "host_port_high": facts.host_port_high,
+        "host_tuple": facts.host_tuple,
+        "heartbeat_at": now(),
+    }
+    if started:
+        values["started_at"] = values["heartbeat_at"]
+    with connection(), database.atomic():
+        Node.insert(id=facts.id, **values).on_conflict(conflict_target=[Node.id],
+                                                       update=values).execute()
+
+
+def set_accepting(node_id: str, *, accepting: bool) -> bool:
+    """Open or close a node for new sandboxes; False if there is no such node."""
+    with connection():
+        return bool(Node.update(accepting=accepting).where(Node.id == node_id).execute())
+
+
+def list_alive(settings: Settings) -> list[str]:
+    """Ids of the nodes whose last heartbeat is fresh."""
+    fresh = now() - timedelta(seconds=settings.node_dead_after_s)
+    with connection():
+        return [
+            node.id
+            for node in Node.select(Node.id).where(Node.heartbeat_at > fresh).order_by(Node.id)
+        ]

@@ -1,0 +1,168 @@
+"""Which VM host takes a sandbox, and the claim on its capacity and ports.
+
+Everything here runs in the caller's transaction. The node row is locked before its load is summed,
+so parallel claims on one node are serial and never promise more than there is; nothing is counted
+in a column that could drift.
+"""
+import random
+from datetime import timedelta
+from typing import Any
+
+import peewee
+
+from config.settings import Settings
+from models.database import ROW_LOCK, now
+from models.nodes import Node, PortBinding
+from models.sandboxes import Sandbox
+from models.snapshots import Snapshot
+from models.states import OperationKind, SandboxStatus, SnapshotKind
+from services.errors import InvalidRequest, Unavailable, WrongNode
+from services.hosts.capacity import Room, refusal
+
+# Guest port of the agent (guest/agent/protocol.py); its host port is bound like any other.
+AGENT_GUEST_PORT = 1024
+PORTS_MAX = 64
+_PORT_TRIES = 8
+
+
+def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None = None) -> Node:
+    """Lock and return a live node that has room; the least loaded first, or exactly `pinned`.
+
+    Raises WrongNode when `pinned` does not exist, Unavailable when no node has room; its text says
+    what is short.
+    """
+    if pinned is not None:
+        if not Node.select().where(Node.id == pinned).exists():
+            raise WrongNode(f"There is no node {pinned}.")
+        order = [pinned]
+    else:
+        order = _by_load(settings)
+    for node_id in order:
+        node = Node.select().where((Node.id == node_id)
+                                   & _alive(settings)).for_update(ROW_LOCK).get_or_none()
+        if node is not None and node.accepting and _room(node).can_hold(vcpus, mem_mb):
+            return node
+    asked = _alive(settings) if pinned is None else _alive(settings) & (Node.id == pinned)
+    raise refusal(vcpus, mem_mb, [_room(node) for node in Node.select().where(asked)], pinned)
+
+
+def node_of_copy(taken: Snapshot, pinned: str | None = None) -> str | None:
+    """The node that a sandbox made from `taken` has to be on; None if any will do, as for a
+    directory in the store.
+
+    Raises WrongNode when `pinned` is another.
+    """
+    if taken.kind == SnapshotKind.FILES_ONLY:
+        return pinned
+    if pinned not in (None, taken.node_id):
+        raise WrongNode(f"Snapshot {taken.id} is on node {taken.node_id}, not on {pinned}.")
+    return str(taken.node_id)
+
+
+def claim_capacity(settings: Settings, sandbox: Sandbox) -> None:
+    """Make sure that the node of a sleeping sandbox has room to run it; raises Unavailable."""
+    claim_node(settings, sandbox.vcpus, sandbox.mem_mb, sandbox.node_id)
+
+
+def bind_ports(node: Node, sandbox_id: str, guest_ports: tuple[int, ...]) -> dict[int, int]:
+    """Give each guest port a host port of `node` (whose row is locked) and return guest port ->
+    host port.
+
+    Ports already bound for the sandbox keep theirs. Raises InvalidRequest beyond PORTS_MAX,
+    Unavailable when the range is used up.
+    """
+    bound = {
+        row.guest_port: row.host_port
+        for row in PortBinding.select().where(PortBinding.sandbox_id == sandbox_id)
+    }
+    if len({*bound, *guest_ports, AGENT_GUEST_PORT}) > PORTS_MAX + 1:
+        raise InvalidRequest(f"a sandbox may expose at most {PORTS_MAX} ports")
+    for guest_port in guest_ports:
+        if guest_port not in bound:
+            bound[guest_port] = _bind_one(node, sandbox_id, guest_port)
+    return bound
+
+
+def _bind_one(node: Node, sandbox_id: str, guest_port: int) -> int:
+    everything = range(node.host_port_low, node.host_port_high + 1)
+    for _ in range(_PORT_TRIES):
+        if _insert_binding(node.id, sandbox_id, guest_port, random.choice(everything)) is not None:
+            break
+    else:
+        taken = {
+            row.host_port for row in PortBinding.select().where(PortBinding.node_id == node.id)
+        }
+        free = [port for port in everything if port not in taken]
+        if not free or _insert_binding(node.id, sandbox_id, guest_port,
+                                       random.choice(free)) is None:
+            raise Unavailable(f"Node {node.id} has no free host ports.", retry_after_s=30)
+    row = PortBinding.get((PortBinding.sandbox_id == sandbox_id)
+                          & (PortBinding.guest_port == guest_port))
+    return int(row.host_port)
+
+
+def _insert_binding(node_id: str, sandbox_id: str, guest_port: int, host_port: int) -> int | None:
+    rows = (
+        PortBinding.insert(
+            node_id=node_id, host_port=host_port, guest_port=guest_port, sandbox_id=sandbox_id
+        )
+        .on_conflict_ignore()
+        .returning(PortBinding.host_port)
+        .execute()
+    )
+    return next((row.host_port for row in rows), None)
+
+
+def release_ports(sandbox_id: str) -> None:
+    """Free all host ports of a sandbox that is gone from its host."""
+    PortBinding.delete().where(PortBinding.sandbox_id == sandbox_id).execute()
+
+
+def _alive(settings: Settings) -> Any:
+    return Node.heartbeat_at > now() - timedelta(seconds=settings.node_dead_after_s)
+
+
+def _occupying() -> Any:
+    return Sandbox.status.in_((SandboxStatus.PROVISIONING, SandboxStatus.RUNNING)) | (
+        Sandbox.task.in_((OperationKind.WAKE, OperationKind.HIBERNATE))
+        & (Sandbox.status != SandboxStatus.STOPPED)
+    )
+
+
+def _room(node: Node) -> Room:
+    used_vcpus, used_mem_mb = promised(node.id)
+    return Room(node.id, node.accepting, node.vcpus, node.mem_mb, node.vcpus - used_vcpus,
+                node.mem_mb - used_mem_mb)
+
+
+def promised(node_id: str) -> tuple[int, int]:
+    """vCPUs and MiB of a node that belong to sandboxes which run there, or are about to."""
+    row = (
+        Sandbox.select(
+            peewee.fn.COALESCE(peewee.fn.SUM(Sandbox.vcpus), 0),
+            peewee.fn.COALESCE(peewee.fn.SUM(Sandbox.mem_mb), 0),
+        )
+        .where(
+            (Sandbox.node_id == node_id) & (Sandbox.status != SandboxStatus.STOPPED) & _occupying()
+        )
+        .tuples()
+        .get()
+    )
+    return int(row[0]), int(row[1])
+
+
+def _by_load(settings: Settings) -> list[str]:
+    free = peewee.fn.COALESCE(peewee.fn.SUM(Sandbox.mem_mb), 0)
+    rows = (
+        Node.select(Node.id)
+        .join(
+            Sandbox, peewee.JOIN.LEFT_OUTER,
+            on=(Sandbox.node_id == Node.id)
+            & (Sandbox.status != SandboxStatus.STOPPED)
+            & _occupying(),
+        )
+        .where(Node.accepting & _alive(settings))
+        .group_by(Node.id)
+        .order_by((Node.mem_mb - free).desc(), Node.id)
+    )
+    return [row.id for row in rows]

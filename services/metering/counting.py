@@ -1,0 +1,167 @@
+"""What each sandbox has used, as the hosts account for it: it only grows, and nothing is counted
+twice.
+
+A host reads two counters of a *run*, the life of one VM process: CPU time and age. Both begin at 0
+and come from the host's own clocks, so neither a guest nor a clock that is set back can change
+them, and a reading may be repeated, late or missing: 1. A reading of the run that is being counted
+adds what its counters have grown by since the highest reading of it. 2. A reading of another run
+begins to count that one, but only if the run that was being counted before the host was asked is
+still the one: a late reading of a run that is over adds nothing. 3. CPU time counts from the
+beginning of a run, running time from the moment the sandbox is `running`: boots and wakes under way
+are not counted. What a run did after its last reading is lost with its process.
+
+A sandbox's usage and its owner's tally are one transaction. Locks: usage rows come last and in the
+order of their ids.
+"""
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timezone
+
+from models.database import ROW_LOCK, connection, database, now, relaxed_transaction
+from models.sandboxes import Sandbox
+from models.states import SandboxStatus
+from models.usage import SandboxUsage, UsageTally
+
+BATCH = 200
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Counters of one run: CPU time and age in milliseconds."""
+
+    run: str
+    cpu_ms: int
+    age_ms: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A reading of a sandbox; `rate` is its list price (`services.metering.prices`), `seen_run` the
+    run that was being counted before the host was asked."""
+
+    sandbox_id: str
+    owner_id: str
+    rate: int
+    seen_run: str | None
+    reading: Reading
+
+
+@dataclass(frozen=True)
+class Metered:
+    """A sandbox that runs on a node, as a node needs it to take a sample."""
+
+    sandbox_id: str
+    owner_id: str
+    vcpus: int
+    mem_mb: int
+    seen_run: str | None
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What a reading adds, and how far the run has got with it."""
+
+    cpu_ms: int
+    wall_clock_ms: int
+    counted: Reading
+
+
+def growth(counted: Reading | None, reading: Reading, *, running: bool) -> Growth:
+    """What `reading` adds to a sandbox whose run was `counted` so far; `running` is its status
+    until now."""
+    if counted is None or counted.run != reading.run:
+        return Growth(reading.cpu_ms, 0, reading)
+    highest = Reading(reading.run, max(counted.cpu_ms, reading.cpu_ms),
+                      max(counted.age_ms, reading.age_ms))
+    passed_ms = highest.age_ms - counted.age_ms if running else 0
+    return Growth(highest.cpu_ms - counted.cpu_ms, passed_ms, highest)
+
+
+def month_of(moment: datetime) -> date:
+    """The calendar month (UTC) of an aware moment, as its first day."""
+    return moment.astimezone(timezone.utc).date().replace(day=1)
+
+
+def list_metered(node_id: str, sandbox_id: str | None = None) -> list[Metered]:
+    """The running sandboxes of a node, or just one of them; ask this before the host is read."""
+    wanted = (Sandbox.node_id == node_id) & (Sandbox.status == SandboxStatus.RUNNING)
+    if sandbox_id is not None:
+        wanted &= Sandbox.id == sandbox_id
+    columns = (Sandbox.id, Sandbox.owner, Sandbox.vcpus, Sandbox.mem_mb, SandboxUsage.run)
+    with connection():
+        rows = Sandbox.select(*columns).left_outer_join(SandboxUsage,
+                                                        on=SandboxUsage.sandbox_id == Sandbox.id)
+        return [Metered(*row) for row in rows.where(wanted).order_by(Sandbox.id).tuples()]
+
+
+def record(samples: Sequence[Sample]) -> None:
+    """Count samples of running sandboxes.
+
+    Does not wait for the disk: what a crash of the database loses the next reading brings back.
+    """
+    ordered = sorted(samples, key=lambda sample: sample.sandbox_id)
+    with connection():
+        for first in range(0, len(ordered), BATCH):
+            with relaxed_transaction():
+                _count(ordered[first:first + BATCH])
+
+
+def record_end_of_operation(sample: Sample, *, running: bool) -> None:
+    """Count a reading taken under the claim of an operation, in the transaction that ends it;
+    `running` is the status until now. A reading under a claim is never late, so another run is
+    counted whatever was counted before."""
+    with database.atomic():
+        _count([sample], running=running, under_claim=True)
+
+
+def _count(samples: Sequence[Sample], *, running: bool = True, under_claim: bool = False) -> None:
+    fresh = [{"sandbox_id": sample.sandbox_id} for sample in samples if sample.seen_run is None]
+    if fresh:
+        SandboxUsage.insert_many(fresh).on_conflict_ignore().execute()
+    ids = [sample.sandbox_id for sample in samples]
+    locked = SandboxUsage.select().where(SandboxUsage.sandbox_id.in_(ids)).order_by(
+        SandboxUsage.sandbox_id)
+    rows = {row.sandbox_id: row for row in locked.for_update(ROW_LOCK)}
+    grown = []
+    for sample in samples:
+        row = rows[sample.sandbox_id]
+        if row.run == sample.reading.run or row.run == sample.seen_run or under_claim:
+            counted = Reading(row.run, row.run_cpu_ms,
+                              row.run_age_ms) if row.run is not None else None
+            grown.append((sample, growth(counted, sample.reading, running=running)))
+    if grown:
+        _store(grown)
+
+
+_STORE = """
+UPDATE sandbox_usage AS kept SET
+    run = new.run, run_cpu_ms = new.run_cpu_ms, run_age_ms = new.run_age_ms, sampled_at = %s,
+    cpu_ms = kept.cpu_ms + new.cpu_ms, wall_clock_ms = kept.wall_clock_ms + new.wall_clock_ms,
+    cost = kept.cost + new.cost
+FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[],
+            %s::numeric[])
+    AS new (sandbox_id, run, run_cpu_ms, run_age_ms, cpu_ms, wall_clock_ms, cost)
+WHERE kept.sandbox_id = new.sandbox_id
+"""
+
+
+def _store(grown: list[tuple[Sample, Growth]]) -> None:
+    present = now()
+    lines = [
+        (sample.sandbox_id, more.counted.run, more.counted.cpu_ms, more.counted.age_ms, more.cpu_ms,
+         more.wall_clock_ms, more.wall_clock_ms * sample.rate)
+        for sample, more in grown
+    ]
+    database.execute_sql(_STORE, (present, *map(list, zip(*lines))))
+    owners: dict[str, tuple[int, int]] = {}
+    for sample, more in grown:
+        passed_ms, cost = owners.get(sample.owner_id, (0, 0))
+        owners[sample.owner_id] = (
+            passed_ms + more.wall_clock_ms, cost + more.wall_clock_ms * sample.rate,
+        )
+    tallies = [
+        {"owner_id": owner_id, "month": month_of(present), "wall_clock_ms": passed_ms, "cost": cost}
+        for owner_id, (passed_ms, cost) in owners.items() if passed_ms
+    ]
+    if tallies:
+        UsageTally.insert_many(tallies).execute()

@@ -1,0 +1,80 @@
+"""Repeatable requests: the first request under a key reserves the resource id, every other one is
+answered with it.
+
+1. `request_hash` is taken of the validated body without the key itself. 2. `reserve` inserts the
+key in the transaction that makes the resource; racers wait for that commit. 3. A replay with the
+same hash gets the first resource, another hash is a Conflict. Validation errors come before step 2
+and are never stored.
+"""
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from models.database import now
+from models.operations import IdempotencyKey
+from services.errors import Conflict
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """`first` is True for the request that made the resource; `response` is what it stored, if
+    anything."""
+
+    first: bool
+    resource_id: str
+    response: dict[str, Any] | None = None
+
+
+def request_hash(body: Mapping[str, Any]) -> str:
+    """SHA-256 of the canonical JSON of a validated body."""
+    return hashlib.sha256(json.dumps(body, sort_keys=True,
+                                     separators=(",", ":")).encode()).hexdigest()
+
+
+def reserve(
+    owner_id: str, route: str, key: str, *, body_hash: str, resource_id: str, lifetime: timedelta
+) -> Reservation:
+    """Reserve `key` for `resource_id` in the current transaction, or find what it was first used
+    for.
+
+    `route` is the scope in which a key must be unique for an owner. Raises Conflict for a key used
+    with another body.
+    """
+    inserted = (
+        IdempotencyKey.insert(
+            owner_id=owner_id,
+            route=route,
+            key=key,
+            request_hash=body_hash,
+            resource_id=resource_id,
+            expires_at=now() + lifetime,
+        )
+        .on_conflict_ignore()
+        .returning(IdempotencyKey.key)
+        .execute()
+    )
+    if list(inserted):
+        return Reservation(True, resource_id)
+    first = IdempotencyKey.get((IdempotencyKey.owner_id == owner_id)
+                               & (IdempotencyKey.route == route) & (IdempotencyKey.key == key))
+    if first.request_hash != body_hash:
+        raise Conflict("This idempotencyKey was already used with a different request.")
+    return Reservation(False, first.resource_id, first.response)
+
+
+def store_response(owner_id: str, route: str, key: str, response: dict[str, Any]) -> None:
+    """Keep the first response, in the transaction that made it."""
+    IdempotencyKey.update(response=response).where((IdempotencyKey.owner_id == owner_id)
+                                                   & (IdempotencyKey.route == route)
+                                                   & (IdempotencyKey.key == key)).execute()
+
+
+def release(route: str, resource_id: str) -> None:
+    """Forget the key of a resource that could not be made, so that the caller may try again under
+    the same key."""
+    IdempotencyKey.delete().where(
+        (IdempotencyKey.route == route) & (IdempotencyKey.resource_id == resource_id)
+    ).execute()

@@ -1,0 +1,54 @@
+"""Messages that must not be lost: written with the change, sent after the commit, re-sent by the
+relay.
+
+1. Inside the transaction: `add` writes a row. 2. After the commit: `flush` hands it to the broker
+and removes the row. 3. If the process dies or the broker is away in between, `relay_once` finds the
+row. A message may therefore arrive twice; consumers claim work by compare-and-set and do not mind.
+"""
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from models.database import UNLOCKED_ROWS, database, now, relaxed_transaction
+from models.operations import OutboxMessage
+from services.protocols import Queue, QueueUnavailable
+
+# A row younger than this is still in the hands of the process that wrote it.
+_SETTLE = timedelta(milliseconds=500)
+_BATCH = 100
+
+
+def add(queue: str, job: str, payload: Mapping[str, Any]) -> OutboxMessage:
+    """Write a message in the current transaction; `payload` must hold no secrets."""
+    return OutboxMessage.create(queue=queue, job=job, payload=dict(payload))
+
+
+def flush(queue: Queue, messages: Sequence[OutboxMessage]) -> None:
+    """Send committed messages at once; those the broker does not take stay for the relay."""
+    sent = []
+    for message in messages:
+        try:
+            queue.publish(message.queue, message.job, message.payload)
+        except QueueUnavailable:
+            break
+        sent.append(message.id)
+    if sent:
+        with relaxed_transaction():
+            OutboxMessage.delete().where(OutboxMessage.id.in_(sent)).execute()
+
+
+def relay_once(queue: Queue) -> int:
+    """Send what was left behind, oldest first; returns how many. Raises QueueUnavailable, leaving
+    the rest."""
+    with database.atomic():
+        messages = list(
+            OutboxMessage.select()
+            .where(OutboxMessage.created_at < now() - _SETTLE)
+            .order_by(OutboxMessage.id)
+            .limit(_BATCH)
+            .for_update(UNLOCKED_ROWS)
+        )
+        for message in messages:
+            queue.publish(message.queue, message.job, message.payload)
+            message.delete_instance()
+    return len(messages)

@@ -1,0 +1,46 @@
+"""The only place that says which operation may start in which status, and where it leads."""
+from collections.abc import Set
+from dataclasses import dataclass
+
+from models.states import OperationKind, SandboxStatus
+
+# Apart from the others, because moving a large directory takes minutes: neither may wait for the
+# other.
+ARCHIVE_LANE = "archive"
+_RUNNING, _HIBERNATED = SandboxStatus.RUNNING, SandboxStatus.HIBERNATED
+_PROVISIONING, _STOPPED = SandboxStatus.PROVISIONING, SandboxStatus.STOPPED
+
+
+@dataclass(frozen=True)
+class Transition:
+    """`starts` are the statuses it may begin in; `already` those in which the caller's wish is
+    fulfilled and nothing is begun.
+
+    `doing` says in words that it is under way, `lane` is the node's queue that runs it. What is
+    true after a failure the worker finds out on the host, see `nodeworker.handlers.lifecycle`.
+    """
+
+    starts: Set[SandboxStatus]
+    already: Set[SandboxStatus]
+    doing: str
+    lane: str = "ops"
+
+
+TRANSITIONS: dict[OperationKind, Transition] = {
+    OperationKind.BOOT: Transition({_PROVISIONING}, set(), "booting"),
+    OperationKind.HIBERNATE: Transition({_RUNNING}, {_HIBERNATED}, "hibernating"),
+    OperationKind.WAKE: Transition({_HIBERNATED}, {_RUNNING}, "waking"),
+    OperationKind.SNAPSHOT: Transition({_RUNNING, _HIBERNATED}, set(), "being snapshotted"),
+    OperationKind.ARCHIVE: Transition({_RUNNING}, set(), "being archived", lane=ARCHIVE_LANE),
+    OperationKind.GROW: Transition({_RUNNING}, set(), "growing its disk"),
+    OperationKind.STOP: Transition({_PROVISIONING, _RUNNING, _HIBERNATED}, {_STOPPED}, "stopping",
+                                   lane="ctl"),
+}
+
+
+def describe(status: str, task: str | None) -> str:
+    """The state of a sandbox in words for an error message: `running`, or `running and
+    hibernating`."""
+    if task is None:
+        return status
+    return f"{status} and {TRANSITIONS[OperationKind(task)].doing}"

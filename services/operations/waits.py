@@ -1,0 +1,156 @@
+"""Waiting for a row to change: LISTEN/NOTIFY makes it quick, a poll makes it sure.
+
+One thread per process listens; a waiter blocks on an event of its own. A lost notification costs
+one poll interval.
+"""
+import logging
+import select
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import psycopg2
+
+from models.database import connection, database
+
+log = logging.getLogger(__name__)
+Result = TypeVar("Result")
+
+_CHANNEL = "sandbox"
+_POLL_S, _POLL_MAX_S = 0.5, 2.0
+# Where many wait long, a lost notification may cost more.
+_UNSURE_S = 10.0
+
+
+def announce(sandbox_id: str) -> None:
+    """Tell all waiters, once the current transaction commits, that something about this sandbox
+    changed."""
+    database.execute_sql("SELECT pg_notify(%s, %s)", (_CHANNEL, sandbox_id))
+
+
+class _Listener(threading.Thread):
+    """Holds one connection that listens and wakes the events registered for a sandbox."""
+
+    def __init__(self) -> None:
+        super().__init__(name="row-listener", daemon=True)
+        self._lock = threading.Lock()
+        self._events: dict[str, set[threading.Event]] = defaultdict(set)
+
+    def register(self, sandbox_id: str) -> threading.Event:
+        event = threading.Event()
+        with self._lock:
+            self._events[sandbox_id].add(event)
+        return event
+
+    def unregister(self, sandbox_id: str, event: threading.Event) -> None:
+        with self._lock:
+            self._events[sandbox_id].discard(event)
+            if not self._events[sandbox_id]:
+                del self._events[sandbox_id]
+
+    def run(self) -> None:
+        while True:
+            try:
+                self._listen()
+            except psycopg2.Error as error:
+                log.warning("row listener lost its connection (%s); polling until it is back",
+                            type(error).__name__)
+                time.sleep(1)
+
+    def _listen(self) -> None:
+        parameters = {
+            key: value for key, value in database.connect_params.items() if key != "options"
+        }
+        link = psycopg2.connect(dbname=database.database, **parameters)
+        try:
+            link.autocommit = True
+            with link.cursor() as cursor:
+                cursor.execute(f"LISTEN {_CHANNEL}")
+            # poll, because select fails for a process with more than 1023 open files
+            poller = select.poll()
+            poller.register(link, select.POLLIN)
+            while True:
+                if not poller.poll(30_000):
+                    with link.cursor() as cursor:
+                        cursor.execute("SELECT 1")
+                    continue
+                link.poll()
+                for notice in link.notifies:
+                    self._wake(notice.payload or "")
+                link.notifies.clear()
+        finally:
+            link.close()
+
+    def _wake(self, sandbox_id: str) -> None:
+        with self._lock:
+            for event in self._events.get(sandbox_id, ()):
+                event.set()
+
+
+_listener: _Listener | None = None
+_listener_lock = threading.Lock()
+
+
+def _get_listener() -> _Listener:
+    global _listener
+    with _listener_lock:
+        if _listener is None or not _listener.is_alive():
+            _listener = _Listener()
+            _listener.start()
+        return _listener
+
+
+def wait_until(sandbox_id: str, probe: Callable[[], Result | None],
+               timeout_s: float) -> Result | None:
+    """Call `probe` now and after each change of the sandbox until it gives something; None after
+    `timeout_s` seconds.
+
+    The probe runs with a database connection that is given back between calls, so waiting holds
+    none.
+    """
+    deadline, poll_s = time.monotonic() + timeout_s, _POLL_S
+    listener = _get_listener()
+    event = listener.register(sandbox_id)
+    try:
+        while True:
+            event.clear()
+            with connection():
+                result = probe()
+            if result is not None:
+                return result
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            event.wait(min(left, poll_s))
+            poll_s = min(2 * poll_s, _POLL_MAX_S)
+    finally:
+        listener.unregister(sandbox_id, event)
+
+
+@contextmanager
+def changes(sandbox_id: str) -> Iterator[Callable[[], bool]]:
+    """Gives a question that costs nothing to ask: may the sandbox have changed since it was asked
+    last?
+
+    It says yes the first time, after each change, and every 10 seconds to be sure.
+    """
+    listener = _get_listener()
+    event = listener.register(sandbox_id)
+    event.set()
+    sure_until = 0.0
+
+    def changed() -> bool:
+        nonlocal sure_until
+        if not event.is_set() and time.monotonic() < sure_until:
+            return False
+        event.clear()
+        sure_until = time.monotonic() + _UNSURE_S
+        return True
+
+    try:
+        yield changed
+    finally:
+        listener.unregister(sandbox_id, event)

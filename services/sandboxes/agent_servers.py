@@ -1,0 +1,33 @@
+"""The agent server of a sandbox: who has one, what of it a fork gets, and how long its callback
+token is kept.
+
+A raw sandbox has none. A fork runs the same server, but reports to nobody: the session of its
+source is not its own.
+"""
+from typing import Any
+
+from models.agent_servers import AgentServer
+
+
+def keep(sandbox_id: str, source: str | None, bootstrap: dict[str, Any] | None) -> None:
+    """Keep what a new sandbox's agent server needs, in the transaction that makes it; nothing given
+    is nothing kept."""
+    if source is not None or bootstrap is not None:
+        AgentServer.create(sandbox_id=sandbox_id, source=source, bootstrap=bootstrap)
+
+
+def find(sandbox_id: str) -> AgentServer | None:
+    """What is kept for a sandbox, if it has an agent server."""
+    return AgentServer.get_or_none(AgentServer.sandbox_id == sandbox_id)
+
+
+def find_source(sandbox_id: str) -> str | None:
+    """What a fork of this sandbox starts, unless it is to be raw."""
+    kept = find(sandbox_id)
+    return None if kept is None else kept.source
+
+
+def forget_bootstrap(sandbox_id: str) -> None:
+    """Remove the callback address and token of a sandbox that has stopped, in the current
+    transaction."""
+    AgentServer.update(bootstrap=None).where(AgentServer.sandbox_id == sandbox_id).execute()

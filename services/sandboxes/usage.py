@@ -1,0 +1,32 @@
+"""What an owner is told of the usage of one sandbox; how it is counted is in
+`services.metering.counting`."""
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from models.database import connection
+from models.usage import SandboxUsage
+from models.users import User
+from services.sandboxes import create
+
+
+@dataclass(frozen=True)
+class UsageView:
+    """What a sandbox has used and what that costs by the list; `sampled_at` is None before the
+    first reading."""
+
+    cpu_ms: int
+    wall_clock_ms: int
+    cost: Decimal
+    sampled_at: datetime | None
+
+
+def get_view(owner: User, sandbox_id: str, *, pinned_node: str | None = None) -> UsageView:
+    """What a sandbox has used as of its last reading, in whatever state it is; raises as
+    `sandboxes.get_owned`."""
+    with connection():
+        create.get_owned(owner, sandbox_id, pinned_node=pinned_node)
+        row = SandboxUsage.get_or_none(SandboxUsage.sandbox_id == sandbox_id)
+    if row is None:
+        return UsageView(0, 0, Decimal(0), None)
+    return UsageView(row.cpu_ms, row.wall_clock_ms, row.cost, row.sampled_at)

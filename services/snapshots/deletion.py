@@ -1,0 +1,144 @@
+"""How snapshots end: by an operator or by age, never while anything refers to them.
+
+1. `delete` locks the row, refuses while anything refers to the snapshot, and marks it DELETING:
+   from now on it is no source of a fork. Whoever begins to refer to a snapshot holds a lock of its
+   row too, so one of the two comes second.
+2. The message to its node is announced until 3. the node has removed the files, then the objects in
+   the store, and says `deleted`. A lock on the node keeps uploads of the same snapshot away
+   meanwhile.
+"""
+from datetime import timedelta
+from typing import Any
+
+import peewee
+
+from models.database import ROW_LOCK, UNLOCKED_ROWS, connection, database, now
+from models.operations import Operation, OutboxMessage
+from models.snapshots import Snapshot
+from models.states import OPEN_STATES, SnapshotState
+from services.errors import Conflict, NotFound
+from services.operations import outbox
+from services.protocols import Deps
+from services.templates.lookup import needs_snapshot
+
+JOB = "node.snapshot.delete"
+# A deletion that was announced this long ago (s) and is not done is announced again.
+_ANNOUNCE_AGAIN_S = 300
+_RETRY_S = 60
+_BATCH = 50
+_DELETABLE = (SnapshotState.READY, SnapshotState.FAILED)
+
+
+def delete(deps: Deps, snapshot_id: str) -> None:
+    """Begin to delete a snapshot; its files go within moments, once its node has time. Again: says
+    so again.
+
+    Raises NotFound, or Conflict naming what still needs it; then nothing has changed.
+    """
+    with connection():
+        with database.atomic():
+            row = Snapshot.select().where(
+                Snapshot.id == snapshot_id).for_update(ROW_LOCK).get_or_none()
+            if row is None or row.state == SnapshotState.DELETED:
+                raise NotFound(f"There is no snapshot {snapshot_id}.")
+            if row.state != SnapshotState.DELETING:
+                reason = find_reference(row)
+                if reason:
+                    raise Conflict(f"Snapshot {snapshot_id} cannot be deleted: {reason}")
+            messages = [_announce(row)]
+        outbox.flush(deps.queue, messages)
+
+
+def find_reference(row: Snapshot) -> str | None:
+    """What still refers to this snapshot, in words; None if nothing does and it may be deleted.
+    With its row locked."""
+    if row.state not in _DELETABLE:
+        return "it is being captured; try again when that is done."
+    template = needs_snapshot(row.id).first()
+    if template is not None:
+        return f"the template {template.name}-v{template.version} stands on it; delete that first."
+    booting = _open_operations(row.id).first()
+    if booting is not None:
+        return f"sandbox {booting.sandbox_id} is being made from it; try again when that is done."
+    return None
+
+
+def _open_operations(snapshot: Any) -> Any:
+    return Operation.select().where((Operation.snapshot_id == snapshot)
+                                    & Operation.state.in_(OPEN_STATES))
+
+
+def expire(deps: Deps) -> int:
+    """Begin to delete a batch of snapshots that are older than SVC_SNAPSHOT_DAYS and that nothing
+    refers to; returns how many. Those that are still needed are kept until they are not."""
+    if not deps.settings.snapshot_days:
+        return 0
+    before = now() - timedelta(days=deps.settings.snapshot_days)
+    with connection():
+        with database.atomic():
+            old = (
+                Snapshot.select()
+                .where(
+                    (Snapshot.state == SnapshotState.READY)
+                    & ~Snapshot.transient
+                    & (Snapshot.created_at < before)
+                    & ~peewee.fn.EXISTS(_open_operations(Snapshot.id))
+                    & ~peewee.fn.EXISTS(needs_snapshot(Snapshot.id))
+                )
+                .order_by(Snapshot.created_at)
+                .limit(_BATCH)
+                .for_update(UNLOCKED_ROWS)
+            )
+            # Asked again under the lock: a fork may have begun while the rows were looked for.
+            messages = [_announce(row) for row in list(old) if find_reference(row) is None]
+        outbox.flush(deps.queue, messages)
+    return len(messages)
+
+
+def _announce(row: Snapshot) -> OutboxMessage:
+    again = now() + timedelta(seconds=_ANNOUNCE_AGAIN_S)
+    Snapshot.update(state=SnapshotState.DELETING, upload_due_at=None, delete_due_at=again).where(
+        Snapshot.id == row.id
+    ).execute()
+    return outbox.add(f"node.{row.node_id}.bulk", JOB, {"snapshot_id": row.id})
+
+
+def announce_due(deps: Deps) -> int:
+    """Announce the deletions that are due and not done; returns how many."""
+    with connection():
+        with database.atomic():
+            due = (
+                Snapshot.select()
+                .where(
+                    (Snapshot.state == SnapshotState.DELETING) & (Snapshot.delete_due_at <= now())
+                )
+                .order_by(Snapshot.delete_due_at)
+                .limit(_BATCH)
+                .for_update(UNLOCKED_ROWS)
+            )
+            messages = [_announce(row) for row in list(due)]
+        outbox.flush(deps.queue, messages)
+    return len(messages)
+
+
+def deleted(snapshot_id: str) -> None:
+    """Nothing of the snapshot is left anywhere: the row is final. Again: no-op."""
+    Snapshot.update(state=SnapshotState.DELETED, uploaded_to_store=False, delete_due_at=None).where(
+        (Snapshot.id == snapshot_id) & (Snapshot.state == SnapshotState.DELETING)
+    ).execute()
+
+
+def failed(snapshot_id: str) -> None:
+    """Something of it could not be removed: try again in a minute."""
+    again = now() + timedelta(seconds=_RETRY_S)
+    Snapshot.update(delete_due_at=again).where(
+        (Snapshot.id == snapshot_id) & (Snapshot.state == SnapshotState.DELETING)
+    ).execute()
+
+
+def hasten(node_id: str) -> None:
+    """The bulk lane of this node has just started: deletions it was at, or had been told of, are
+    announced now."""
+    Snapshot.update(delete_due_at=now()).where(
+        (Snapshot.node_id == node_id) & (Snapshot.state == SnapshotState.DELETING)
+    ).execute()

@@ -1,0 +1,178 @@
+"""The templates registry: publish a snapshot under a name, look it up, take it back (contract,
+Templates registry).
+
+A namespace is a user's, or None: the system catalogue, which a service changes that acts for
+nobody.
+"""
+from dataclasses import dataclass
+
+import peewee
+
+from models.database import connection, database, now
+from models.snapshots import Snapshot
+from models.states import SnapshotState
+from models.templates import Template
+from models.users import User
+from services.errors import Conflict, Forbidden, InvalidRequest, NotFound
+from services.sandboxes import capture
+from services.templates.lookup import Reference, check_version, find, keep_snapshot, owned_by, parse
+from services.templates.start_command import check_launch
+
+# First half of the advisory locks of names; the second is the name's hash. A number of our own
+# choice.
+_LOCK_CLASS = 73830
+# Longer numbers (a date with its time) are versions too, but not counted on from.
+_NUMBER_DIGITS = 6
+
+
+@dataclass(frozen=True)
+class Release:
+    """A validated body of publish; without `version` it becomes the next whole number."""
+
+    snapshot_id: str
+    start_command: str | None = None
+    readiness_port: int | None = None
+    ports: tuple[int, ...] = ()
+    version: str | None = None
+
+    def contents(self) -> dict[str, object]:
+        """The columns that make a version what it is."""
+        return {"snapshot_id": self.snapshot_id, "start_command": self.start_command,
+                "readiness_port": self.readiness_port, "ports": list(self.ports)}
+
+    def is_in(self, row: Template) -> bool:
+        """True if `row` already is what this release would make it."""
+        return all(getattr(row, name) == value for name, value in self.contents().items())
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A published version; `made` is False if it was there already."""
+
+    template: Template
+    made: bool
+
+
+def publish(namespace: User | None, template_id: str, release: Release) -> Publication:
+    """Make `release` a version of the template and the latest one.
+
+    The same content again makes nothing new. Raises InvalidRequest, Forbidden, NotFound, and
+    Conflict for a version that has another content, or a snapshot that is not ready.
+    """
+    reference = parse(template_id)
+    check_launch(release.start_command, release.readiness_port, release.ports)
+    version = _check_version(namespace, reference, release.version)
+    with connection(), database.atomic():
+        _lock(namespace, reference.name)
+        _check_snapshot(namespace, release.snapshot_id)
+        latest = find(namespace, Reference(reference.name))
+        if version is None and latest is not None and release.is_in(latest):
+            return Publication(latest, False)
+        version = version or _next_version(namespace, reference.name)
+        known = Template.get_or_none(
+            _named(namespace, reference.name) & (Template.version == version))
+        if known is None:
+            made = Template.create(owner=namespace, name=reference.name, version=version,
+                                   **release.contents())
+            return Publication(_make_latest(namespace, made), True)
+        if reference.version is None and not release.is_in(known):
+            raise Conflict(
+                f"Version {version} of {reference.name} has another content; publish a new version."
+            )
+        Template.update(deleted_at=None,
+                        **release.contents()).where(Template.id == known.id).execute()
+        return Publication(_make_latest(namespace, known), False)
+
+
+def get(namespace: User | None, template_id: str) -> Template:
+    """The version that an id means in the caller's own namespace; raises InvalidRequest,
+    NotFound."""
+    reference = parse(template_id)
+    with connection():
+        template = find(namespace, reference)
+    if template is None:
+        raise NotFound(f"There is no template {reference}.")
+    return template
+
+
+def delete(namespace: User | None, template_id: str) -> Template:
+    """Take a template back with all its versions; returns what its latest one was.
+
+    Sandboxes made from it go on, since they have copies. Of a version reference (a service's right)
+    only that version goes, and the one published before it becomes the latest. Raises
+    InvalidRequest, Forbidden, NotFound.
+    """
+    reference = parse(template_id)
+    _check_version(namespace, reference, None)
+    with connection(), database.atomic():
+        _lock(namespace, reference.name)
+        template = get(namespace, template_id)
+        gone = _named(namespace, reference.name) & Template.deleted_at.is_null()
+        if reference.version is not None:
+            gone &= Template.version == reference.version
+        Template.update(deleted_at=now(), latest=False).where(gone).execute()
+        left = _newest(namespace, reference.name)
+        if template.latest and left is not None:
+            Template.update(latest=True).where(Template.id == left.id).execute()
+    return template
+
+
+def _check_version(namespace: User | None, reference: Reference, version: str | None) -> str | None:
+    """The version asked for, by the body or by the reference; raises InvalidRequest, Forbidden."""
+    if version is not None:
+        check_version(version)
+    if reference.version is None:
+        return version
+    if namespace is not None:
+        raise Forbidden(
+            f"{reference} is a version of a template and never changes; publish a new version as "
+            f"{reference.name}.")
+    if version not in (None, reference.version):
+        raise InvalidRequest(f"version must be {reference.version} or left out")
+    return reference.version
+
+
+def _check_snapshot(namespace: User | None, snapshot_id: str) -> None:
+    """The snapshot must be the user's and of a sandbox of theirs (a system template's: anybody's),
+    and ready."""
+    if namespace is not None:
+        capture.get_owned(namespace, snapshot_id)
+    row: Snapshot | None = keep_snapshot(snapshot_id)
+    if row is None or row.transient or row.state == SnapshotState.DELETED:
+        raise NotFound(f"There is no snapshot {snapshot_id}.")
+    if row.state != SnapshotState.READY:
+        raise Conflict(f"The snapshot is {row.state}; only a ready one can be published.")
+
+
+def _lock(namespace: User | None, name: str) -> None:
+    """One publisher of a name at a time, until the transaction ends; numbers are given out without
+    gaps or twins."""
+    key = f"{namespace.id if namespace else ''}/{name}"
+    database.execute_sql("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_LOCK_CLASS, key))
+
+
+def _named(namespace: User | None, name: str) -> peewee.Expression:
+    return owned_by(namespace) & (Template.name == name)
+
+
+def _next_version(namespace: User | None, name: str) -> str:
+    """One more than the highest whole number ever given, deleted ones included."""
+    versions = [
+        row.version for row in Template.select(Template.version).where(_named(namespace, name))
+    ]
+    return str(1 + max((int(text)
+                        for text in versions
+                        if text.isdecimal() and len(text) <= _NUMBER_DIGITS), default=0))
+
+
+def _newest(namespace: User | None, name: str) -> Template | None:
+    standing = _named(namespace, name) & Template.deleted_at.is_null()
+    return Template.select().where(standing).order_by(Template.updated_at.desc(),
+                                                      Template.id.desc()).first()
+
+
+def _make_latest(namespace: User | None, template: Template) -> Template:
+    Template.update(latest=False).where(_named(namespace, template.name)
+                                        & Template.latest).execute()
+    Template.update(latest=True, updated_at=now()).where(Template.id == template.id).execute()
+    return Template.get_by_id(template.id)
