@@ -296,15 +296,25 @@ class SimulatedDriver(Driver):
 
     def reclaim(self) -> None:
         for name, state in self.list_sandboxes().items():
-            record = _Record.read(self._path(name))
-            if state is VmState.PARTIAL and (record is None or record.task == "create"):
+            if state is VmState.PARTIAL and self._is_half_made(name):
+                fault("reclaim.half_made_seen")
                 try:
-                    self.destroy(name)
-                except VmBusy:
+                    self._remove_half_made(name)
+                except (VmBusy, VmNotFound):
                     continue
         for name in self._simulator.running() - {path.name for path in self._sandboxes.iterdir()}:
             self._simulator.ask("stop", sandbox_id=name)
         empty_trash(self._trash)
+
+    def _is_half_made(self, sandbox_id: str) -> bool:
+        record = _Record.read(self._path(sandbox_id))
+        return record is None or record.task == "create"
+
+    def _remove_half_made(self, sandbox_id: str) -> None:
+        """Decided under the lock: a create may have finished since it was looked at."""
+        with self._operation("destroy", sandbox_id):
+            if self._is_half_made(sandbox_id):
+                self._remove(sandbox_id)
 
     def _path(self, sandbox_id: str) -> Path:
         return self._sandboxes / sandbox_id / "vm.json"

@@ -6,7 +6,6 @@ never completely created, half-made snapshots and templates, unless somebody is 
 Processes, cgroups, slots, namespaces and forwarded ports without a live sandbox. 4. Forwarded ports
 of live sandboxes; disk layers nobody refers to; trash; the pool of ready slots.
 """
-import fcntl
 import logging
 import os
 import signal
@@ -16,11 +15,12 @@ from functools import partial
 from pathlib import Path
 
 from nodeworker.disks.durable import empty_trash, remove_tree
+from nodeworker.faults import fault
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import VmBusy
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.images.bake import discard
-from nodeworker.hypervisor.qemu.operations.destroy import destroy
+from nodeworker.hypervisor.qemu.operations.destroy import destroy_half_made
 from nodeworker.hypervisor.qemu.records import Phase
 from nodeworker.hypervisor.qemu.rundir import RunDir
 
@@ -41,10 +41,13 @@ def reclaim(host: Host) -> None:
 
 
 def _remove_half_made(host: Host) -> None:
+    """What is at work is left alone. Others may begin or finish while we look, so each is decided
+    on under its lock."""
     for path in host.sandboxes.iterdir():
         if not host.rundir(path.name).was_created():
+            fault("reclaim.half_made_seen")
             try:
-                destroy(host, path.name)
+                destroy_half_made(host, path.name)
             except VmBusy:
                 _log.info("sandbox %s is being worked on", path.name)
     for path in host.snapshots.glob("*.tmp"):
@@ -59,14 +62,17 @@ def _remove_half_made(host: Host) -> None:
 
 @contextmanager
 def _nobody_at_work(lock: Path) -> Iterator[bool]:
-    """True, and the lock held in the block, if no process holds it."""
-    with lock.open("a") as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+    """True, and the lock held in the block, if no process holds it; False also if its directory is
+    gone or another."""
+    try:
+        descriptor = locks.try_lock(lock)
+    except FileNotFoundError:
+        descriptor = None
+    try:
+        yield descriptor is not None
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def _is_live(host: Host, name: str) -> bool:
@@ -82,10 +88,33 @@ def _is_live(host: Host, name: str) -> bool:
 
 def _end_strays(host: Host) -> None:
     for name in [name for name in host.cgroups.names() if not _is_live(host, name)]:
-        for pid in host.cgroups.pids(name):
-            _log.warning("ending process %s of %s, which does not exist any more", pid, name)
-            os.kill(pid, signal.SIGKILL)
-        host.cgroups.remove(name)
+        if name.endswith(".tmp"):
+            with _nobody_at_work((host.templates / name).with_suffix(".lock")) as is_ours:
+                if is_ours:
+                    _empty_cgroup(host, name)
+        else:
+            _end_stray(host, host.rundir(name))
+
+
+def _end_stray(host: Host, rundir: RunDir) -> None:
+    """End what is left in a sandbox's cgroup without a machine; its lock keeps a wake from starting
+    one meanwhile."""
+    try:
+        with rundir.operation(create=True):
+            if rundir.is_alive():
+                return
+            _empty_cgroup(host, rundir.sandbox_id)
+            if not rundir.was_created():
+                remove_tree(rundir.path, host.trash)
+    except VmBusy:
+        _log.info("sandbox %s is being worked on", rundir.sandbox_id)
+
+
+def _empty_cgroup(host: Host, name: str) -> None:
+    for pid in host.cgroups.pids(name):
+        _log.warning("ending process %s of %s, which does not exist any more", pid, name)
+        os.kill(pid, signal.SIGKILL)
+    host.cgroups.remove(name)
 
 
 def _restore_forwards(host: Host) -> None:
@@ -96,6 +125,21 @@ def _restore_forwards(host: Host) -> None:
     for address in forwarded - in_use:
         host.network.forwards.remove(address)
     for name, number in owners.items():
-        record = host.rundir(name).find_record()
-        if record is not None and record.phase is Phase.RUNNING and record.task is None:
-            host.network.forward(host.network.slots.slot(number), record.host_ports(), fresh=False)
+        _restore_forward(host, host.rundir(name), number)
+
+
+def _restore_forward(host: Host, rundir: RunDir, number: int) -> None:
+    """Forward a live sandbox's ports again. Under its lock: once it is hibernated its slot may be
+    another's."""
+    try:
+        with rundir.operation():
+            record = rundir.find_record()
+            if record is None or record.phase is not Phase.RUNNING or record.task is not None:
+                return
+            if host.network.slots.owners().get(rundir.sandbox_id) == number:
+                host.network.forward(host.network.slots.slot(number), record.host_ports(),
+                                     fresh=False)
+    except FileNotFoundError:
+        return  # a template in the making, or a sandbox that has just been removed
+    except VmBusy:
+        _log.info("sandbox %s is being worked on", rundir.sandbox_id)
