@@ -7,7 +7,7 @@ from models.states import OperationKind
 from nodeworker import reconcile, runner, snapshot_removal, snapshot_uploads, usage, warm_images
 from nodeworker.hypervisor.driver import Shape
 from nodeworker.object_store import ObjectStore
-from nodeworker.wiring import get_host
+from nodeworker.wiring import get_deps
 from nodeworker.worker import LANE, app
 from services.hosts import storage_use
 from services.operations.protocol import job_name
@@ -18,7 +18,7 @@ def _operation_job(name: str) -> None:
     @app.task(name=name)  # type: ignore[untyped-decorator]
     def job(**payload: Any) -> None:
         announced = contracts.parse(name, payload)
-        runner.run_operation(get_host(), announced.sandbox_id, announced.op_seq, LANE)
+        runner.run_operation(get_deps(), announced.sandbox_id, announced.op_seq, LANE)
 
 
 for kind in OperationKind:
@@ -31,53 +31,53 @@ def reconcile_node(**payload: Any) -> None:
     left."""
     contracts.parse(contracts.RECONCILE, payload)
     with connection():
-        reconcile.get_reconciler(get_host()).run()
-        warm_images.look_after(get_host())
+        reconcile.get_reconciler(get_deps()).run()
+        warm_images.look_after(get_deps())
 
 
 @app.task(name=contracts.SAMPLE)  # type: ignore[untyped-decorator]
 def sample_usage(**payload: Any) -> None:
     """Count what the sandboxes of this host have used."""
     contracts.parse(contracts.SAMPLE, payload)
-    usage.sample_node(get_host())
+    usage.sample_node(get_deps())
 
 
 @app.task(name=contracts.BAKE)  # type: ignore[untyped-decorator]
 def bake_template(**payload: Any) -> None:
     """Bake the template of a shape that this node is to have."""
     asked = contracts.parse(contracts.BAKE, payload)
-    warm_images.bake(get_host(), Shape(asked.vcpus, asked.mem_mb))
+    warm_images.bake(get_deps(), Shape(asked.vcpus, asked.mem_mb))
 
 
 @app.task(name=contracts.UPLOAD)  # type: ignore[untyped-decorator]
 def upload_snapshot(**payload: Any) -> None:
     """Carry the disk of a snapshot to the object store."""
     asked = contracts.parse(contracts.UPLOAD, payload)
-    host = get_host()
-    snapshot_uploads.upload(host, ObjectStore(host.settings), asked.snapshot_id)
+    deps = get_deps()
+    snapshot_uploads.upload(deps, ObjectStore(deps.settings), asked.snapshot_id)
 
 
 @app.task(name=contracts.DELETE_SNAPSHOT)  # type: ignore[untyped-decorator]
 def delete_snapshot(**payload: Any) -> None:
     """Remove a snapshot that is being deleted from this host and from the object store."""
     asked = contracts.parse(contracts.DELETE_SNAPSHOT, payload)
-    host = get_host()
-    snapshot_removal.remove_snapshot(host, ObjectStore(host.settings), asked.snapshot_id)
+    deps = get_deps()
+    snapshot_removal.remove_snapshot(deps, ObjectStore(deps.settings), asked.snapshot_id)
 
 
 @app.task(name=contracts.STORE_SWEEP)  # type: ignore[untyped-decorator]
 def sweep_store(**payload: Any) -> None:
     """Remove what the object store holds for nobody."""
     contracts.parse(contracts.STORE_SWEEP, payload)
-    host = get_host()
-    snapshot_removal.sweep_store(host, ObjectStore(host.settings))
+    deps = get_deps()
+    snapshot_removal.sweep_store(deps, ObjectStore(deps.settings))
 
 
 @app.task(name=contracts.DISK_SAMPLE)  # type: ignore[untyped-decorator]
 def sample_disks(**payload: Any) -> None:
     """Free disk layers that nothing needs any more and write down what the rest occupies."""
     contracts.parse(contracts.DISK_SAMPLE, payload)
-    host = get_host()
-    host.driver.collect_layers()
-    found = host.driver.disk_use()
-    storage_use.record(host.settings.node_id, found.sandboxes, found.snapshots, found.node)
+    deps = get_deps()
+    deps.driver.collect_layers()
+    found = deps.driver.disk_use()
+    storage_use.record(deps.settings.node_id, found.sandboxes, found.snapshots, found.node)

@@ -20,7 +20,7 @@ from models.states import OPEN_STATES, OperationKind, SandboxStatus, SnapshotSta
 from nodeworker import usage
 from nodeworker.handlers.lifecycle import forget_transient
 from nodeworker.hypervisor.driver import DriverError, UsageReading, VmBusy, VmState
-from nodeworker.wiring import Host
+from nodeworker.wiring import NodeDeps
 from services.operations import outbox, protocol
 from services.operations.waits import announce
 
@@ -42,8 +42,8 @@ REPAIRS: dict[tuple[SandboxStatus, VmState], OperationKind] = {
 class Reconciler:
     """One per process; `run` may be called from several threads, one of them works."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, deps: NodeDeps) -> None:
+        self._deps = deps
         self._lock = threading.Lock()
         self._first_seen: dict[str, float] = {}
         self._last_reading: dict[str, UsageReading] = {}
@@ -56,8 +56,8 @@ class Reconciler:
             with connection():
                 # The host first: a row that appears in between belongs to a machine we did not see,
                 # never the other way round.
-                found = self._host.driver.list_sandboxes()
-                kept = self._host.driver.list_snapshots()
+                found = self._deps.driver.list_sandboxes()
+                kept = self._deps.driver.list_snapshots()
                 self._mend_rows(found)
                 self._remove_orphans(found)
                 self._remove_snapshots(kept)
@@ -66,7 +66,7 @@ class Reconciler:
 
     def _mend_rows(self, found: dict[str, VmState]) -> None:
         rows = Sandbox.select().where(
-            (Sandbox.node_id == self._host.settings.node_id)
+            (Sandbox.node_id == self._deps.settings.node_id)
             & (Sandbox.status != SandboxStatus.STOPPED)
             & Sandbox.task.is_null()
         )
@@ -75,7 +75,7 @@ class Reconciler:
             if actual and (status, actual) in REPAIRS:
                 self._repair(row, REPAIRS[status, actual])
             elif status is _RUNNING and actual in (VmState.DISK_ONLY, VmState.SAVED):
-                usage.sample_sandbox(self._host, row.id)
+                usage.sample_sandbox(self._deps, row.id)
                 self._correct(row, _HIBERNATED,
                               "its machine ended by itself; it wakes from its disk")
             elif status is _RUNNING and actual is VmState.RUNNING:
@@ -90,15 +90,15 @@ class Reconciler:
         """Only a machine that has hardly used a CPU since the last time is looked at: one that is
         halted uses none."""
         try:
-            reading, before = self._host.driver.read_usage(row.id), self._last_reading.get(row.id)
+            reading, before = self._deps.driver.read_usage(row.id), self._last_reading.get(row.id)
             if reading is None:
                 return
             self._last_reading[row.id] = reading
             still = (
                 before and before.run == reading.run and reading.cpu_ms - before.cpu_ms <= _STILL_MS
             )
-            if still and self._host.driver.end_if_halted(row.id):
-                usage.sample_sandbox(self._host, row.id)
+            if still and self._deps.driver.end_if_halted(row.id):
+                usage.sample_sandbox(self._deps, row.id)
                 self._correct(row, _HIBERNATED,
                               "its guest halted the machine; it wakes from its disk")
         except VmBusy:
@@ -113,15 +113,15 @@ class Reconciler:
                 return
             log.warning("sandbox %s is %s but the host disagrees; repairing by %s", row.id,
                         row.status, kind.value)
-            _, messages = protocol.begin(self._host.settings, row, kind, from_any=True)
-        outbox.flush(self._host.queue, messages)
+            _, messages = protocol.begin(self._deps.settings, row, kind, from_any=True)
+        outbox.flush(self._deps.queue, messages)
 
     def _correct(self, seen: Sandbox, status: SandboxStatus, note: str) -> None:
         with database.atomic():
             row = self._unchanged(seen)
             # Looked at again under the row lock: a wake may have started the machine since the host
             # was listed.
-            if row is None or self._host.driver.inspect(
+            if row is None or self._deps.driver.inspect(
                     row.id) in (VmState.RUNNING, VmState.PARTIAL):
                 return
             log.warning("sandbox %s was %s and is now %s: %s", row.id, row.status, status.value,
@@ -133,7 +133,7 @@ class Reconciler:
     def _missing(self, seen: Sandbox) -> None:
         """Nothing on the host for a row: never seen in health; say so loudly, and keep the row for
         a person to look at."""
-        if self._host.driver.inspect(seen.id) is not None or self._unchanged_now(seen) is None:
+        if self._deps.driver.inspect(seen.id) is not None or self._unchanged_now(seen) is None:
             return
         note = "nothing of it is on its node"
         if seen.operator_note != note:
@@ -161,19 +161,19 @@ class Reconciler:
         wanted = {
             row.id
             for row in Sandbox.select(Sandbox.id).where(
-                (Sandbox.node_id == self._host.settings.node_id)
+                (Sandbox.node_id == self._deps.settings.node_id)
                 & ((Sandbox.status != SandboxStatus.STOPPED) | Sandbox.task.is_null(False))
             )
         }
         for sandbox_id in self._ripe("sandboxes", set(found) - wanted):
             log.warning("removing machine %s, which has no row", sandbox_id)
             try:
-                self._host.driver.destroy(sandbox_id)
+                self._deps.driver.destroy(sandbox_id)
             except VmBusy:
                 log.info("machine %s is busy; next time", sandbox_id)
 
     def _remove_snapshots(self, kept: set[str]) -> None:
-        rows = Snapshot.select().where((Snapshot.node_id == self._host.settings.node_id)
+        rows = Snapshot.select().where((Snapshot.node_id == self._deps.settings.node_id)
                                        & Snapshot.state.in_((SnapshotState.PENDING,
                                                              SnapshotState.READY,
                                                              SnapshotState.DELETING)))
@@ -181,7 +181,7 @@ class Reconciler:
         for snapshot_id in self._ripe("snapshots", kept - wanted):
             log.warning("removing snapshot %s, which nothing needs", snapshot_id)
             try:
-                forget_transient(self._host, snapshot_id)
+                forget_transient(self._deps, snapshot_id)
             except DriverError as error:
                 log.warning("snapshot %s could not be removed: %s", snapshot_id, error)
 
@@ -204,12 +204,12 @@ class Reconciler:
             del self._first_seen[key]
         for orphan in orphans:
             self._first_seen.setdefault(f"{what}/{orphan}", present)
-        grace_s = self._host.settings.orphan_grace_s
+        grace_s = self._deps.settings.orphan_grace_s
         ripe = [
             orphan for orphan in orphans
             if present - self._first_seen[f"{what}/{orphan}"] >= grace_s
         ]
-        if len(ripe) > self._host.settings.orphan_brake:
+        if len(ripe) > self._deps.settings.orphan_brake:
             log.error("%d %s look orphaned at once; removing none. Is this the right database?",
                       len(ripe), what)
             return []
@@ -220,10 +220,10 @@ _reconciler: Reconciler | None = None
 _reconciler_lock = threading.Lock()
 
 
-def get_reconciler(host: Host) -> Reconciler:
+def get_reconciler(deps: NodeDeps) -> Reconciler:
     """The reconciler of this process."""
     global _reconciler
     with _reconciler_lock:
         if _reconciler is None:
-            _reconciler = Reconciler(host)
+            _reconciler = Reconciler(deps)
         return _reconciler

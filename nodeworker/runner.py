@@ -23,7 +23,7 @@ from nodeworker.handlers.start_service import NotReady
 from nodeworker.hypervisor.driver import VmBusy, VmNotFound
 from nodeworker.leases import LeaseKeeper
 from nodeworker.object_store import StoreUnavailable
-from nodeworker.wiring import Host
+from nodeworker.wiring import NodeDeps
 from services.operations import claims, outbox, protocol
 from services.operations.claims import Claim, LeaseLost
 from services.operations.protocol import Outcome
@@ -39,33 +39,33 @@ class AttemptsUsedUp(Exception):
     """The operation was begun as often as is allowed and never came to an end."""
 
 
-def run_operation(host: Host, sandbox_id: str, op_seq: int, lane: str) -> None:
+def run_operation(deps: NodeDeps, sandbox_id: str, op_seq: int, lane: str) -> None:
     """Work on one operation if it is free; returns when it is finished, put back or somebody
     else's."""
-    lease_s = host.settings.operation_lease_s
+    lease_s = deps.settings.operation_lease_s
     with connection():
-        claimed = claims.claim(sandbox_id, op_seq, f"{host.settings.node_id}/{lane}", lease_s)
+        claimed = claims.claim(sandbox_id, op_seq, f"{deps.settings.node_id}/{lane}", lease_s)
         if claimed is None:
             return
         sandbox = Sandbox.get_by_id(sandbox_id)
     fault("runner.claimed")
     with LeaseKeeper(claimed, lease_s):
         if sandbox.status == SandboxStatus.RUNNING:
-            usage.sample_sandbox(host, sandbox_id)
-        outcome = _handle(host, claimed, sandbox)
+            usage.sample_sandbox(deps, sandbox_id)
+        outcome = _handle(deps, claimed, sandbox)
         if outcome is not None:
-            outcome = usage.with_reading(host, sandbox, outcome)
+            outcome = usage.with_reading(deps, sandbox, outcome)
     fault("runner.handled")
     if outcome is not None:
-        _finish_surely(host, claimed, outcome)
+        _finish_surely(deps, claimed, outcome)
 
 
-def _handle(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome | None:
-    limit = host.settings.operation_attempts
+def _handle(deps: NodeDeps, claimed: Claim, sandbox: Sandbox) -> Outcome | None:
+    limit = deps.settings.operation_attempts
     try:
         if claimed.attempts > limit and claimed.kind is not OperationKind.STOP:
             raise AttemptsUsedUp(f"its worker died {limit} times in the middle of it")
-        return lifecycle.HANDLERS[claimed.kind](host, claimed, sandbox)
+        return lifecycle.HANDLERS[claimed.kind](deps, claimed, sandbox)
     except VmBusy:
         with connection():
             claims.put_back(claimed, _BUSY_DELAY_S)
@@ -80,40 +80,40 @@ def _handle(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome | None:
                 claims.put_back(claimed, delay_s,
                                 lifecycle.printable(f"{type(error).__name__}: {error}"))
             return None
-        return lifecycle.failure(host, claimed, sandbox, error)
+        return lifecycle.failure(deps, claimed, sandbox, error)
 
 
-def _finish_surely(host: Host, claimed: Claim, outcome: Outcome) -> None:
+def _finish_surely(deps: NodeDeps, claimed: Claim, outcome: Outcome) -> None:
     """Finish, also across a restart of the database; should all tries fail, the operation is run
     again and finds it done."""
     for _ in range(_FINISH_TRIES):
         try:
-            return _finish(host, claimed, outcome)
+            return _finish(deps, claimed, outcome)
         except peewee.OperationalError as error:
             log.warning("cannot write the result of %s: %s", claimed.sandbox_id,
                         type(error).__name__)
             time.sleep(_RETRY_DELAY_S)
 
 
-def _finish(host: Host, claimed: Claim, outcome: Outcome) -> None:
+def _finish(deps: NodeDeps, claimed: Claim, outcome: Outcome) -> None:
     with connection():
         try:
             messages = protocol.finish(claimed, outcome)
         except LeaseLost as error:
             log.warning("result of %s of %s does not count: %s", claimed.kind.value,
                         claimed.sandbox_id, error)
-            return _undo(host, claimed)
+            return _undo(deps, claimed)
         fault("runner.finished")
-        outbox.flush(host.queue, messages)
+        outbox.flush(deps.queue, messages)
         if claimed.kind is OperationKind.BOOT and claimed.snapshot_id:
             carried = Snapshot.get_by_id(claimed.snapshot_id)
             if carried.transient:
-                lifecycle.forget_transient(host, carried.id)
+                lifecycle.forget_transient(deps, carried.id)
 
 
-def _undo(host: Host, claimed: Claim) -> None:
+def _undo(deps: NodeDeps, claimed: Claim) -> None:
     try:
-        lifecycle.superseded(host, claimed)
+        lifecycle.superseded(deps, claimed)
     except StoreUnavailable as error:
         log.warning("what %s of %s stored in vain stays: %s", claimed.kind.value,
                     claimed.sandbox_id, error)

@@ -16,24 +16,24 @@ from nodeworker.handlers.archives import folder
 from nodeworker.hypervisor.driver import DriverError, VmBusy
 from nodeworker.object_store import ObjectStore, StoredObject, StoreUnavailable
 from nodeworker.snapshot_uploads import disk_key, image_key, snapshot_lock
-from nodeworker.wiring import Host
+from nodeworker.wiring import NodeDeps
 from services.snapshots import deletion, stored_images
 
 log = logging.getLogger(__name__)
 _BATCH = 500
 
 
-def remove_snapshot(host: Host, store: ObjectStore, snapshot_id: str) -> None:
+def remove_snapshot(deps: NodeDeps, store: ObjectStore, snapshot_id: str) -> None:
     """Remove a snapshot of this node that is being deleted; failures are logged and tried again
     later."""
     with connection():
         row = Snapshot.get_or_none((Snapshot.id == snapshot_id)
-                                   & (Snapshot.node_id == host.settings.node_id))
+                                   & (Snapshot.node_id == deps.settings.node_id))
     if row is None or row.state != SnapshotState.DELETING:
         return
     try:
-        with snapshot_lock(host, snapshot_id):
-            host.driver.delete_snapshot(snapshot_id)
+        with snapshot_lock(deps, snapshot_id):
+            deps.driver.delete_snapshot(snapshot_id)
             fault("delete.here")
             store.remove_all(folder(snapshot_id))
             fault("delete.objects_removed")
@@ -48,19 +48,19 @@ def remove_snapshot(host: Host, store: ObjectStore, snapshot_id: str) -> None:
     log.info("snapshot %s removed", snapshot_id)
 
 
-def sweep_store(host: Host, store: ObjectStore) -> None:
+def sweep_store(deps: NodeDeps, store: ObjectStore) -> None:
     """Remove objects that no row needs and that have not changed for the grace period; none at all
     if they are suspiciously many. Raises StoreUnavailable; what is left then goes the next time."""
-    before = now() - timedelta(seconds=host.settings.store_grace_s)
+    before = now() - timedelta(seconds=deps.settings.store_grace_s)
     orphans = list(_orphans(store, before))
-    if len(orphans) > host.settings.orphan_brake:
+    if len(orphans) > deps.settings.orphan_brake:
         log.error("%d objects look orphaned at once; removing none. Is this the right database?",
                   len(orphans))
     else:
         for key in orphans:
             log.warning("removing object %s, which no snapshot needs", key)
             store.remove_all(key)
-    _sweep_images(host, store)
+    _sweep_images(deps, store)
 
 
 def _orphans(store: ObjectStore, before: datetime) -> Iterator[str]:
@@ -97,10 +97,10 @@ def _needs(row: Snapshot | None, key: str) -> bool:
     return key == (row.archive_key if row.kind == SnapshotKind.FILES_ONLY else disk_key(row.id))
 
 
-def _sweep_images(host: Host, store: ObjectStore) -> None:
+def _sweep_images(deps: NodeDeps, store: ObjectStore) -> None:
     for key, stored in _images(store.list_objects("images/")):
         stored_images.adopt(key, stored.size_bytes)
-    for key in stored_images.begin_removals(host.settings.store_grace_s):
+    for key in stored_images.begin_removals(deps.settings.store_grace_s):
         log.info("removing image %s from the store: no snapshot stands on it any more", key)
         store.remove_all(image_key(key))
         fault("sweep.image_removed")

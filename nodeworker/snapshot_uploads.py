@@ -23,7 +23,7 @@ from nodeworker.faults import fault
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import DriverError, VmBusy, VmNotFound
 from nodeworker.object_store import ObjectStore, StoreUnavailable
-from nodeworker.wiring import Host
+from nodeworker.wiring import NodeDeps
 from services.snapshots import disk_upload, stored_images
 from services.snapshots.stored_images import ImageIsGoing
 
@@ -41,31 +41,31 @@ def image_key(key: str) -> str:
     return f"images/{key}/rootfs.qcow2"
 
 
-def upload(host: Host, store: ObjectStore, snapshot_id: str) -> None:
+def upload(deps: NodeDeps, store: ObjectStore, snapshot_id: str) -> None:
     """Upload the disk of a ready snapshot of this node unless that is done; failures are logged and
     tried again later. One at a time on this host: a second announcement waits, and then finds
     nothing left to do."""
     try:
-        with _lane(host, fcntl.LOCK_EX), snapshot_lock(host, snapshot_id):
-            if _is_wanted(host, snapshot_id):
-                _upload(host, store, snapshot_id)
+        with _lane(deps, fcntl.LOCK_EX), snapshot_lock(deps, snapshot_id):
+            if _is_wanted(deps, snapshot_id):
+                _upload(deps, store, snapshot_id)
     except VmBusy:
         log.info("snapshot %s is being deleted", snapshot_id)
 
 
 @contextmanager
-def _lane(host: Host, how: int) -> Iterator[None]:
+def _lane(deps: NodeDeps, how: int) -> Iterator[None]:
     """Held by the one upload of this host; raises BlockingIOError if `how` says not to wait."""
-    with (host.settings.node_dir / "upload.lock").open("a") as lock:
+    with (deps.settings.node_dir / "upload.lock").open("a") as lock:
         fcntl.flock(lock, how)
         yield
 
 
 @contextmanager
-def snapshot_lock(host: Host, snapshot_id: str) -> Iterator[None]:
+def snapshot_lock(deps: NodeDeps, snapshot_id: str) -> Iterator[None]:
     """Held while what the store has of a snapshot is changed; the kernel frees it if its holder
     dies. Raises VmBusy."""
-    path = host.settings.node_dir / "uploads" / f"{snapshot_id}.lock"
+    path = deps.settings.node_dir / "uploads" / f"{snapshot_id}.lock"
     with locks.locked(path, make_directory=True):
         try:
             yield
@@ -73,21 +73,21 @@ def snapshot_lock(host: Host, snapshot_id: str) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
-def forget_dead(host: Host) -> None:
+def forget_dead(deps: NodeDeps) -> None:
     """At start of the bulk lane: remove what uploads of an earlier life left half-made, unless one
     is at work again."""
-    with contextlib.suppress(BlockingIOError), _lane(host, fcntl.LOCK_EX | fcntl.LOCK_NB):
-        for path in (host.settings.node_dir / "uploads").glob(f"{_WORK}*"):
+    with contextlib.suppress(BlockingIOError), _lane(deps, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        for path in (deps.settings.node_dir / "uploads").glob(f"{_WORK}*"):
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _is_wanted(host: Host, snapshot_id: str) -> bool:
+def _is_wanted(deps: NodeDeps, snapshot_id: str) -> bool:
     with connection():
         return bool(
             Snapshot.select()
             .where(
                 (Snapshot.id == snapshot_id)
-                & (Snapshot.node_id == host.settings.node_id)
+                & (Snapshot.node_id == deps.settings.node_id)
                 & (Snapshot.state == SnapshotState.READY)
                 & ~Snapshot.uploaded_to_store
             )
@@ -95,12 +95,12 @@ def _is_wanted(host: Host, snapshot_id: str) -> bool:
         )
 
 
-def _upload(host: Host, store: ObjectStore, snapshot_id: str) -> None:
+def _upload(deps: NodeDeps, store: ObjectStore, snapshot_id: str) -> None:
     try:
-        with tempfile.TemporaryDirectory(dir=host.settings.node_dir / "uploads",
+        with tempfile.TemporaryDirectory(dir=deps.settings.node_dir / "uploads",
                                          prefix=_WORK) as folder:
             disk = Path(folder) / "rootfs.qcow2"
-            export = host.driver.export_disk(snapshot_id, disk)
+            export = deps.driver.export_disk(snapshot_id, disk)
             stored_images.rely_on(snapshot_id, export.image_key, export.image_file.stat().st_size)
             store.put_once(image_key(export.image_key), export.image_file)
             fault("upload.image_stored")

@@ -14,7 +14,7 @@ from nodeworker.handlers import archives
 from nodeworker.object_store import StoreUnavailable
 from nodeworker.reconcile import get_reconciler
 from nodeworker.snapshot_uploads import forget_dead
-from nodeworker.wiring import Host
+from nodeworker.wiring import NodeDeps
 from services.hosts import nodes
 from services.hosts import warm_images as wanted
 from services.hosts.nodes import NodeFacts
@@ -25,7 +25,7 @@ from services.snapshots import deletion, disk_upload
 log = logging.getLogger(__name__)
 
 
-def begin(host: Host, lane: str) -> None:
+def begin(deps: NodeDeps, lane: str) -> None:
     """Count usage, reclaim, look for templates and start the heartbeat (ctl), announce uploads,
     deletions and bakes again (bulk), remove what is half-stored for nobody (archive), end old
     leases (all).
@@ -33,35 +33,35 @@ def begin(host: Host, lane: str) -> None:
     The database may come up later than we do.
     """
     if lane == "ctl":
-        _sample_what_ended(host)
-        host.driver.reclaim()
-        _when_database_answers(lambda: nodes.heartbeat(node_facts(host), started=True))
-        _when_database_answers(lambda: get_reconciler(host).run())
-        _when_database_answers(lambda: warm_images.compare(host, node_facts(host)))
-        threading.Thread(target=_heartbeats, args=(host,), name="heartbeat", daemon=True).start()
+        _sample_what_ended(deps)
+        deps.driver.reclaim()
+        _when_database_answers(lambda: nodes.heartbeat(node_facts(deps), started=True))
+        _when_database_answers(lambda: get_reconciler(deps).run())
+        _when_database_answers(lambda: warm_images.compare(deps, node_facts(deps)))
+        threading.Thread(target=_heartbeats, args=(deps,), name="heartbeat", daemon=True).start()
     if lane == ARCHIVE_LANE:
-        _when_database_answers(lambda: _discard_abandoned(host))
+        _when_database_answers(lambda: _discard_abandoned(deps))
     if lane == "bulk":
-        forget_dead(host)
-        _when_database_answers(lambda: disk_upload.hasten(host.settings.node_id))
-        _when_database_answers(lambda: wanted.hasten(host.settings.node_id))
-        _when_database_answers(lambda: deletion.hasten(host.settings.node_id))
-    _when_database_answers(lambda: _end_leases(f"{host.settings.node_id}/{lane}"))
+        forget_dead(deps)
+        _when_database_answers(lambda: disk_upload.hasten(deps.settings.node_id))
+        _when_database_answers(lambda: wanted.hasten(deps.settings.node_id))
+        _when_database_answers(lambda: deletion.hasten(deps.settings.node_id))
+    _when_database_answers(lambda: _end_leases(f"{deps.settings.node_id}/{lane}"))
 
 
-def _sample_what_ended(host: Host) -> None:
+def _sample_what_ended(deps: NodeDeps) -> None:
     """Count what machines used that ended by themselves while no worker looked: reclaiming removes
     their counters. The packet policy that reclaiming restores cannot wait for a database that is
     not up."""
     try:
-        usage.sample_node(host)
+        usage.sample_node(deps)
     except peewee.PeeweeException as error:
         log.warning("usage not counted at start: %s", type(error).__name__)
 
 
-def _discard_abandoned(host: Host) -> None:
+def _discard_abandoned(deps: NodeDeps) -> None:
     try:
-        archives.discard_abandoned(host)
+        archives.discard_abandoned(deps)
     except StoreUnavailable as error:
         log.warning("what archives left half-stored stays until the next start: %s", error)
 
@@ -83,18 +83,18 @@ def _when_database_answers(action: Callable[[], object]) -> None:
             time.sleep(1)
 
 
-def _heartbeats(host: Host) -> None:
+def _heartbeats(deps: NodeDeps) -> None:
     while True:
-        time.sleep(host.settings.node_heartbeat_s)
+        time.sleep(deps.settings.node_heartbeat_s)
         try:
-            nodes.heartbeat(node_facts(host))
+            nodes.heartbeat(node_facts(deps))
         except peewee.PeeweeException as error:
             log.warning("heartbeat not written: %s", type(error).__name__)
 
 
-def node_facts(host: Host) -> NodeFacts:
+def node_facts(deps: NodeDeps) -> NodeFacts:
     """This host as its row describes it."""
-    settings = host.settings
+    settings = deps.settings
     low, high = settings.host_ports
     return NodeFacts(
         id=settings.node_id,
@@ -103,7 +103,7 @@ def node_facts(host: Host) -> NodeFacts:
         mem_mb=settings.node_mem_mb or int(_memory_mb() * settings.mem_overcommit),
         host_port_low=low,
         host_port_high=high,
-        host_tuple=dataclasses.asdict(host.driver.host_tuple()),
+        host_tuple=dataclasses.asdict(deps.driver.host_tuple()),
     )
 
 

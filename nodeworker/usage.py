@@ -13,7 +13,7 @@ import peewee
 from models.sandboxes import Sandbox
 from models.states import SandboxStatus
 from nodeworker.hypervisor.driver import DriverError
-from nodeworker.wiring import Host
+from nodeworker.wiring import NodeDeps
 from services.metering import counting
 from services.metering.counting import Metered, Reading, Sample
 from services.metering.prices import rate_of
@@ -22,41 +22,41 @@ from services.operations.protocol import Outcome
 log = logging.getLogger(__name__)
 
 
-def sample_node(host: Host) -> None:
+def sample_node(deps: NodeDeps) -> None:
     """Count what every running sandbox of this node has used since it was last read."""
-    _record(host, counting.list_metered(host.settings.node_id))
+    _record(deps, counting.list_metered(deps.settings.node_id))
 
 
-def sample_sandbox(host: Host, sandbox_id: str) -> None:
+def sample_sandbox(deps: NodeDeps, sandbox_id: str) -> None:
     """Count what one sandbox has used if it runs; its process may be about to end. Never fails."""
     try:
-        _record(host, counting.list_metered(host.settings.node_id, sandbox_id))
+        _record(deps, counting.list_metered(deps.settings.node_id, sandbox_id))
     except peewee.PeeweeException as error:
         log.warning("usage of %s not counted now: %s", sandbox_id, type(error).__name__)
 
 
-def with_reading(host: Host, sandbox: Sandbox, outcome: Outcome) -> Outcome:
+def with_reading(deps: NodeDeps, sandbox: Sandbox, outcome: Outcome) -> Outcome:
     """`outcome` with what is on the host's counters now, if the sandbox runs: from here on its
     running time counts."""
     if outcome.status is not SandboxStatus.RUNNING:
         return outcome
     metered = Metered(sandbox.id, sandbox.owner_id, sandbox.vcpus, sandbox.mem_mb, None)
-    return replace(outcome, usage=_read(host, metered))
+    return replace(outcome, usage=_read(deps, metered))
 
 
-def _record(host: Host, running: list[Metered]) -> None:
-    samples = [_read(host, metered) for metered in running]
+def _record(deps: NodeDeps, running: list[Metered]) -> None:
+    samples = [_read(deps, metered) for metered in running]
     counting.record([sample for sample in samples if sample is not None])
 
 
-def _read(host: Host, metered: Metered) -> Sample | None:
+def _read(deps: NodeDeps, metered: Metered) -> Sample | None:
     try:
-        found = host.driver.read_usage(metered.sandbox_id)
+        found = deps.driver.read_usage(metered.sandbox_id)
     except DriverError as error:
         log.warning("usage of %s not read: %s", metered.sandbox_id, error)
         return None
     if found is None:
         return None
-    rate = rate_of(host.settings, metered.vcpus, metered.mem_mb)
+    rate = rate_of(deps.settings, metered.vcpus, metered.mem_mb)
     return Sample(metered.sandbox_id, metered.owner_id, rate, metered.seen_run,
                   Reading(**vars(found)))

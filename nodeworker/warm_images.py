@@ -17,7 +17,7 @@ from config.settings import Settings
 from models.database import connection
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import Shape
-from nodeworker.wiring import Host
+from nodeworker.wiring import NodeDeps
 from services.hosts import warm_images
 from services.hosts.nodes import NodeFacts
 from services.metering.plans import SIZES
@@ -26,21 +26,21 @@ from services.operations import outbox
 log = logging.getLogger(__name__)
 
 
-def bake(host: Host, shape: Shape) -> None:
+def bake(deps: NodeDeps, shape: Shape) -> None:
     """Bake one wanted template, unless another bake is under way on this host; then tell of the
     next one."""
-    node_id = host.settings.node_id
-    with _alone(host) as alone:
+    node_id = deps.settings.node_id
+    with _alone(deps) as alone:
         with connection():
             if not alone or not warm_images.claim(node_id, shape.vcpus, shape.mem_mb):
                 return
-        _bake(host, shape)
+        _bake(deps, shape)
     with connection():
-        outbox.flush(host.queue, warm_images.announce_next(node_id))
+        outbox.flush(deps.queue, warm_images.announce_next(node_id))
 
 
-def _bake(host: Host, shape: Shape) -> None:
-    which = (host.settings.node_id, shape.vcpus, shape.mem_mb)
+def _bake(deps: NodeDeps, shape: Shape) -> None:
+    which = (deps.settings.node_id, shape.vcpus, shape.mem_mb)
 
     def progress(phase: str) -> None:
         try:
@@ -51,7 +51,7 @@ def _bake(host: Host, shape: Shape) -> None:
                         type(error).__name__)
 
     try:
-        host.driver.bake(shape, progress)
+        deps.driver.bake(shape, progress)
     except Exception as error:
         # whatever went wrong, creates go on by booting cold, and the row says why
         log.exception("the template of %s could not be baked", shape)
@@ -59,14 +59,14 @@ def _bake(host: Host, shape: Shape) -> None:
             warm_images.failed(*which, f"{type(error).__name__}: {error}")
         return
     with connection():
-        warm_images.done(*which, dataclasses.asdict(host.driver.host_tuple()))
+        warm_images.done(*which, dataclasses.asdict(deps.driver.host_tuple()))
     log.info("baked the template of %s", shape)
 
 
 @contextmanager
-def _alone(host: Host) -> Iterator[bool]:
+def _alone(deps: NodeDeps) -> Iterator[bool]:
     """True, and the host's lock held in the block, if nobody else bakes."""
-    descriptor = locks.try_lock(lock_file(host.settings))
+    descriptor = locks.try_lock(lock_file(deps.settings))
     try:
         yield descriptor is not None
     finally:
@@ -79,33 +79,33 @@ def lock_file(settings: Settings) -> Path:
     return settings.node_dir / "bake.lock"
 
 
-def look_after(host: Host) -> None:
+def look_after(deps: NodeDeps) -> None:
     """Queue again what a worker that died was baking."""
     with connection():
-        for row in warm_images.list_baking(host.settings.node_id):
-            if not locks.is_locked(lock_file(host.settings)):
+        for row in warm_images.list_baking(deps.settings.node_id):
+            if not locks.is_locked(lock_file(deps.settings)):
                 log.warning("the worker that baked %s vCPUs, %s MB is gone", row.vcpus, row.mem_mb)
-                outbox.flush(host.queue, warm_images.requeue_abandoned(row))
+                outbox.flush(deps.queue, warm_images.requeue_abandoned(row))
 
 
-def compare(host: Host, facts: NodeFacts) -> None:
+def compare(deps: NodeDeps, facts: NodeFacts) -> None:
     """At the start of the node: look which templates are here, and want those of SVC_BAKE_SIZES and
     of every shape that was ever asked for. The image or QEMU may be others than before."""
-    for shape in _wanted(host):
+    for shape in _wanted(deps):
         which = (facts.id, shape.vcpus, shape.mem_mb)
-        if host.driver.has_template(shape):
+        if deps.driver.has_template(shape):
             warm_images.found(*which, facts.host_tuple)
         elif shape.vcpus > facts.vcpus or shape.mem_mb > facts.mem_mb:
             warm_images.refuse(
                 *which,
                 f"too large: this node may promise {facts.vcpus} vCPUs and {facts.mem_mb} MB")
         else:
-            outbox.flush(host.queue, warm_images.want(*which, afresh=True))
+            outbox.flush(deps.queue, warm_images.want(*which, afresh=True))
 
 
-def _wanted(host: Host) -> list[Shape]:
-    shapes = warm_images.known_shapes(host.settings.node_id)
-    for name in host.settings.bake_sizes:
+def _wanted(deps: NodeDeps) -> list[Shape]:
+    shapes = warm_images.known_shapes(deps.settings.node_id)
+    for name in deps.settings.bake_sizes:
         if name in SIZES:
             shapes.add((SIZES[name].vcpus, SIZES[name].mem_mb))
         else:

@@ -15,7 +15,7 @@ from tasks.publisher import CeleryQueue
 
 
 @dataclass(frozen=True)
-class Host:
+class NodeDeps:
     """The driver of this machine, the queue, and the way to a guest's agent."""
 
     settings: Settings
@@ -25,8 +25,8 @@ class Host:
 
 
 @lru_cache(maxsize=1)
-def get_host() -> Host:
-    """The host of this process; points the process at its database, opens nothing else."""
+def get_deps() -> NodeDeps:
+    """The dependencies of this process; points the process at its database, opens nothing else."""
     settings = get_settings()
     check_rates(settings)
     connect(settings.database_url, pool_size=settings.db_pool_size,
@@ -35,4 +35,4 @@ def get_host() -> Host:
     def agent(sandbox: Sandbox) -> AgentClient:
         return AgentClient(settings.node_address, sandbox.agent_port, sandbox.agent_token)
 
-    return Host(settings, make_driver(settings), CeleryQueue(settings), agent)
+    return NodeDeps(settings, make_driver(settings), CeleryQueue(settings), agent)

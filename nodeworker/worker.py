@@ -32,9 +32,9 @@ def _logging(**_: object) -> None:
 @worker_ready.connect  # type: ignore[untyped-decorator]
 def _start(**_: object) -> None:
     from nodeworker import startup
-    from nodeworker.wiring import get_host
+    from nodeworker.wiring import get_deps
 
-    startup.begin(get_host(), LANE)
+    startup.begin(get_deps(), LANE)
     # Pool children forked from now on must not inherit an open socket.
     if LANE != "ctl":
         database.close_all()

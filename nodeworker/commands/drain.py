@@ -12,15 +12,15 @@ from config.logging import configure
 from models.database import connection, database
 from models.sandboxes import Sandbox
 from models.states import OperationKind, SandboxStatus
-from nodeworker.wiring import Host, get_host
+from nodeworker.wiring import NodeDeps, get_deps
 from services.hosts import nodes
 from services.operations import outbox, protocol
 
 
-def drain(host: Host, timeout_s: float) -> int:
+def drain(deps: NodeDeps, timeout_s: float) -> int:
     """Hibernate all running sandboxes of the node; returns how many still run after `timeout_s`
     seconds."""
-    node_id = host.settings.node_id
+    node_id = deps.settings.node_id
     deadline = time.monotonic() + timeout_s
     while True:
         with connection():
@@ -31,19 +31,19 @@ def drain(host: Host, timeout_s: float) -> int:
                 )
             )
             for seen in awake:
-                _begin(host, seen.id)
+                _begin(deps, seen.id)
         if not awake or time.monotonic() > deadline:
             return len(awake)
         time.sleep(0.2)
 
 
-def _begin(host: Host, sandbox_id: str) -> None:
+def _begin(deps: NodeDeps, sandbox_id: str) -> None:
     with database.atomic():
         row = protocol.lock_sandbox(sandbox_id)
         if row is None or row.task is not None or row.status != SandboxStatus.RUNNING:
             return
-        _, messages = protocol.begin(host.settings, row, OperationKind.HIBERNATE)
-    outbox.flush(host.queue, messages)
+        _, messages = protocol.begin(deps.settings, row, OperationKind.HIBERNATE)
+    outbox.flush(deps.queue, messages)
 
 
 def main() -> int:
@@ -54,12 +54,12 @@ def main() -> int:
     parser.add_argument("--keep-closed", action="store_true",
                         help="take no new sandboxes afterwards")
     arguments = parser.parse_args()
-    host = get_host()
-    configure(host.settings.log_level)
-    nodes.set_accepting(host.settings.node_id, accepting=False)
-    left = drain(host, arguments.timeout)
+    deps = get_deps()
+    configure(deps.settings.log_level)
+    nodes.set_accepting(deps.settings.node_id, accepting=False)
+    left = drain(deps, arguments.timeout)
     if not arguments.keep_closed:
-        nodes.set_accepting(host.settings.node_id, accepting=True)
+        nodes.set_accepting(deps.settings.node_id, accepting=True)
     print("all sandboxes are asleep" if not left else f"{left} sandboxes are still awake")
     return 1 if left else 0
 

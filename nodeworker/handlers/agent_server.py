@@ -15,14 +15,14 @@ from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from nodeworker.faults import fault
 from nodeworker.handlers.start_service import NotReady
-from nodeworker.wiring import Host
+from nodeworker.wiring import NodeDeps
 from services.sandboxes import agent_servers
 
 COMMAND = "/usr/local/sbin/svc-agent-server"
 LAUNCH_FILE, STARTED_FILE = "/run/svc-agent/launch.json", "/run/svc-agent/started"
 
 
-def start_agent_server(host: Host, sandbox: Sandbox, *, copied_from: str | None = None) -> None:
+def start_agent_server(deps: NodeDeps, sandbox: Sandbox, *, copied_from: str | None = None) -> None:
     """Have the sandbox's agent server started, if it has one that was not started in this RAM's
     lifetime, and its source's ended if its RAM is that of a snapshot (`copied_from`); does not wait
     until it is ready. Raises NotReady.
@@ -32,7 +32,7 @@ def start_agent_server(host: Host, sandbox: Sandbox, *, copied_from: str | None 
     with connection():
         kept = agent_servers.find(sandbox.id)
         inherited = copied_from is not None and _find_inherited(copied_from) is not None
-    agent = host.agent(sandbox)
+    agent = deps.agent(sandbox)
     if inherited:
         run(agent, "stop")
     if kept is not None and not _is_started(agent):

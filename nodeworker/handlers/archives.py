@@ -22,7 +22,7 @@ from nodeworker.faults import fault
 from nodeworker.handlers.start_service import NotReady
 from nodeworker.hypervisor.driver import DriverError
 from nodeworker.object_store import ObjectMissing, ObjectStore, StoreUnavailable
-from nodeworker.wiring import Host
+from nodeworker.wiring import NodeDeps
 
 _ROOT = "snapshots/"
 _PIECE_BYTES = 1024 * 1024
@@ -59,10 +59,10 @@ def archive_key(snapshot_id: str, attempt: int) -> str:
     return f"{folder(snapshot_id)}project-{attempt}.tar.gz"
 
 
-def save(host: Host, sandbox: Sandbox, snapshot_id: str, attempt: int) -> StoredArchive:
+def save(deps: NodeDeps, sandbox: Sandbox, snapshot_id: str, attempt: int) -> StoredArchive:
     """Store the project directory of a running sandbox; raises ArchiveFailed, ArchiveUnusable, and
     leaves nothing."""
-    store, settings = ObjectStore(host.settings), host.settings
+    store, settings = ObjectStore(deps.settings), deps.settings
     meter = _Meter(settings.archive_max_mb * 1024 * 1024)
     key = archive_key(snapshot_id, attempt)
     try:
@@ -70,7 +70,7 @@ def save(host: Host, sandbox: Sandbox, snapshot_id: str, attempt: int) -> Stored
         for earlier in range(1, attempt):
             store.remove_all(archive_key(snapshot_id, earlier))
         fault("archive.begun")
-        tar = host.agent(sandbox).archive(sandbox.cwd, settings.archive_timeout_s)
+        tar = deps.agent(sandbox).archive(sandbox.cwd, settings.archive_timeout_s)
         stored_bytes = store.put_stream(key, compress(meter.over(tar)))
         fault("archive.stored")
         if store.find_size(key) != stored_bytes:
@@ -84,22 +84,22 @@ def save(host: Host, sandbox: Sandbox, snapshot_id: str, attempt: int) -> Stored
     return StoredArchive(key, meter.sha, meter.size_bytes, stored_bytes)
 
 
-def discard(host: Host, snapshot_id: str, attempt: int) -> None:
+def discard(deps: NodeDeps, snapshot_id: str, attempt: int) -> None:
     """Remove the object of an attempt that does not count; raises StoreUnavailable."""
-    ObjectStore(host.settings).remove_all(archive_key(snapshot_id, attempt))
+    ObjectStore(deps.settings).remove_all(archive_key(snapshot_id, attempt))
 
 
-def discard_abandoned(host: Host) -> None:
+def discard_abandoned(deps: NodeDeps) -> None:
     """Remove what this node's archives left half-stored that failed while no worker was there to do
     it.
 
     Raises StoreUnavailable.
     """
-    store = ObjectStore(host.settings)
+    store = ObjectStore(deps.settings)
     found = {upload["Key"].split("/")[1] for upload in store.list_uploads(_ROOT)}
     failed = Snapshot.select(Snapshot.id).where(
         Snapshot.id.in_(found)
-        & (Snapshot.node_id == host.settings.node_id)
+        & (Snapshot.node_id == deps.settings.node_id)
         & (Snapshot.kind == SnapshotKind.FILES_ONLY)
         & (Snapshot.state == SnapshotState.FAILED)
     )
@@ -107,18 +107,18 @@ def discard_abandoned(host: Host) -> None:
         store.remove_all(folder(row.id))
 
 
-def load(host: Host, sandbox: Sandbox, taken: Snapshot) -> None:
+def load(deps: NodeDeps, sandbox: Sandbox, taken: Snapshot) -> None:
     """Make the directory of a new, running machine what it was when `taken` was, flushed to its
     disk.
 
     Raises ArchiveFailed, ArchiveUnusable; the machine is of no use then.
     """
-    agent, timeout_s = host.agent(sandbox), host.settings.archive_timeout_s
+    agent, timeout_s = deps.agent(sandbox), deps.settings.archive_timeout_s
     meter = _Meter(taken.size_bytes)
     try:
         _empty(agent, taken.cwd)
         fault("unarchive.emptied")
-        stored = ObjectStore(host.settings).get_stream(taken.archive_key)
+        stored = ObjectStore(deps.settings).get_stream(taken.archive_key)
         agent.unarchive(taken.cwd, meter.over(decompress(stored)), timeout_s)
         if meter.sha != taken.rootfs_sha:
             raise ArchiveUnusable(f"The archive of snapshot {taken.id} is damaged.")

@@ -17,7 +17,7 @@ from nodeworker.handlers.agent_server import start_agent_server
 from nodeworker.handlers.archives import ArchiveFailed
 from nodeworker.handlers.start_service import NotReady, launch_spec, start_service
 from nodeworker.hypervisor.driver import RunningVm, Shape, VmNotFound, VmState
-from nodeworker.wiring import Host
+from nodeworker.wiring import NodeDeps
 from services.guest_calls.disks import DEVICE_BYTES
 from services.hosts import warm_images
 from services.operations import claims, outbox
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 _TOLD = (NotReady, ArchiveFailed)
 _TEXT_LIMIT = 2000
 _FLUSH_LIMIT_S = 10.0
-Handler = Callable[[Host, Claim, Sandbox], Outcome]
+Handler = Callable[[NodeDeps, Claim, Sandbox], Outcome]
 COLD_BOOT = "cold boot: the template of this shape was not baked on this node yet"
 
 # The status that is true of what the driver finds on the host.
@@ -42,7 +42,7 @@ STATUS_OF = {
 }
 
 
-def boot(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
+def boot(deps: NodeDeps, claimed: Claim, sandbox: Sandbox) -> Outcome:
     """Make the machine from its template or snapshot; `running` means the agent answers and the
     service is ready.
 
@@ -52,52 +52,52 @@ def boot(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
     """
     shape, packed = Shape(sandbox.vcpus, sandbox.mem_mb), _find_archive(claimed)
     captured_id = None if packed else claimed.snapshot_id
-    baked = captured_id is not None or host.driver.has_template(shape)
+    baked = captured_id is not None or deps.driver.has_template(shape)
     if not baked:
         with connection():
             claims.annotate(claimed, COLD_BOOT)
     if packed and claimed.attempts > 1:
         # An earlier attempt may still be unpacking into the machine it made.
-        host.driver.destroy(sandbox.id)
-    vm = host.driver.create(launch_spec(sandbox, snapshot_id=captured_id))
+        deps.driver.destroy(sandbox.id)
+    vm = deps.driver.create(launch_spec(sandbox, snapshot_id=captured_id))
     try:
         if packed:
-            archives.load(host, sandbox, packed)
-        start_agent_server(host, sandbox, copied_from=captured_id)
-        start_service(host, sandbox)
+            archives.load(deps, sandbox, packed)
+        start_agent_server(deps, sandbox, copied_from=captured_id)
+        start_service(deps, sandbox)
     finally:
         if not baked:  # also if the service fails: the next one may have none
-            _bake_for_the_next(host, shape)
+            _bake_for_the_next(deps, shape)
     note = COLD_BOOT if not baked else _cold(vm)
     values = _running(vm, sandbox) | {"started_at": now(), "operator_note": note}
     return Outcome(True, SandboxStatus.RUNNING, sandbox=values, note=note)
 
 
-def hibernate(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
+def hibernate(deps: NodeDeps, claimed: Claim, sandbox: Sandbox) -> Outcome:
     """Save the machine; `hibernated` means that everything needed to wake it is on disk."""
-    if sandbox.status == SandboxStatus.HIBERNATED and host.driver.inspect(
+    if sandbox.status == SandboxStatus.HIBERNATED and deps.driver.inspect(
             sandbox.id) is VmState.SAVED:
         return Outcome(True, SandboxStatus.HIBERNATED)
-    _flush_guest(host, sandbox)
-    host.driver.hibernate(sandbox.id)
+    _flush_guest(deps, sandbox)
+    deps.driver.hibernate(sandbox.id)
     return Outcome(True, SandboxStatus.HIBERNATED, sandbox={"vm_ip": "", "idle_at": None})
 
 
-def wake(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
+def wake(deps: NodeDeps, claimed: Claim, sandbox: Sandbox) -> Outcome:
     """Resume the machine, and return once its service is ready; one that had to boot from its disk
     gets it started.
 
     A service that does not get ready fails the wake, but the sandbox runs, so that its owner can
     see to it.
     """
-    vm = host.driver.wake(launch_spec(sandbox))
+    vm = deps.driver.wake(launch_spec(sandbox))
     values = _running(vm, sandbox) | {"error": None}
     if vm.cold:
         values |= {"cold_boots": sandbox.cold_boots + 1, "operator_note": _cold(vm)}
         log.warning("sandbox %s was booted from its disk: %s", sandbox.id, vm.cold_reason)
     try:
-        start_agent_server(host, sandbox)
-        start_service(host, sandbox)
+        start_agent_server(deps, sandbox)
+        start_service(deps, sandbox)
     except NotReady as unready:
         text = f"The sandbox runs, but not its service: {unready}"
         log.warning("wake of %s: %s", sandbox.id, unready)
@@ -107,12 +107,12 @@ def wake(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
     return Outcome(True, SandboxStatus.RUNNING, sandbox=values, note=_cold(vm))
 
 
-def snapshot(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
+def snapshot(deps: NodeDeps, claimed: Claim, sandbox: Sandbox) -> Outcome:
     """Capture the machine; the sandbox stays what it was."""
     assert claimed.snapshot_id is not None
     if sandbox.status == SandboxStatus.RUNNING and not _is_transient(claimed.snapshot_id):
-        _flush_guest(host, sandbox)
-    facts = host.driver.snapshot(sandbox.id, claimed.snapshot_id)
+        _flush_guest(deps, sandbox)
+    facts = deps.driver.snapshot(sandbox.id, claimed.snapshot_id)
     return Outcome(
         True,
         SandboxStatus(sandbox.status),
@@ -125,10 +125,10 @@ def snapshot(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
     )
 
 
-def archive(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
+def archive(deps: NodeDeps, claimed: Claim, sandbox: Sandbox) -> Outcome:
     """Store the project directory of the machine, which runs on."""
     assert claimed.snapshot_id is not None
-    stored = archives.save(host, sandbox, claimed.snapshot_id, claimed.epoch)
+    stored = archives.save(deps, sandbox, claimed.snapshot_id, claimed.epoch)
     return Outcome(
         True,
         SandboxStatus(sandbox.status),
@@ -148,26 +148,26 @@ def _is_transient(snapshot_id: str) -> bool:
         return bool(Snapshot.get_by_id(snapshot_id).transient)
 
 
-def _flush_guest(host: Host, sandbox: Sandbox) -> None:
+def _flush_guest(deps: NodeDeps, sandbox: Sandbox) -> None:
     """Bring what the guest has written but only holds in memory onto its disk: a template in
     another shape, a wake whose memory is of no use, and whoever uses the uploaded disk, boot from
     it. A guest that does not answer is saved as it is."""
     try:
-        host.agent(sandbox).sync(_FLUSH_LIMIT_S)
+        deps.agent(sandbox).sync(_FLUSH_LIMIT_S)
     except AgentError as error:
         log.warning("the disk of %s is saved without being flushed: %s", sandbox.id, error)
 
 
-def grow(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
+def grow(deps: NodeDeps, claimed: Claim, sandbox: Sandbox) -> Outcome:
     """Bring the disk under a running guest to the platform's floor; whoever asked lets the file
     system fill it."""
-    host.driver.grow_disk(sandbox.id, DEVICE_BYTES)
+    deps.driver.grow_disk(sandbox.id, DEVICE_BYTES)
     return Outcome(True, SandboxStatus(sandbox.status))
 
 
-def stop(host: Host, claimed: Claim, sandbox: Sandbox) -> Outcome:
+def stop(deps: NodeDeps, claimed: Claim, sandbox: Sandbox) -> Outcome:
     """Remove the machine and everything it owns on this host."""
-    host.driver.destroy(sandbox.id)
+    deps.driver.destroy(sandbox.id)
     return Outcome(True, SandboxStatus.STOPPED,
                    sandbox={"stopped_at": now(), "vm_ip": "", "idle_at": None})
 
@@ -183,19 +183,19 @@ HANDLERS: dict[OperationKind, Handler] = {
 }
 
 
-def failure(host: Host, claimed: Claim, sandbox: Sandbox, error: Exception) -> Outcome:
+def failure(deps: NodeDeps, claimed: Claim, sandbox: Sandbox, error: Exception) -> Outcome:
     """What is true after a handler failed for good: a boot leaves nothing, everything else what the
     host shows."""
     operator_error = printable(f"{type(error).__name__}: {error}")
     if claimed.kind is OperationKind.BOOT:
-        host.driver.destroy(sandbox.id)
+        deps.driver.destroy(sandbox.id)
         text = printable(str(error)) if isinstance(error,
                                                    _TOLD) else "The sandbox could not be started."
         told = error.told() if isinstance(error, NotReady) else text
         gone = {"stopped_at": now(), "error": printable(told), "vm_ip": "", "idle_at": None}
         return Outcome(False, SandboxStatus.STOPPED, sandbox=gone, error=text,
                        operator_error=operator_error)
-    found = host.driver.inspect(sandbox.id)
+    found = deps.driver.inspect(sandbox.id)
     status = STATUS_OF[found] if found else SandboxStatus(sandbox.status)
     text = f"The {claimed.kind.value} failed; the sandbox is {status.value}."
     if isinstance(error, VmNotFound):
@@ -210,16 +210,16 @@ def printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else " " for sign in text[:_TEXT_LIMIT])
 
 
-def superseded(host: Host, claimed: Claim) -> None:
+def superseded(deps: NodeDeps, claimed: Claim) -> None:
     """Undo what a handler left outside this host although its result did not count."""
     if claimed.kind is OperationKind.ARCHIVE and claimed.snapshot_id:
-        archives.discard(host, claimed.snapshot_id, claimed.epoch)
+        archives.discard(deps, claimed.snapshot_id, claimed.epoch)
 
 
-def forget_transient(host: Host, snapshot_id: str) -> None:
+def forget_transient(deps: NodeDeps, snapshot_id: str) -> None:
     """Remove the capture that carried a fork, once no boot needs it; a row without files is
     harmless, so files go first."""
-    host.driver.delete_snapshot(snapshot_id)
+    deps.driver.delete_snapshot(snapshot_id)
     Snapshot.update(state=SnapshotState.DELETED).where(
         (Snapshot.id == snapshot_id)
         & (Snapshot.transient == True)  # noqa: E712 - an SQL expression
@@ -242,6 +242,6 @@ def _cold(vm: RunningVm) -> str | None:
     return f"booted from disk: {vm.cold_reason}" if vm.cold else None
 
 
-def _bake_for_the_next(host: Host, shape: Shape) -> None:
+def _bake_for_the_next(deps: NodeDeps, shape: Shape) -> None:
     with connection():
-        outbox.flush(host.queue, warm_images.want(host.settings.node_id, shape.vcpus, shape.mem_mb))
+        outbox.flush(deps.queue, warm_images.want(deps.settings.node_id, shape.vcpus, shape.mem_mb))

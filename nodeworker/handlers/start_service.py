@@ -6,7 +6,7 @@ from models.nodes import PortBinding
 from models.sandboxes import Sandbox
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError, Forward, LaunchSpec, Shape
-from nodeworker.wiring import Host
+from nodeworker.wiring import NodeDeps
 
 START_LOG = "/var/log/svc/start.log"
 _TAIL_BYTES = 1000
@@ -47,7 +47,7 @@ def launch_spec(sandbox: Sandbox, *, snapshot_id: str | None = None) -> LaunchSp
     )
 
 
-def start_service(host: Host, sandbox: Sandbox) -> None:
+def start_service(deps: NodeDeps, sandbox: Sandbox) -> None:
     """Return once the wake spec's readiness port takes connections, starting the service if need
     be; raises NotReady.
 
@@ -56,10 +56,10 @@ def start_service(host: Host, sandbox: Sandbox) -> None:
     without it) the start command runs, unless an earlier attempt has started it and it lives. 3.
     The port is waited for.
     """
-    port, wait_s = sandbox.readiness_port, host.settings.readiness_wait_s
+    port, wait_s = sandbox.readiness_port, deps.settings.readiness_wait_s
     if port is None:
         return
-    agent = host.agent(sandbox)
+    agent = deps.agent(sandbox)
     try:
         if agent.wait_port(port, timeout_s=0):
             return

@@ -14,7 +14,7 @@ from nodeworker import warm_images as work
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import DriverError, Shape
 from nodeworker.hypervisor.simulated import SimulatedDriver
-from nodeworker.wiring import Host
+from nodeworker.wiring import NodeDeps
 from services.hosts import warm_images
 from services.hosts.nodes import NodeFacts, heartbeat
 from services.protocols import Deps
@@ -54,7 +54,7 @@ def host(tmp_path):
         database.execute_sql("TRUNCATE bakes, nodes, outbox CASCADE")
     heartbeat(FACTS)
     settings = Settings(node_id="n1", node_dir=tmp_path, driver="simulated")
-    return Host(settings, SimulatedDriver(settings), Letters(), lambda sandbox: None)
+    return NodeDeps(settings, SimulatedDriver(settings), Letters(), lambda sandbox: None)
 
 
 def rows():
@@ -127,7 +127,7 @@ def test_a_shape_the_node_can_never_hold_is_not_baked_and_says_why(host):
 def test_an_unknown_size_in_the_settings_does_not_stop_the_node(host):
     unknown = Settings(node_id="n1", node_dir=host.settings.node_dir, bake_sizes=("tiny", "small"))
     with connection():
-        work.compare(Host(unknown, host.driver, host.queue, host.agent), FACTS)
+        work.compare(NodeDeps(unknown, host.driver, host.queue, host.agent), FACTS)
     assert rows().keys() == {(1, 1024)}
 
 

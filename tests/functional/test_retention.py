@@ -20,7 +20,7 @@ from nodeworker.handlers.archives import folder
 from nodeworker.hypervisor.factory import make_driver
 from nodeworker.object_store import ObjectStore
 from nodeworker.snapshot_uploads import disk_key, image_key
-from nodeworker.wiring import Host
+from nodeworker.wiring import NodeDeps
 from services.errors import Conflict, NotFound
 from services.hosts import storage_use
 from services.protocols import Deps
@@ -263,8 +263,8 @@ def sweeper(sim_stack, rows, driver):
     settings = dataclasses.replace(sim_stack.settings, store_grace_s=0.0, orphan_brake=1000)
 
     def sweep(**changes):
-        host = Host(dataclasses.replace(settings, **changes), driver, ListQueue(),
-                    lambda sandbox: None)
+        host = NodeDeps(dataclasses.replace(settings, **changes), driver, ListQueue(),
+                        lambda sandbox: None)
         snapshot_removal.sweep_store(host, ObjectStore(settings))
     return sweep
 
