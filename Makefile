@@ -49,7 +49,7 @@ lint: venv ## flake8, isort, mypy, layering and style tests
 	@.venv/bin/flake8 .
 	@.venv/bin/isort --check-only --quiet --diff .
 	@.venv/bin/mypy .
-	@$(PYTHON) -m pytest -q tests/unit/test_layering.py tests/unit/test_style.py tests/unit/test_settings.py
+	@$(PYTHON) -m pytest -q tests/unit/house/test_layering.py tests/unit/house/test_style.py tests/unit/house/test_settings.py
 
 image: packages ## build the guest image and bake the template of the smallest size
 	@$(PYTHON) -m bin.image

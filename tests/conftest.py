@@ -16,21 +16,13 @@ import pytest
 from bin.stack import running as stacks
 from bin.stack.site import ROOT
 from tests.stack.database import Databases
+from tests.stack.edge import Edge, make_edge
+from tests.stack.fault_points import FaultPoint, fault_point
 from tests.stack.personas import Persona
+from tests.stack.times import QUICK
 
 ORDER = ("unit", "functional", "contract", "vm", "chaos")
 EVIDENCE = ROOT / "var" / "evidence"
-# Times of a stack whose processes tests kill: what repairs itself within seconds does so within
-# fewer.
-QUICK = {
-    "SVC_OPERATION_LEASE_S": "2",
-    "SVC_OPERATION_SWEEP_S": "0.5",
-    "SVC_RECONCILE_S": "1",
-    "SVC_USAGE_SAMPLE_S": "0.5",
-    "SVC_ORPHAN_GRACE_S": "3",
-    "SVC_NODE_HEARTBEAT_S": "1",
-    "SVC_IDENTITY_POLL_S": "1",
-}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -187,3 +179,17 @@ def vm_alice(vm_stack: stacks.Stack) -> Iterator[Persona]:
 def vm_mallory(vm_stack: stacks.Stack) -> Iterator[Persona]:
     """Mallory on the stack with real virtual machines."""
     yield from _persona(vm_stack, "MALLORY")
+
+
+@pytest.fixture(scope="module")
+def edge(postgres_url: str, redis_url: str,
+         tmp_path_factory: pytest.TempPathFactory) -> Iterator[Edge]:
+    """Both hosts on an empty database with one big node that nobody works on."""
+    yield from make_edge(postgres_url, redis_url, tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture
+def fault(sim_stack: stacks.Stack) -> Iterator[FaultPoint]:
+    """A fault point of the stack's processes to arm."""
+    with fault_point(sim_stack) as armed:
+        yield armed

@@ -19,7 +19,7 @@ Declare a new route like this, below `@accepts`::
   credentials, 404 from a `<name>` in the path, 429 on sandbox routes, 503.
 - `example` is a body that works, for the page.
 
-`tests/unit/test_openapi.py` fails for a route that forgets this or says something else than its
+`tests/unit/app/test_openapi_document.py` fails for a route that forgets this or says something else than its
 code does.
 """
 from collections.abc import Callable, Iterable, Mapping

@@ -12,7 +12,7 @@ from models.database import connect, connection, database
 from models.events import DeliveryAttempt
 from models.states import AttemptOutcome, DeliveryState
 from services.events.receivers import webhook_options
-from tests.stack.receiver import Receiver
+from tests.fakes.receiver import Receiver
 from tests.stack.webhooks import check_signatures, lateness, ledger, occur, unfinished, until
 
 EVENTS = 1000

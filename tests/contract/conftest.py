@@ -2,10 +2,6 @@
 involves a node."""
 import pytest
 
-from tests.functional.conftest import edge
-
-__all__ = ["edge", "sandbox"]
-
 
 @pytest.fixture(scope="module")
 def sandbox(alice):

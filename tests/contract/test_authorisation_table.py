@@ -22,8 +22,8 @@ from models.states import Plan, SnapshotState
 from services.accounts import api_keys, tokens, users
 from services.hosts.nodes import heartbeat
 from tests.contract.authorisation_table import BAD, CELLS, GOOD, KINDS, SURFACES, TABLE
-from tests.functional.conftest import NODE
 from tests.stack.credentials import Newcomer, bearer, make_all
+from tests.stack.edge import NODE
 from tests.stack.real import RealService
 
 

@@ -13,7 +13,7 @@ from models.states import OperationKind, Plan, SnapshotState
 from models.templates import Template
 from services.hosts.nodes import NodeFacts, heartbeat
 from services.templates import lookup
-from tests.functional.conftest import NODE
+from tests.stack.edge import NODE
 
 ENTRY = {
     "id", "version", "scope", "snapshotId", "startCommand", "readinessPort", "ports", "createdAt",

@@ -12,7 +12,7 @@ from models.events import Delivery, DeliveryAttempt
 from models.states import DeliveryState
 from sdk.webhooks import verify
 from services.events import record
-from tests.stack.receiver import Arrival
+from tests.fakes.receiver import Arrival
 
 
 def occur(patience_s: float = 0.0) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bin.stack import running as stacks
-from tests.vm.lab import SHAPE, Lab
+from tests.host.driver_lab import SHAPE, Lab
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """A sentence for every field of a request, by its name; `Schema.field` goes before the plain name.
 
-Path parameters are named as in the rules of the routes. `tests/unit/test_openapi.py` holds this
+Path parameters are named as in the rules of the routes. `tests/unit/app/test_openapi_document.py` holds this
 table to the schemas.
 """
 from collections.abc import Mapping

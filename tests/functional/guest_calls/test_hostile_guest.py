@@ -1,0 +1,236 @@
+"""What callers get when the thing behind the agent's port is broken or malicious: an error in time,
+never a 500."""
+import json
+import socketserver
+import struct
+import threading
+import time
+
+import pytest
+
+from bin.stack.ports import free_port
+from models.database import connection, now
+from models.nodes import PortBinding
+from models.sandboxes import Activity, Sandbox
+from services.hosts.nodes import heartbeat
+from tests.stack.edge import NODE
+
+SANDBOXES = "/v1/sandboxes"
+RESULT, FAILURE, STDOUT, DATA = 5, 6, 3, 2
+
+
+def frame(kind, payload):
+    content = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+    return struct.pack(">BI", kind, len(content)) + content
+
+
+ENDED = {
+    "exitCode": 0, "timedOut": False, "stdoutTruncated": False, "stderrTruncated": False, "pid": 2
+}
+BROKEN = {
+    "hangs up": b"",
+    "half a header": b"\x05\x00",
+    "half a frame": frame(RESULT, ENDED)[:-3],
+    "unknown frame": frame(99, b"x"),
+    "a frame of 4 GB": struct.pack(">BI", STDOUT, 2**32 - 1) + b"x",
+    "not JSON": frame(RESULT, b"\xff\xfe"),
+    "a list": frame(RESULT, [1]),
+    "deep JSON": frame(RESULT, b"[" * 100_000),
+    "no exit code": frame(RESULT, {}),
+    "a text as exit code": frame(RESULT, ENDED | {"exitCode": "0"}),
+    "an enormous exit code": frame(RESULT, ENDED | {"exitCode": 10**30}),
+    "data in an exec": frame(DATA, b"x") + frame(RESULT, ENDED),
+    "http": b"HTTP/1.1 200 OK\r\n\r\n",
+}
+
+
+class HostileGuest(socketserver.ThreadingTCPServer):
+    """Answers whatever it is asked with the same bytes, and then hangs up (or stays silent)."""
+
+    allow_reuse_address = daemon_threads = True
+    reply = b""
+    silent_s = 0.0
+
+
+class Connection(socketserver.BaseRequestHandler):
+    def handle(self):
+        self.request.settimeout(5)
+        self.request.recv(65536)
+        try:
+            self.request.sendall(self.server.reply)
+        except OSError:
+            return
+        time.sleep(self.server.silent_s)
+
+
+@pytest.fixture
+def guest():
+    with HostileGuest(("127.0.0.1", 0), Connection) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05},
+                         daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture
+def owner(edge):
+    return edge.newcomer()
+
+
+@pytest.fixture
+def sandbox(edge, owner, guest):
+    """A running sandbox whose agent is `guest`."""
+    heartbeat(NODE)  # nobody else speaks for it, and the other tests took their time
+    made = edge.api.post(SANDBOXES, json={}, headers=edge.key(owner)).json["id"]
+    point_at(made, guest.server_address[1])
+    return made
+
+
+def point_at(sandbox, port):
+    with connection():
+        PortBinding.delete().where(PortBinding.sandbox_id == sandbox).execute()
+        columns = {"status": "running", "task": None, "agent_port": port, "idle_at": now()}
+        Sandbox.update(**columns).where(Sandbox.id == sandbox).execute()
+
+
+def run(edge, owner, sandbox, **body):
+    return edge.client().post(f"{SANDBOXES}/{sandbox}/exec", json={"cmd": "x"} | body,
+                              headers=edge.key(owner))
+
+
+@pytest.mark.parametrize("reply", BROKEN.values(), ids=BROKEN)
+def test_a_guest_that_breaks_the_protocol_is_503(edge, owner, sandbox, guest, reply):
+    guest.reply = reply
+    answer = run(edge, owner, sandbox)
+    assert answer.status_code == 503 and list(answer.json) == ["error"]
+    files, headers = f"{SANDBOXES}/{sandbox}/files", edge.key(owner)
+    read = edge.api.get(f"{files}?path=/x", headers=headers)
+    write = edge.api.post(files, json=[{"path": "/x", "content": "YQ=="}], headers=headers)
+    assert 500 < read.status_code <= 503 or read.status_code == 200
+    assert 500 < write.status_code <= 503
+    with connection():
+        assert Activity.select().where(Activity.sandbox_id == sandbox).count() == 0
+
+
+def test_nobody_there_is_503(edge, owner, sandbox):
+    point_at(sandbox, free_port(0))
+    assert run(edge, owner, sandbox).status_code == 503
+
+
+def test_more_output_than_the_cap_is_cut_and_marked(edge, owner, sandbox, guest):
+    guest.reply = frame(STDOUT, b"x" * (1024 * 1024)) * 12 + frame(RESULT, ENDED)
+    answer = run(edge, owner, sandbox).json
+    assert len(answer["stdout"]) == 8 * 1024 * 1024 and answer["stdoutTruncated"] is True
+
+
+def test_a_file_larger_than_the_cap_is_413(edge, owner, sandbox, guest):
+    guest.reply = frame(DATA, b"x" * (1024 * 1024)) * 65 + frame(
+        RESULT, {"sizeBytes": 65 * 1024 * 1024}
+    )
+    assert edge.api.get(f"{SANDBOXES}/{sandbox}/files?path=/x",
+                        headers=edge.key(owner)).status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("not_found", 404), ("permission", 403), ("too_large", 413), ("not_a_file", 400),
+        ("bad_request", 400), ("failed", 400), ("made up", 400), ("", 400),
+    ],
+)
+def test_what_the_guest_refuses(edge, owner, sandbox, guest, code, status):
+    guest.reply = frame(FAILURE, {"code": code, "message": "because\0\x1b[31m"})
+    read = edge.api.get(f"{SANDBOXES}/{sandbox}/files?path=/x", headers=edge.key(owner))
+    assert read.status_code == status and list(read.json) == ["error"]
+    assert run(edge, owner, sandbox).status_code == 400
+
+
+GOOD_DISK = {"totalBytes": 1000, "usedBytes": 400, "availableBytes": 600}
+
+
+@pytest.mark.parametrize("reply", [
+    *({name: value} for name in GOOD_DISK for value in (-1, 10**30, 2**60, "5", None, True, 1.5)),
+    {"usedBytes": 1001},
+    {"availableBytes": 1001},
+    {"totalBytes": 0, "usedBytes": 0, "availableBytes": 0},
+], ids=str)
+def test_a_disk_that_cannot_be_is_503(edge, owner, sandbox, guest, reply):
+    path, headers = f"{SANDBOXES}/{sandbox}/disk", edge.key(owner)
+    guest.reply = frame(RESULT, GOOD_DISK)
+    assert edge.api.get(path, headers=headers).json == GOOD_DISK
+    guest.reply = frame(RESULT, GOOD_DISK | reply)
+    for answer in (edge.api.get(path, headers=headers), edge.api.patch(path, headers=headers)):
+        assert answer.status_code == 503 and list(answer.json) == ["error"]
+    with connection():
+        assert Activity.select().where(Activity.sandbox_id == sandbox).count() == 0
+
+
+def test_a_guest_that_does_not_know_us_is_no_fault_of_the_caller(edge, owner, sandbox, guest):
+    guest.reply = frame(FAILURE, {"code": "unauthorized", "message": "the token is not valid"})
+    assert run(edge, owner, sandbox).status_code == 503
+    read = edge.api.get(f"{SANDBOXES}/{sandbox}/files?path=/x", headers=edge.key(owner))
+    assert read.status_code == 503
+
+
+def test_a_silent_guest_costs_the_deadline_and_no_more(edge, owner, sandbox, guest):
+    guest.silent_s = 60
+    began = time.monotonic()
+    assert run(edge, owner, sandbox, timeoutMs=100).status_code == 503
+    assert time.monotonic() - began < 30
+
+
+def test_a_sandbox_that_goes_to_sleep_is_noticed_while_its_guest_is_silent(
+        edge, owner, sandbox, guest):
+    guest.silent_s = 60
+    answers = []
+    thread = threading.Thread(
+        target=lambda: answers.append(run(edge, owner, sandbox, timeoutMs=50_000)))
+    thread.start()
+    time.sleep(0.5)
+    with connection():
+        Sandbox.update(status="hibernated").where(Sandbox.id == sandbox).execute()
+    thread.join(30)
+    assert answers and answers[0].status_code == 409 and "put to sleep" in answers[0].json["error"]
+
+
+def upload(edge, owner, sandbox, content):
+    return edge.client().put(f"{SANDBOXES}/{sandbox}/uploads/a dir/x", data=content,
+                             headers=edge.key(owner))
+
+
+@pytest.mark.parametrize(
+    "told", [{"sizeBytes": 5}, {"sizeBytes": 10**30}, {}, {"sizeBytes": 30_000_000}], ids=str)
+def test_an_upload_counts_only_if_the_guest_took_all_of_it(edge, owner, sandbox, guest, told):
+    guest.reply = frame(RESULT, told)
+    for content in (bytes(30_000_000), b"abcd"):
+        answer = upload(edge, owner, sandbox, content)
+        assert answer.status_code == 503 and list(answer.json) == ["error"]
+    with connection():
+        assert Activity.select().where(Activity.sandbox_id == sandbox).count() == 0
+
+
+def test_an_upload_ends_when_its_sandbox_goes_to_sleep(edge, owner, sandbox, guest):
+    guest.silent_s = 60
+    answers = []
+    thread = threading.Thread(
+        target=lambda: answers.append(upload(edge, owner, sandbox, bytes(30_000_000))))
+    thread.start()
+    time.sleep(0.5)
+    with connection():
+        Sandbox.update(status="hibernated").where(Sandbox.id == sandbox).execute()
+    thread.join(30)
+    assert answers and answers[0].status_code == 409 and "put to sleep" in answers[0].json["error"]
+
+
+def test_no_connection_of_the_pool_is_held_while_a_command_runs(edge, owner, sandbox, guest):
+    guest.silent_s = 3
+    threads = [
+        threading.Thread(target=run, args=(edge, owner, sandbox), kwargs={"timeoutMs": 100})
+        for _ in range(40)
+    ]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.5)
+    assert {edge.api.get(SANDBOXES, headers=edge.key(owner)).status_code for _ in range(5)} == {200}
+    for thread in threads:
+        thread.join(30)

@@ -1,0 +1,333 @@
+"""The rules of operations against a real Postgres: claims, leases, supersession, dependents,
+sweeps, races."""
+import threading
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from config.settings import Settings
+from models.database import connect, connection, database, now
+from models.migrate import migrate
+from models.nodes import Node, PortBinding
+from models.operations import IdempotencyKey, Operation, OutboxMessage
+from models.sandboxes import Activity, Sandbox
+from models.snapshots import Snapshot
+from models.states import OperationKind, OperationState, Plan, SandboxStatus, SnapshotState
+from models.users import User
+from services.errors import (
+    Conflict,
+    Forbidden,
+    InvalidRequest,
+    PlanRequired,
+    Unavailable,
+    WrongNode,
+)
+from services.guest_calls.activity import in_use
+from services.hosts.nodes import NodeFacts, heartbeat
+from services.operations import claims, outbox, protocol, sweeps
+from services.operations.claims import LeaseLost
+from services.operations.protocol import Outcome
+from services.protocols import Deps, QueueUnavailable
+from services.sandboxes import capture as snapshots
+from services.sandboxes import create, forks, lifecycle
+from services.sandboxes.create import CreateRequest, LaunchOptions
+from tests.fakes.outside import ListQueue, NoGuests
+
+TABLES = (Activity, Operation, OutboxMessage, IdempotencyKey, PortBinding, Snapshot, Sandbox, Node,
+          User)
+CREATE = CreateRequest(LaunchOptions())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def schema(postgres_url):
+    connect(postgres_url, pool_size=20)
+    migrate()
+    yield
+    database.close_all()
+
+
+@pytest.fixture
+def deps():
+    with connection():
+        database.execute_sql("TRUNCATE " + ", ".join(model._meta.table_name
+                                                     for model in TABLES) + " CASCADE")
+        User.create(id="alice", email="alice@example.org", password_hash="x", plan=Plan.LEGACY_PRO)
+        User.create(id="bob", email="bob@example.org", password_hash="x", plan=Plan.FREE)
+        User.create(id="mallory", email="mallory@example.org", password_hash="x",
+                    plan=Plan.LEGACY_PRO)
+    heartbeat(NodeFacts("n1", "127.0.0.1", 64, 4096, 20000, 20099, {}))
+    settings = Settings(operation_wait_s=0.3, operation_sweep_s=0.01)
+    return Deps(settings, ListQueue(), NoGuests())
+
+
+def user(name):
+    with connection():
+        return User.get_by_id(name)
+
+
+def row(sandbox_id):
+    with connection():
+        return Sandbox.get_by_id(sandbox_id)
+
+
+def claim(sandbox_id, lease_s=10.0):
+    with connection():
+        return claims.claim(sandbox_id, row(sandbox_id).op_seq, "n1/ops", lease_s)
+
+
+def succeed(sandbox_id, status, **columns):
+    with connection():
+        return protocol.finish(claim(sandbox_id), Outcome(True, status, sandbox=columns))
+
+
+def boot(deps, owner="alice", request=CREATE):
+    view = create.create(deps, user(owner), request)
+    succeed(view.id, SandboxStatus.RUNNING, **create.touch_values(600))
+    return view.id
+
+
+def test_create_reserves_announces_and_returns_at_once(deps):
+    view = create.create(deps, user("alice"), CreateRequest(LaunchOptions(ports=(3000, 8080))))
+    assert view.status == "provisioning"
+    assert sorted(view.port_map.values()) == [3000, 8080]
+    assert deps.queue.sent == [("node.n1.ops", "node.sandbox.boot", {
+        "sandbox_id": view.id, "op_seq": 1
+    })]
+    with connection():
+        assert OutboxMessage.select().count() == 0
+
+
+def test_no_secret_is_queued(deps):
+    view = create.create(
+        deps, user("alice"), CreateRequest(LaunchOptions(env={"TOKEN": "hunter2"}))
+    )
+    text = repr(deps.queue.sent)
+    assert "hunter2" not in text and row(view.id).agent_token not in text
+
+
+def test_a_broker_that_is_away_loses_nothing(deps):
+    deps.queue.away = True
+    view = create.create(deps, user("alice"), CREATE)
+    with connection():
+        OutboxMessage.update(created_at=now() - timedelta(seconds=5)).execute()
+        with pytest.raises(QueueUnavailable):
+            outbox.relay_once(deps.queue)
+        deps.queue.away = False
+        assert outbox.relay_once(deps.queue) == 1
+        assert OutboxMessage.select().count() == 0
+    assert deps.queue.sent[0][2]["sandbox_id"] == view.id
+
+
+def test_only_one_of_many_claims_wins(deps):
+    view = create.create(deps, user("alice"), CREATE)
+    won = []
+    threads = [threading.Thread(target=lambda: won.append(claim(view.id))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len([one for one in won if one]) == 1
+
+
+def test_an_expired_lease_is_taken_over_and_the_first_worker_cannot_finish(deps):
+    view = create.create(deps, user("alice"), CREATE)
+    first = claim(view.id, lease_s=-1)
+    second = claim(view.id)
+    assert second.epoch == first.epoch + 1
+    with connection(), pytest.raises(LeaseLost):
+        protocol.finish(first, Outcome(True, SandboxStatus.RUNNING))
+    assert row(view.id).status == "provisioning"
+    with connection():
+        protocol.finish(second, Outcome(True, SandboxStatus.RUNNING))
+    assert (row(view.id).status, row(view.id).task) == ("running", None)
+
+
+def test_a_neglected_operation_is_announced_again(deps):
+    view = create.create(deps, user("alice"), CREATE)
+    deps.queue.sent.clear()
+    with connection():
+        Operation.update(announce_at=now() - timedelta(seconds=1)).execute()
+    assert sweeps.announce_neglected(deps) == 1
+    claim(view.id, lease_s=-1)
+    assert sweeps.announce_neglected(deps) == 1
+    assert [payload["op_seq"] for _, _, payload in deps.queue.sent] == [1, 1]
+
+
+def test_a_stop_supersedes_the_boot(deps):
+    view = create.create(deps, user("alice"), CREATE)
+    booting = claim(view.id)
+    with pytest.raises(Unavailable):
+        lifecycle.delete(deps, user("alice"), view.id)
+    with connection(), pytest.raises(LeaseLost):
+        protocol.finish(booting, Outcome(True, SandboxStatus.RUNNING))
+    succeed(view.id, SandboxStatus.STOPPED)
+    assert lifecycle.delete(deps, user("alice"), view.id).status == "stopped"
+    with connection():
+        assert PortBinding.select().count() == 0
+
+
+def test_wake_waits_for_the_hibernate_under_way(deps):
+    sandbox_id = boot(deps)
+    with pytest.raises(Unavailable):
+        lifecycle.hibernate(deps, user("alice"), sandbox_id)
+    answers = []
+    patient = replace(deps, settings=replace(deps.settings, operation_wait_s=10.0))
+    waker = threading.Thread(
+        target=lambda: answers.append(lifecycle.wake(patient, user("alice"), sandbox_id)))
+    waker.start()
+    succeed(sandbox_id, SandboxStatus.HIBERNATED)
+    for _ in range(100):
+        if row(sandbox_id).task == "wake":
+            break
+        threading.Event().wait(0.05)
+    succeed(sandbox_id, SandboxStatus.RUNNING)
+    waker.join(10)
+    assert answers[0].status == "running"
+
+
+def test_no_op_and_wrong_state(deps):
+    sandbox_id = boot(deps)
+    assert lifecycle.wake(deps, user("alice"), sandbox_id).status == "running"
+    with connection():
+        Sandbox.update(status=SandboxStatus.STOPPED).execute()
+    for call in (lifecycle.wake, lifecycle.hibernate, snapshots.take):
+        with pytest.raises(Conflict, match="stopped"):
+            call(deps, user("alice"), sandbox_id)
+
+
+def test_fork_of_a_live_sandbox_boots_after_the_capture(deps):
+    source = boot(deps)
+    fork = forks.of_sandbox(deps, user("alice"), source, LaunchOptions())
+    assert claim(fork.id) is None, "the boot must wait for the capture"
+    with connection():
+        capture = claim(source)
+        messages = protocol.finish(
+            capture, Outcome(True, SandboxStatus.RUNNING, snapshot={"state": SnapshotState.READY})
+        )
+    assert [message.payload["sandbox_id"] for message in messages] == [fork.id]
+    assert claim(fork.id).snapshot_id == capture.snapshot_id
+
+
+def test_a_failed_capture_stops_the_fork_and_spares_the_source(deps):
+    source = boot(deps)
+    fork = forks.of_sandbox(deps, user("alice"), source, LaunchOptions())
+    with connection():
+        protocol.finish(claim(source), Outcome(False, SandboxStatus.RUNNING, error="disk full"))
+    assert row(fork.id).status == "stopped" and row(fork.id).error == "disk full"
+    assert (row(source).status, row(source).task) == ("running", None)
+    with connection():
+        assert PortBinding.select().where(PortBinding.sandbox_id == fork.id).count() == 0
+
+
+def test_parallel_creates_never_promise_more_than_the_node_has(deps):
+    results = []
+
+    def one():
+        try:
+            results.append(create.create(deps, user("alice"), CREATE).id)
+        except Unavailable:
+            results.append(None)
+
+    threads = [threading.Thread(target=one) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len([one for one in results if one]) == 4, "4096 MB hold four machines of 1024 MB"
+
+
+def test_parallel_replays_of_a_key_make_one_sandbox(deps):
+    request = replace(CREATE, idempotency_key="k")
+    views = []
+    threads = [
+        threading.Thread(target=lambda: views.append(create.create(deps, user("alice"), request)))
+        for _ in range(10)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({view.id for view in views}) == 1 and len(views) == 10
+    with connection():
+        assert Sandbox.select().count() == 1
+    with pytest.raises(Conflict):
+        create.create(deps, user("alice"), replace(request, options=LaunchOptions(timeout=5)))
+    assert create.create(deps, user("mallory"), request).id != views[0].id
+
+
+def test_a_snapshot_key_returns_the_first_snapshot_even_after_the_sandbox_is_gone(deps):
+    sandbox_id = boot(deps)
+    with pytest.raises(Unavailable):
+        snapshots.take(deps, user("alice"), sandbox_id, idempotency_key="s")
+    with connection():
+        protocol.finish(
+            claim(sandbox_id),
+            Outcome(True, SandboxStatus.RUNNING, snapshot={"state": SnapshotState.READY}))
+        Sandbox.update(status=SandboxStatus.STOPPED).execute()
+        first = Snapshot.get()
+    assert snapshots.take(deps, user("alice"), sandbox_id, idempotency_key="s").id == first.id
+
+
+def test_plans_ownership_and_pins(deps):
+    with pytest.raises(PlanRequired):
+        create.create(deps, user("bob"), CREATE)
+    with pytest.raises(PlanRequired):
+        create.create(deps, user("alice"), replace(CREATE, size="fleet"))
+    with pytest.raises(InvalidRequest, match="unsupported shape"):
+        create.create(deps, user("alice"), replace(CREATE, vcpus=3, mem_mb=1024))
+    with pytest.raises(WrongNode):
+        create.create(deps, user("alice"), CREATE, pinned_node="elsewhere")
+    sandbox_id = boot(deps)
+    with pytest.raises(Forbidden):
+        lifecycle.hibernate(deps, user("mallory"), sandbox_id)
+    with pytest.raises(WrongNode):
+        create.get_owned(user("alice"), sandbox_id, pinned_node="elsewhere")
+
+
+def test_fork_rule_four(deps):
+    for options in (
+        LaunchOptions(start_command="serve"),
+        LaunchOptions(start_command="serve", readiness_port=3000),
+        LaunchOptions(start_command="serve", readiness_port=3000, ports=(3001,)),
+    ):
+        with pytest.raises(InvalidRequest):
+            forks.of_snapshot(deps, user("alice"), "snapx", options)
+
+
+def test_idle_sweep_spares_what_is_in_use(deps):
+    idle, busy, fresh = boot(deps), boot(deps), boot(deps)
+    with connection():
+        Sandbox.update(idle_at=now() - timedelta(seconds=1)).where(
+            Sandbox.id.in_([idle, busy])
+        ).execute()
+    with in_use(row(busy), for_s=60, what="exec"):
+        with connection():
+            Sandbox.update(idle_at=now() - timedelta(seconds=1)).where(Sandbox.id == busy).execute()
+        assert sweeps.hibernate_idle(deps) == 1
+    assert [row(one).task for one in (idle, busy, fresh)] == ["hibernate", None, None]
+    assert row(busy).idle_at > now(), "the end of a call restarts the clock"
+    with pytest.raises(Conflict, match="hibernating"):
+        with in_use(row(idle), for_s=60, what="exec"):
+            pass
+
+
+def test_an_activity_of_a_dead_process_does_not_keep_a_sandbox_awake_for_ever(deps):
+    sandbox_id = boot(deps)
+    with connection():
+        Activity.create(sandbox_id=sandbox_id, expires_at=now() - timedelta(seconds=1))
+        Sandbox.update(idle_at=now() - timedelta(seconds=1)).execute()
+    assert sweeps.hibernate_idle(deps) == 1
+
+
+def test_an_overdue_boot_ends_as_stopped_and_a_stop_is_never_given_up(deps):
+    never, stopping = create.create(deps, user("alice"), CREATE).id, boot(deps)
+    with pytest.raises(Unavailable):
+        lifecycle.delete(deps, user("alice"), stopping)
+    with connection():
+        Operation.update(deadline_at=now() - timedelta(seconds=1)).execute()
+    assert sweeps.fail_overdue(deps) == 1
+    assert row(never).status == "stopped" and "did not finish" in row(never).error
+    assert row(stopping).task == OperationKind.STOP
+    with connection():
+        assert Operation.get(Operation.sandbox_id == never).state == OperationState.FAILED

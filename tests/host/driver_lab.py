@@ -1,0 +1,107 @@
+"""A place to try one driver: makes sandboxes with ports and tokens of their own, talks to them,
+removes them."""
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field, replace
+
+from bin.stack.site import ROOT
+from config.settings import Settings, load
+from guest.client.agent_client import AgentClient
+from nodeworker.hypervisor.driver import Driver, Forward, LaunchSpec, Shape, VmState
+from nodeworker.hypervisor.factory import make_driver
+from nodeworker.hypervisor.qemu.rundir import RunDir
+from nodeworker.hypervisor.simulator.control import SimulatorControl
+
+SHAPE = Shape(1, 1024)
+CHILD_LIMIT_S = 300
+
+
+@dataclass
+class Lab:
+    """One driver on one private node directory; `environ` are the SVC_* variables it was made
+    from."""
+
+    environ: dict[str, str]
+    numbers: "itertools.count[int]" = field(default_factory=itertools.count)
+
+    def __post_init__(self) -> None:
+        self.settings: Settings = load(self.environ)
+        self.driver: Driver = make_driver(self.settings)
+
+    @property
+    def is_real(self) -> bool:
+        return self.settings.driver == "qemu"
+
+    def spec(self, snapshot_id=None, **changes) -> LaunchSpec:
+        """A launch with an id, a token and host ports nobody else has."""
+        number = next(self.numbers)
+        port = self.settings.host_ports[0] + 2 * number
+        spec = LaunchSpec(f"box{number}", SHAPE, f"token-of-box-{number}-0123456789", port,
+                          (Forward(port + 1, 8000), ), snapshot_id, {"NUMBER": str(number)})
+        return replace(spec, **changes)
+
+    def create(self, snapshot_id=None) -> LaunchSpec:
+        """A new running sandbox."""
+        spec = self.spec(snapshot_id)
+        self.driver.create(spec)
+        return spec
+
+    def agent(self, spec: LaunchSpec) -> AgentClient:
+        """The guest's agent by the road the API takes: the host port."""
+        return AgentClient(self.settings.node_address, spec.agent_port, spec.agent_token)
+
+    def shell(self, spec: LaunchSpec, line: str) -> str:
+        """Output of a line of bash that must succeed."""
+        result = self.agent(spec).exec(shell=line)
+        assert result.exit_code == 0, result
+        return result.stdout.decode()
+
+    def in_child(self, operation: str, *arguments, fault_file=None) -> int:
+        """Return code of a worker process of its own that carries out one driver call (negative:
+        the signal it died of)."""
+        plain = [
+            vars(item)
+            | {"shape": vars(item.shape), "forwards": [vars(forward) for forward in item.forwards]}
+            if isinstance(item, LaunchSpec) else item for item in arguments
+        ]
+        environ = {
+            **os.environ, **self.environ,
+            **({"SVC_FAULT_FILE": str(fault_file)} if fault_file else {})
+        }
+        return subprocess.run(
+            [sys.executable, "-m", "tests.host.driver_worker", operation,
+             json.dumps(plain)], cwd=ROOT, env=environ, timeout=CHILD_LIMIT_S,
+            check=False).returncode
+
+    def crash_at(self, point: str, tmp_path, operation: str, *arguments) -> None:
+        """Carry out a driver call in a worker that is killed at a fault point."""
+        path = tmp_path / "fault"
+        path.write_text(f"{point} kill")
+        code = self.in_child(operation, *arguments, fault_file=path)
+        assert code == -signal.SIGKILL, f"{operation} never came to {point} (ended with {code})"
+        assert not path.exists()
+
+    def kill_machine(self, sandbox_id: str) -> None:
+        """End the process of a running VM as a crash would."""
+        if self.is_real:
+            record = RunDir(self.settings.node_dir / "sandboxes" / sandbox_id).find_record()
+            assert record and record.pid
+            os.kill(record.pid, signal.SIGKILL)
+        else:
+            os.kill(SimulatorControl(self.settings.node_dir / "simulator").pid(), signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while self.driver.inspect(sandbox_id) is VmState.RUNNING:
+            assert time.monotonic() < deadline, "the killed machine does not end"
+            time.sleep(0.01)
+
+    def clean(self) -> None:
+        """Remove every sandbox and snapshot."""
+        for sandbox_id in self.driver.list_sandboxes():
+            self.driver.destroy(sandbox_id)
+        for snapshot_id in self.driver.list_snapshots():
+            self.driver.delete_snapshot(snapshot_id)

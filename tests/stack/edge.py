@@ -1,0 +1,84 @@
+"""The API and the identity host in this process, over a real Postgres and Redis: for rules that
+need no guest.
+
+What involves a node is tested on `sim_stack`, where every process is its own.
+"""
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from flask.testing import FlaskClient
+
+from app.api import factory as api
+from app.identity import factory as identity
+from app.identity.local_authority import LocalAuthority
+from app.identity.signing_keys import KeyDirectory
+from app.operator import seeds
+from config.settings import Settings
+from models.database import connection, database, new_id, now
+from models.states import Plan
+from models.users import User
+from services.accounts import api_keys, tokens, users
+from services.hosts.nodes import NodeFacts, heartbeat
+from tests.stack.conformance import conforming
+
+NODE = NodeFacts("n1", "127.0.0.1", 100_000, 100_000_000, 20000, 29999, {})
+
+
+@dataclasses.dataclass
+class Edge:
+    """Both hosts, and credentials for anybody."""
+
+    settings: Settings
+    people: dict[str, str]
+    api: FlaskClient
+    identity: FlaskClient
+
+    @property
+    def keys(self) -> KeyDirectory:
+        return KeyDirectory(self.settings.signing_keys_dir)
+
+    def client(self) -> FlaskClient:
+        """A client of the API of its own, for a thread."""
+        return self.api.application.test_client()
+
+    def user(self, name: str) -> User:
+        return users.get_by_email(self.people[f"SVC_{name.upper()}_EMAIL"])
+
+    def newcomer(self, plan: Plan = Plan.LEGACY_PRO) -> User:
+        """An account that no other test uses."""
+        with connection():
+            return User.create(id=new_id("usr"), email=f"{new_id()}@example.test",
+                               password_hash="none", plan=plan)
+
+    def key(self, owner: User) -> dict[str, str]:
+        """Headers with a fresh API key, which does not count as one of this hour's."""
+        with connection():
+            made = api_keys.issue(owner, "test", created_at=now() - seeds.KEY_AGE)
+        return {"Authorization": f"Bearer {made.secret}"}
+
+    def jwt(self, owner: User) -> dict[str, str]:
+        """Headers with a user token."""
+        minted = tokens.mint_user_token(self.settings, self.keys.get_signing(), owner, "tests")
+        return {"Authorization": f"Bearer {minted.text}"}
+
+    def service(self, owner: User | None = None) -> dict[str, str]:
+        """Headers with the service token, acting for `owner` if given."""
+        headers = {"Authorization": f"Bearer {self.people['SVC_SERVICE_TOKEN']}"}
+        return headers | ({"X-On-Behalf-Of": owner.id} if owner else {})
+
+
+def make_edge(database_url: str, redis_url: str, keys_dir: Path, **changes: Any) -> Iterator[Edge]:
+    """The same with other settings."""
+    settings = dataclasses.replace(
+        Settings(database_url=database_url, redis_url=redis_url, signing_keys_dir=keys_dir,
+                 session_secret="for tests"),
+        **changes,
+    )
+    api_app = conforming(api.create_app(settings, LocalAuthority(settings)))
+    identity_app = conforming(identity.create_app(settings))
+    people = seeds.seed(settings, {})
+    heartbeat(NODE)
+    yield Edge(settings, people, api_app.test_client(), identity_app.test_client())
+    database.close_all()

@@ -1,0 +1,251 @@
+"""What an agent does with connections that break, lie, stall or flood: it must still serve the
+others."""
+import os
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from guest.agent.protocol import (
+    DATA,
+    FAILURE,
+    MAX_PAYLOAD_BYTES,
+    REQUEST,
+    RESULT,
+    STDOUT,
+    encode_frame,
+    encode_json,
+)
+from tests.host.agent_process import TOKEN, RunningAgent
+from tests.host.agent_wire import Wire
+from tests.stack.waiting import eventually, is_alive
+
+GARBAGE = {
+    "not a frame": b"GET / HTTP/1.1\r\n\r\n",
+    "unknown type": bytes([99, 0, 0, 0, 0]),
+    "too long": bytes([REQUEST]) + (MAX_PAYLOAD_BYTES + 1).to_bytes(4, "big"),
+    "longest length": bytes([REQUEST]) + b"\xff" * 4,
+    "not JSON": encode_frame(REQUEST, b"{"),
+    "not an object": encode_frame(REQUEST, b"[1]"),
+    "deep nesting": encode_frame(REQUEST, b"[" * 500_000),
+    "not UTF-8": encode_frame(REQUEST, b"\xff\xfe{}"),
+    "data first": encode_frame(DATA, b"x"),
+    "nothing in it": encode_frame(REQUEST),
+}
+
+
+@pytest.mark.parametrize("sent", GARBAGE.values(), ids=GARBAGE)
+def test_garbage_ends_its_own_connection_only(agent: RunningAgent, sent: bytes) -> None:
+    with Wire(agent.port) as wire:
+        wire.socket.sendall(sent)
+        assert wire.frames() == []
+    assert agent.client().ping().adopted is None
+
+
+@pytest.mark.parametrize(
+    "token", ["", "x", TOKEN + "x", TOKEN[:-1],
+              TOKEN.upper(), None, 5, ["a"], "\ud800"], ids=repr)
+def test_a_wrong_token_is_unauthorized_and_nothing_happens(agent: RunningAgent,
+                                                           token: object) -> None:
+    with Wire(agent.port) as wire:
+        wire.request("exec", token, shell="touch /tmp/never", argv=None, cwd="/home/user")
+        kind, reply = wire.answer()
+    assert (kind, reply["code"]) == (FAILURE, "unauthorized")
+
+
+def test_a_wrong_token_does_not_run_the_command(agent: RunningAgent) -> None:
+    with Wire(agent.port) as wire:
+        wire.request("exec", "wrong", shell="touch ran")
+        wire.frames()
+    agent.client().exec(["true"])
+    assert not (agent.root / "home/user/ran").exists()
+
+
+@pytest.mark.parametrize("operation", ["", "nonsense", None, 5, [], {}], ids=repr)
+def test_an_unknown_operation_is_a_bad_request(agent: RunningAgent, operation: object) -> None:
+    with Wire(agent.port) as wire:
+        wire.socket.sendall(encode_json(REQUEST, {"op": operation, "token": TOKEN}))
+        kind, reply = wire.answer()
+    assert (kind, reply["code"]) == (FAILURE, "bad_request")
+
+
+@pytest.mark.parametrize(
+    "request_fields",
+    [
+        {}, {"argv": []}, {"argv": "ls"}, {"argv": [""]}, {"argv": [1]}, {"argv": ["a\0b"]},
+        {"shell": 5}, {"argv": ["ls"], "shell": "ls"}, {"argv": ["ls"], "env": ["A"]},
+        {"argv": ["ls"], "env": {"A": 1}}, {"argv": ["ls"], "env": {"A=B": "x"}},
+        {"argv": ["ls"], "env": {"": "x"}}, {"argv": ["ls"], "timeoutMs": 0},
+        {"argv": ["ls"], "timeoutMs": "1"}, {"argv": ["ls"], "timeoutMs": True},
+        {"argv": ["ls"], "capBytes": -1}, {"argv": ["ls"], "detached": "yes"},
+        {"argv": ["ls"], "cwd": 1}, {"argv": ["\ud800"]},
+    ],
+    ids=str,
+)
+def test_malformed_commands_are_refused(agent: RunningAgent, request_fields: dict) -> None:
+    with Wire(agent.port) as wire:
+        wire.request("exec", TOKEN, **request_fields)
+        kind, reply = wire.answer()
+    assert (kind, reply["code"]) == (FAILURE, "bad_request")
+
+
+def test_a_request_that_arrives_byte_by_byte_is_served(agent: RunningAgent) -> None:
+    with Wire(agent.port) as wire:
+        wire.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in encode_json(REQUEST, {"op": "ping", "token": TOKEN}):
+            wire.socket.sendall(bytes([byte]))
+        assert wire.answer()[0] == RESULT
+
+
+def test_others_are_served_while_some_say_nothing(agent: RunningAgent) -> None:
+    silent = [Wire(agent.port) for _ in range(60)]
+    for wire in silent[::2]:
+        wire.socket.sendall(b"\x01\x00")
+    assert agent.client().exec(["echo", "served"]).stdout == b"served\n"
+    for wire in silent:
+        wire.socket.close()
+
+
+def test_resets_at_any_moment_do_not_end_the_agent(agent: RunningAgent) -> None:
+    request = encode_json(REQUEST,
+                          {"op": "exec", "token": TOKEN, "shell": "head -c 1000000 /dev/zero"})
+    for length in (0, 1, 5, 20, len(request)):
+        for _ in range(10):
+            wire = Wire(agent.port)
+            wire.socket.sendall(request[:length])
+            wire.reset()
+    assert agent.client().exec(["echo", "alive"]).stdout == b"alive\n"
+
+
+def test_a_reset_in_the_middle_of_a_reply_does_not_end_the_agent(agent: RunningAgent) -> None:
+    for operation in ({"op": "exec", "shell": "yes"}, {"op": "read", "path": "/home/user/big"}):
+        (agent.root / "home/user/big").write_bytes(bytes(20_000_000))
+        wire = Wire(agent.port)
+        wire.socket.sendall(encode_json(REQUEST, {**operation, "token": TOKEN}))
+        assert wire.socket.recv(1000)
+        wire.reset()
+    assert agent.client().ping()
+
+
+@pytest.mark.parametrize("politely", [True, False], ids=["close", "reset"])
+def test_hanging_up_kills_the_group_of_a_running_command(agent: RunningAgent,
+                                                         politely: bool) -> None:
+    wire = Wire(agent.port)
+    wire.request("exec", TOKEN, shell="sleep 600 & echo $!; echo $$; sleep 600")
+    pids = [int(line) for line in _lines(wire, 2)]
+    wire.socket.close() if politely else wire.reset()
+    assert eventually(lambda: not any(is_alive(pid) for pid in pids))
+
+
+def test_hanging_up_leaves_a_detached_command_alone(agent: RunningAgent) -> None:
+    wire = Wire(agent.port)
+    wire.request("exec", TOKEN, argv=["sleep", "600"], detached=True)
+    pid = wire.answer()[1]["pid"]
+    wire.reset()
+    agent.client().exec(["true"])
+    try:
+        assert is_alive(pid)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_peer_that_does_not_read_blocks_its_command_and_costs_no_memory(
+        agent: RunningAgent) -> None:
+    before = agent.resident_bytes()
+    counted = agent.root / "home/user/counted"
+    with Wire(agent.port) as wire:
+        # Each line counts a mebibyte that the command could get rid of.
+        script = (
+            "for n in $(seq 200); do head -c 1048576 /dev/zero; echo $n > new; mv new counted; done"
+        )
+        wire.request("exec", TOKEN, shell=script, capBytes=1 << 30)
+        assert eventually(counted.exists)
+        last = ""
+        while last != (last := counted.read_text()):
+            agent.client().exec(["sleep", "0.5"])
+        assert int(last) < 100, "the command was not held back"
+        assert agent.resident_bytes() - before < 16 * 1024 * 1024
+        frames = wire.frames()
+    assert frames[-1][0] == RESULT
+    assert sum(len(payload) for kind, payload in frames if kind == STDOUT) == 200 * 1024 * 1024
+
+
+def test_many_peers_that_do_not_read_cost_little_memory(agent: RunningAgent) -> None:
+    before = agent.resident_bytes()
+    stuck = [Wire(agent.port) for _ in range(50)]
+    for wire in stuck:
+        wire.request("exec", TOKEN, argv=["yes"], capBytes=1 << 30, timeoutMs=600_000)
+    agent.client().exec(["sleep", "1"])
+    assert agent.resident_bytes() - before < 50 * 1024 * 1024
+    for wire in stuck:
+        wire.reset()
+    assert eventually(lambda: not _children(agent))
+
+
+def test_input_after_a_request_that_takes_none_ends_the_connection(agent: RunningAgent) -> None:
+    with Wire(agent.port) as wire:
+        wire.request("exec", TOKEN, argv=["sleep", "600"])
+        wire.socket.sendall(encode_frame(DATA, b"more"))
+        assert wire.frames() == []
+
+
+def test_more_connections_than_are_served_at_once_wait_their_turn(agent: RunningAgent) -> None:
+    crowd = [Wire(agent.port) for _ in range(600)]
+    for wire in crowd[:550]:
+        wire.socket.close()
+    for wire in crowd[550:]:
+        wire.request("ping", TOKEN)
+    assert all(wire.answer()[0] == RESULT for wire in crowd[550:])
+    for wire in crowd[550:]:
+        wire.socket.close()
+
+
+def test_slow_work_does_not_keep_others_waiting(agent: RunningAgent) -> None:
+    with Wire(agent.port) as slow:
+        slow.request("wait_port", TOKEN, port=1, timeoutMs=600_000)
+        slow.socket.settimeout(0.5)
+        assert agent.client().exec(["echo", "meanwhile"]).stdout == b"meanwhile\n"
+        with pytest.raises(TimeoutError):
+            slow.socket.recv(1)
+
+
+def test_slow_work_ends_when_nobody_waits_for_it(agent: RunningAgent) -> None:
+    wire = Wire(agent.port)
+    wire.request("wait_port", TOKEN, port=1, timeoutMs=600_000)
+    assert eventually(lambda: _children(agent) != [])
+    wire.socket.close()
+    assert eventually(
+        lambda: not _children(agent)), "it waits for a port although its caller is gone"
+
+
+def test_more_slow_work_than_runs_at_once_is_all_done(agent: RunningAgent) -> None:
+    crowd = [Wire(agent.port) for _ in range(80)]
+    for wire in crowd:
+        wire.request("wait_port", TOKEN, port=agent.port, timeoutMs=60_000)
+    assert [wire.answer() for wire in crowd] == [(RESULT, {"open": True})] * 80
+    for wire in crowd:
+        wire.socket.close()
+    assert eventually(lambda: not _children(agent)), "a child was left behind"
+
+
+def _lines(wire: Wire, count: int) -> list[str]:
+    received = b""
+    while received.count(b"\n") < count:
+        received += wire.socket.recv(1000)
+    return [
+        part.decode().strip("\x00\x03\x04 \n") for part in _payloads(received).split(b"\n")[:count]
+    ]
+
+
+def _payloads(received: bytes) -> bytes:
+    found = b""
+    while received:
+        length = int.from_bytes(received[1:5], "big")
+        found += received[5:5 + length]
+        received = received[5 + length:]
+    return found
+
+
+def _children(agent: RunningAgent) -> list[str]:
+    return Path(f"/proc/{agent.process.pid}/task/{agent.process.pid}/children").read_text().split()

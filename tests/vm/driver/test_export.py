@@ -1,0 +1,41 @@
+"""What is uploaded of a snapshot is its disk, byte for byte, on the image it stands on."""
+import json
+import os
+
+import pytest
+
+from nodeworker.disks.durable import read_json
+from tests.host.qemu_img import opened, qemu_img
+
+
+@pytest.mark.parametrize("grown", [False, True], ids=["as made", "grown"])
+def test_an_exported_disk_is_the_disk_of_the_snapshot(real, tmp_path, grown):
+    spec = real.create()
+    if grown:
+        real.driver.grow_disk(spec.sandbox_id, 20 * 1024**3)
+        assert real.agent(spec).grow_disk(20 * 1024**3).total_bytes > 19 * 1024**3
+    real.agent(spec).write_file("/root/noise", os.urandom(3 << 20))
+    real.shell(spec, "sync")
+    real.driver.snapshot(spec.sandbox_id, "snapexport")
+    disk = tmp_path / "disk.qcow2"
+    export = real.driver.export_disk("snapexport", disk)
+    qemu_img("check", str(disk))
+    machine = read_json(
+        real.settings.node_dir / "snapshots" / "snapexport" / "snapshot.json")["machine"]
+    layers = real.driver.host.layers
+    original = opened(layers.path(machine["chain"][0]), image_format="raw")
+    for reference in machine["chain"][1:]:
+        original = opened(layers.path(reference), original)
+    exported = opened(disk, opened(export.image_file))
+    told = qemu_img("compare", f"json:{json.dumps(exported)}", f"json:{json.dumps(original)}")
+    assert "Images are identical" in told
+    assert disk.stat(
+    ).st_size < export.image_file.stat().st_size / 4, "only what differs from the image"
+
+
+def test_an_image_is_compressed_once(real, tmp_path):
+    spec = real.create()
+    real.driver.snapshot(spec.sandbox_id, "snaponce")
+    first = real.driver.export_disk("snaponce", tmp_path / "one").image_file.stat()
+    second = real.driver.export_disk("snaponce", tmp_path / "two").image_file.stat()
+    assert (first.st_ino, first.st_mtime_ns) == (second.st_ino, second.st_mtime_ns)
