@@ -1,11 +1,11 @@
 """Write a batch of files into a sandbox, read one out of it."""
 from flask import Blueprint, Response, jsonify
 
-from app import serializers, shapes
 from app.http import bodies
 from app.http.answers import ListOf, answers
 from app.http.credentials import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
-from app.schemas.files import ITEMS_MAX, FileItemBody, FileQuery
+from app.schemas.answers import answer_of
+from app.schemas.files import ITEMS_MAX, FileContentAnswer, FileItemBody, FileQuery
 from app.wiring import get_deps
 from services.guest_calls import files
 
@@ -25,9 +25,9 @@ def write(sandbox_id: str) -> tuple[str, int]:
 
 @routes.get("/files")
 @accepts(API_KEY, USER_JWT, SERVICE)
-@answers(200, shapes.FILE_CONTENT, query=FileQuery, errors=(409, 413, 421))
+@answers(200, FileContentAnswer, query=FileQuery, errors=(409, 413, 421))
 def read(sandbox_id: str) -> Response:
     """The content of the file at `?path=`."""
     owner, query = current_owner(), bodies.load_query(FileQuery())
     content = files.read(get_deps(), owner, sandbox_id, query["path"], pinned_node=pinned_node())
-    return jsonify(serializers.file_content(content))
+    return jsonify(answer_of(FileContentAnswer).dump(content))

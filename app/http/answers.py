@@ -5,9 +5,9 @@ Declare a new route like this, below `@accepts`::
 
     @routes.post("/<sandbox_id>/wake")
     @accepts(API_KEY, USER_JWT, SERVICE)
-    @answers(200, shapes.SANDBOX, body=WakeBody, errors=(409, 421))
+    @answers(200, SandboxAnswer, body=WakeBody, errors=(409, 421))
 
-- The first two arguments are the status and the shape (`app/shapes.py`) of success; no shape is no
+- The first two arguments are the status and the answer (`app/schemas/`) of success; no answer is no
   body, and a text such as `"text/html"` is a body of that type. A route with two successes has the
   decorator twice.
 - `body` is the schema that `bodies.load` gets, `ListOf(schema, most)` for `bodies.load_list`, or a
@@ -30,7 +30,7 @@ from marshmallow import Schema
 
 from app.http.credentials import PUBLIC, accepted_by
 from app.http.rate_limits import PREFIX as LIMITED
-from app.shapes import Shape
+from app.schemas.answers import Answer
 
 View = TypeVar("View", bound=Callable[..., Any])
 # What the contract's Errors and docs/api.md say of each status.
@@ -65,7 +65,7 @@ class ListOf:
     most: int
 
 
-Content = Shape | str | None
+Content = type[Answer] | str | None
 Request = type[Schema] | ListOf | str | None
 
 

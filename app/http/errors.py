@@ -8,6 +8,8 @@ from flask import Flask, Response, g, jsonify, request
 from playhouse.pool import MaxConnectionsExceeded
 from werkzeug.exceptions import HTTPException
 
+from app.schemas.answers import answer_of
+from app.schemas.errors import ErrorAnswer
 from services.errors import ServiceError, Unauthenticated
 
 log = logging.getLogger(__name__)
@@ -36,7 +38,8 @@ def install(app: Flask) -> None:
 
 def render(text: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
     """The error response; a text that quotes something enormous is cut."""
-    response = jsonify(error=text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}...")
+    shown = text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}..."
+    response = jsonify(answer_of(ErrorAnswer).dump(shown))
     response.status_code = status
     response.headers.extend(dict(headers or {}))
     return response

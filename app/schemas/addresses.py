@@ -12,14 +12,15 @@ from urllib.parse import SplitResult, urlsplit
 
 from marshmallow import ValidationError, fields
 
-from app.schemas.fields import Text
+from app.schemas.fields import Described, Text
 from guest.agentserver.addresses import is_public
 
 URL_MAX, BOOTSTRAP_MAX_BYTES, TOKEN_MAX = 2048, 64 * 1024, 4096
 _VISIBLE = re.compile(r"[!-~]+")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?")
 # The user is required: anything: would otherwise be taken, javascript: for one.
-_SCP_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9._-]*:(?!//)[^:?#@]+")
+_SCP_HOST = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+_SCP_FORM = re.compile(rf"{_SCP_HOST}@{_SCP_HOST}:(?!//)[^:?#@]+")
 _GIT_SCHEMES = ("http", "https", "ssh", "git")
 # 127.1, 0x7f000001 and 2130706433 are all taken for addresses by what resolves names.
 _NUMBER = re.compile(r"0[xX][0-9A-Fa-f]*|\d+")
@@ -29,8 +30,7 @@ class GitUrl(Text):
     """The address of a git repository: a URL without password, query and fragment, or
     `user@host:path`."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(high=URL_MAX, **options)
+    openapi = {"pattern": rf"^(?:(?:https?|ssh|git)://[A-Za-z0-9]|{_SCP_HOST}@{_SCP_HOST}:)[!-~]*$"}
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> Any:
         text = super()._deserialize(value, attr, data, **options)
@@ -48,9 +48,24 @@ class GitUrl(Text):
         return text
 
 
-class Bootstrap(fields.Field[dict[str, Any]]):
+class Bootstrap(Described, fields.Field[dict[str, Any]]):
     """What configures the agent server: callback address and token, both or neither, and whatever
     else it may need."""
+
+    openapi = {
+        "type": "object",
+        "properties": {
+            "callbackUrl": {
+                "type": "string", "format": "uri", "pattern": "^https?://", "maxLength": URL_MAX
+            },
+            "callbackToken": {"type": "string", "pattern": "^[!-~]+$", "maxLength": TOKEN_MAX},
+            "readinessPort": {"type": "integer", "minimum": 1, "maximum": 65535},
+        },
+        "dependentRequired": {
+            "callbackUrl": ["callbackToken"], "callbackToken": ["callbackUrl"]
+        },
+        "additionalProperties": True,
+    }
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> dict[str, Any]:
         if not isinstance(value, dict):

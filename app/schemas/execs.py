@@ -1,9 +1,11 @@
-"""Body of exec."""
+"""Body and answer of exec."""
 import json
 from typing import Any
 
 from marshmallow import ValidationError, fields, post_load, validate, validates_schema
 
+from app.schemas import answers
+from app.schemas.answers import Answer
 from app.schemas.fields import COMMAND_MAX, PATH_MAX, Body, Environment, Flag, Text, Whole
 from services.protocols import ExecRequest
 
@@ -18,14 +20,21 @@ class ExecBody(Body):
     """Contract, exec. `cmd` alone is a line for the shell; with `args` it is a program (our
     choice)."""
 
-    cmd = Text(high=COMMAND_MAX, required=True)
-    args = fields.List(Text(low=0, high=COMMAND_MAX), validate=validate.Length(max=ARGS_MAX),
-                       load_default=None)
-    cwd = Text(high=PATH_MAX, load_default=None)
-    env = Environment(load_default=dict)
-    timeout_ms = Whole(data_key="timeoutMs", validate=validate.Range(1, TIMEOUT_MAX_MS),
-                       load_default=TIMEOUT_DEFAULT_MS)
-    detached = Flag(load_default=False)
+    cmd = Text("A line for the guest's shell or, with `args`, a program. Runs as root.",
+               high=COMMAND_MAX, required=True)
+    args = fields.List(
+        Text(low=0, high=COMMAND_MAX), validate=validate.Length(max=ARGS_MAX), load_default=None,
+        metadata={
+            "description": "Arguments of `cmd`, untouched by any shell; with them, even an empty"
+                           " list, `cmd` is a program."
+        })
+    cwd = Text("Where the command starts; the sandbox's `cwd` unless given.", high=PATH_MAX,
+               load_default=None)
+    env = Environment()
+    timeout_ms = Whole("When to kill the command, in milliseconds; `exitCode` is then 124.",
+                       validate=validate.Range(1, TIMEOUT_MAX_MS), load_default=TIMEOUT_DEFAULT_MS)
+    detached = Flag("Answer at once with `pid` and `logPath`; the command outlives the call.",
+                    load_default=False)
 
     @validates_schema
     def _fits_a_frame(self, data: dict[str, Any], **_: Any) -> None:
@@ -39,3 +48,32 @@ class ExecBody(Body):
         if args is None:
             return ExecRequest(argv=None, shell=cmd, **data)
         return ExecRequest(argv=(cmd, *args), shell=None, **data)
+
+
+class _Output(answers.Text):
+    """What a command printed; bytes that are not UTF-8 become U+FFFD."""
+
+    show = staticmethod(lambda output: output.decode("utf-8", "replace"))
+
+
+class _OnlyTrue(answers.Shown):
+    """A flag that is left out unless it is set."""
+
+    openapi = {"const": True}
+
+    def __init__(self, about: str) -> None:
+        super().__init__(about, optional=True)
+
+
+class ExecResultAnswer(Answer):
+    """What a command printed and how it ended."""
+
+    stdout = _Output()
+    stderr = _Output()
+    exit_code = answers.Shown(openapi={"type": "integer"})
+    timed_out = _OnlyTrue("The deadline ended the command; `exitCode` is 124.")
+    stdout_truncated = _OnlyTrue("There was more output than is kept.")
+    stderr_truncated = _OnlyTrue("There was more output than is kept.")
+    pid = answers.Count("Of a detached command.", optional=True,
+                        read=lambda outcome: outcome.pid if outcome.log_path else None)
+    log_path = answers.Text("Where a detached command's output goes, in the guest.", optional=True)

@@ -3,7 +3,7 @@ boolean neither."""
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
@@ -19,9 +19,19 @@ _RFC3339 = re.compile(
     re.ASCII)
 
 
-class Body(Schema):
-    """Base of the schemas: an unknown field is an error that names it; null is the same as not
-    sending it."""
+class CamelCase(Schema):
+    """Names every field for the outside as the contract does: `node_id` is `nodeId` there."""
+
+    def on_bind_field(self, field_name: str, field_obj: fields.Field) -> None:
+        """Give the field its outer name, unless it names one itself."""
+        first, *others = field_name.split("_")
+        if field_obj.data_key is None:
+            field_obj.data_key = first + "".join(map(str.capitalize, others))
+
+
+class Body(CamelCase):
+    """Base of the bodies and queries: an unknown field is an error that names it; null is the same
+    as not sending it."""
 
     @pre_load
     def _drop_nulls(self, data: Any, **_: Any) -> Any:
@@ -33,7 +43,19 @@ class Body(Schema):
         }
 
 
-class Whole(fields.Integer):
+class Described(fields.Field[Any]):
+    """A field that begins with a sentence about itself, which the OpenAPI document shows.
+
+    `openapi` is what its JSON Schema has beyond what apispec knows of its marshmallow type.
+    """
+
+    openapi: Mapping[str, Any] = {}
+
+    def __init__(self, about: str = "", **options: Any) -> None:
+        super().__init__(metadata={"description": about} if about else {}, **options)
+
+
+class Whole(Described, fields.Integer):
     """A JSON number without a fraction; 60.0 is 60, "60" and true are errors."""
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> Any:
@@ -44,7 +66,7 @@ class Whole(fields.Integer):
         return value
 
 
-class Flag(fields.Boolean):
+class Flag(Described, fields.Boolean):
     """true or false, nothing that looks like it."""
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> Any:
@@ -53,11 +75,12 @@ class Flag(fields.Boolean):
         return value
 
 
-class Text(fields.String):
+class Text(Described, fields.String):
     """A string of at least `low` and at most `high` characters."""
 
-    def __init__(self, *, low: int = 1, high: int = TEXT_MAX, **options: Any) -> None:
-        super().__init__(validate=validate.Length(low, high), **options)
+    def __init__(self, about: str = "", *, low: int = 1, high: int = TEXT_MAX,
+                 **options: Any) -> None:
+        super().__init__(about, validate=validate.Length(low, high), **options)
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> Any:
         if not isinstance(value, str):
@@ -65,7 +88,14 @@ class Text(fields.String):
         return value
 
 
-class Numeral(fields.Integer):
+class Word(Described, fields.String):
+    """One of some words."""
+
+    def __init__(self, about: str, words: Iterable[str], **options: Any) -> None:
+        super().__init__(about, validate=validate.OneOf(list(words)), **options)
+
+
+class Numeral(Described, fields.Integer):
     """A whole number in a query string, in decimal digits."""
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> Any:
@@ -77,8 +107,10 @@ class Numeral(fields.Integer):
 class Port(Whole):
     """A TCP port of the guest that may be exposed; the agent's own is not one."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(validate=validate.Range(1, 65535), **options)
+    openapi = {"not": {"const": AGENT_GUEST_PORT}}
+
+    def __init__(self, about: str = "", **options: Any) -> None:
+        super().__init__(about, validate=validate.Range(1, 65535), **options)
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> Any:
         port = super()._deserialize(value, attr, data, **options)
@@ -87,11 +119,16 @@ class Port(Whole):
         return port
 
 
-class Ports(fields.List[int]):
-    """Distinct guest ports, as a tuple."""
+class Ports(Described, fields.List):
+    """Distinct guest ports to expose, as a tuple; none unless given."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(Port(), validate=[validate.Length(max=PORTS_MAX), _distinct], **options)
+    openapi = {"uniqueItems": True}
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"Ports of the guest to expose; {AGENT_GUEST_PORT} is the guest agent's.",
+            cls_or_instance=Port(), validate=[validate.Length(max=PORTS_MAX), _distinct],
+            load_default=())
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> Any:
         if not isinstance(value, list):
@@ -104,8 +141,20 @@ def _distinct(ports: tuple[int, ...]) -> None:
         raise ValidationError("a port may be named once only")
 
 
-class Environment(fields.Dict):
-    """Environment variables: names without `=`, string values, limited in number and size."""
+class Environment(Described, fields.Dict):
+    """Environment variables: names without `=`, string values, limited in number and size; none
+    unless given."""
+
+    openapi = {
+        "maxProperties": ENV_MAX_VARIABLES,
+        "propertyNames": {"minLength": 1, "pattern": "^[^=]*$"},
+        "additionalProperties": {"type": "string"},
+    }
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"Environment variables; at most {ENV_MAX_BYTES // 1024} KiB in all.",
+            load_default=dict)
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> Any:
         if not isinstance(value, dict):
@@ -123,8 +172,13 @@ class Environment(fields.Dict):
         return value
 
 
-class Base64(fields.Field[bytes]):
+class Base64(Described, fields.Field[bytes]):
     """Bytes in standard base64."""
+
+    openapi = {
+        "type": "string", "contentEncoding": "base64",
+        "pattern": "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+    }
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> bytes:
         if not isinstance(value, str):
@@ -137,8 +191,10 @@ class Base64(fields.Field[bytes]):
             raise ValidationError("is not valid base64") from error
 
 
-class Moment(fields.Field[datetime]):
+class Moment(Described, fields.Field[datetime]):
     """An RFC 3339 timestamp with its offset, as an aware datetime in UTC."""
+
+    openapi = {"type": "string", "format": "date-time"}
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> datetime:
         match = _RFC3339.fullmatch(value) if isinstance(value, str) else None

@@ -1,21 +1,27 @@
-"""Body of a file write and query of a file read."""
+"""Body of a file write, query and answer of a file read, answer of an upload."""
+import base64
+from functools import partial
 from typing import Any
 
 from marshmallow import post_load, validate
 
+from app.schemas import answers
+from app.schemas.answers import Answer, whole
 from app.schemas.fields import PATH_MAX, Base64, Body, Text, Whole
 from services.guest_calls.files import FileItem
 
 MODE_DEFAULT = 0o644
 ITEMS_MAX = 1000
+_Path = partial(Text, "Path of the file in the guest.", high=PATH_MAX, required=True)
 
 
 class FileItemBody(Body):
     """Contract, file write item; `mode` may be left out (our choice: 0644). Loads to `FileItem`."""
 
-    path = Text(high=PATH_MAX, required=True)
-    content = Base64(required=True)
-    mode = Whole(validate=validate.Range(0, 0o7777), load_default=MODE_DEFAULT)
+    path = _Path()
+    content = Base64("Content of the file in base64.", required=True)
+    mode = Whole("Permissions of the file as a number; 420 is 0644.",
+                 validate=validate.Range(0, 0o7777), load_default=MODE_DEFAULT)
 
     @post_load
     def _item(self, data: dict[str, Any], **_: Any) -> FileItem:
@@ -25,4 +31,18 @@ class FileItemBody(Body):
 class FileQuery(Body):
     """Which file to read."""
 
-    path = Text(high=PATH_MAX, required=True)
+    path = _Path()
+
+
+class FileContentAnswer(Answer):
+    """A file."""
+
+    content = answers.Text(openapi={"type": "string", "contentEncoding": "base64"}, read=whole,
+                           show=lambda content: base64.b64encode(content).decode())
+
+
+class UploadedAnswer(Answer):
+    """A file that was uploaded."""
+
+    path = answers.Text("Its absolute path in the guest.")
+    size_bytes = answers.Count()

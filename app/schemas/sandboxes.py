@@ -1,25 +1,22 @@
-"""Bodies of create, wake, extend and the list query."""
+"""Bodies of create, wake and extend, the list query, and what is shown of sandboxes."""
 from typing import Any
 
-from marshmallow import ValidationError, fields, post_load, validate, validates_schema
+from marshmallow import ValidationError, post_load, validate, validates_schema
 
-from app.schemas.addresses import Bootstrap, GitUrl
-from app.schemas.fields import (
-    COMMAND_MAX,
-    IDEMPOTENCY_KEY_MAX,
-    Body,
-    Environment,
-    Flag,
-    Numeral,
-    Port,
-    Ports,
-    Text,
-    Whole,
+from app.schemas import answers
+from app.schemas.addresses import URL_MAX, Bootstrap, GitUrl
+from app.schemas.answers import Answer
+from app.schemas.fields import COMMAND_MAX, Body, Environment, Numeral, Ports, Text, Whole, Word
+from app.schemas.launch_fields import (
+    IdempotencyKey,
+    IdleTimeout,
+    PreferredModel,
+    ReadinessPort,
+    SkipAppProcesses,
 )
 from models.states import SandboxKind, SandboxStatus
 from services.sandboxes.create import CreateRequest, LaunchOptions
 
-IDLE_TIMEOUT_MAX_S = 86_400
 LIST_LIMIT_DEFAULT = 100
 PRESETS = ("opencode", "pi", "codex", "claude", "lfg")
 
@@ -27,21 +24,27 @@ PRESETS = ("opencode", "pi", "codex", "claude", "lfg")
 class CreateBody(Body):
     """Contract, Create body. Loads to `CreateRequest`."""
 
-    ports = Ports(load_default=())
-    env = Environment(load_default=dict)
-    timeout = Whole(validate=validate.Range(1, IDLE_TIMEOUT_MAX_S))
-    size = Text(high=32)
-    vcpus = Whole()
-    mem_mb = Whole(data_key="memMb")
-    template_id = Text(data_key="templateId", high=128)
-    template = Text(high=32)
-    git_repository_url = GitUrl(data_key="gitRepositoryUrl")
-    git_ref = Text(data_key="gitRef", high=256)
-    preferred_model = Text(data_key="preferredModel", low=0, high=128, load_default="")
-    skip_app_processes = Flag(data_key="skipAppProcesses")
-    agent_server_source = Text(data_key="agentServerSource", high=COMMAND_MAX)
-    agent_bootstrap = Bootstrap(data_key="agentBootstrap")
-    idempotency_key = Text(data_key="idempotencyKey", low=0, high=IDEMPOTENCY_KEY_MAX)
+    ports = Ports()
+    env = Environment()
+    timeout = IdleTimeout()
+    size = Text("Name of a machine size; the plan's own unless given.", high=32)
+    vcpus = Whole("Virtual CPUs, together with `memMb`, instead of `size`.")
+    mem_mb = Whole("Memory in MB, together with `vcpus`, instead of `size`.")
+    template_id = Text("A template to start from; not together with `template`.", high=128)
+    template = Text("An agent preset; not together with `templateId`.", high=32)
+    git_repository_url = GitUrl(
+        "Where the sandbox's code comes from, for the record: http, https, ssh, git or"
+        " user@host:path; no password, query or fragment.", high=URL_MAX)
+    git_ref = Text("Branch, tag or commit of the import; needs `gitRepositoryUrl`.", high=256)
+    preferred_model = PreferredModel(load_default="")
+    skip_app_processes = SkipAppProcesses()
+    agent_server_source = Text(
+        "Starts the agent server: a line for the shell of the guest's user.", high=COMMAND_MAX)
+    agent_bootstrap = Bootstrap(
+        "For the agent server: `callbackUrl` and `callbackToken` (both or neither, never shown"
+        " again), `readinessPort`, and whatever else it wants; at most 64 KiB. Raw sandboxes run"
+        " none.")
+    idempotency_key = IdempotencyKey()
 
     @validates_schema
     def _one_template(self, data: dict[str, Any], **_: Any) -> None:
@@ -67,14 +70,14 @@ _CREATE_FIELDS = ("size", "vcpus", "mem_mb", "template_id", "template", "idempot
 class WakeBody(Body):
     """Optional body of wake."""
 
-    ports = Ports(load_default=())
-    readiness_port = Port(data_key="readinessPort", load_default=None)
+    ports = Ports()
+    readiness_port = ReadinessPort(load_default=None)
 
 
 class ExtendBody(Body):
     """Optional body of extend: a new idle timeout."""
 
-    timeout = Whole(validate=validate.Range(1, IDLE_TIMEOUT_MAX_S), load_default=None)
+    timeout = IdleTimeout(load_default=None)
 
 
 class HibernateBody(Body):
@@ -84,9 +87,84 @@ class HibernateBody(Body):
 class ListQuery(Body):
     """Query of the list: paging, and `status` and `kind` to ask for some only (our choice)."""
 
-    limit = Numeral(validate=validate.Range(min=1), load_default=LIST_LIMIT_DEFAULT)
-    offset = Numeral(load_default=0)
-    status = fields.String(validate=validate.OneOf([status.value for status in SandboxStatus]),
-                           load_default=None)
-    kind = fields.String(validate=validate.OneOf([kind.value for kind in SandboxKind]),
-                         load_default=None)
+    limit = Numeral("How many to show; more than 500 counts as 500.",
+                    validate=validate.Range(min=1), load_default=LIST_LIMIT_DEFAULT)
+    offset = Numeral("How many to pass over.", load_default=0)
+    status = Word("Only sandboxes in this state; without it all but the stopped ones.",
+                  [status.value for status in SandboxStatus], load_default=None)
+    kind = Word("Only sandboxes of this kind.", [kind.value for kind in SandboxKind],
+                load_default=None)
+
+
+class SandboxAnswer(Answer):
+    """A sandbox."""
+
+    id = answers.Text()
+    status = answers.OneOf(
+        SandboxStatus, "`provisioning` becomes `running`, or `stopped` if the boot fails.")
+    cwd = answers.Text("Where commands start.")
+    vm_ip = answers.Text("Address of the guest on its node.", data_key="vmIP")
+    port_map = answers.Shown(
+        "Port of the node to port of the guest.",
+        openapi={
+            "type": "object", "propertyNames": {"pattern": "^[0-9]{1,5}$"},
+            "additionalProperties": answers.PORT
+        },
+        show=lambda ports: {str(host): guest for host, guest in sorted(ports.items())})
+    created_at = answers.Time()
+    preferred_model = answers.Text("May be empty.")
+    node_id = answers.Text("The node that holds the sandbox; what `X-Svc-Node` takes.")
+    error = answers.Text("Why the boot failed.", optional=True)
+
+
+class SandboxListEntryAnswer(Answer):
+    """A sandbox in the list."""
+
+    # Slugs come with previews; nothing is billed and raw SSH not offered, and that is what it says.
+    id = answers.Text()
+    slug = answers.Always(None, openapi=answers.TEXT_OR_NULL)
+    project = answers.Text(null=True, read="project_slug")
+    project_id = answers.Text(null=True)
+    app_id = answers.Text(null=True)
+    kind = answers.OneOf(SandboxKind, "`api` for what was made with an API key.")
+    status = answers.OneOf(SandboxStatus)
+    region = answers.Text("Name of the node.", read="node_id")
+    vcpus = answers.Count()
+    mem_mb = answers.Count()
+    created_at = answers.Time()
+    last_active_at = answers.Time()
+    usage_seconds = answers.Seconds(read="wall_clock_ms")
+    usage_cost = answers.Always(None, openapi=answers.AMOUNT_OR_NULL)
+    compute_cost = answers.Cost("Estimate at list rates.", read="cost")
+    ssh_enabled = answers.Always(False, openapi=answers.FLAG)
+    ssh_host = answers.Always(None, openapi=answers.TEXT_OR_NULL)
+    ssh_user = answers.Always(None, openapi=answers.TEXT_OR_NULL)
+    ssh_command = answers.Always(None, openapi=answers.TEXT_OR_NULL)
+    ssh_keys_configured = answers.Always(False, openapi=answers.FLAG)
+
+
+class SandboxListAnswer(Answer):
+    """A page of the owner's sandboxes, newest first, and totals."""
+
+    sandboxes = answers.Inner(SandboxListEntryAnswer, many=True, read="items")
+    total_usage_seconds = answers.Seconds(read="used.wall_clock_ms")
+    total_compute_cost = answers.Cost(read="used.cost")
+    compute_cost_billed = answers.Always(
+        False, "`false` while billing is in shadow mode.", openapi=answers.FLAG)
+    total_llm_cost = answers.Always(None, openapi=answers.AMOUNT_OR_NULL)
+    total = answers.Count()
+    limit = answers.Count()
+    offset = answers.Count()
+
+
+class UsageAnswer(Answer):
+    """What a sandbox has used since it was made, as its host accounts for it; it only grows."""
+
+    cpu_ms = answers.Count("CPU time of its virtual machine, boots and wakes included.")
+    wall_clock_ms = answers.Count("Time in `running`.")
+    usage_seconds = answers.Seconds("`wallClockMs` in seconds.", read="wall_clock_ms")
+    usage_cost = answers.Always(None, "`null` while billing is in shadow mode.",
+                                openapi=answers.AMOUNT_OR_NULL)
+    compute_cost = answers.Cost("Estimate at list rates.", read="cost")
+    sampled_at = answers.Time(
+        "When it was last read; a running sandbox is read every few seconds.", null=True)

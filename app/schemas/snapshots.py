@@ -1,10 +1,20 @@
-"""Bodies of snapshot and of both forks."""
+"""Bodies of snapshot and of both forks, and what is shown of a snapshot."""
 from dataclasses import dataclass
 from typing import Any
 
-from marshmallow import fields, post_load, validate
+from marshmallow import post_load
 
-from app.schemas.fields import COMMAND_MAX, IDEMPOTENCY_KEY_MAX, Body, Flag, Port, Ports, Text
+from app.schemas import answers
+from app.schemas.answers import Answer
+from app.schemas.fields import Body, Ports, Text, Word
+from app.schemas.launch_fields import (
+    IdempotencyKey,
+    PreferredModel,
+    ReadinessPort,
+    SkipAppProcesses,
+    SnapshotId,
+    StartCommand,
+)
 from models.states import SnapshotKind
 from services.sandboxes.create import LaunchOptions
 
@@ -14,17 +24,14 @@ RESTORE_KINDS = {"full_rootfs": SnapshotKind.FULL, "project_only": SnapshotKind.
 class ArchiveBody(Body):
     """Optional body of filesystem-snapshot and tarball; the key is our choice."""
 
-    idempotency_key = Text(data_key="idempotencyKey", low=0, high=IDEMPOTENCY_KEY_MAX,
-                           load_default=None)
+    idempotency_key = IdempotencyKey()
 
 
 class SnapshotBody(ArchiveBody):
     """Optional body of snapshot; `restoreKind` loads to the `kind` of the snapshot."""
 
-    restore_kind = fields.String(
-        data_key="restoreKind", validate=validate.OneOf(list(RESTORE_KINDS)),
-        load_default="full_rootfs",
-    )
+    restore_kind = Word("What to capture: everything, or the project directory.", RESTORE_KINDS,
+                        load_default="full_rootfs")
 
     @post_load
     def _kind(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
@@ -34,15 +41,15 @@ class SnapshotBody(ArchiveBody):
 class ForkBody(Body):
     """Optional body of a fork of a sandbox. Loads to `LaunchOptions`."""
 
-    ports = Ports(load_default=())
-    session_id = Text(data_key="sessionId", high=256)
-    project_id = Text(data_key="projectId", high=256)
-    project_slug = Text(data_key="projectSlug", high=256)
-    app_id = Text(data_key="appId", high=256)
-    preferred_model = Text(data_key="preferredModel", low=0, high=128)
-    skip_app_processes = Flag(data_key="skipAppProcesses")
-    readiness_port = Port(data_key="readinessPort")
-    start_command = Text(data_key="startCommand", high=COMMAND_MAX)
+    ports = Ports()
+    session_id = Text("The session that this belongs to, as text of yours.", high=256)
+    project_id = Text("The project that this belongs to, as text of yours.", high=256)
+    project_slug = Text("Name of the project, as text of yours.", high=256)
+    app_id = Text("The app that this belongs to, as text of yours.", high=256)
+    preferred_model = PreferredModel()
+    skip_app_processes = SkipAppProcesses()
+    readiness_port = ReadinessPort()
+    start_command = StartCommand()
 
     @post_load
     def _options(self, data: dict[str, Any], **_: Any) -> Any:
@@ -61,11 +68,24 @@ class SnapshotFork:
 class SnapshotForkBody(ForkBody):
     """Body of a fork of a snapshot. Loads to `SnapshotFork`."""
 
-    snapshot_id = Text(data_key="snapshotId", high=64, required=True)
-    idempotency_key = Text(data_key="idempotencyKey", low=0, high=IDEMPOTENCY_KEY_MAX,
-                           load_default=None)
+    snapshot_id = SnapshotId()
+    idempotency_key = IdempotencyKey()
 
     @post_load
     def _options(self, data: dict[str, Any], **_: Any) -> SnapshotFork:
         return SnapshotFork(data.pop("snapshot_id"), data.pop("idempotency_key"),
                             LaunchOptions(**data))
+
+
+class SnapshotAnswer(Answer):
+    """A snapshot of a sandbox."""
+
+    id = answers.Text()
+    node_id = answers.Text()
+    kind = answers.OneOf(SnapshotKind)
+    rootfs_sha = answers.Text()
+    size_bytes = answers.Count()
+    tarball_size_bytes = answers.Count()
+    source_sandbox_id = answers.Text()
+    uploaded_to_store = answers.Flag("The upload to durable storage has finished.")
+    created_at = answers.Time()

@@ -88,7 +88,7 @@ class Conformance:
                                                        validate_formats=True)
         for error in validator.iter_errors(body):
             place = "/".join(str(step) for step in error.instance_path)
-            raise AssertionError(f"{said} is not what app/shapes.py says: {place}: {error.message}")
+            raise AssertionError(f"{said} is not what app/schemas/ says: {place}: {error.message}")
 
 
 class ConformingClient(FlaskClient):

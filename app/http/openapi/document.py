@@ -1,7 +1,6 @@
 """Builds the OpenAPI 3.1 document of a host from its url map and what its views declare
 (`app.http.answers`)."""
 import inspect
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -9,8 +8,7 @@ from typing import Any
 from flask import Flask
 from werkzeug.routing import Rule
 
-from app import shapes
-from app.http.answers import MEANINGS, Answers, Content, answers_of, error_statuses
+from app.http.answers import MEANINGS, Answers, Content, ListOf, answers_of, error_statuses
 from app.http.credentials import (
     ADMIN,
     API_KEY,
@@ -21,8 +19,8 @@ from app.http.credentials import (
     Credential,
     accepted_by,
 )
-from app.http.openapi.requests import RequestSchemas
-from app.http.openapi.words import describe
+from app.http.openapi.components import Components
+from app.schemas.errors import ErrorAnswer
 
 Json = dict[str, Any]
 VERSION = "1.0"
@@ -80,13 +78,23 @@ COMMON: dict[str, Json] = {
 }
 
 
+PATH_PARAMETERS = {
+    "key_id": "Id of an API key of yours.",
+    "path": "Path of the file in the guest.",
+    "sandbox_id": "Id of a sandbox of yours.",
+    "slug": "Slug of a deploy.",
+    "template_id": "Name of a template, or `<name>-v<version>` for one version of it.",
+}
+
+
 def build(app: Flask, title: str, description: str, server: str) -> Json:
     """The document of `app`; `server` is its public URL. Routes that declare nothing are left
     out."""
-    requests, shown = RequestSchemas(), _Shown()
+    components = Components()
+    error = components.reference(ErrorAnswer)
     paths: Json = {}
     for rule, method, view in routes(app):
-        operation = _operation(app, rule, method, view, requests, shown)
+        operation = _operation(app, rule, method, view, components)
         paths.setdefault(path_of(rule), {})[method.lower()] = operation
     return {
         "openapi": "3.1.0",
@@ -98,8 +106,8 @@ def build(app: Flask, title: str, description: str, server: str) -> Json:
         ],
         "paths": paths,
         "components": {
-            "schemas": {**requests.components(), **shown.components(shapes.ERROR)},
-            "responses": {str(status): _error(status) for status in MEANINGS},
+            "schemas": components.schemas(),
+            "responses": {str(status): _error(status, error) for status in MEANINGS},
             "parameters": {
                 name: common
                 for name, common in COMMON.items()
@@ -133,37 +141,8 @@ def first_paragraph(thing: Any) -> str:
     return " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
 
 
-class _Shown:
-    """Collects the shapes that a document refers to."""
-
-    def __init__(self) -> None:
-        self._wanted: list[shapes.Shape] = []
-
-    def content(self, content: Content) -> Json:
-        """The `content` of a response."""
-        if isinstance(content, shapes.Shape):
-            self._wanted.append(content)
-            return {"content": {"application/json": {"schema": shapes.ref(content)}}}
-        return {"content": {content: {"schema": {"type": "string"}}}} if content else {}
-
-    def components(self, *more: shapes.Shape) -> Json:
-        """Every shape asked for and what these refer to, by name."""
-        known = {
-            shape.name: shape for shape in vars(shapes).values() if isinstance(shape, shapes.Shape)
-        }
-        found: Json = {}
-        waiting = [*self._wanted, *more]
-        while waiting:
-            shape = waiting.pop()
-            if shape.name not in found:
-                found[shape.name] = shape.schema
-                inner = re.findall(r'"#/components/schemas/(\w+)"', json.dumps(shape.schema))
-                waiting += [known[name] for name in inner]
-        return dict(sorted(found.items()))
-
-
-def _operation(app: Flask, rule: Rule, method: str, view: Any, requests: RequestSchemas,
-               shown: _Shown) -> Json:
+def _operation(app: Flask, rule: Rule, method: str, view: Any,
+               components: Components) -> Json:
     declared, resource = answers_of(view) or Answers(), rule.endpoint.split(".")[0]
     operation: Json = {
         "operationId": _operation_id(app, rule, method),
@@ -174,14 +153,14 @@ def _operation(app: Flask, rule: Rule, method: str, view: Any, requests: Request
                      for credential in SCHEMES
                      if credential in accepted_by(view)],
         "responses": {
-            str(status): {"description": "Done.", **shown.content(content)}
+            str(status): {"description": "Done.", **_content(content, components)}
             for status, content in sorted(declared.successes.items())
         },
     }
     if declared.query is not None:
-        operation["parameters"] += requests.query(declared.query)
+        operation["parameters"] += components.query(declared.query)
     if declared.body is not None:
-        operation["requestBody"] = _request_body(declared, requests)
+        operation["requestBody"] = _request_body(declared, components)
     for status in error_statuses(rule.rule, view):
         operation["responses"][str(status)] = {"$ref": f"#/components/responses/{status}"}
     return operation
@@ -200,7 +179,7 @@ def _operation_id(app: Flask, rule: Rule, method: str) -> str:
 
 def _path_parameters(rule: Rule) -> list[Json]:
     return [{
-        "in": "path", "name": name, "required": True, "description": describe("", name),
+        "in": "path", "name": name, "required": True, "description": PATH_PARAMETERS[name],
         "schema": {"type": "string", "minLength": 1}
     } for name in re.findall(r"<(?:[^:>]*:)?(\w+)>", rule.rule)]
 
@@ -212,24 +191,30 @@ def _headers(view: Any) -> list[Json]:
     return [{"$ref": f"#/components/parameters/{name}"} for name, is_taken in wanted if is_taken]
 
 
-def _request_body(declared: Answers, requests: RequestSchemas) -> Json:
+def _request_body(declared: Answers, components: Components) -> Json:
     if isinstance(declared.body, str):
-        return {
-            "required": True,
-            "content": {declared.body: {"schema": {"type": "string", "format": "binary"}}}
-        }
-    assert declared.body is not None
-    schema = requests.body(declared.body)
+        schema: Json = {"type": "string", "format": "binary"}
+        return {"required": True, "content": {declared.body: {"schema": schema}}}
+    item = declared.body.item if isinstance(declared.body, ListOf) else declared.body
+    assert item is not None
+    schema, required = components.reference(item), any(f.required for f in item().fields.values())
+    if isinstance(declared.body, ListOf):
+        schema, required = {"type": "array", "items": schema, "maxItems": declared.body.most}, True
     content: Json = {"schema": schema}
     if declared.example is not None:
         content["example"] = declared.example
-    written = requests.components().get(
-        schema.get("$ref", "").rsplit("/", 1)[-1], {"required": True})
-    return {"required": bool(written.get("required")), "content": {"application/json": content}}
+    return {"required": required, "content": {"application/json": content}}
 
 
-def _error(status: int) -> Json:
-    content = {"application/json": {"schema": shapes.ref(shapes.ERROR)}}
+def _content(content: Content, components: Components) -> Json:
+    """The `content` of a response."""
+    if isinstance(content, type):
+        return {"content": {"application/json": {"schema": components.reference(content)}}}
+    return {"content": {content: {"schema": {"type": "string"}}}} if content else {}
+
+
+def _error(status: int, schema: Json) -> Json:
+    content = {"application/json": {"schema": schema}}
     headers = {"headers": HEADERS[status]} if status in HEADERS else {}
     return {"description": MEANINGS[status], "content": content, **headers}
 

@@ -6,15 +6,14 @@ import re
 import jsonschema_rs
 import pytest
 
-from app import shapes
 from app.api import factory as api
 from app.http.answers import ListOf, answers_of, error_statuses
 from app.http.credentials import PUBLIC, accepted_by
 from app.http.openapi import document
-from app.http.openapi.words import WORDS, describe
 from app.identity import factory as identity
 from app.identity.local_authority import LocalAuthority
 from app.identity.sessions import COOKIE
+from app.schemas.answers import Answer
 from config.settings import Settings
 
 LOADED = re.compile(r"bodies\.(load|load_list|load_query)\(\s*(\w+)\(")
@@ -113,22 +112,22 @@ def test_operations_have_ids_of_their_own_and_say_what_they_do(described):
     assert all(tag["description"] for tag in described["tags"])
 
 
-def test_every_field_of_a_request_is_explained_and_no_other(hosts):
-    """By a sentence in app/http/openapi/words.py."""
-    wanted = set()
-    for app in hosts.values():
-        for _, rule, view in rules(app):
-            declared = answers_of(view)
-            wanted |= {("", name) for name in re.findall(r"<(?:\w+:)?(\w+)>", rule.rule)}
-            for schema in (declared.body, declared.query):
-                schema = schema.item if isinstance(schema, ListOf) else schema
-                if schema and not isinstance(schema, str):
-                    wanted |= {(schema.__name__, field.data_key or name)
-                               for name, field in schema().fields.items()}
-    assert [f"{owner}.{name}" for owner, name in sorted(wanted) if not describe(owner, name)] == []
-    assert set(WORDS) <= {name
-                          for _, name in wanted} | {f"{owner}.{name}"
-                                                    for owner, name in wanted}
+def test_every_field_of_a_request_is_explained(described):
+    bodies = {
+        media["schema"].get("items", media["schema"]).get("$ref")
+        for operation in operations(described).values()
+        for media in operation.get("requestBody", {"content": {}})["content"].values()
+    } - {None}
+    fields = {
+        f"{body.rpartition('/')[2]}.{name}": field
+        for body in bodies
+        for name, field in resolved(described, body)["properties"].items()
+    } | {
+        f"{method} {path} {parameter['name']}": parameter
+        for (method, path), operation in operations(described).items()
+        for parameter in operation["parameters"] if "$ref" not in parameter
+    }
+    assert [name for name, field in fields.items() if not field.get("description")] == []
 
 
 def resolved(described, reference):
@@ -170,15 +169,13 @@ def test_examples_are_bodies_that_work(app, described):
                                                                       many=is_list)
 
 
-def test_shapes_are_all_in_use(hosts):
+def test_answers_are_all_in_use(hosts):
     named = {
         name
         for app in hosts.values()
         for name in document.build(app, "", "", "")["components"]["schemas"]
     }
-    assert {shape.name
-            for shape in vars(shapes).values()
-            if isinstance(shape, shapes.Shape)} <= named
+    assert {answer.__name__.removesuffix("Answer") for answer in Answer.__subclasses__()} <= named
 
 
 def test_the_document_is_cacheable_and_asks_for_no_credential(app):

@@ -3,7 +3,13 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from app import serializers
+from app.schemas.answers import answer_of, timestamp
+from app.schemas.api_keys import ApiKeyAnswer, NewApiKeyAnswer
+from app.schemas.execs import ExecResultAnswer
+from app.schemas.files import FileContentAnswer
+from app.schemas.identity import TokenAnswer
+from app.schemas.sandboxes import SandboxAnswer
+from app.schemas.snapshots import SnapshotAnswer
 from models.users import ApiKey
 from services.accounts.api_keys import NewKey
 from services.accounts.tokens import Token
@@ -16,13 +22,17 @@ SANDBOX = SandboxView("id1", "running", "/home/user", "10.1.0.2", {20001: 3000, 
                       MOMENT, "m", "n1")
 
 
+def show(kind, shown):
+    return answer_of(kind).dump(shown)
+
+
 def test_times_are_utc_with_z():
-    assert serializers.timestamp(MOMENT) == TEXT
-    assert serializers.timestamp(MOMENT.replace(microsecond=0)) == "2030-01-31T12:00:00.000Z"
+    assert timestamp(MOMENT) == TEXT
+    assert timestamp(MOMENT.replace(microsecond=0)) == "2030-01-31T12:00:00.000Z"
 
 
 def test_a_sandbox():
-    assert serializers.sandbox(SANDBOX) == {
+    assert show(SandboxAnswer, SANDBOX) == {
         "id": "id1", "status": "running", "cwd": "/home/user", "vmIP": "10.1.0.2",
         "portMap": {"20000": 8080,
                     "20001": 3000}, "createdAt": TEXT, "preferredModel": "m", "nodeId": "n1"
@@ -31,12 +41,12 @@ def test_a_sandbox():
 
 def test_a_sandbox_that_survived_storage_looks_the_same():
     again = SandboxView.from_json(SANDBOX.to_json() | {"port_map": {"20001": 3000, "20000": 8080}})
-    assert serializers.sandbox(again) == serializers.sandbox(SANDBOX)
+    assert show(SandboxAnswer, again) == show(SandboxAnswer, SANDBOX)
 
 
 def test_a_snapshot():
     view = SnapshotView("snap1", "n1", "user_project", "abc", 5, 0, "id1", False, MOMENT)
-    assert serializers.snapshot(view) == {
+    assert show(SnapshotAnswer, view) == {
         "id": "snap1", "nodeId": "n1", "kind": "user_project", "rootfsSha": "abc", "sizeBytes": 5,
         "tarballSizeBytes": 0, "sourceSandboxId": "id1", "uploadedToStore": False, "createdAt": TEXT
     }
@@ -55,7 +65,7 @@ def test_a_snapshot():
      {"stdout": "", "stderr": "", "exitCode": 0, "pid": 7, "logPath": "/var/log/x"}),
 ])
 def test_an_exec_result(outcome, shown):
-    assert serializers.exec_result(outcome) == shown
+    assert show(ExecResultAnswer, outcome) == shown
 
 
 def test_an_api_key_never_shows_its_hash():
@@ -65,14 +75,14 @@ def test_an_api_key_never_shows_its_hash():
         "id": "k", "name": "n", "prefix": "svc_sk_12345", "scopes": ["sandbox"], "createdAt": TEXT,
         "lastUsedAt": None, "revokedAt": TEXT, "expiresAt": None
     }
-    assert serializers.api_key(record) == shown
-    assert serializers.new_api_key(NewKey("SECRET", record)) == {"key": "SECRET", "apiKey": shown}
+    assert show(ApiKeyAnswer, record) == shown
+    assert show(NewApiKeyAnswer, NewKey("SECRET", record)) == {"key": "SECRET", "apiKey": shown}
 
 
 def test_a_file_is_base64():
-    assert serializers.file_content(b"\0\xff") == {"content": "AP8="}
+    assert show(FileContentAnswer, b"\0\xff") == {"content": "AP8="}
 
 
 def test_a_token_ends_in_milliseconds():
     token = Token("t", "j", datetime.fromtimestamp(5, timezone.utc))
-    assert serializers.token(token) == {"token": "t", "expiresAt": 5000}
+    assert show(TokenAnswer, token) == {"token": "t", "expiresAt": 5000}
