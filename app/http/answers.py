@@ -19,8 +19,8 @@ Declare a new route like this, below `@accepts`::
   credentials, 404 from a `<name>` in the path, 429 on sandbox routes, 503.
 - `example` is a body that works, for the page.
 
-`tests/unit/app/test_openapi_document.py` fails for a route that forgets this or says something else than its
-code does.
+`tests/unit/app/test_openapi_document.py` fails for a route that forgets this or says something else
+than its code does.
 """
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
