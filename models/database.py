@@ -16,6 +16,11 @@ _ID_ALPHABET = "bcdfghjkmnpqrstvwxz23456789"
 
 database = PooledPostgresqlDatabase(None)
 
+# What those catch who know nothing of peewee: any failure of the database, and one that a restart
+# of the server or of the network explains, so that the same statement may succeed later.
+DatabaseFailed = peewee.PeeweeException
+DatabaseUnavailable = peewee.OperationalError
+
 
 def connect(url: str, *, pool_size: int = 20, application: str = "svc") -> None:
     """Point the process at `url`; opens nothing yet. A connection is per thread; take one with

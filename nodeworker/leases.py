@@ -3,9 +3,7 @@ import logging
 import threading
 from types import TracebackType
 
-import peewee
-
-from models.database import connection
+from models.database import DatabaseFailed, connection
 from services.operations.claims import Claim, LeaseLost, renew
 
 log = logging.getLogger(__name__)
@@ -42,6 +40,6 @@ class LeaseKeeper:
             except LeaseLost:
                 log.warning("lost the lease of operation %s", self._claimed.operation_id)
                 return
-            except peewee.PeeweeException as error:
+            except DatabaseFailed as error:
                 log.warning("cannot renew operation %s: %s", self._claimed.operation_id,
                             type(error).__name__)

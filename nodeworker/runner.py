@@ -10,11 +10,7 @@ does not count, and whoever has it now will write theirs.
 import logging
 import time
 
-import peewee
-
-from models.database import connection
-from models.sandboxes import Sandbox
-from models.snapshots import Snapshot
+from models.database import DatabaseUnavailable, connection
 from models.states import OperationKind, SandboxStatus
 from nodeworker import usage
 from nodeworker.faults import fault
@@ -24,9 +20,12 @@ from nodeworker.hypervisor.driver import VmBusy, VmNotFound
 from nodeworker.leases import LeaseKeeper
 from nodeworker.object_store import StoreUnavailable
 from nodeworker.wiring import NodeDeps
+from services.hosts import assignments
+from services.hosts.assignments import SandboxOnNode
 from services.operations import claims, outbox, protocol
 from services.operations.claims import Claim, LeaseLost
 from services.operations.protocol import Outcome
+from services.snapshots import lookup
 
 log = logging.getLogger(__name__)
 _BUSY_DELAY_S = 0.5
@@ -47,7 +46,7 @@ def run_operation(deps: NodeDeps, sandbox_id: str, op_seq: int, lane: str) -> No
         claimed = claims.claim(sandbox_id, op_seq, f"{deps.settings.node_id}/{lane}", lease_s)
         if claimed is None:
             return
-        sandbox = Sandbox.get_by_id(sandbox_id)
+        sandbox = assignments.get_assigned(sandbox_id)
     fault("runner.claimed")
     with LeaseKeeper(claimed, lease_s):
         if sandbox.status == SandboxStatus.RUNNING:
@@ -60,7 +59,7 @@ def run_operation(deps: NodeDeps, sandbox_id: str, op_seq: int, lane: str) -> No
         _finish_surely(deps, claimed, outcome)
 
 
-def _handle(deps: NodeDeps, claimed: Claim, sandbox: Sandbox) -> Outcome | None:
+def _handle(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome | None:
     limit = deps.settings.operation_attempts
     try:
         if claimed.attempts > limit and claimed.kind is not OperationKind.STOP:
@@ -89,7 +88,7 @@ def _finish_surely(deps: NodeDeps, claimed: Claim, outcome: Outcome) -> None:
     for _ in range(_FINISH_TRIES):
         try:
             return _finish(deps, claimed, outcome)
-        except peewee.OperationalError as error:
+        except DatabaseUnavailable as error:
             log.warning("cannot write the result of %s: %s", claimed.sandbox_id,
                         type(error).__name__)
             time.sleep(_RETRY_DELAY_S)
@@ -106,9 +105,8 @@ def _finish(deps: NodeDeps, claimed: Claim, outcome: Outcome) -> None:
         fault("runner.finished")
         outbox.flush(deps.queue, messages)
         if claimed.kind is OperationKind.BOOT and claimed.snapshot_id:
-            carried = Snapshot.get_by_id(claimed.snapshot_id)
-            if carried.transient:
-                lifecycle.forget_transient(deps, carried.id)
+            if lookup.is_transient(claimed.snapshot_id):
+                lifecycle.forget_transient(deps, claimed.snapshot_id)
 
 
 def _undo(deps: NodeDeps, claimed: Claim) -> None:

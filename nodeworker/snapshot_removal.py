@@ -9,15 +9,13 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
 from models.database import connection, now
-from models.snapshots import Snapshot
-from models.states import SnapshotKind, SnapshotState
 from nodeworker.faults import fault
-from nodeworker.handlers.archives import folder
 from nodeworker.hypervisor.driver import DriverError, VmBusy
 from nodeworker.object_store import ObjectStore, StoredObject, StoreUnavailable
-from nodeworker.snapshot_uploads import disk_key, image_key, snapshot_lock
+from nodeworker.snapshot_uploads import snapshot_lock
 from nodeworker.wiring import NodeDeps
-from services.snapshots import deletion, stored_images
+from services.snapshots import deletion, stored_images, stored_objects
+from services.snapshots.stored_objects import IMAGES, SNAPSHOTS, folder, image_key, owner_of
 
 log = logging.getLogger(__name__)
 _BATCH = 500
@@ -26,10 +24,7 @@ _BATCH = 500
 def remove_snapshot(deps: NodeDeps, store: ObjectStore, snapshot_id: str) -> None:
     """Remove a snapshot of this node that is being deleted; failures are logged and tried again
     later."""
-    with connection():
-        row = Snapshot.get_or_none((Snapshot.id == snapshot_id)
-                                   & (Snapshot.node_id == deps.settings.node_id))
-    if row is None or row.state != SnapshotState.DELETING:
+    if not deletion.is_due_on(deps.settings.node_id, snapshot_id):
         return
     try:
         with snapshot_lock(deps, snapshot_id):
@@ -65,40 +60,17 @@ def sweep_store(deps: NodeDeps, store: ObjectStore) -> None:
 
 def _orphans(store: ObjectStore, before: datetime) -> Iterator[str]:
     batch: list[str] = []
-    for stored in store.list_objects("snapshots/"):
+    for stored in store.list_objects(SNAPSHOTS):
         if stored.changed_at < before:
             batch.append(stored.key)
         if len(batch) == _BATCH:
-            yield from _unwanted(batch)
+            yield from stored_objects.list_unneeded(batch)
             batch = []
-    yield from _unwanted(batch)
-
-
-def _unwanted(keys: list[str]) -> list[str]:
-    """Those that no row needs, asked after they were seen: rows come before their objects and go
-    after them."""
-    with connection():
-        rows = {
-            row.id: row
-            for row in Snapshot.select().where(Snapshot.id.in_({_owner(key) for key in keys}))
-        }
-    return [key for key in keys if not _needs(rows.get(_owner(key)), key)]
-
-
-def _owner(key: str) -> str:
-    return key.split("/")[1]
-
-
-def _needs(row: Snapshot | None, key: str) -> bool:
-    if row is None or row.state in (SnapshotState.FAILED, SnapshotState.DELETED):
-        return False
-    if row.state in (SnapshotState.PENDING, SnapshotState.DELETING):
-        return True
-    return key == (row.archive_key if row.kind == SnapshotKind.FILES_ONLY else disk_key(row.id))
+    yield from stored_objects.list_unneeded(batch)
 
 
 def _sweep_images(deps: NodeDeps, store: ObjectStore) -> None:
-    for key, stored in _images(store.list_objects("images/")):
+    for key, stored in _images(store.list_objects(IMAGES)):
         stored_images.adopt(key, stored.size_bytes)
     for key in stored_images.begin_removals(deps.settings.store_grace_s):
         log.info("removing image %s from the store: no snapshot stands on it any more", key)
@@ -109,6 +81,6 @@ def _sweep_images(deps: NodeDeps, store: ObjectStore) -> None:
 
 def _images(objects: Iterable[StoredObject]) -> Iterator[tuple[str, StoredObject]]:
     for stored in objects:
-        key = stored.key.split("/")[1]
+        key = owner_of(stored.key)
         if stored.key == image_key(key):
             yield key, stored

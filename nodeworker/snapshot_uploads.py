@@ -16,9 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from models.database import connection, database
-from models.snapshots import Snapshot
-from models.states import SnapshotState
+from models.database import connection
 from nodeworker.faults import fault
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import DriverError, VmBusy, VmNotFound
@@ -26,19 +24,10 @@ from nodeworker.object_store import ObjectStore, StoreUnavailable
 from nodeworker.wiring import NodeDeps
 from services.snapshots import disk_upload, stored_images
 from services.snapshots.stored_images import ImageIsGoing
+from services.snapshots.stored_objects import disk_key, image_key
 
 log = logging.getLogger(__name__)
 _WORK = "work-"
-
-
-def disk_key(snapshot_id: str) -> str:
-    """Object key of a snapshot's disk (qcow2, what differs from its image)."""
-    return f"snapshots/{snapshot_id}/rootfs.qcow2"
-
-
-def image_key(key: str) -> str:
-    """Object key of an image's root disk (qcow2)."""
-    return f"images/{key}/rootfs.qcow2"
 
 
 def upload(deps: NodeDeps, store: ObjectStore, snapshot_id: str) -> None:
@@ -47,7 +36,7 @@ def upload(deps: NodeDeps, store: ObjectStore, snapshot_id: str) -> None:
     nothing left to do."""
     try:
         with _lane(deps, fcntl.LOCK_EX), snapshot_lock(deps, snapshot_id):
-            if _is_wanted(deps, snapshot_id):
+            if disk_upload.is_due_on(deps.settings.node_id, snapshot_id):
                 _upload(deps, store, snapshot_id)
     except VmBusy:
         log.info("snapshot %s is being deleted", snapshot_id)
@@ -81,20 +70,6 @@ def forget_dead(deps: NodeDeps) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _is_wanted(deps: NodeDeps, snapshot_id: str) -> bool:
-    with connection():
-        return bool(
-            Snapshot.select()
-            .where(
-                (Snapshot.id == snapshot_id)
-                & (Snapshot.node_id == deps.settings.node_id)
-                & (Snapshot.state == SnapshotState.READY)
-                & ~Snapshot.uploaded_to_store
-            )
-            .exists()
-        )
-
-
 def _upload(deps: NodeDeps, store: ObjectStore, snapshot_id: str) -> None:
     try:
         with tempfile.TemporaryDirectory(dir=deps.settings.node_dir / "uploads",
@@ -113,6 +88,5 @@ def _upload(deps: NodeDeps, store: ObjectStore, snapshot_id: str) -> None:
         with connection():
             disk_upload.failed(snapshot_id, f"{type(error).__name__}: {error}", for_good=lost)
         return
-    with connection(), database.atomic():
-        disk_upload.done(snapshot_id, size_bytes)
+    disk_upload.done(snapshot_id, size_bytes)
     log.info("snapshot %s uploaded, %d bytes", snapshot_id, size_bytes)

@@ -8,12 +8,11 @@ and the next one sees what it missed.
 import logging
 from dataclasses import replace
 
-import peewee
-
-from models.sandboxes import Sandbox
+from models.database import DatabaseFailed
 from models.states import SandboxStatus
 from nodeworker.hypervisor.driver import DriverError
 from nodeworker.wiring import NodeDeps
+from services.hosts.assignments import SandboxOnNode
 from services.metering import counting
 from services.metering.counting import Metered, Reading, Sample
 from services.metering.prices import rate_of
@@ -31,11 +30,11 @@ def sample_sandbox(deps: NodeDeps, sandbox_id: str) -> None:
     """Count what one sandbox has used if it runs; its process may be about to end. Never fails."""
     try:
         _record(deps, counting.list_metered(deps.settings.node_id, sandbox_id))
-    except peewee.PeeweeException as error:
+    except DatabaseFailed as error:
         log.warning("usage of %s not counted now: %s", sandbox_id, type(error).__name__)
 
 
-def with_reading(deps: NodeDeps, sandbox: Sandbox, outcome: Outcome) -> Outcome:
+def with_reading(deps: NodeDeps, sandbox: SandboxOnNode, outcome: Outcome) -> Outcome:
     """`outcome` with what is on the host's counters now, if the sandbox runs: from here on its
     running time counts."""
     if outcome.status is not SandboxStatus.RUNNING:

@@ -11,10 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import peewee
-
 from config.settings import Settings
-from models.database import connection
+from models.database import DatabaseFailed, connection
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import Shape
 from nodeworker.wiring import NodeDeps
@@ -46,7 +44,7 @@ def _bake(deps: NodeDeps, shape: Shape) -> None:
         try:
             with connection():
                 warm_images.report(*which, phase)
-        except peewee.PeeweeException as error:
+        except DatabaseFailed as error:
             log.warning("cannot say that the bake of %s is %s: %s", shape, phase,
                         type(error).__name__)
 

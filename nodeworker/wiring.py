@@ -6,9 +6,9 @@ from functools import lru_cache
 from config.settings import Settings, get_settings
 from guest.client.agent_client import AgentClient
 from models.database import connect
-from models.sandboxes import Sandbox
 from nodeworker.hypervisor.driver import Driver
 from nodeworker.hypervisor.factory import make_driver
+from services.hosts.assignments import SandboxOnNode
 from services.metering.prices import check_rates
 from services.protocols import Queue
 from tasks.publisher import CeleryQueue
@@ -21,7 +21,7 @@ class NodeDeps:
     settings: Settings
     driver: Driver
     queue: Queue
-    agent: Callable[[Sandbox], AgentClient]
+    agent: Callable[[SandboxOnNode], AgentClient]
 
 
 @lru_cache(maxsize=1)
@@ -32,7 +32,7 @@ def get_deps() -> NodeDeps:
     connect(settings.database_url, pool_size=settings.db_pool_size,
             application=f"node {settings.node_id}")
 
-    def agent(sandbox: Sandbox) -> AgentClient:
+    def agent(sandbox: SandboxOnNode) -> AgentClient:
         return AgentClient(settings.node_address, sandbox.agent_port, sandbox.agent_token)
 
     return NodeDeps(settings, make_driver(settings), CeleryQueue(settings), agent)

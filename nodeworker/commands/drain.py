@@ -9,41 +9,20 @@ import sys
 import time
 
 from config.logging import configure
-from models.database import connection, database
-from models.sandboxes import Sandbox
-from models.states import OperationKind, SandboxStatus
 from nodeworker.wiring import NodeDeps, get_deps
 from services.hosts import nodes
-from services.operations import outbox, protocol
+from services.hosts.drain import begin_hibernating
 
 
 def drain(deps: NodeDeps, timeout_s: float) -> int:
     """Hibernate all running sandboxes of the node; returns how many still run after `timeout_s`
     seconds."""
-    node_id = deps.settings.node_id
     deadline = time.monotonic() + timeout_s
     while True:
-        with connection():
-            awake = list(
-                Sandbox.select().where(
-                    (Sandbox.node_id == node_id)
-                    & Sandbox.status.in_((SandboxStatus.RUNNING, SandboxStatus.PROVISIONING))
-                )
-            )
-            for seen in awake:
-                _begin(deps, seen.id)
+        awake = begin_hibernating(deps.settings, deps.queue)
         if not awake or time.monotonic() > deadline:
-            return len(awake)
+            return awake
         time.sleep(0.2)
-
-
-def _begin(deps: NodeDeps, sandbox_id: str) -> None:
-    with database.atomic():
-        row = protocol.lock_sandbox(sandbox_id)
-        if row is None or row.task is not None or row.status != SandboxStatus.RUNNING:
-            return
-        _, messages = protocol.begin(deps.settings, row, OperationKind.HIBERNATE)
-    outbox.flush(deps.queue, messages)
 
 
 def main() -> int:

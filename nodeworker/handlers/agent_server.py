@@ -9,20 +9,20 @@ from typing import Any
 
 from guest.client.agent_client import AgentClient
 from guest.client.errors import AgentError, AgentRefused
-from models.agent_servers import AgentServer
 from models.database import connection
-from models.sandboxes import Sandbox
-from models.snapshots import Snapshot
 from nodeworker.faults import fault
 from nodeworker.handlers.start_service import NotReady
 from nodeworker.wiring import NodeDeps
+from services.hosts.assignments import SandboxOnNode
 from services.sandboxes import agent_servers
+from services.sandboxes.agent_servers import AgentServerSpec
 
 COMMAND = "/usr/local/sbin/svc-agent-server"
 LAUNCH_FILE, STARTED_FILE = "/run/svc-agent/launch.json", "/run/svc-agent/started"
 
 
-def start_agent_server(deps: NodeDeps, sandbox: Sandbox, *, copied_from: str | None = None) -> None:
+def start_agent_server(deps: NodeDeps, sandbox: SandboxOnNode, *,
+                       copied_from: str | None = None) -> None:
     """Have the sandbox's agent server started, if it has one that was not started in this RAM's
     lifetime, and its source's ended if its RAM is that of a snapshot (`copied_from`); does not wait
     until it is ready. Raises NotReady.
@@ -31,7 +31,7 @@ def start_agent_server(deps: NodeDeps, sandbox: Sandbox, *, copied_from: str | N
     """
     with connection():
         kept = agent_servers.find(sandbox.id)
-        inherited = copied_from is not None and _find_inherited(copied_from) is not None
+        inherited = copied_from is not None and agent_servers.ran_at_capture(copied_from)
     agent = deps.agent(sandbox)
     if inherited:
         run(agent, "stop")
@@ -50,7 +50,7 @@ def _is_started(agent: AgentClient) -> bool:
     return True
 
 
-def launch(sandbox: Sandbox, kept: AgentServer) -> dict[str, Any]:
+def launch(sandbox: SandboxOnNode, kept: AgentServerSpec) -> dict[str, Any]:
     """The launch file of a sandbox (see `guest/agentserver/launch.py`)."""
     model = {"SVC_PREFERRED_MODEL": sandbox.preferred_model} if sandbox.preferred_model else {}
     return {
@@ -83,8 +83,3 @@ def run(agent: AgentClient, action: str) -> None:
     if code:
         raise NotReady(
             f"The agent server could not be started: the guest's command for it ended with {code}.")
-
-
-def _find_inherited(snapshot_id: str) -> AgentServer | None:
-    source = Snapshot.select(Snapshot.source_sandbox_id).where(Snapshot.id == snapshot_id).scalar()
-    return None if source is None else agent_servers.find(source)

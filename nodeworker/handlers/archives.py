@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from guest.agent.protocol import UNAUTHORIZED
 from guest.client.agent_client import AgentClient
 from guest.client.errors import AgentError, AgentRefused
-from models.sandboxes import Sandbox
-from models.snapshots import Snapshot
-from models.states import SnapshotKind, SnapshotState
 from nodeworker.faults import fault
 from nodeworker.handlers.start_service import NotReady
 from nodeworker.hypervisor.driver import DriverError
 from nodeworker.object_store import ObjectMissing, ObjectStore, StoreUnavailable
 from nodeworker.wiring import NodeDeps
+from services.hosts.assignments import SandboxOnNode
+from services.snapshots import lookup
+from services.snapshots.lookup import StoredDirectory
+from services.snapshots.stored_objects import SNAPSHOTS, archive_key, folder, owner_of
 
-_ROOT = "snapshots/"
 _PIECE_BYTES = 1024 * 1024
 # gzip's format; the fastest level, because the guest waits for it.
 _GZIP, _LEVEL = 31, 1
@@ -49,17 +49,7 @@ class StoredArchive:
     stored_bytes: int
 
 
-def folder(snapshot_id: str) -> str:
-    """Prefix of everything that the store may hold of a snapshot."""
-    return f"{_ROOT}{snapshot_id}/"
-
-
-def archive_key(snapshot_id: str, attempt: int) -> str:
-    """Object key of one attempt to archive a directory."""
-    return f"{folder(snapshot_id)}project-{attempt}.tar.gz"
-
-
-def save(deps: NodeDeps, sandbox: Sandbox, snapshot_id: str, attempt: int) -> StoredArchive:
+def save(deps: NodeDeps, sandbox: SandboxOnNode, snapshot_id: str, attempt: int) -> StoredArchive:
     """Store the project directory of a running sandbox; raises ArchiveFailed, ArchiveUnusable, and
     leaves nothing."""
     store, settings = ObjectStore(deps.settings), deps.settings
@@ -96,18 +86,12 @@ def discard_abandoned(deps: NodeDeps) -> None:
     Raises StoreUnavailable.
     """
     store = ObjectStore(deps.settings)
-    found = {upload["Key"].split("/")[1] for upload in store.list_uploads(_ROOT)}
-    failed = Snapshot.select(Snapshot.id).where(
-        Snapshot.id.in_(found)
-        & (Snapshot.node_id == deps.settings.node_id)
-        & (Snapshot.kind == SnapshotKind.FILES_ONLY)
-        & (Snapshot.state == SnapshotState.FAILED)
-    )
-    for row in failed if found else ():
-        store.remove_all(folder(row.id))
+    found = {owner_of(upload["Key"]) for upload in store.list_uploads(SNAPSHOTS)}
+    for snapshot_id in lookup.list_failed_archives(deps.settings.node_id, found):
+        store.remove_all(folder(snapshot_id))
 
 
-def load(deps: NodeDeps, sandbox: Sandbox, taken: Snapshot) -> None:
+def load(deps: NodeDeps, sandbox: SandboxOnNode, taken: StoredDirectory) -> None:
     """Make the directory of a new, running machine what it was when `taken` was, flushed to its
     disk.
 

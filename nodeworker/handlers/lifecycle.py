@@ -9,9 +9,7 @@ from collections.abc import Callable
 
 from guest.client.errors import AgentError
 from models.database import connection, now
-from models.sandboxes import Sandbox
-from models.snapshots import Snapshot
-from models.states import OperationKind, SandboxStatus, SnapshotKind, SnapshotState
+from models.states import OperationKind, SandboxStatus, SnapshotState
 from nodeworker.handlers import archives
 from nodeworker.handlers.agent_server import start_agent_server
 from nodeworker.handlers.archives import ArchiveFailed
@@ -20,17 +18,19 @@ from nodeworker.hypervisor.driver import RunningVm, Shape, VmNotFound, VmState
 from nodeworker.wiring import NodeDeps
 from services.guest_calls.disks import DEVICE_BYTES
 from services.hosts import warm_images
+from services.hosts.assignments import SandboxOnNode
 from services.operations import claims, outbox
 from services.operations.claims import Claim
 from services.operations.protocol import Outcome
 from services.sandboxes.create import touch_values
+from services.snapshots import lookup
 
 log = logging.getLogger(__name__)
 # Errors whose text is for the owner.
 _TOLD = (NotReady, ArchiveFailed)
 _TEXT_LIMIT = 2000
 _FLUSH_LIMIT_S = 10.0
-Handler = Callable[[NodeDeps, Claim, Sandbox], Outcome]
+Handler = Callable[[NodeDeps, Claim, SandboxOnNode], Outcome]
 COLD_BOOT = "cold boot: the template of this shape was not baked on this node yet"
 
 # The status that is true of what the driver finds on the host.
@@ -42,7 +42,7 @@ STATUS_OF = {
 }
 
 
-def boot(deps: NodeDeps, claimed: Claim, sandbox: Sandbox) -> Outcome:
+def boot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     """Make the machine from its template or snapshot; `running` means the agent answers and the
     service is ready.
 
@@ -50,7 +50,7 @@ def boot(deps: NodeDeps, claimed: Claim, sandbox: Sandbox) -> Outcome:
     while it lasts and afterwards, and the template is baked for the next one. A copy of an archive
     is a machine from the template into which the archive has been unpacked.
     """
-    shape, packed = Shape(sandbox.vcpus, sandbox.mem_mb), _find_archive(claimed)
+    shape, packed = Shape(sandbox.vcpus, sandbox.mem_mb), lookup.find_directory(claimed.snapshot_id)
     captured_id = None if packed else claimed.snapshot_id
     baked = captured_id is not None or deps.driver.has_template(shape)
     if not baked:
@@ -73,7 +73,7 @@ def boot(deps: NodeDeps, claimed: Claim, sandbox: Sandbox) -> Outcome:
     return Outcome(True, SandboxStatus.RUNNING, sandbox=values, note=note)
 
 
-def hibernate(deps: NodeDeps, claimed: Claim, sandbox: Sandbox) -> Outcome:
+def hibernate(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     """Save the machine; `hibernated` means that everything needed to wake it is on disk."""
     if sandbox.status == SandboxStatus.HIBERNATED and deps.driver.inspect(
             sandbox.id) is VmState.SAVED:
@@ -83,7 +83,7 @@ def hibernate(deps: NodeDeps, claimed: Claim, sandbox: Sandbox) -> Outcome:
     return Outcome(True, SandboxStatus.HIBERNATED, sandbox={"vm_ip": "", "idle_at": None})
 
 
-def wake(deps: NodeDeps, claimed: Claim, sandbox: Sandbox) -> Outcome:
+def wake(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     """Resume the machine, and return once its service is ready; one that had to boot from its disk
     gets it started.
 
@@ -107,15 +107,15 @@ def wake(deps: NodeDeps, claimed: Claim, sandbox: Sandbox) -> Outcome:
     return Outcome(True, SandboxStatus.RUNNING, sandbox=values, note=_cold(vm))
 
 
-def snapshot(deps: NodeDeps, claimed: Claim, sandbox: Sandbox) -> Outcome:
+def snapshot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     """Capture the machine; the sandbox stays what it was."""
     assert claimed.snapshot_id is not None
-    if sandbox.status == SandboxStatus.RUNNING and not _is_transient(claimed.snapshot_id):
+    if sandbox.status == SandboxStatus.RUNNING and not lookup.is_transient(claimed.snapshot_id):
         _flush_guest(deps, sandbox)
     facts = deps.driver.snapshot(sandbox.id, claimed.snapshot_id)
     return Outcome(
         True,
-        SandboxStatus(sandbox.status),
+        sandbox.status,
         snapshot={
             "state": SnapshotState.READY,
             "rootfs_sha": facts.rootfs_sha,
@@ -125,13 +125,13 @@ def snapshot(deps: NodeDeps, claimed: Claim, sandbox: Sandbox) -> Outcome:
     )
 
 
-def archive(deps: NodeDeps, claimed: Claim, sandbox: Sandbox) -> Outcome:
+def archive(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     """Store the project directory of the machine, which runs on."""
     assert claimed.snapshot_id is not None
     stored = archives.save(deps, sandbox, claimed.snapshot_id, claimed.epoch)
     return Outcome(
         True,
-        SandboxStatus(sandbox.status),
+        sandbox.status,
         snapshot={
             "state": SnapshotState.READY,
             "archive_key": stored.key,
@@ -143,12 +143,7 @@ def archive(deps: NodeDeps, claimed: Claim, sandbox: Sandbox) -> Outcome:
     )
 
 
-def _is_transient(snapshot_id: str) -> bool:
-    with connection():
-        return bool(Snapshot.get_by_id(snapshot_id).transient)
-
-
-def _flush_guest(deps: NodeDeps, sandbox: Sandbox) -> None:
+def _flush_guest(deps: NodeDeps, sandbox: SandboxOnNode) -> None:
     """Bring what the guest has written but only holds in memory onto its disk: a template in
     another shape, a wake whose memory is of no use, and whoever uses the uploaded disk, boot from
     it. A guest that does not answer is saved as it is."""
@@ -158,14 +153,14 @@ def _flush_guest(deps: NodeDeps, sandbox: Sandbox) -> None:
         log.warning("the disk of %s is saved without being flushed: %s", sandbox.id, error)
 
 
-def grow(deps: NodeDeps, claimed: Claim, sandbox: Sandbox) -> Outcome:
+def grow(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     """Bring the disk under a running guest to the platform's floor; whoever asked lets the file
     system fill it."""
     deps.driver.grow_disk(sandbox.id, DEVICE_BYTES)
-    return Outcome(True, SandboxStatus(sandbox.status))
+    return Outcome(True, sandbox.status)
 
 
-def stop(deps: NodeDeps, claimed: Claim, sandbox: Sandbox) -> Outcome:
+def stop(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     """Remove the machine and everything it owns on this host."""
     deps.driver.destroy(sandbox.id)
     return Outcome(True, SandboxStatus.STOPPED,
@@ -183,7 +178,7 @@ HANDLERS: dict[OperationKind, Handler] = {
 }
 
 
-def failure(deps: NodeDeps, claimed: Claim, sandbox: Sandbox, error: Exception) -> Outcome:
+def failure(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode, error: Exception) -> Outcome:
     """What is true after a handler failed for good: a boot leaves nothing, everything else what the
     host shows."""
     operator_error = printable(f"{type(error).__name__}: {error}")
@@ -196,7 +191,7 @@ def failure(deps: NodeDeps, claimed: Claim, sandbox: Sandbox, error: Exception) 
         return Outcome(False, SandboxStatus.STOPPED, sandbox=gone, error=text,
                        operator_error=operator_error)
     found = deps.driver.inspect(sandbox.id)
-    status = STATUS_OF[found] if found else SandboxStatus(sandbox.status)
+    status = STATUS_OF[found] if found else sandbox.status
     text = f"The {claimed.kind.value} failed; the sandbox is {status.value}."
     if isinstance(error, VmNotFound):
         text = "The sandbox's files are not on its node."
@@ -220,21 +215,10 @@ def forget_transient(deps: NodeDeps, snapshot_id: str) -> None:
     """Remove the capture that carried a fork, once no boot needs it; a row without files is
     harmless, so files go first."""
     deps.driver.delete_snapshot(snapshot_id)
-    Snapshot.update(state=SnapshotState.DELETED).where(
-        (Snapshot.id == snapshot_id)
-        & (Snapshot.transient == True)  # noqa: E712 - an SQL expression
-    ).execute()
+    lookup.transient_removed(snapshot_id)
 
 
-def _find_archive(claimed: Claim) -> Snapshot | None:
-    """The snapshot that a boot stands on, if it is one of files only."""
-    with connection():
-        return Snapshot.get_or_none(
-            (Snapshot.id == claimed.snapshot_id) & (Snapshot.kind == SnapshotKind.FILES_ONLY)
-        )
-
-
-def _running(vm: RunningVm, sandbox: Sandbox) -> dict[str, object]:
+def _running(vm: RunningVm, sandbox: SandboxOnNode) -> dict[str, object]:
     return {"vm_ip": vm.vm_ip} | touch_values(sandbox.idle_timeout_s)
 
 

@@ -1,12 +1,10 @@
-"""From a sandbox row to what the driver needs, and its service once the guest answers."""
+"""Makes the driver's launch spec of a sandbox, and starts its service once the guest answers."""
 from guest.client.agent_client import AgentClient
 from guest.client.errors import AgentError, AgentRefused, AgentTimeout
-from models.database import connection
-from models.nodes import PortBinding
-from models.sandboxes import Sandbox
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError, Forward, LaunchSpec, Shape
 from nodeworker.wiring import NodeDeps
+from services.hosts.assignments import SandboxOnNode
 
 START_LOG = "/var/log/svc/start.log"
 _TAIL_BYTES = 1000
@@ -31,23 +29,20 @@ class NotReady(DriverError):
         return f"{self} It said last: {self.output}" if self.output else str(self)
 
 
-def launch_spec(sandbox: Sandbox, *, snapshot_id: str | None = None) -> LaunchSpec:
+def launch_spec(sandbox: SandboxOnNode, *, snapshot_id: str | None = None) -> LaunchSpec:
     """The launch of `sandbox` with the ports bound to it."""
-    with connection():
-        bindings = list(PortBinding.select().where((PortBinding.sandbox_id == sandbox.id)
-                                                   & (PortBinding.host_port != sandbox.agent_port)))
     return LaunchSpec(
         sandbox_id=sandbox.id,
         shape=Shape(sandbox.vcpus, sandbox.mem_mb),
         agent_token=sandbox.agent_token,
         agent_port=sandbox.agent_port,
-        forwards=tuple(Forward(row.host_port, row.guest_port) for row in bindings),
+        forwards=tuple(Forward(host, guest) for host, guest in sandbox.forwards.items()),
         snapshot_id=snapshot_id,
         env=sandbox.env,
     )
 
 
-def start_service(deps: NodeDeps, sandbox: Sandbox) -> None:
+def start_service(deps: NodeDeps, sandbox: SandboxOnNode) -> None:
     """Return once the wake spec's readiness port takes connections, starting the service if need
     be; raises NotReady.
 
@@ -64,7 +59,7 @@ def start_service(deps: NodeDeps, sandbox: Sandbox) -> None:
         if agent.wait_port(port, timeout_s=0):
             return
         if sandbox.start_command:
-            _start(agent, sandbox)
+            _start(agent, sandbox, sandbox.start_command)
             fault("service.started")
         if agent.wait_port(port, timeout_s=wait_s):
             return
@@ -76,9 +71,9 @@ def start_service(deps: NodeDeps, sandbox: Sandbox) -> None:
                    _last_output(agent))
 
 
-def _start(agent: AgentClient, sandbox: Sandbox) -> None:
+def _start(agent: AgentClient, sandbox: SandboxOnNode, start_command: str) -> None:
     command = [
-        "/bin/bash", "-c", _START, f"/run/svc-start-{sandbox.id}.lock", sandbox.start_command
+        "/bin/bash", "-c", _START, f"/run/svc-start-{sandbox.id}.lock", start_command
     ]
     started = agent.exec(command, cwd=sandbox.cwd, env=sandbox.env, detached=True)
     if started.exit_code != 0:

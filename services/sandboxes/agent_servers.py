@@ -4,9 +4,20 @@ token is kept.
 A raw sandbox has none. A fork runs the same server, but reports to nobody: the session of its
 source is not its own.
 """
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from models.agent_servers import AgentServer
+from models.snapshots import Snapshot
+
+
+@dataclass(frozen=True)
+class AgentServerSpec:
+    """What starts the agent server of a sandbox; `bootstrap` holds its callback token."""
+
+    source: str | None
+    bootstrap: Mapping[str, Any] | None = field(repr=False)
 
 
 def keep(sandbox_id: str, source: str | None, bootstrap: dict[str, Any] | None) -> None:
@@ -16,9 +27,17 @@ def keep(sandbox_id: str, source: str | None, bootstrap: dict[str, Any] | None) 
         AgentServer.create(sandbox_id=sandbox_id, source=source, bootstrap=bootstrap)
 
 
-def find(sandbox_id: str) -> AgentServer | None:
+def find(sandbox_id: str) -> AgentServerSpec | None:
     """What is kept for a sandbox, if it has an agent server."""
-    return AgentServer.get_or_none(AgentServer.sandbox_id == sandbox_id)
+    row = AgentServer.get_or_none(AgentServer.sandbox_id == sandbox_id)
+    return None if row is None else AgentServerSpec(row.source, row.bootstrap)
+
+
+def ran_at_capture(snapshot_id: str) -> bool:
+    """True if the source of a snapshot has an agent server, so that a copy of its memory has one
+    running too."""
+    source = Snapshot.select(Snapshot.source_sandbox_id).where(Snapshot.id == snapshot_id)
+    return bool(AgentServer.select().where(AgentServer.sandbox_id == source).exists())
 
 
 def find_source(sandbox_id: str) -> str | None:

@@ -121,6 +121,14 @@ def announce_due(deps: Deps) -> int:
     return len(messages)
 
 
+def is_due_on(node_id: str, snapshot_id: str) -> bool:
+    """True if this node is to remove the snapshot."""
+    with connection():
+        return bool(Snapshot.select().where(
+            (Snapshot.id == snapshot_id) & (Snapshot.node_id == node_id)
+            & (Snapshot.state == SnapshotState.DELETING)).exists())
+
+
 def deleted(snapshot_id: str) -> None:
     """Nothing of the snapshot is left anywhere: the row is final. Again: no-op."""
     Snapshot.update(state=SnapshotState.DELETED, uploaded_to_store=False, delete_due_at=None).where(

@@ -47,15 +47,23 @@ def announce_due(deps: Deps) -> int:
     return len(messages)
 
 
+def is_due_on(node_id: str, snapshot_id: str) -> bool:
+    """True if this node is to upload the snapshot."""
+    with connection():
+        return bool(Snapshot.select().where(
+            _wanted(snapshot_id) & (Snapshot.node_id == node_id)).exists())
+
+
 def done(snapshot_id: str, size_bytes: int) -> None:
-    """The disk is in the store, `size_bytes` large; row and event in the current transaction. A
-    snapshot that is being deleted by now stays so."""
+    """The disk is in the store, `size_bytes` large; row and event in one transaction. A snapshot
+    that is being deleted by now stays so."""
     values = {
         "uploaded_to_store": True, "tarball_size_bytes": size_bytes, "upload_due_at": None,
         "upload_error": None
     }
-    if Snapshot.update(**values).where(_wanted(snapshot_id)).execute():
-        record.snapshot_uploaded(snapshot_id)
+    with connection(), database.atomic():
+        if Snapshot.update(**values).where(_wanted(snapshot_id)).execute():
+            record.snapshot_uploaded(snapshot_id)
 
 
 def failed(snapshot_id: str, error: str, *, for_good: bool = False) -> None:

@@ -16,15 +16,14 @@ from models.snapshots import Snapshot
 from models.states import OperationState, SnapshotState
 from models.storage import DiskUse, StoreImage
 from nodeworker import snapshot_removal
-from nodeworker.handlers.archives import folder
 from nodeworker.hypervisor.factory import make_driver
 from nodeworker.object_store import ObjectStore
-from nodeworker.snapshot_uploads import disk_key, image_key
 from nodeworker.wiring import NodeDeps
 from services.errors import Conflict, NotFound
 from services.hosts import storage_use
 from services.protocols import Deps
 from services.snapshots import deletion, disk_upload, stored_images
+from services.snapshots.stored_objects import disk_key, folder, image_key
 from tests.fakes.outside import ListQueue, NoGuests
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from config.settings import load
 from nodeworker.object_store import ObjectStore, StoreUnavailable
-from nodeworker.snapshot_uploads import disk_key
+from services.snapshots.stored_objects import disk_key
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import psycopg2
 import pytest
 
 from nodeworker.faults import FAULT_POINTS
-from nodeworker.handlers.archives import archive_key, folder
 from nodeworker.object_store import ObjectMissing, ObjectStore
+from services.snapshots.stored_objects import archive_key, folder
 from tests.functional.snapshots.test_snapshots_and_forks import SNAPSHOT
 
 ROUTES = {"filesystem-snapshot": {}, "tarball": {}, "snapshot": {"restoreKind": "project_only"}}

@@ -1,0 +1,64 @@
+"""What a node is told of a sandbox that is assigned to it, so that it can run it.
+
+It is a copy of the row as it was when it was read. A node decides nothing from it alone: an
+operation is claimed first, and its result counts only under that claim.
+"""
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from models.database import connection
+from models.nodes import PortBinding
+from models.sandboxes import Sandbox
+from models.states import SandboxStatus
+
+
+@dataclass(frozen=True)
+class SandboxOnNode:
+    """A sandbox as its node needs it.
+
+    `agent_port` is the host port that leads to the guest's agent, `agent_token` the secret that the
+    agent asks for. `forwards` maps the other bound host ports to guest ports. `readiness_port` and
+    `start_command` are its service, if it has one. `cold_boots` counts wakes from the disk.
+    """
+
+    id: str
+    owner_id: str
+    status: SandboxStatus
+    vcpus: int
+    mem_mb: int
+    agent_port: int
+    cwd: str
+    start_command: str | None
+    readiness_port: int | None
+    preferred_model: str
+    idle_timeout_s: int
+    cold_boots: int
+    agent_token: str = field(repr=False)
+    env: dict[str, str] = field(repr=False)
+    forwards: Mapping[int, int] = field(default_factory=dict)
+
+
+def get_assigned(sandbox_id: str) -> SandboxOnNode:
+    """The sandbox as its row and port bindings are now; the row must exist."""
+    with connection():
+        row = Sandbox.get_by_id(sandbox_id)
+        bindings = PortBinding.select().where((PortBinding.sandbox_id == sandbox_id)
+                                              & (PortBinding.host_port != row.agent_port))
+        forwards = {binding.host_port: binding.guest_port for binding in bindings}
+    return SandboxOnNode(
+        id=row.id,
+        owner_id=row.owner_id,
+        status=SandboxStatus(row.status),
+        vcpus=row.vcpus,
+        mem_mb=row.mem_mb,
+        agent_port=row.agent_port,
+        cwd=row.cwd,
+        start_command=row.start_command,
+        readiness_port=row.readiness_port,
+        preferred_model=row.preferred_model,
+        idle_timeout_s=row.idle_timeout_s,
+        cold_boots=row.cold_boots,
+        agent_token=row.agent_token,
+        env=row.env,
+        forwards=forwards,
+    )
