@@ -2,9 +2,9 @@
 pointed at."""
 from flask import Flask, current_app
 
-from app.guests import AgentGuests
 from app.http.identity_mirror import IdentityMirror
 from config.settings import Settings
+from guest.client.agent_client import AgentClient
 from models.database import connect
 from services.accounts.tokens import Authority
 from services.metering.credit import check_plans
@@ -41,7 +41,7 @@ def build(settings: Settings, *, application: str, authority: Authority | None =
 
 def make_deps(settings: Settings) -> Deps:
     """What the use cases need, for a request or an operator's command."""
-    return Deps(settings=settings, queue=CeleryQueue(settings), guests=AgentGuests())
+    return Deps(settings=settings, queue=CeleryQueue(settings), connect_guest=AgentClient)
 
 
 def attach(app: Flask, wired: Wired) -> None:

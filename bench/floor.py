@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from config.settings import Settings
+from guest.agent.protocol import AGENT_PORT
 from guest.client.agent_client import AgentClient
 from nodeworker.disks import qcow2, sparse
 from nodeworker.disks.durable import read_json
@@ -23,7 +24,7 @@ from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process import argv, qmp
 from nodeworker.hypervisor.qemu.process.launch import Monitor, kernel_command_line
 from nodeworker.network import namespaces
-from nodeworker.network.addresses import AGENT_PORT, GUEST_MAC, TAP_NAME
+from nodeworker.network.addresses import GUEST_MAC, TAP_NAME
 
 _SHAPE = Shape(1, 1024)
 _OWNER = "bench-floor"

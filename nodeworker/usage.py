@@ -14,7 +14,7 @@ from nodeworker.hypervisor.driver import DriverError
 from nodeworker.wiring import NodeDeps
 from services.hosts.assignments import SandboxOnNode
 from services.metering import counting
-from services.metering.counting import Metered, Reading, Sample
+from services.metering.counting import Metered, Sample
 from services.metering.prices import rate_of
 from services.operations.protocol import Outcome
 
@@ -57,5 +57,4 @@ def _read(deps: NodeDeps, metered: Metered) -> Sample | None:
     if found is None:
         return None
     rate = rate_of(deps.settings, metered.vcpus, metered.mem_mb)
-    return Sample(metered.sandbox_id, metered.owner_id, rate, metered.seen_run,
-                  Reading(**vars(found)))
+    return Sample(metered.sandbox_id, metered.owner_id, rate, metered.seen_run, found)

@@ -1,10 +1,11 @@
 """What the rules need from the outside world, as small interfaces that adapters implement and
 composition roots wire."""
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from config.settings import Settings
+from guest.client.results import DiskUsage, ExecResult
 
 
 class QueueUnavailable(Exception):
@@ -32,77 +33,33 @@ class ExecRequest:
     detached: bool
 
 
-@dataclass(frozen=True)
-class ExecOutcome:
-    """What became of a command; output is bytes as the guest wrote them, at most the cap each."""
-
-    stdout: bytes
-    stderr: bytes
-    exit_code: int
-    timed_out: bool = False
-    stdout_truncated: bool = False
-    stderr_truncated: bool = False
-    pid: int | None = None
-    log_path: str | None = None
-
-
-@dataclass(frozen=True)
-class DiskUsage:
-    """The root file system of a guest, in bytes, as the guest says."""
-
-    total_bytes: int
-    used_bytes: int
-    available_bytes: int
-
-
-class GuestUnreachable(Exception):
-    """The guest did not answer in time or broke the connection."""
-
-
-class GuestRefused(Exception):
-    """The guest understood and said no; `code` is one of the agent's failure codes."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(f"{code}: {message}")
-        self.code = code
-        self.message = message
-
-
 class Guest(Protocol):
-    """The data road to one guest. All calls have deadlines and size caps; the guest is hostile.
+    """The data road to one guest; `guest.client.agent_client.AgentClient` is one. The guest is
+    hostile: all calls have deadlines and size caps.
 
-    Raises GuestUnreachable, GuestRefused.
+    Raises what `guest.client.errors` lists.
     """
 
-    def run(self, request: ExecRequest, *, wanted: Callable[[], bool]) -> ExecOutcome:
+    def exec(self, argv: Sequence[str] | None = None, *, shell: str | None, cwd: str | None,
+             env: Mapping[str, str], timeout_ms: int, detached: bool, cap_bytes: int,
+             wanted: Callable[[], bool]) -> ExecResult:
         """Run a command and wait for it (or, detached, only for its start).
 
-        `wanted` is asked about once a second while the guest is silent; GuestUnreachable as soon as
-        it says False.
+        `wanted` is asked about once a second while the guest is silent; AgentUnreachable as soon
+        as it says False.
         """
 
-    def write_file(self, path: str, content: Iterable[bytes], *, mode: int,
-                   size_bytes: int) -> None:
-        """Replace a file in one step; `content` must add up to `size_bytes` or the old file
-        stays."""
+    def write_file(self, path: str, content: bytes | Iterable[bytes], mode: int = ..., *,
+                   size_bytes: int | None = None, timeout_s: float = ...,
+                   wanted: Callable[[], bool] | None = None) -> int:
+        """Replace a file in one step; returns its size.
 
-    def upload_file(
-        self,
-        path: str,
-        content: Iterable[bytes],
-        *,
-        size_bytes: int | None,
-        timeout_s: float,
-        wanted: Callable[[], bool],
-    ) -> int:
-        """As `write_file`, for content that comes slowly and whose size may not be known; returns
-        its size.
-
-        What `content` raises breaks the upload off. `wanted` is as for `run`.
+        `content` must add up to `size_bytes`, if that is known, or the old file stays. What
+        `content` raises breaks the write off. `wanted` is as for `exec`.
         """
 
-    def read_file(self, path: str, *, cap_bytes: int) -> bytes:
-        """A file's bytes, at most `cap_bytes` (GuestRefused `too_large` beyond)."""
+    def read_file(self, path: str, max_bytes: int) -> bytes:
+        """A file's bytes, at most `max_bytes` (AgentRefused `too_large` beyond)."""
 
     def disk(self) -> DiskUsage:
         """Size and usage of the root file system."""
@@ -111,17 +68,11 @@ class Guest(Protocol):
         """Let the root file system fill its device, once the guest sees `device_bytes` of it."""
 
 
-class Guests(Protocol):
-    """Gives the data road to a guest."""
-
-    def connect(self, address: str, port: int, token: str) -> Guest:
-        """The guest whose agent the host `address` forwards at `port`; opens nothing yet."""
-
-
 @dataclass(frozen=True)
 class Deps:
     """What a process wires together and the use cases take."""
 
     settings: Settings
     queue: Queue
-    guests: Guests
+    # the guest whose agent a node forwards: address of the node, its port, the agent's token
+    connect_guest: Callable[[str, int, str], Guest]

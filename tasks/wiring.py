@@ -7,11 +7,9 @@ from services.protocols import Deps, Guest
 from tasks.publisher import CeleryQueue
 
 
-class NoGuests:
+def no_guest(address: str, port: int, token: str) -> Guest:
     """The control plane never talks to a guest; asking it to is a mistake in our code."""
-
-    def connect(self, address: str, port: int, token: str) -> Guest:
-        raise RuntimeError("the control plane has no data road to guests")
+    raise RuntimeError("the control plane has no data road to guests")
 
 
 @lru_cache(maxsize=1)
@@ -25,4 +23,4 @@ def get_deps() -> Deps:
     """What the use cases need in this process; points the process at its database."""
     settings = get_settings()
     connect(settings.database_url, pool_size=settings.db_pool_size, application="control")
-    return Deps(settings=settings, queue=get_queue(), guests=NoGuests())
+    return Deps(settings=settings, queue=get_queue(), connect_guest=no_guest)

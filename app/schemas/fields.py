@@ -9,7 +9,8 @@ from typing import Any
 
 from marshmallow import Schema, ValidationError, fields, pre_load, validate
 
-from services.hosts.placement import AGENT_GUEST_PORT, PORTS_MAX
+from guest.agent.protocol import AGENT_PORT
+from services.hosts.placement import PORTS_MAX
 
 ENV_MAX_VARIABLES, ENV_MAX_BYTES = 256, 64 * 1024
 TEXT_MAX, PATH_MAX, COMMAND_MAX = 1024, 4096, 128 * 1024
@@ -107,15 +108,15 @@ class Numeral(Described, fields.Integer):
 class Port(Whole):
     """A TCP port of the guest that may be exposed; the agent's own is not one."""
 
-    openapi = {"not": {"const": AGENT_GUEST_PORT}}
+    openapi = {"not": {"const": AGENT_PORT}}
 
     def __init__(self, about: str = "", **options: Any) -> None:
         super().__init__(about, validate=validate.Range(1, 65535), **options)
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> Any:
         port = super()._deserialize(value, attr, data, **options)
-        if port == AGENT_GUEST_PORT:
-            raise ValidationError(f"port {AGENT_GUEST_PORT} is reserved for the guest agent")
+        if port == AGENT_PORT:
+            raise ValidationError(f"port {AGENT_PORT} is reserved for the guest agent")
         return port
 
 
@@ -126,7 +127,7 @@ class Ports(Described, fields.List):
 
     def __init__(self) -> None:
         super().__init__(
-            f"Ports of the guest to expose; {AGENT_GUEST_PORT} is the guest agent's.",
+            f"Ports of the guest to expose; {AGENT_PORT} is the guest agent's.",
             cls_or_instance=Port(), validate=[validate.Length(max=PORTS_MAX), _distinct],
             load_default=())
 

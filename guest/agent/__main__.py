@@ -52,7 +52,8 @@ def _options() -> _Options:
     parser.add_argument("--port", type=int, default=_Options().port)
     parser.add_argument("--root", default="", help="take this directory for / and leave the "
                         "machine's clock, randomness and name alone")
-    return _Options(**vars(parser.parse_args()))
+    given = parser.parse_args()
+    return _Options(given.host, given.port, given.root)
 
 
 def _raise_descriptor_limit() -> None:

@@ -12,6 +12,8 @@ from guest.agent.protocol import (
     MAX_PAYLOAD_BYTES,
     REQUEST,
     RESULT,
+    TOO_LARGE,
+    UNAUTHORIZED,
     ProtocolError,
     decode_header,
     decode_json,
@@ -19,20 +21,30 @@ from guest.agent.protocol import (
     encode_json,
 )
 from guest.client.deadline import Deadline
-from guest.client.errors import AgentProtocolError, AgentRefused, AgentTimeout, AgentUnreachable
+from guest.client.errors import (
+    AgentError,
+    AgentProtocolError,
+    AgentRefused,
+    AgentUnauthorized,
+    AgentUnreachable,
+)
 
 RECEIVE_BYTES = 256 * 1024
 IDLE_S = 1.0
 
 
 class Conversation:
-    """Owns the connection; use as a context manager."""
+    """Owns the connection; use as a context manager.
+
+    `wanted` is asked every IDLE_S while the guest is silent; AgentUnreachable as soon as it says
+    False.
+    """
 
     def __init__(self, connection: socket.socket, deadline: Deadline,
-                 on_idle: Callable[[], None] | None = None) -> None:
+                 wanted: Callable[[], bool] | None = None) -> None:
         self._socket = connection
         self._deadline = deadline
-        self._on_idle = on_idle
+        self._wanted = wanted
         self._buffer = bytearray()
 
     def __enter__(self) -> "Conversation":
@@ -46,7 +58,7 @@ class Conversation:
         try:
             frame = encode_json(REQUEST, request)
         except ProtocolError as error:
-            raise AgentRefused("too_large", "the request does not fit one frame") from error
+            raise AgentRefused(TOO_LARGE, "the request does not fit one frame") from error
         self._send(frame)
 
     def upload(self, chunks: Iterable[bytes]) -> None:
@@ -75,24 +87,17 @@ class Conversation:
                 self.outcome = self._json(payload)
                 return
             if kind == FAILURE:
-                failure = self._json(payload)
-                raise AgentRefused(
-                    str(failure.get("code", ""))[:40],
-                    str(failure.get("message", ""))[:2000])
+                raise _failure(self._json(payload))
             yield kind, payload
 
     def _send(self, frame: bytes) -> None:
         remaining = memoryview(frame)
         while remaining:
-            left_s = self._deadline.left_s()
+            self._set_timeout()
             try:
-                self._socket.settimeout(left_s if self._on_idle is None else min(left_s, IDLE_S))
                 remaining = remaining[self._socket.send(remaining):]
-            except TimeoutError as error:
-                if self._on_idle is None:
-                    raise AgentTimeout(
-                        "the guest agent did not take the request in time") from error
-                self._on_idle()
+            except TimeoutError:
+                self._require_wanted()
             except OSError as error:
                 # it may have refused, and closed, before it had read everything
                 if self._answer_waits():
@@ -125,23 +130,33 @@ class Conversation:
         return part
 
     def _receive(self) -> bytes:
-        """What comes next; `on_idle` is called every IDLE_S while nothing does, and may raise to
-        end the wait."""
         while True:
-            left_s = self._deadline.left_s()
+            self._set_timeout()
             try:
-                self._socket.settimeout(left_s if self._on_idle is None else min(left_s, IDLE_S))
                 return self._socket.recv(RECEIVE_BYTES)
-            except TimeoutError as error:
-                if self._on_idle is None:
-                    raise AgentTimeout("the guest agent did not answer in time") from error
+            except TimeoutError:
+                self._require_wanted()
             except OSError as error:
                 raise AgentUnreachable(
                     f"the connection to the guest agent broke: {error}") from error
-            self._on_idle()
+
+    def _set_timeout(self) -> None:
+        """Let the next step take what is left of the deadline, or IDLE_S if somebody is to be
+        asked; raises AgentTimeout."""
+        left_s = self._deadline.left_s()
+        self._socket.settimeout(left_s if self._wanted is None else min(left_s, IDLE_S))
+
+    def _require_wanted(self) -> None:
+        if self._wanted is not None and not self._wanted():
+            raise AgentUnreachable("nobody waits for the answer any more")
 
     def _json(self, payload: bytes) -> dict[str, Any]:
         try:
             return decode_json(payload)
         except ProtocolError as error:
             raise AgentProtocolError(str(error)) from error
+
+
+def _failure(reply: dict[str, Any]) -> AgentError:
+    code, message = str(reply.get("code", ""))[:40], str(reply.get("message", ""))[:2000]
+    return AgentUnauthorized(message) if code == UNAUTHORIZED else AgentRefused(code, message)

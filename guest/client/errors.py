@@ -5,6 +5,7 @@ AgentError
                         happened
   AgentTimeout          the deadline passed first; the same uncertainty
   AgentProtocolError    the guest sent what is not the protocol; nothing of it may be trusted
+  AgentUnauthorized     the agent does not take our token: nothing a caller could mend
   AgentRefused          the agent answered that it will not do it, with a code and a sentence
 """
 
@@ -23,6 +24,10 @@ class AgentTimeout(AgentError):
 
 class AgentProtocolError(AgentError):
     """The guest broke the protocol."""
+
+
+class AgentUnauthorized(AgentError):
+    """The agent's token and ours differ."""
 
 
 class AgentRefused(AgentError):

@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from guest.agent.protocol import UNAUTHORIZED
 from guest.client.agent_client import AgentClient
 from guest.client.errors import AgentError, AgentRefused
 from nodeworker.faults import fault
@@ -68,7 +67,8 @@ def save(deps: NodeDeps, sandbox: SandboxOnNode, snapshot_id: str, attempt: int)
     except StoreUnavailable as error:
         raise ArchiveFailed("The object store did not take the archive.") from error
     except AgentRefused as refusal:
-        raise _refused(f"The sandbox could not archive {sandbox.cwd}", refusal) from refusal
+        raise ArchiveUnusable(
+            f"The sandbox could not archive {sandbox.cwd}: {refusal.message}") from refusal
     except AgentError as error:
         raise ArchiveFailed("The sandbox did not send its project directory.") from error
     return StoredArchive(key, meter.sha, meter.size_bytes, stored_bytes)
@@ -114,7 +114,7 @@ def load(deps: NodeDeps, sandbox: SandboxOnNode, taken: StoredDirectory) -> None
         raise ArchiveUnusable(
             f"The archive of snapshot {taken.id} is missing or damaged.") from error
     except AgentRefused as refusal:
-        raise _refused("The project could not be unpacked", refusal) from refusal
+        raise ArchiveUnusable(f"The project could not be unpacked: {refusal.message}") from refusal
     except AgentError as error:
         raise ArchiveFailed("The project could not be unpacked in time.") from error
 
@@ -125,14 +125,6 @@ def _empty(agent: AgentClient, directory: str) -> None:
     result = agent.exec(["find", directory, "-xdev", "-mindepth", "1", "-delete"])
     if result.exit_code:
         raise ArchiveFailed(f"{directory} could not be emptied.")
-
-
-def _refused(what: str, refusal: AgentRefused) -> DriverError:
-    """The error for a guest that says no; one that does not know our token is being replaced, and
-    may know it later."""
-    if refusal.code == UNAUTHORIZED:
-        return ArchiveFailed(f"{what}.")
-    return ArchiveUnusable(f"{what}: {refusal.message}")
 
 
 class _Meter:

@@ -1,6 +1,6 @@
 """Makes the driver's launch spec of a sandbox, and starts its service once the guest answers."""
 from guest.client.agent_client import AgentClient
-from guest.client.errors import AgentError, AgentRefused, AgentTimeout
+from guest.client.errors import AgentError, AgentRefused, AgentTimeout, AgentUnauthorized
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError, Forward, LaunchSpec, Shape
 from nodeworker.wiring import NodeDeps
@@ -63,7 +63,7 @@ def start_service(deps: NodeDeps, sandbox: SandboxOnNode) -> None:
             fault("service.started")
         if agent.wait_port(port, timeout_s=wait_s):
             return
-    except (AgentRefused, AgentTimeout) as error:
+    except (AgentRefused, AgentTimeout, AgentUnauthorized) as error:
         raise NotReady(f"The start command could not be run: {error}",
                        _last_output(agent)) from error
     where = f" The start command's output is in {START_LOG}." if sandbox.start_command else ""

@@ -263,7 +263,7 @@ class SimulatedDriver(Driver):
 
     def read_usage(self, sandbox_id: str) -> UsageReading | None:
         used = self._simulator.usage(sandbox_id)
-        return UsageReading(**used) if used else None
+        return UsageReading(used["run"], used["cpu_ms"], used["age_ms"]) if used else None
 
     def _state(self, sandbox_id: str, running: set[str]) -> VmState | None:
         record, alive = _Record.read(self._path(sandbox_id)), sandbox_id in running

@@ -1,10 +1,12 @@
 """The disk of a running sandbox: how full it is, and growing an older, smaller one to the
 platform's floor."""
+from guest.client.errors import AgentError, AgentRefused
+from guest.client.results import DiskUsage
 from models.users import User
 from services.errors import Unavailable
 from services.guest_calls.activity import in_use, require_running
 from services.guest_calls.execs import connect, lost
-from services.protocols import Deps, DiskUsage, GuestRefused, GuestUnreachable
+from services.protocols import Deps
 from services.sandboxes import create, lifecycle
 
 # Contract, PATCH disk: the platform floor is 16 GB. A disk is made with 16 GiB, so that its file
@@ -28,10 +30,10 @@ def usage(deps: Deps, owner: User, sandbox_id: str, *, pinned_node: str | None =
     require_running(sandbox, "reading its disk")
     try:
         return _checked(connect(deps, sandbox).disk())
-    except GuestUnreachable as error:
-        raise lost(sandbox, "the question") from error
-    except GuestRefused as refusal:
+    except AgentRefused as refusal:
         raise _senseless() from refusal
+    except AgentError as error:
+        raise lost(sandbox, "the question") from error
 
 
 def grow(deps: Deps, owner: User, sandbox_id: str, *, pinned_node: str | None = None) -> DiskUsage:
@@ -51,11 +53,11 @@ def grow(deps: Deps, owner: User, sandbox_id: str, *, pinned_node: str | None = 
                 return found
             lifecycle.grow(deps, owner, sandbox_id, pinned_node=pinned_node)
             return _checked(guest.grow_disk(DEVICE_BYTES))
-        except GuestUnreachable as error:
-            raise lost(sandbox, "growing its disk") from error
-        except GuestRefused as refusal:
+        except AgentRefused as refusal:
             raise Unavailable("The guest did not grow its file system; try again.",
                               retry_after_s=5) from refusal
+        except AgentError as error:
+            raise lost(sandbox, "growing its disk") from error
 
 
 def _checked(told: DiskUsage) -> DiskUsage:

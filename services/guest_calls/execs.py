@@ -1,8 +1,8 @@
 """Running commands in a sandbox; bytes go straight to the guest, never through a queue."""
-from dataclasses import replace
-
 import peewee
 
+from guest.client.errors import AgentError, AgentRefused
+from guest.client.results import ExecResult
 from models.database import connection
 from models.nodes import Node
 from models.sandboxes import Sandbox
@@ -11,7 +11,7 @@ from models.users import User
 from services.errors import Conflict, InvalidRequest, Unavailable
 from services.guest_calls.activity import in_use, still_running
 from services.operations.waits import changes
-from services.protocols import Deps, ExecOutcome, ExecRequest, Guest, GuestRefused, GuestUnreachable
+from services.protocols import Deps, ExecRequest, Guest
 from services.sandboxes import create
 
 OUTPUT_CAP_BYTES = 8 * 1024 * 1024
@@ -21,25 +21,32 @@ _ADDRESS = Statement(Node, lambda node_id: Node.select(Node.address).where(Node.
 
 
 def run(deps: Deps, owner: User, sandbox_id: str, request: ExecRequest, *,
-        pinned_node: str | None = None) -> ExecOutcome:
+        pinned_node: str | None = None) -> ExecResult:
     """Run a command as root in a running sandbox (contract, Exec rules).
 
     Raises Conflict unless it is running, InvalidRequest when the guest refuses the command's
     parameters, Unavailable when the guest does not answer.
     """
     sandbox = create.get_owned(owner, sandbox_id, pinned_node=pinned_node)
-    with_env = replace(request, env=sandbox.env | dict(request.env))
     hold_s = request.timeout_ms / 1000 + _SLACK_S
     with in_use(sandbox, for_s=hold_s, what="exec"), changes(sandbox.id) as changed:
         try:
             # Asked every second by each of perhaps a hundred calls: the row is read only when it
             # may have changed.
-            return connect(deps, sandbox).run(with_env,
-                                              wanted=lambda: not changed() or not_asleep(sandbox))
-        except GuestRefused as refusal:
+            return connect(deps, sandbox).exec(
+                request.argv,
+                shell=request.shell,
+                cwd=request.cwd,
+                env=sandbox.env | dict(request.env),
+                timeout_ms=request.timeout_ms,
+                detached=request.detached,
+                cap_bytes=OUTPUT_CAP_BYTES,
+                wanted=lambda: not changed() or not_asleep(sandbox),
+            )
+        except AgentRefused as refusal:
             raise InvalidRequest(
                 f"The command could not be started: {refusal.message}.") from refusal
-        except GuestUnreachable as error:
+        except AgentError as error:
             raise lost(sandbox, "the command") from error
 
 
@@ -56,7 +63,7 @@ def connect(deps: Deps, sandbox: Sandbox) -> Guest:
     """The data road to a sandbox's guest, through the address of its node."""
     with connection():
         address = _ADDRESS.find(sandbox.node_id).address
-    return deps.guests.connect(address, sandbox.agent_port, sandbox.agent_token)
+    return deps.connect_guest(address, sandbox.agent_port, sandbox.agent_token)
 
 
 def lost(sandbox: Sandbox, what: str) -> Conflict | Unavailable:

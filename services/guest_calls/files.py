@@ -3,12 +3,14 @@ import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from guest.agent.protocol import NOT_FOUND, PERMISSION, TOO_LARGE
+from guest.client.errors import AgentError, AgentRefused
 from models.users import User
 from services.errors import Forbidden, InvalidRequest, NotFound, ServiceError, TooLarge, Unavailable
 from services.guest_calls.activity import in_use
 from services.guest_calls.execs import connect, lost, not_asleep
 from services.operations.waits import changes
-from services.protocols import Deps, GuestRefused, GuestUnreachable
+from services.protocols import Deps
 from services.sandboxes import create
 
 READ_CAP_BYTES = 64 * 1024 * 1024
@@ -43,12 +45,10 @@ def write(deps: Deps, owner: User, sandbox_id: str, items: Sequence[FileItem], *
         guest = connect(deps, sandbox)
         for item in items:
             try:
-                guest.write_file(
-                    item.path, [item.content], mode=item.mode, size_bytes=len(item.content)
-                )
-            except GuestRefused as refusal:
+                guest.write_file(item.path, item.content, item.mode)
+            except AgentRefused as refusal:
                 raise _refused(refusal, item.path) from refusal
-            except GuestUnreachable as error:
+            except AgentError as error:
                 raise lost(sandbox, "the write") from error
 
 
@@ -58,10 +58,10 @@ def read(deps: Deps, owner: User, sandbox_id: str, path: str, *,
     sandbox = create.get_owned(owner, sandbox_id, pinned_node=pinned_node)
     with in_use(sandbox, for_s=_HOLD_S, what="reading files"):
         try:
-            return connect(deps, sandbox).read_file(path, cap_bytes=READ_CAP_BYTES)
-        except GuestRefused as refusal:
+            return connect(deps, sandbox).read_file(path, READ_CAP_BYTES)
+        except AgentRefused as refusal:
             raise _refused(refusal, path) from refusal
-        except GuestUnreachable as error:
+        except AgentError as error:
             raise lost(sandbox, "the read") from error
 
 
@@ -86,16 +86,16 @@ def upload(
     counted = _Counted(content)
     with in_use(sandbox, for_s=UPLOAD_LIMIT_S, what="an upload"), changes(sandbox.id) as changed:
         try:
-            stored_bytes = connect(deps, sandbox).upload_file(
+            stored_bytes = connect(deps, sandbox).write_file(
                 target,
                 counted,
                 size_bytes=size_bytes,
                 timeout_s=UPLOAD_LIMIT_S,
                 wanted=lambda: not changed() or not_asleep(sandbox),
             )
-        except GuestRefused as refusal:
+        except AgentRefused as refusal:
             raise _refused(refusal, target) from refusal
-        except GuestUnreachable as error:
+        except AgentError as error:
             raise lost(sandbox, "the upload") from error
     if not counted.ended or stored_bytes != counted.size_bytes:
         raise Unavailable("The sandbox did not confirm that it has the whole file.",
@@ -118,11 +118,11 @@ class _Counted:
         self.ended = True
 
 
-def _refused(refusal: GuestRefused, path: str) -> ServiceError:
-    if refusal.code == "not_found":
+def _refused(refusal: AgentRefused, path: str) -> ServiceError:
+    if refusal.code == NOT_FOUND:
         return NotFound(f"{path}: no such file in the sandbox")
-    if refusal.code == "too_large":
+    if refusal.code == TOO_LARGE:
         return TooLarge(f"{path}: larger than {READ_CAP_BYTES} bytes")
-    if refusal.code == "permission":
+    if refusal.code == PERMISSION:
         return Forbidden(f"{path}: the guest does not allow it")
     return InvalidRequest(f"{path}: {refusal.message}")

@@ -11,6 +11,7 @@ from typing import Any
 import peewee
 
 from config.settings import Settings
+from guest.agent.protocol import AGENT_PORT
 from models.database import ROW_LOCK, now
 from models.nodes import Node, PortBinding
 from models.sandboxes import Sandbox
@@ -19,8 +20,6 @@ from models.states import OperationKind, SandboxStatus, SnapshotKind
 from services.errors import InvalidRequest, Unavailable, WrongNode
 from services.hosts.capacity import Room, refusal
 
-# Guest port of the agent (guest/agent/protocol.py); its host port is bound like any other.
-AGENT_GUEST_PORT = 1024
 PORTS_MAX = 64
 _PORT_TRIES = 8
 
@@ -75,7 +74,7 @@ def bind_ports(node: Node, sandbox_id: str, guest_ports: tuple[int, ...]) -> dic
         row.guest_port: row.host_port
         for row in PortBinding.select().where(PortBinding.sandbox_id == sandbox_id)
     }
-    if len({*bound, *guest_ports, AGENT_GUEST_PORT}) > PORTS_MAX + 1:
+    if len({*bound, *guest_ports, AGENT_PORT}) > PORTS_MAX + 1:
         raise InvalidRequest(f"a sandbox may expose at most {PORTS_MAX} ports")
     for guest_port in guest_ports:
         if guest_port not in bound:

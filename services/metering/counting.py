@@ -16,6 +16,7 @@ order of their ids.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
+from typing import Protocol
 
 from models.database import ROW_LOCK, connection, database, now, relaxed_transaction
 from models.sandboxes import Sandbox
@@ -25,9 +26,26 @@ from models.usage import SandboxUsage, UsageTally
 BATCH = 200
 
 
+class Reading(Protocol):
+    """What a host's counters of one run say: CPU time and age in milliseconds. The hypervisor's
+    `UsageReading` is one."""
+
+    @property
+    def run(self) -> str:
+        """Name of the run; no two runs have the same."""
+
+    @property
+    def cpu_ms(self) -> int:
+        """CPU time since the run began."""
+
+    @property
+    def age_ms(self) -> int:
+        """Time since the run began."""
+
+
 @dataclass(frozen=True)
-class Reading:
-    """Counters of one run: CPU time and age in milliseconds."""
+class Counted:
+    """How far a run has been counted: the highest counters that were read of it."""
 
     run: str
     cpu_ms: int
@@ -63,15 +81,15 @@ class Growth:
 
     cpu_ms: int
     wall_clock_ms: int
-    counted: Reading
+    counted: Counted
 
 
-def growth(counted: Reading | None, reading: Reading, *, running: bool) -> Growth:
+def growth(counted: Counted | None, reading: Reading, *, running: bool) -> Growth:
     """What `reading` adds to a sandbox whose run was `counted` so far; `running` is its status
     until now."""
     if counted is None or counted.run != reading.run:
-        return Growth(reading.cpu_ms, 0, reading)
-    highest = Reading(reading.run, max(counted.cpu_ms, reading.cpu_ms),
+        return Growth(reading.cpu_ms, 0, Counted(reading.run, reading.cpu_ms, reading.age_ms))
+    highest = Counted(reading.run, max(counted.cpu_ms, reading.cpu_ms),
                       max(counted.age_ms, reading.age_ms))
     passed_ms = highest.age_ms - counted.age_ms if running else 0
     return Growth(highest.cpu_ms - counted.cpu_ms, passed_ms, highest)
@@ -126,7 +144,7 @@ def _count(samples: Sequence[Sample], *, running: bool = True, under_claim: bool
     for sample in samples:
         row = rows[sample.sandbox_id]
         if row.run == sample.reading.run or row.run == sample.seen_run or under_claim:
-            counted = Reading(row.run, row.run_cpu_ms,
+            counted = Counted(row.run, row.run_cpu_ms,
                               row.run_age_ms) if row.run is not None else None
             grown.append((sample, growth(counted, sample.reading, running=running)))
     if grown:

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
+from guest.agent.protocol import AGENT_PORT
 from models.database import connection, database, new_id, now
 from models.nodes import Node
 from models.operations import Operation, OutboxMessage
@@ -186,7 +187,7 @@ def insert(
 ) -> Sandbox:
     """Write the rows and port bindings of a new sandbox on a locked node, in the current
     transaction."""
-    bound = placement.bind_ports(node, sandbox_id, (placement.AGENT_GUEST_PORT, *options.ports))
+    bound = placement.bind_ports(node, sandbox_id, (AGENT_PORT, *options.ports))
     raw = _skips_app_processes(options, kind)
     sandbox = Sandbox.create(
         id=sandbox_id,
@@ -196,7 +197,7 @@ def insert(
         vcpus=vcpus,
         mem_mb=mem_mb,
         env=options.env,
-        agent_port=bound[placement.AGENT_GUEST_PORT],
+        agent_port=bound[AGENT_PORT],
         agent_token=secrets.token_urlsafe(32),
         start_command=options.start_command,
         readiness_port=options.readiness_port,

@@ -1,5 +1,4 @@
-"""What the rules need of the outside, for tests that are the worker themselves: a queue in a list,
-and no guests."""
+"""What the rules need of the outside, for tests that are the worker themselves."""
 from services.protocols import QueueUnavailable
 
 
@@ -14,10 +13,3 @@ class ListQueue:
         if self.away:
             raise QueueUnavailable("away")
         self.sent.append((queue, job, dict(payload)))
-
-
-class NoGuests:
-    """For rules that call no guest."""
-
-    def connect(self, address, port, token):
-        raise AssertionError("no guest is needed here")

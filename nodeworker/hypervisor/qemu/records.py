@@ -8,8 +8,8 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
+from guest.agent.protocol import AGENT_PORT
 from nodeworker.hypervisor.driver import Forward, HostTuple, Shape
-from nodeworker.network.addresses import AGENT_PORT
 
 
 class Phase(enum.Enum):

@@ -26,7 +26,8 @@ from services.protocols import Deps
 from services.sandboxes import capture as snapshots
 from services.sandboxes import create, forks, lifecycle
 from services.sandboxes.create import CreateRequest, LaunchOptions
-from tests.fakes.outside import ListQueue, NoGuests
+from tasks.wiring import no_guest
+from tests.fakes.outside import ListQueue
 
 OPTIONS = LaunchOptions()
 RUNNING, HIBERNATED, STOPPED = (
@@ -44,7 +45,7 @@ def base(postgres_url):
 
 @pytest.fixture
 def deps():
-    return Deps(Settings(operation_wait_s=0.05, operation_sweep_s=0.01), ListQueue(), NoGuests())
+    return Deps(Settings(operation_wait_s=0.05, operation_sweep_s=0.01), ListQueue(), no_guest)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 process."""
 import os
 import threading
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -120,7 +121,7 @@ def test_a_shape_the_node_can_never_hold_is_not_baked_and_says_why(host):
     want(host, Shape(12, 36864))
     assert host.queue.sent == [] and sweep(host) == 0
     with connection():
-        work.compare(host, NodeFacts(**vars(FACTS) | {"vcpus": 16, "mem_mb": 40000}))
+        work.compare(host, replace(FACTS, vcpus=16, mem_mb=40000))
     assert state(Shape(12, 36864)) == "queued", "the node has grown"
 
 

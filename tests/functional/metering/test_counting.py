@@ -8,9 +8,10 @@ import pytest
 from models.database import connection, database
 from models.sandboxes import Sandbox
 from models.usage import SandboxUsage, UsageTally
+from nodeworker.hypervisor.driver import UsageReading
 from services.hosts.nodes import heartbeat
 from services.metering import counting, totals
-from services.metering.counting import Reading, Sample
+from services.metering.counting import Sample
 from tests.stack.edge import NODE
 
 RATE = 100_000
@@ -33,7 +34,7 @@ def boxes(edge, owner):
 
 
 def sample(owner, box, run, cpu_ms, age_ms, seen=None, rate=RATE):
-    return Sample(box, owner.id, rate, seen, Reading(run, cpu_ms, age_ms))
+    return Sample(box, owner.id, rate, seen, UsageReading(run, cpu_ms, age_ms))
 
 
 def begin(owner, box, run="a", age_ms=0):

@@ -32,7 +32,8 @@ from services.protocols import Deps, QueueUnavailable
 from services.sandboxes import capture as snapshots
 from services.sandboxes import create, forks, lifecycle
 from services.sandboxes.create import CreateRequest, LaunchOptions
-from tests.fakes.outside import ListQueue, NoGuests
+from tasks.wiring import no_guest
+from tests.fakes.outside import ListQueue
 
 TABLES = (Activity, Operation, OutboxMessage, IdempotencyKey, PortBinding, Snapshot, Sandbox, Node,
           User)
@@ -58,7 +59,7 @@ def deps():
                     plan=Plan.LEGACY_PRO)
     heartbeat(NodeFacts("n1", "127.0.0.1", 64, 4096, 20000, 20099, {}))
     settings = Settings(operation_wait_s=0.3, operation_sweep_s=0.01)
-    return Deps(settings, ListQueue(), NoGuests())
+    return Deps(settings, ListQueue(), no_guest)
 
 
 def user(name):

@@ -3,8 +3,9 @@ import pytest
 
 from models.database import connection, now
 from models.sandboxes import Sandbox
+from nodeworker.hypervisor.driver import UsageReading
 from services.metering import counting
-from services.metering.counting import Reading, Sample
+from services.metering.counting import Sample
 
 SANDBOXES = "/v1/sandboxes"
 ENTRY = {
@@ -116,9 +117,9 @@ def test_totals_are_of_all_sandboxes_and_not_of_the_page(edge, headers):
     with connection():
         owner_id = Sandbox.get_by_id(made[0]).owner_id
         for box in made:
-            reading = Sample(box, owner_id, 66_000, None, Reading(box, 10, 1000))
+            reading = Sample(box, owner_id, 66_000, None, UsageReading(box, 10, 1000))
             counting.record_end_of_operation(reading, running=False)
-            grown = Sample(box, owner_id, 66_000, box, Reading(box, 20, 3_601_000))
+            grown = Sample(box, owner_id, 66_000, box, UsageReading(box, 20, 3_601_000))
             counting.record([grown])
     stop(made[0])
     for query in ("", "?limit=1", "?offset=50", "?status=stopped"):

@@ -24,7 +24,8 @@ from services.hosts import storage_use
 from services.protocols import Deps
 from services.snapshots import deletion, disk_upload, stored_images
 from services.snapshots.stored_objects import disk_key, folder, image_key
-from tests.fakes.outside import ListQueue, NoGuests
+from tasks.wiring import no_guest
+from tests.fakes.outside import ListQueue
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def driver(sim_stack):
 @pytest.fixture
 def deps(sim_stack, rows):
     """Use cases on the stack's rows; the stack's own sweep announces what they begin."""
-    return Deps(sim_stack.settings, ListQueue(), NoGuests())
+    return Deps(sim_stack.settings, ListQueue(), no_guest)
 
 
 @pytest.fixture

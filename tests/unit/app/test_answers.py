@@ -10,10 +10,10 @@ from app.schemas.files import FileContentAnswer
 from app.schemas.identity import TokenAnswer
 from app.schemas.sandboxes import SandboxAnswer
 from app.schemas.snapshots import SnapshotAnswer
+from guest.client.results import ExecResult
 from models.users import ApiKey
 from services.accounts.api_keys import NewKey
 from services.accounts.tokens import Token
-from services.protocols import ExecOutcome
 from services.sandboxes.views import SandboxView, SnapshotView
 
 MOMENT = datetime(2030, 1, 31, 14, 0, 0, 123456, timezone(timedelta(hours=2)))
@@ -53,15 +53,15 @@ def test_a_snapshot():
 
 
 @pytest.mark.parametrize(("outcome", "shown"), [
-    (ExecOutcome(b"a\n", b"", 0), {"stdout": "a\n", "stderr": "", "exitCode": 0}),
-    (ExecOutcome(b"\xff\xc3", "ü".encode(),
-                 3), {"stdout": "\ufffd\ufffd", "stderr": "ü", "exitCode": 3}),
-    (ExecOutcome(b"x\0y", b"", 0), {"stdout": "x\0y", "stderr": "", "exitCode": 0}),
-    (ExecOutcome(b"", b"", 124,
-                 timed_out=True), {"stdout": "", "stderr": "", "exitCode": 124, "timedOut": True}),
-    (ExecOutcome(b"", b"", 0, stdout_truncated=True, stderr_truncated=True, pid=7),
+    (ExecResult(b"a\n", b"", 0), {"stdout": "a\n", "stderr": "", "exitCode": 0}),
+    (ExecResult(b"\xff\xc3", "ü".encode(),
+                3), {"stdout": "\ufffd\ufffd", "stderr": "ü", "exitCode": 3}),
+    (ExecResult(b"x\0y", b"", 0), {"stdout": "x\0y", "stderr": "", "exitCode": 0}),
+    (ExecResult(b"", b"", 124,
+                timed_out=True), {"stdout": "", "stderr": "", "exitCode": 124, "timedOut": True}),
+    (ExecResult(b"", b"", 0, stdout_truncated=True, stderr_truncated=True, pid=7),
      {"stdout": "", "stderr": "", "exitCode": 0, "stdoutTruncated": True, "stderrTruncated": True}),
-    (ExecOutcome(b"", b"", 0, pid=7, log_path="/var/log/x"),
+    (ExecResult(b"", b"", 0, pid=7, log_path="/var/log/x"),
      {"stdout": "", "stderr": "", "exitCode": 0, "pid": 7, "logPath": "/var/log/x"}),
 ])
 def test_an_exec_result(outcome, shown):

@@ -119,7 +119,7 @@ def test_a_guest_that_trickles_cannot_stretch_the_deadline(guest_that) -> None:
 
 def test_endless_output_is_capped_and_ends_with_the_deadline(
         guest_that, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("guest.client.agent_client.EXEC_GRACE_S", 0.3)
+    monkeypatch.setattr("guest.client.execs.EXEC_GRACE_S", 0.3)
     with pytest.raises(AgentTimeout):
         guest_that(sends_for_ever(encode_frame(STDOUT, bytes(60_000)))).exec(
             ["ls"], timeout_ms=300, cap_bytes=1000

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from bin.stack.site import ROOT
+from guest.agent.protocol import AGENT_PORT
 
+ROOMS = ("app", "bench", "bin", "config", "guest", "models", "nodeworker", "sdk", "services",
+         "tasks")
 AGENT = sorted(
     path for room in ("agent", "agentserver") for path in (ROOT / "guest" / room).rglob("*.py"))
 
@@ -29,3 +32,14 @@ def test_the_guest_agent_uses_the_standard_library_only(path):
             assert name.split(".")[0] in sys.stdlib_module_names or name.startswith(
                 "guest.agent"
             ), f"{path.name} imports {name}, which a guest does not have"
+
+
+def test_the_agents_port_has_one_constant():
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        and node.value.value == AGENT_PORT and "PORT" in ast.unparse(node.targets[0])
+    ]
+    assert [place.split(":")[0] for place in found] == ["guest/agent/protocol.py"], found

@@ -7,19 +7,19 @@ import pytest
 
 from config.settings import Settings, SettingsError, load
 from services.metering import credit, prices
-from services.metering.counting import Reading, growth, month_of
+from services.metering.counting import Counted, growth, month_of
 from services.metering.plans import SIZES
 
 
 @pytest.mark.parametrize(("counted", "reading", "running", "cpu_ms", "wall_clock_ms"), [
-    (Reading("a", 100, 1000), Reading("a", 150, 6000), True, 50, 5000),
-    (Reading("a", 100, 1000), Reading("a", 100, 1000), True, 0, 0),
-    (Reading("a", 100, 1000), Reading("a", 90, 900), True, 0, 0),
-    (Reading("a", 100, 1000), Reading("a", 130, 0), True, 30, 0),
-    (Reading("a", 100, 1000), Reading("a", 150, 6000), False, 50, 0),
-    (Reading("a", 100, 1000), Reading("b", 40, 300), False, 40, 0),
-    (Reading("a", 100, 1000), Reading("b", 40, 300), True, 40, 0),
-    (None, Reading("a", 40, 300), True, 40, 0),
+    (Counted("a", 100, 1000), Counted("a", 150, 6000), True, 50, 5000),
+    (Counted("a", 100, 1000), Counted("a", 100, 1000), True, 0, 0),
+    (Counted("a", 100, 1000), Counted("a", 90, 900), True, 0, 0),
+    (Counted("a", 100, 1000), Counted("a", 130, 0), True, 30, 0),
+    (Counted("a", 100, 1000), Counted("a", 150, 6000), False, 50, 0),
+    (Counted("a", 100, 1000), Counted("b", 40, 300), False, 40, 0),
+    (Counted("a", 100, 1000), Counted("b", 40, 300), True, 40, 0),
+    (None, Counted("a", 40, 300), True, 40, 0),
 ], ids=[
     "grown", "repeated", "late", "ended by itself", "not running yet", "woken", "another process",
     "the first"
@@ -30,14 +30,14 @@ def test_what_a_reading_adds(counted, reading, running, cpu_ms, wall_clock_ms):
 
 
 def test_a_run_is_never_counted_below_what_was_read_of_it_once():
-    counted = growth(Reading("a", 100, 1000), Reading("a", 90, 2000), running=True).counted
-    assert counted == Reading("a", 100, 2000)
+    counted = growth(Counted("a", 100, 1000), Counted("a", 90, 2000), running=True).counted
+    assert counted == Counted("a", 100, 2000)
 
 
 def test_readings_of_a_run_add_up_to_the_highest_however_they_come():
     rolls = random.Random(4)
     readings = [
-        Reading("a", cpu, age) for cpu, age in zip(range(0, 500, 7), range(1000, 72000, 1000))
+        Counted("a", cpu, age) for cpu, age in zip(range(0, 500, 7), range(1000, 72000, 1000))
     ]
     for _ in range(50):
         shuffled = rolls.choices(readings, k=40) + [readings[-1]]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from guest.agent.protocol import AGENT_PORT
 from nodeworker.network import addresses, namespaces, nft
 
 # Stands for any public server; lives in a namespace of its own, so that the test needs no internet.
@@ -91,7 +92,7 @@ def test_a_guest_reaches_no_other_guest_by_any_road(real):
     other_address = real.driver.host.network.slots.slot(record.slot).address
     assert real.agent(other).ping()
     for address, port in (
-        (other_address, addresses.AGENT_PORT),
+        (other_address, AGENT_PORT),
         *((own, other.agent_port) for own in own_addresses()),
     ):
         assert not connects(real, spec, address, port), (address, port)

@@ -10,14 +10,15 @@ import logging
 import threading
 from collections.abc import Callable
 
-from guest.client.agent_client import AgentClient, GuestIdentity
-from guest.client.errors import AgentError, AgentRefused, AgentUnreachable
+from guest.agent.protocol import AGENT_PORT
+from guest.client.agent_client import AgentClient
+from guest.client.errors import AgentError, AgentRefused, AgentUnauthorized, AgentUnreachable
+from guest.client.identity import GuestIdentity
 from nodeworker.hypervisor.driver import DriverError, LaunchSpec
 from nodeworker.hypervisor.qemu.guest.identity import new_identity
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.records import SandboxRecord
 from nodeworker.hypervisor.qemu.rundir import RunDir
-from nodeworker.network.addresses import AGENT_PORT
 
 _log = logging.getLogger(__name__)
 # Good clocks; a guest that fell back to another would drift, and every clone of it.
@@ -43,10 +44,11 @@ def adopt(rundir: RunDir, host: Host, spec: LaunchSpec, record: SandboxRecord, *
     for token in rundir.tokens():
         try:
             _adopt(_client(host, record, token), wanted, limit_s, restored=restored)
+        except AgentUnauthorized:
+            continue
         except AgentRefused as refusal:
-            if refusal.code != "unauthorized":
-                raise DriverError(
-                    f"the guest of {spec.sandbox_id} refused its identity: {refusal}") from refusal
+            raise DriverError(
+                f"the guest of {spec.sandbox_id} refused its identity: {refusal}") from refusal
         except AgentError as error:
             raise BadBoot(f"the guest of {spec.sandbox_id} does not answer: {error}") from error
         else:

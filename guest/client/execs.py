@@ -1,0 +1,71 @@
+"""Runs commands in a guest and collects their output, up to a cap whatever the guest sends."""
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from guest.agent.protocol import DEFAULT_CAP_BYTES, DEFAULT_TIMEOUT_MS, STDERR, STDOUT
+from guest.client.caller import AgentCaller, integer
+from guest.client.deadline import Deadline
+from guest.client.errors import AgentProtocolError
+from guest.client.results import ExecResult
+
+# On top of a command's own time limit: for the connection, the kill at its end and a slow guest.
+EXEC_GRACE_S = 10.0
+
+
+class ExecCalls(AgentCaller):
+    """The agent's `exec`."""
+
+    def exec(self, argv: Sequence[str] | None = None, *, shell: str | None = None,
+             cwd: str | None = None, env: Mapping[str, str] | None = None,
+             timeout_ms: int = DEFAULT_TIMEOUT_MS, detached: bool = False,
+             cap_bytes: int = DEFAULT_CAP_BYTES,
+             wanted: Callable[[], bool] | None = None) -> ExecResult:
+        """Run a program (`argv`) or a line of bash (`shell`) as root and wait for it, unless it is
+        `detached`.
+
+        `wanted` is asked about once a second while the guest is silent; AgentUnreachable as soon
+        as it says False.
+        """
+        request = {
+            "argv": None if argv is None else list(argv), "shell": shell, "cwd": cwd,
+            "env": None if env is None else dict(env), "timeoutMs": timeout_ms,
+            "detached": detached, "capBytes": cap_bytes
+        }
+        outputs = {STDOUT: _Output(cap_bytes), STDERR: _Output(cap_bytes)}
+        with self._open(Deadline(timeout_ms / 1000 + EXEC_GRACE_S), wanted=wanted) as conversation:
+            conversation.ask(self._request("exec", request))
+            for kind, payload in conversation.frames():
+                if kind not in outputs:
+                    raise AgentProtocolError(
+                        f"the guest agent sent a frame of type {kind} in the reply of an exec")
+                outputs[kind].add(payload)
+            return _result(conversation.outcome, outputs[STDOUT], outputs[STDERR])
+
+
+class _Output:
+    """Collects one stream up to a cap."""
+
+    def __init__(self, cap_bytes: int) -> None:
+        self._cap_bytes = cap_bytes
+        self._content = bytearray()
+        self.truncated = False
+
+    def add(self, payload: bytes) -> None:
+        room = self._cap_bytes - len(self._content)
+        self.truncated = self.truncated or len(payload) > room
+        self._content += payload[:room]
+
+    def content(self) -> bytes:
+        return bytes(self._content)
+
+
+def _result(reply: dict[str, Any], stdout: _Output, stderr: _Output) -> ExecResult:
+    log_path = reply.get("logPath")
+    return ExecResult(
+        stdout=stdout.content(), stderr=stderr.content(), exit_code=integer(reply, "exitCode"),
+        timed_out=reply.get("timedOut") is True,
+        stdout_truncated=stdout.truncated or reply.get("stdoutTruncated") is True,
+        stderr_truncated=stderr.truncated or reply.get("stderrTruncated") is True,
+        pid=None if reply.get("pid") is None else integer(reply, "pid"),
+        log_path=None if log_path is None else str(log_path)[:4096],
+    )
