@@ -14,9 +14,9 @@ import subprocess
 import threading
 from typing import IO, Any
 
-from .execution import expose_to_oom_killer
-from .files import make_parents, receive_data, told_in_codes
-from .offload import Channel, Work
+from .channel import Channel, Work
+from .commands import expose_to_oom_killer
+from .files import make_parents, refuse_os_errors
 from .protocol import BAD_REQUEST, CHUNK_BYTES, DATA, FAILED, Refused
 from .requests import BASE_ENV, guest_path
 
@@ -48,7 +48,7 @@ def archiving(request: dict[str, Any], root: str) -> Work:
     path = guest_path(request, "directory")
 
     def work(channel: Channel) -> dict[str, Any]:
-        with told_in_codes(path):
+        with refuse_os_errors(path):
             _require_directory(root + path)
         sent = 0
         with _Tar("create", [*_CREATE, f"--directory={root}{path}", "."], channel) as tar:
@@ -71,12 +71,12 @@ def unarchiving(request: dict[str, Any], root: str) -> Work:
     path = guest_path(request, "directory")
 
     def work(channel: Channel) -> dict[str, Any]:
-        with told_in_codes(path):
+        with refuse_os_errors(path):
             make_parents(root + path)
             _require_directory(root + path)
         received, tail = 0, b""
         with _Tar("extract", [*_EXTRACT, f"--directory={root}{path}"], channel) as tar:
-            while payload := receive_data(channel):
+            while payload := channel.receive_data():
                 tar.write(payload)
                 received += len(payload)
                 tail = (tail + payload)[-len(_END_MARK):]

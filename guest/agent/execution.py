@@ -19,36 +19,14 @@ import struct
 import subprocess
 import termios
 from functools import partial
-from typing import Any
 
+from .commands import CannotStart, exec_reply, start
 from .connection import Connection
 from .loop import Loop, Timer
-from .offload import reap_when_dead
-from .protocol import (
-    CHUNK_BYTES,
-    NOT_EXECUTABLE_EXIT_CODE,
-    NOT_FOUND,
-    NOT_FOUND_EXIT_CODE,
-    RESULT,
-    STDERR,
-    STDOUT,
-    TIMED_OUT_EXIT_CODE,
-    Refused,
-)
+from .protocol import CHUNK_BYTES, RESULT, STDERR, STDOUT, TIMED_OUT_EXIT_CODE
 from .requests import ExecRequest
 
 KILL_GRACE_S = 2.0
-LOG_DIR = "/var/log/svc"
-
-
-class CannotStart(Exception):
-    """The program does not exist or cannot be executed; the caller gets a code and a sentence, as
-    from a shell."""
-
-    def __init__(self, exit_code: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.exit_code = exit_code
-        self.sentence = sentence
 
 
 class _Stream:
@@ -68,35 +46,6 @@ class _Stream:
         return self.open and self.left_at_exit != 0
 
 
-def start(request: ExecRequest, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
-    """Start the command; raises CannotStart, or Refused if its working directory does not exist."""
-    try:
-        process = subprocess.Popen(
-            request.argv, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, cwd=request.cwd,
-            env=request.env, start_new_session=True, bufsize=0,
-        )
-    except OSError as error:
-        raise _explain(request, error) from error
-    expose_to_oom_killer(process.pid)
-    return process
-
-
-def start_detached(loop: Loop, request: ExecRequest, root: str) -> dict:
-    """Start the command with its output in a log file and leave it alone; the reply says where both
-    are."""
-    log_path, log = _open_log(root)
-    try:
-        process = start(request, log, log)
-    except CannotStart as failure:
-        os.write(log, failure.sentence.encode() + b"\n")
-        return _result(failure.exit_code, log_path=log_path)
-    finally:
-        os.close(log)
-    reap_when_dead(loop, process.pid)
-    process.returncode = 0  # it is reaped elsewhere; Popen must not try to
-    return _result(0, pid=process.pid, log_path=log_path)
-
-
 class Execution:
     """A session that serves one non-detached exec."""
 
@@ -107,7 +56,7 @@ class Execution:
             self._process = start(request, subprocess.PIPE, subprocess.PIPE)
         except CannotStart as failure:
             connection.send(STDERR, failure.sentence.encode() + b"\n")
-            connection.finish(RESULT, _result(failure.exit_code))
+            connection.finish(RESULT, exec_reply(failure.exit_code))
             return
         connection.attach(self)
         self._exit_code: int | None = None
@@ -207,8 +156,8 @@ class Execution:
     def _reply(self) -> None:
         exit_code = TIMED_OUT_EXIT_CODE if self._timed_out else self._exit_code or 0
         stdout, stderr = self._streams
-        reply = _result(exit_code, pid=self._process.pid, timed_out=self._timed_out,
-                        stdout_truncated=stdout.truncated, stderr_truncated=stderr.truncated)
+        reply = exec_reply(exit_code, pid=self._process.pid, timed_out=self._timed_out,
+                           stdout_truncated=stdout.truncated, stderr_truncated=stderr.truncated)
         self._release()
         self._connection.finish(RESULT, reply)
 
@@ -233,59 +182,6 @@ class Execution:
             pipe.close()
 
 
-def _result(exit_code: int, *, pid: int | None = None, timed_out: bool = False,
-            stdout_truncated: bool = False, stderr_truncated: bool = False,
-            log_path: str | None = None) -> dict:
-    reply: dict[str, Any] = {
-        "exitCode": exit_code, "timedOut": timed_out, "stdoutTruncated": stdout_truncated,
-        "stderrTruncated": stderr_truncated, "pid": pid,
-    }
-    if log_path is not None:
-        reply["logPath"] = log_path
-    return reply
-
-
-def _explain(request: ExecRequest, error: OSError) -> Exception:
-    """What a failed start means to the caller: a missing directory is a refusal, a bad program an
-    exit code."""
-    if not os.path.isdir(request.cwd):
-        return Refused(NOT_FOUND, f"the working directory {request.cwd} does not exist")
-    program = request.argv[0]
-    if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return CannotStart(NOT_FOUND_EXIT_CODE, f"{program}: not found")
-    return CannotStart(NOT_EXECUTABLE_EXIT_CODE, f"{program}: cannot be executed: {error.strerror}")
-
-
 def _readable_bytes(descriptor: int) -> int:
     """How many bytes the pipe holds at this instant."""
     return struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, b"\0" * 4))[0]
-
-
-def expose_to_oom_killer(pid: int) -> None:
-    """The agent is spared by the kernel's out-of-memory killer; what it runs for callers must not
-    inherit that."""
-    try:
-        with open(f"/proc/{pid}/oom_score_adj", "wb", buffering=0) as score:
-            score.write(b"0")
-    except OSError:
-        pass  # it has ended already
-
-
-def _open_log(root: str) -> tuple[str, int]:
-    """A new log file under LOG_DIR: its path as the guest sees it, and a descriptor open for
-    appending."""
-    directory = root + LOG_DIR
-    os.makedirs(directory, exist_ok=True)
-    number = 1 + max((_log_number(name) for name in os.listdir(directory)), default=0)
-    while True:
-        path = f"{LOG_DIR}/exec-{number}.log"
-        try:
-            return path, os.open(root + path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND,
-                                 0o640)
-        except FileExistsError:
-            number += 1
-
-
-def _log_number(name: str) -> int:
-    digits = name.removeprefix("exec-").removesuffix(".log")
-    return int(digits) if digits.isdigit() else 0

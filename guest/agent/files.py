@@ -6,7 +6,7 @@ import stat
 from collections.abc import Iterator
 from typing import Any
 
-from .offload import Channel, PeerGone, Work
+from .channel import Channel, Work
 from .protocol import (
     BAD_REQUEST,
     CHUNK_BYTES,
@@ -38,14 +38,14 @@ def writing(request: dict[str, Any], root: str) -> Work:
                        MAX_FILE_BYTES) if request.get("sizeBytes") is not None else None
 
     def work(channel: Channel) -> dict[str, Any]:
-        with told_in_codes(path):
+        with refuse_os_errors(path):
             target = os.path.realpath(root + path)
             _require_file(target, missing_ok=True)
             owner = make_parents(os.path.dirname(target))
             descriptor, temporary = _open_beside(target)
         try:
             size = _store(channel, descriptor, expected, path)
-            with told_in_codes(path):
+            with refuse_os_errors(path):
                 os.fchown(descriptor, *_owner_of(target, owner))
                 os.fchmod(descriptor, mode)  # after the owner, whose change takes set-user-id away
                 os.rename(temporary, target)
@@ -66,7 +66,7 @@ def reading(request: dict[str, Any], root: str) -> Work:
     limit = integer(request, "maxBytes", 0, MAX_FILE_BYTES, MAX_FILE_BYTES)
 
     def work(channel: Channel) -> dict[str, Any]:
-        with told_in_codes(path):
+        with refuse_os_errors(path):
             _require_file(root + path)
             descriptor = os.open(root + path, os.O_RDONLY | os.O_NONBLOCK)
         sent = 0
@@ -86,7 +86,7 @@ def reading(request: dict[str, Any], root: str) -> Work:
 
 
 @contextlib.contextmanager
-def told_in_codes(path: str) -> Iterator[None]:
+def refuse_os_errors(path: str) -> Iterator[None]:
     """Turn what the file system says about `path` into a refusal the service understands."""
     try:
         yield
@@ -140,23 +140,15 @@ def _owner_of(target: str, parent_owner: tuple[int, int]) -> tuple[int, int]:
 def _store(channel: Channel, descriptor: int, expected: int | None, path: str) -> int:
     """Copy the DATA frames up to the empty one into `descriptor`; returns how many bytes it was."""
     size = 0
-    while payload := receive_data(channel):
+    while payload := channel.receive_data():
         size += len(payload)
         if expected is not None and size > expected:
             raise Refused(BAD_REQUEST, f"more than the announced {expected} bytes were sent")
-        with told_in_codes(path):
+        with refuse_os_errors(path):
             _write_all(descriptor, payload)
     if expected is not None and size != expected:
         raise Refused(BAD_REQUEST, f"{size} bytes were sent where {expected} were announced")
     return size
-
-
-def receive_data(channel: Channel) -> bytes:
-    """The next part of an incoming stream, empty at its end; raises PeerGone if it breaks."""
-    kind, payload = channel.receive()
-    if kind != DATA:
-        raise PeerGone("only data frames may follow the request")
-    return payload
 
 
 def _write_all(descriptor: int, payload: bytes) -> None:
@@ -166,5 +158,5 @@ def _write_all(descriptor: int, payload: bytes) -> None:
 
 
 def _read_chunk(descriptor: int, path: str) -> bytes:
-    with told_in_codes(path):
+    with refuse_os_errors(path):
         return os.read(descriptor, CHUNK_BYTES)

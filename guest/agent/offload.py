@@ -5,111 +5,17 @@ The child uses the socket in plain blocking style and always ends by itself; the
 it. The agent has one thread, which is what makes a bare fork safe.
 """
 import os
-import select
 import selectors
 import socket
 import sys
-import time
 from collections import deque
-from collections.abc import Callable
 
+from .channel import Channel, PeerGone, Work
 from .connection import Connection
 from .loop import Callback, Loop
-from .protocol import (
-    CHUNK_BYTES,
-    FAILED,
-    FAILURE,
-    HEADER,
-    RESULT,
-    ProtocolError,
-    Refused,
-    decode_header,
-    encode_frame,
-    encode_json,
-)
+from .protocol import FAILED, FAILURE, RESULT, Refused
 
-IO_TIMEOUT_S = 60.0
-DISCARD_S = 10.0
 MAX_CHILDREN = 32
-
-
-class PeerGone(Exception):
-    """The peer closed, stalled or broke the protocol; there is nobody to tell."""
-
-
-class Channel:
-    """The child's view of the connection: blocking frames in both directions, every wait
-    bounded."""
-
-    def __init__(self, peer: socket.socket, received: bytes) -> None:
-        peer.settimeout(IO_TIMEOUT_S)
-        self._socket = peer
-        self._received = received
-
-    def receive(self) -> tuple[int, bytes]:
-        """The next frame; raises PeerGone if there is none."""
-        try:
-            kind, length = decode_header(self._exactly(HEADER.size))
-            return kind, self._exactly(length)
-        except (OSError, ProtocolError) as error:
-            raise PeerGone from error
-
-    def send(self, kind: int, payload: bytes) -> None:
-        """Send one frame now; raises PeerGone."""
-        try:
-            self._socket.sendall(encode_frame(kind, payload))
-        except OSError as error:
-            raise PeerGone from error
-
-    def wait_unless_gone(self, seconds: float) -> None:
-        """Let time pass, for work that sends nothing meanwhile; raises PeerGone if the peer
-        closes."""
-        readable, _, _ = select.select([self._socket], [], [], seconds)
-        if readable:
-            raise PeerGone("the peer closed or sent what nobody asked for")
-
-    def wait_for(self, descriptor: int, event: int) -> None:
-        """Wait until `descriptor` is ready, however long; raises PeerGone if the peer closes
-        meanwhile."""
-        poller = select.poll()
-        poller.register(descriptor, event)
-        # input may well wait: it is read when there is room for it
-        poller.register(self._socket, select.POLLRDHUP)
-        ready = dict(poller.poll())
-        if self._socket.fileno() in ready:
-            raise PeerGone("the peer closed")
-
-    def finish(self, kind: int, reply: dict) -> None:
-        """Send the last frame. A refusal may leave input unread, which must not reset it away
-        before it is read."""
-        try:
-            self._socket.sendall(encode_json(kind, reply))
-            self._socket.shutdown(socket.SHUT_WR)
-            if kind == FAILURE:
-                self._discard_input()
-        except OSError as error:
-            raise PeerGone from error
-
-    def _discard_input(self) -> None:
-        give_up = time.monotonic() + DISCARD_S
-        self._socket.settimeout(DISCARD_S)
-        while self._socket.recv(CHUNK_BYTES) and time.monotonic() < give_up:
-            pass
-
-    def _exactly(self, size: int) -> bytes:
-        parts = []
-        while size:
-            if not self._received:
-                self._received = self._socket.recv(CHUNK_BYTES)
-                if not self._received:
-                    raise ProtocolError("the stream ended in the middle")
-            part, self._received = self._received[:size], self._received[size:]
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
-
-
-Work = Callable[[Channel], dict]
 
 
 class Offload:

@@ -8,12 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 from . import archives, files, upkeep
+from .channel import Work
 from .connection import Connection
-from .execution import Execution, start_detached
+from .detached import start_detached
+from .execution import Execution
 from .identity import Identity, adopt
 from .kernel import Kernel
 from .loop import Loop
-from .offload import Offload, Work
+from .offload import Offload
 from .protocol import AGENT_VERSION, BAD_REQUEST, FAILED, FAILURE, RESULT, UNAUTHORIZED, Refused
 from .requests import exec_request
 

@@ -1,5 +1,5 @@
 """Work on the guest as a whole: its disk flushed, measured and grown, waiting for a port, becoming
-a template."""
+a warm image."""
 import mmap
 import os
 import socket
@@ -7,9 +7,9 @@ import subprocess
 import time
 from typing import Any
 
-from .identity import rewrite_identity_files
+from .channel import Channel, Work
+from .identity_files import rewrite_identity_files
 from .kernel import Kernel
-from .offload import Channel, Work
 from .protocol import FAILED, Refused
 from .requests import MAX_TIMEOUT_MS, integer
 

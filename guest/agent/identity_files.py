@@ -1,0 +1,76 @@
+"""The files by which a guest is known (machine-id, host name, SSH host keys), overwritten in place.
+"""
+import os
+import signal
+import subprocess
+
+HOST_KEY_DIR = "/etc/ssh"
+HOST_KEY_NAMES = ("ssh_host_ed25519_key", "ssh_host_ed25519_key.pub")
+
+
+def identity_files(machine_id: str, hostname: str) -> dict[str, tuple[str, int]]:
+    """Content and mode of the files that name a guest, except its host keys."""
+    return {
+        "/etc/machine-id": (machine_id + "\n", 0o444),
+        "/etc/hostname": (hostname + "\n", 0o644),
+        "/etc/hosts": (f"127.0.0.1 localhost\n::1 localhost\n127.0.1.1 {hostname}\n", 0o644),
+    }
+
+
+def replace_host_keys(root: str, pair: tuple[str, str]) -> None:
+    """Make `pair` (private, public) the only SSH host keys, also of a running sshd."""
+    for name in os.listdir(root + HOST_KEY_DIR):
+        if name.startswith("ssh_host_") and name not in HOST_KEY_NAMES:
+            os.unlink(f"{root}{HOST_KEY_DIR}/{name}")
+    for name, key, mode in zip(HOST_KEY_NAMES, pair, (0o600, 0o644)):
+        overwrite(f"{root}{HOST_KEY_DIR}/{name}", key.rstrip("\n") + "\n", mode)
+    _reload_sshd(root)
+
+
+def make_host_key(directory: str, comment: str) -> tuple[str, str]:
+    """A new key pair (private, public), made in `directory`, which is the agent's alone; takes a
+    good part of a second."""
+    path = f"{directory}/host-key"
+    for name in (path, path + ".pub"):
+        if os.path.exists(name):
+            os.unlink(name)
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", path]
+    subprocess.run(command, stdin=subprocess.DEVNULL, check=True, timeout=20)
+    with open(path, encoding="ascii") as private, open(path + ".pub", encoding="ascii") as public:
+        pair = private.read(), public.read()
+    os.unlink(path)
+    os.unlink(path + ".pub")
+    return pair
+
+
+def rewrite_identity_files(root: str) -> None:
+    """Overwrite the files that `adopt` overwrites with what they hold, to have all that takes in
+    the page cache."""
+    for path in (*identity_files("", ""), *(f"{HOST_KEY_DIR}/{name}" for name in HOST_KEY_NAMES)):
+        with open(root + path, encoding="utf-8") as file:
+            content = file.read()
+        overwrite(root + path, content, 0o600)
+
+
+def overwrite(path: str, content: str, mode: int) -> None:
+    """Give a small system file new content, in place.
+
+    A rename would be safe against a crash in the middle, but a guest that crashed is adopted anew
+    anyway, and in place is several times faster: it is on the way of every wake.
+    """
+    encoded = content.encode()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, mode)
+    try:
+        os.write(descriptor, encoded)
+        os.ftruncate(descriptor, len(encoded))
+    finally:
+        os.close(descriptor)
+
+
+def _reload_sshd(root: str) -> None:
+    """A running sshd keeps the old keys in memory until it is told."""
+    try:
+        with open(root + "/run/sshd.pid", encoding="ascii") as pid_file:
+            os.kill(int(pid_file.read()), signal.SIGHUP)
+    except (FileNotFoundError, ProcessLookupError, ValueError):
+        pass  # it is not running
