@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .callback import send
-from .launch import BOOTSTRAP_NAME, LAUNCH_NAME, RUN_DIR, USER
+from .start_agent_server import BOOTSTRAP_NAME, CONFIGURATION_NAME, RUN_DIR, USER
 
 READY_LIMIT_S = 60.0
 SETTLED_S = 1.0
@@ -30,21 +30,24 @@ BASE_ENV = {
 
 
 def main() -> int:
-    """Start what the launch file says and return its exit code when it ends."""
+    """Start what the configuration says and return its exit code when it ends."""
     return serve(RUN_DIR, send)
 
 
 def serve(directory: Path, tell: Callable[..., Any]) -> int:
     """Run the agent server to its end; `tell` posts a callback and is used once, if there is a
     bootstrap."""
-    launch, file = json.loads((directory / LAUNCH_NAME).read_text()), directory / BOOTSTRAP_NAME
+    configuration = json.loads((directory / CONFIGURATION_NAME).read_text())
+    file = directory / BOOTSTRAP_NAME
     bootstrap = json.loads(file.read_text()) if file.exists() else None
     ours = {
-        "SVC_SANDBOX_ID": launch["sandboxId"],
+        "SVC_SANDBOX_ID": configuration["sandboxId"],
         **({} if bootstrap is None else {"SVC_AGENT_BOOTSTRAP": str(file)})
     }
-    server = subprocess.Popen(["/bin/bash", "-c", launch["source"]], cwd=launch["cwd"],
-                              env={**BASE_ENV, **ours, **launch["env"]}, stdin=subprocess.DEVNULL)
+    server = subprocess.Popen(["/bin/bash", "-c", configuration["source"]],
+                              cwd=configuration["cwd"],
+                              env={**BASE_ENV, **ours, **configuration["env"]},
+                              stdin=subprocess.DEVNULL)
     if bootstrap is not None and _comes_up(server, bootstrap.get("readinessPort")):
         print("agent_server_ready:",
               tell("agent_server_ready", {}, str(file))[1], file=sys.stderr, flush=True)

@@ -1,8 +1,8 @@
-"""What the host runs in the guest, as root: `svc-agent-server start`, after it has written the
-launch file, and `stop`.
+"""Starts and stops the agent server: the host runs `svc-agent-server start` in the guest, as root,
+after it has written the agent server's configuration, and `svc-agent-server stop`.
 
-Everything lives under /run, exactly as long as the guest's RAM: a guest that boots from its disk is
-given it anew.
+Everything is under /run and lives exactly as long as the guest's RAM: a guest that boots from its
+disk is given it again.
 """
 import json
 import os
@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 RUN_DIR = Path("/run/svc-agent")
-LAUNCH_NAME, BOOTSTRAP_NAME, STARTED_NAME = "launch.json", "bootstrap.json", "started"
+# The host knows the first and the last by these names, in guests of every age.
+CONFIGURATION_NAME, BOOTSTRAP_NAME, STARTED_NAME = "launch.json", "bootstrap.json", "started"
 UNIT = "svc-agent-server.service"
 USER = "user"
 
@@ -29,10 +30,10 @@ def main(arguments: list[str]) -> int:
 
 
 def start() -> int:
-    """Give the user what the launch file holds and start the agent server anew, without waiting
+    """Give the user what the configuration holds and start the agent server afresh, without waiting
     until it is ready."""
-    launch = hand_over(RUN_DIR, pwd.getpwnam(USER))
-    if launch.get("source"):
+    configuration = hand_over(RUN_DIR, pwd.getpwnam(USER))
+    if configuration.get("source"):
         code = subprocess.run(["systemctl", "--no-block", "restart", UNIT], check=False).returncode
         if code:
             return code
@@ -54,16 +55,17 @@ def stop() -> int:
 def hand_over(directory: Path, owner: pwd.struct_passwd) -> dict[str, Any]:
     """Move the bootstrap, if there is one, into a file of its own, and make the directory the
     owner's alone."""
-    launch: dict[str, Any] = json.loads((directory / LAUNCH_NAME).read_text())
-    bootstrap = launch.pop("bootstrap", None)
+    configuration: dict[str, Any] = json.loads((directory / CONFIGURATION_NAME).read_text())
+    bootstrap = configuration.pop("bootstrap", None)
     (directory / BOOTSTRAP_NAME).unlink(missing_ok=True)
     if bootstrap is not None:
-        _write(directory / BOOTSTRAP_NAME, {**bootstrap, "sandboxId": launch["sandboxId"]})
-    _write(directory / LAUNCH_NAME, launch)
+        bootstrap["sandboxId"] = configuration["sandboxId"]
+        _write(directory / BOOTSTRAP_NAME, bootstrap)
+    _write(directory / CONFIGURATION_NAME, configuration)
     directory.chmod(0o700)
     for path in (directory, *directory.iterdir()):
         os.chown(path, owner.pw_uid, owner.pw_gid)
-    return launch
+    return configuration
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

@@ -51,7 +51,7 @@ def _is_started(agent: AgentClient) -> bool:
 
 
 def launch(sandbox: SandboxOnNode, kept: AgentServerSpec) -> dict[str, Any]:
-    """The launch file of a sandbox (see `guest/agentserver/launch.py`)."""
+    """The launch file of a sandbox (see `guest/agentserver/start_agent_server.py`)."""
     model = {"SVC_PREFERRED_MODEL": sandbox.preferred_model} if sandbox.preferred_model else {}
     return {
         "sandboxId": sandbox.id, "source": kept.source, "bootstrap": kept.bootstrap,

@@ -17,7 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from guest.agentserver import callback, launch, server
+from guest.agentserver import callback, run_agent_server, start_agent_server
 from guest.agentserver.callback import (
     DELIVERED,
     FAILED,
@@ -283,14 +283,14 @@ def test_the_body_has_the_type_and_the_sandbox_whatever_the_payload_says(
 
 @pytest.fixture
 def directory(tmp_path):
-    """Hands a launch over, as the host's file and the guest's command do."""
+    """Hands a configuration over, as the host's file and the guest's command do."""
     def make(**content):
         whole = {
             "sandboxId": "box", "source": "true", "bootstrap": None, "cwd": str(tmp_path),
             "env": {}
         } | content
-        (tmp_path / launch.LAUNCH_NAME).write_text(json.dumps(whole))
-        launch.hand_over(tmp_path, pwd.getpwuid(os.getuid()))
+        (tmp_path / start_agent_server.CONFIGURATION_NAME).write_text(json.dumps(whole))
+        start_agent_server.hand_over(tmp_path, pwd.getpwuid(os.getuid()))
         return tmp_path
 
     return make
@@ -330,14 +330,14 @@ def test_ready_is_told_once_and_only_if_it_is(directory, source, bootstrap, told
         heard.append(kind)
         return 0, "told"
 
-    server.serve(place, tell)
+    run_agent_server.serve(place, tell)
     assert heard == told
 
 
 def test_the_server_sees_its_sandbox_its_file_and_the_owners_variables(directory):
     place = directory(source="env > seen; exit 7", bootstrap={},
                       env={"MINE": "a b", "LANG": "mine"})
-    assert server.serve(place, lambda *_: (0, "")) == 7
+    assert run_agent_server.serve(place, lambda *_: (0, "")) == 7
     seen = set((place / "seen").read_text().splitlines())
     assert {
         "SVC_SANDBOX_ID=box", f"SVC_AGENT_BOOTSTRAP={place}/bootstrap.json", "MINE=a b",
