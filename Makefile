@@ -1,10 +1,11 @@
-# The service on one box: `make up`, and everything else a developer or operator types. `make help` lists it.
+# The service on one box: `make up`, and everything else a developer or operator types.
+# `make help` lists it.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 PYTHON := .venv/bin/python
 
-.PHONY: help up down restart status logs run test test-unit test-functional test-contract test-vm test-chaos \
-        bench lint image requirements systemd clean clean-all packages venv
+.PHONY: help up down restart status logs test test-unit test-functional test-contract test-vm \
+        test-chaos bench lint image requirements systemd clean clean-all packages venv
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -15,10 +16,10 @@ up: packages ## make this machine run the whole service; again is quick and chan
 down: venv ## put the sandboxes to sleep and stop everything
 	@$(PYTHON) -m bin.down
 
-restart: venv ## restart our processes (not the databases) with the code as it is now; sandboxes run on
+restart: venv ## restart our processes, not the databases, with today's code; sandboxes run on
 	@$(PYTHON) -m bin.restart
 
-status: venv ## what runs, and how far the templates of the sizes are
+status: venv ## what runs, and how far the warm images of the sizes are
 	@$(PYTHON) -m bin.status
 
 logs: ## follow the logs; P=api for one process
@@ -42,19 +43,19 @@ test-vm: packages ## real virtual machines
 test-chaos: packages ## kill -9 of everything, at any moment
 	@$(PYTHON) -m bin.test chaos
 
-bench: packages ## the figures of the README, each with its floor; ARGS for options, RUNNING=1 for the stack of `make up`
+bench: packages ## the README's figures with their floors; ARGS=options, RUNNING=1 on `make up`
 	@$(PYTHON) -m bin.bench $(ARGS)
 
 lint: venv ## flake8, isort, mypy, layering and style tests
 	@.venv/bin/flake8 .
 	@.venv/bin/isort --check-only --quiet --diff .
 	@.venv/bin/mypy .
-	@$(PYTHON) -m pytest -q tests/unit/house/test_layering.py tests/unit/house/test_style.py tests/unit/house/test_settings.py
+	@$(PYTHON) -m pytest -q $(addprefix tests/unit/house/test_,layering.py style.py settings.py)
 
-image: packages ## build the guest image and bake the template of the smallest size
+image: packages ## build the guest image and bake the warm image of the smallest size
 	@$(PYTHON) -m bin.image
 
-requirements: venv ## pin requirements.txt anew from requirements.in
+requirements: venv ## write every version of requirements.in into requirements.txt
 	@$(PYTHON) -m bin.pin
 
 systemd: venv ## write units for production to var/systemd

@@ -1,4 +1,4 @@
-"""`make image`: the guest image and the template of the smallest size, for whichever stack here
+"""`make image`: the guest image and the warm image of the smallest size, for whichever stack here
 comes next."""
 from bin.console import explained, step
 from bin.stack.running import private_stack
@@ -9,7 +9,7 @@ def ensure_images() -> None:
     images are shared."""
     stack = private_stack("test-images", processes=())
     try:
-        with step("Guest image and templates"):
+        with step("Guest image and warm image"):
             stack.ensure_images(show=True)
     finally:
         stack.destroy()

@@ -1,4 +1,4 @@
-"""`make restart`: our processes start anew with the code as it is; databases and virtual machines
+"""`make restart`: our processes start again with the code as it is; databases and virtual machines
 run on."""
 from bin.console import Advice, explained, step
 from bin.stack.running import Stack

@@ -1,5 +1,5 @@
-"""`make status`: each process of the development stack with its state, and how far the templates of
-its shapes are."""
+"""`make status`: each process of the development stack with its state, and how far the warm images
+of its shapes are."""
 import sys
 
 import peewee
@@ -29,20 +29,20 @@ def main() -> None:
 
 
 def show(stack: Stack) -> bool:
-    """Print processes, templates and addresses of a stack that has a supervisor; True if every
-    process runs."""
+    """Print processes, warm images and addresses of a stack that has a supervisor; True if
+    every process runs."""
     states = {name: stack.supervisor.info(name) for name in (*SERVERS, *stack.processes)}
     for name, info in states.items():
         print(f"{name:10} {info['statename']:9} {info['description']}")
-    print("\nTemplates (a shape without one boots cold):")
-    for line in templates(stack.settings):
+    print("\nWarm images (a shape without one boots cold):")
+    for line in list_warm_images(stack.settings):
         print(f"  {line}")
     print(f"\nAPI {stack.api_url}   identity {stack.auth_url}   users and keys: var/dev.env")
     return all(info["statename"] == "RUNNING" for info in states.values())
 
 
-def templates(settings: Settings) -> list[str]:
-    """A line for each template that this node has or is to have."""
+def list_warm_images(settings: Settings) -> list[str]:
+    """A line for each warm image that this node has or is to have."""
     connect(settings.database_url, pool_size=1, application="status")
     try:
         views = warm_images.list_all(settings.node_id)
@@ -50,11 +50,11 @@ def templates(settings: Settings) -> list[str]:
         return [f"the database does not answer ({type(error).__name__})"]
     finally:
         database.close_all()
-    return [template(view) for view in views] or ["none wanted yet"]
+    return [describe(view) for view in views] or ["none wanted yet"]
 
 
-def template(view: BakeView) -> str:
-    """One template: its shape, how far it is, and what comes next."""
+def describe(view: BakeView) -> str:
+    """One warm image: its shape, how far it is, and what comes next."""
     shape = (
         f"{size_name(view.vcpus, view.mem_mb):9} {view.vcpus:2} vCPU {view.mem_mb:6} MB "
         f" {view.state.value:7}"

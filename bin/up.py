@@ -1,7 +1,7 @@
 """`make up`: everything from an empty machine to a service that has just run a sandbox. Each step
 does nothing if done.
 
-System packages and `.venv` come first, by bin.bootstrap. Then 1. guest image and templates, 2.
+System packages and `.venv` come first, by bin.bootstrap. Then 1. guest image and warm image, 2.
 servers, 3. keys and schema, 4. processes, 5. development users, 6. a smoke test, 7. a summary.
 """
 import sys
@@ -30,7 +30,7 @@ Try it:
 
 def up(stack: Stack) -> None:
     """Bring the development stack up; returns when a sandbox has been created, used and deleted."""
-    with step("Guest image and templates"):
+    with step("Guest image and warm image"):
         stack.ensure_images(show=True)
     with step("Postgres, Redis and the S3 server"):
         stack.start_servers()

@@ -33,7 +33,7 @@ def vms_of(node_dir: Path) -> dict[int, str]:
 
 
 def bakes_of(net_prefix: str) -> dict[int, str]:
-    """Pid -> command line of every VM in which the stack with this prefix was baking a template;
+    """Pid -> command line of every VM in which the stack with this prefix was baking a warm image;
     nobody uses them."""
     return _matching(lambda entry, command: bool(net_prefix) and _bakes(command, net_prefix))
 

@@ -11,14 +11,13 @@ import os
 import shlex
 import shutil
 import signal
-import subprocess
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from bin.console import Advice, say, step
 from bin.stack import health, leftovers, ports, servers, supervise
+from bin.stack.run_command import run_command
 from bin.stack.site import ROOT, Site, read_env, write_env
 from config.settings import Settings, load
 from nodeworker.hypervisor.qemu.images.image_users import unregister
@@ -69,7 +68,6 @@ class Stack:
         return read_env(self.site.data_dir / "dev.env")
 
     # -- making it run
-    # ---------------------------------------------------------------------------------------------
 
     def up(self) -> None:
         """Bring everything up and return when it is healthy; nothing that runs already is
@@ -101,7 +99,7 @@ class Stack:
         self._until("Redis and S3 listen", 30, lambda: health.servers_listen(self.site), SERVERS)
 
     def ensure_images(self, *, show: bool = False) -> None:
-        """The guest image and the template of the smallest size; both are found again if they
+        """The guest image and the warm image of the smallest size; both are found again if they
         exist.
 
         The node bakes all others, those of SVC_BAKE_SIZES first, in the background.
@@ -150,35 +148,11 @@ class Stack:
 
     def run(self, command: str, timeout_s: float = 900, *, show: bool = False,
             env: Mapping[str, str] | None = None) -> str:
-        """Run a shell line in the environment of this stack and return what it prints; `show`
-        prints it at once too.
-
-        Raises Advice with the last lines if the command fails or takes longer than `timeout_s`
-        seconds.
-        """
-        lines: list[str] = []
-        process = subprocess.Popen(["sh", "-c", command], env=env or self.env, cwd=ROOT, text=True,
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, start_new_session=True)
-        alarm = threading.Timer(timeout_s, _kill_group, [process.pid])
-        alarm.start()
-        try:
-            with process:
-                for line in process.stdout or ():
-                    lines.append(line)
-                    if show:
-                        say(f"  {line.rstrip()}")
-        except BaseException:
-            _kill_group(process.pid)
-            raise
-        finally:
-            alarm.cancel()
-        if process.returncode:
-            raise Advice(f"`{command}` failed:\n{''.join(lines[-20:])}")
-        return "".join(lines)
+        """What a shell line prints in the environment of this stack, or in `env`; raises Advice (see
+        `run_command`)."""
+        return run_command(command, env or self.env, timeout_s, show=show)
 
     # -- single processes
-    # ------------------------------------------------------------------------------------------
 
     def start(self, *names: str) -> None:
         """Start processes by their Procfile (or server) names."""
@@ -209,7 +183,6 @@ class Stack:
         return self.supervisor.tail(name, lines)
 
     # -- ending it
-    # -------------------------------------------------------------------------------------------------
 
     def down(self) -> None:
         """Hibernate the sandboxes, stop everything, take our network off the host. Nothing a user
@@ -269,7 +242,6 @@ class Stack:
             Path(self.site.values.get("SVC_NODE_DIR", self.site.data_dir / "node")))
 
     # -- waiting
-    # ---------------------------------------------------------------------------------------------------
 
     def _until(self, what: str, timeout_s: float, condition: Callable[[], bool],
                suspects: Iterable[str]) -> None:
@@ -290,14 +262,9 @@ class Stack:
         return health.answers(f"{self.api_url}/v1/sandboxes", {"Authorization": f"Bearer {key}"})
 
 
-def _kill_group(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
-
-
 @contextlib.contextmanager
 def _as_warning(meaning: str) -> Iterator[None]:
-    """On the way down, a step that fails is told and does not keep the rest from being stopped."""
+    """On the way down, a step that fails is reported and does not keep the rest from being stopped."""
     try:
         yield
     except Advice as advice:
