@@ -148,8 +148,8 @@ class Stack:
 
     def run(self, command: str, timeout_s: float = 900, *, show: bool = False,
             env: Mapping[str, str] | None = None) -> str:
-        """What a shell line prints in the environment of this stack, or in `env`; raises Advice (see
-        `run_command`)."""
+        """What a shell line prints in the environment of this stack, or in `env`; raises Advice as
+        `run_command` does."""
         return run_command(command, env or self.env, timeout_s, show=show)
 
     # -- single processes
@@ -264,7 +264,7 @@ class Stack:
 
 @contextlib.contextmanager
 def _as_warning(meaning: str) -> Iterator[None]:
-    """On the way down, a step that fails is reported and does not keep the rest from being stopped."""
+    """While a stack is stopped, a step that fails is reported and the rest is stopped too."""
     try:
         yield
     except Advice as advice:

@@ -55,7 +55,7 @@ def rewrite_identity_files(root: str) -> None:
 def overwrite(path: str, content: str, mode: int) -> None:
     """Give a small system file new content, in place.
 
-    A rename would be safe against a crash in the middle, but a guest that crashed is adopted anew
+    A rename would be safe against a crash in the middle, but a guest that crashed is adopted again
     anyway, and in place is several times faster: it is on the way of every wake.
     """
     encoded = content.encode()

@@ -84,7 +84,7 @@ def waiting_for_port(request: dict[str, Any]) -> Work:
 
 
 def preparing(root: str) -> Work:
-    """The work of a `prepare`, done once before a template is saved: little RAM in use, and the
+    """The work of a `prepare`, done once before a warm image is saved: little RAM in use, and the
     useful part of it warm.
 
     1. Everything dirty goes to the disk, so that cache pages can be dropped. 2. All caches are

@@ -94,7 +94,8 @@ def test_a_bake_that_fails_harms_no_create(sim_stack, alice, unbaked, fault):
     assert create(sim_stack, alice, "medium")[0] == NOTE
     becomes(lambda: bake_state(sim_stack, shape), "failed")
     assert create(sim_stack, alice, "medium")[0] == NOTE
-    line = next(line for line in status.list_warm_images(sim_stack.settings) if line.startswith("medium"))
+    line = next(line for line in status.list_warm_images(sim_stack.settings)
+                if line.startswith("medium"))
     assert "failed  InjectedFault" in line and "tried again in" in line
     query(sim_stack, "UPDATE bakes SET announce_at = now()")
     becomes(lambda: bake_state(sim_stack, shape), "baked")
