@@ -1,4 +1,4 @@
-"""What can go wrong while building an image, told in sentences that say what to do."""
+"""What can go wrong while building an image, in sentences that say what to do."""
 
 
 class ImageError(Exception):
