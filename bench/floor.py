@@ -1,7 +1,7 @@
 """The floor of the VM figures: the same QEMU restore by a bare script, without locks, users,
 cgroups, records or identity.
 
-`create_to_exec`: copy the template's RAM, an empty overlay, start QEMU, load, continue, first
+`create_to_exec`: copy the warm image's RAM, an empty overlay, start QEMU, load, continue, first
 command answered. `wake_to_exec`: the same from RAM and state that are there already. Each returns
 milliseconds; QEMU's end is not timed.
 """
@@ -35,11 +35,11 @@ class Floor:
 
     def __init__(self, settings: Settings) -> None:
         self._host = Host(settings)
-        self._template = self._host.template_dir(_SHAPE)
-        machine, token = self._host.find_template(_SHAPE), read_json(self._template / "token")
+        self._warm_image = self._host.template_dir(_SHAPE)
+        machine, token = self._host.find_template(_SHAPE), read_json(self._warm_image / "token")
         if machine is None or token is None:
             raise RuntimeError(
-                "the floor needs the template of the size small: run `make up` first")
+                "the floor needs the warm image of the size small: run `make up` first")
         self._machine, self._token = machine, str(token["token"])
 
     def __enter__(self) -> "Floor":
@@ -56,17 +56,17 @@ class Floor:
 
     def create_to_exec(self) -> float:
         """Milliseconds from nothing to the answer of the first command in a clone of the
-        template."""
+        warm image."""
         self._end()
         for name in ("ram", "disk"):
             (self._directory / name).unlink(missing_ok=True)
         began = time.perf_counter()
-        with (self._template / "ram").open("rb") as source, (self._directory / "ram").open(
+        with (self._warm_image / "ram").open("rb") as source, (self._directory / "ram").open(
             "w+b"
         ) as target:
             sparse.clone(source.fileno(), target.fileno())
         qcow2.create_overlay(self._directory / "disk", self._machine.disk_bytes)
-        self._restore_and_run(self._template / "state")
+        self._restore_and_run(self._warm_image / "state")
         return (time.perf_counter() - began) * 1000
 
     def wake_to_exec(self) -> float:

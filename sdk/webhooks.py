@@ -3,7 +3,7 @@ Standard library only.
 
     event = verify(secret, request.headers, request.body)
 
-`verify` needs the raw bytes of the body: parsing and writing JSON anew gives other bytes and
+`verify` needs the raw bytes of the body: JSON that is parsed and written again has other bytes and
 another signature. What it returns comes from the signed body alone; the Id and Type headers are not
 signed, so they are not looked at.
 """
@@ -96,7 +96,7 @@ def _signatures(text: str) -> list[str]:
 
 def _event(body: bytes) -> Event:
     try:
-        told = json.loads(body)
-        return Event(told["id"], told["type"], told["ownerId"], told["occurredAt"], told["data"])
+        sent = json.loads(body)
+        return Event(sent["id"], sent["type"], sent["ownerId"], sent["occurredAt"], sent["data"])
     except (ValueError, KeyError, TypeError) as error:
         raise SignatureError("the body is signed but not an event") from error

@@ -144,7 +144,7 @@ class Supervisor:
     def stop(self, *names: str) -> None:
         """Stop processes for good, politely first; one that is stopped already is left alone.
 
-        One that has just died is about to be started anew, and cannot be stopped until it is: then
+        One that has just died is about to be started again, and cannot be stopped until it is: then
         it is asked again.
         """
         deadline = time.monotonic() + 40

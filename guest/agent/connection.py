@@ -36,7 +36,7 @@ _SOCKET_OPTIONS = (
 
 
 class Session(Protocol):
-    """What serves a request on a connection and is told what happens to it."""
+    """Serves one request on a connection; the connection calls it when something happens."""
 
     def hang_up(self) -> None:
         """The peer is gone, or broke the protocol; nothing can be sent any more."""

@@ -30,8 +30,8 @@ def main(arguments: list[str]) -> int:
 
 
 def start() -> int:
-    """Give the user what the configuration holds and start the agent server afresh, without waiting
-    until it is ready."""
+    """Give the user what the configuration holds and start the agent server from nothing, without
+    waiting until it is ready."""
     configuration = hand_over(RUN_DIR, pwd.getpwnam(USER))
     if configuration.get("source"):
         code = subprocess.run(["systemctl", "--no-block", "restart", UNIT], check=False).returncode

@@ -54,20 +54,20 @@ def _build_or_fall_back(images: Path, distro: Distro, dns: tuple[str, ...]) -> s
             f"NOTICE: {fallback.name} stands in for {distro.name}, whose archive could not be"
             f" reached; remove {mark} to try again"
         )
-        return _build_unless_there(images, fallback, dns)
+        return _build_if_missing(images, fallback, dns)
     try:
-        return _build_unless_there(images, distro, dns)
+        return _build_if_missing(images, distro, dns)
     except ArchiveUnreachable as unreachable:
         if not fallback:
             raise
         say(f"NOTICE: {unreachable}")
         say(f"NOTICE: falling back to {fallback.name}")
-        key = _build_unless_there(images, fallback, dns)
+        key = _build_if_missing(images, fallback, dns)
         mark.touch()
         return key
 
 
-def _build_unless_there(images: Path, distro: Distro, dns: tuple[str, ...]) -> str:
+def _build_if_missing(images: Path, distro: Distro, dns: tuple[str, ...]) -> str:
     key = image_key(distro, dns)
     if (images / key).exists():
         say(f"{key} is up to date")

@@ -1,4 +1,4 @@
-"""Runs the programs an image is made with: progress on standard output, their own words only when
+"""Runs the programs an image is made with: progress on standard output, their own output only when
 they fail."""
 import os
 import shutil
