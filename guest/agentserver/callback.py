@@ -84,15 +84,22 @@ def attempt(url: str, token: str, body: bytes, *, allowed: Callable[[str], bool]
         daemon=True)
     thread.start()
     thread.join(limit_s)
-    return outcomes[0] if outcomes else (TIMED_OUT, f"no answer within {limit_s:g} seconds")
+    return outcomes[0] if outcomes else _timed_out(limit_s)
 
 
 def _guarded(url: str, token: str, body: bytes, allowed: Callable[[str], bool],
              trusted: "ssl.SSLContext | None", limit_s: float) -> Outcome:
     try:
         return _attempt(url, token, body, allowed, trusted, limit_s)
+    except TimeoutError:
+        # on a busy machine this comes before the thread is given up
+        return _timed_out(limit_s)
     except (OSError, ValueError) as error:
         return FAILED, f"could not be delivered: {error or type(error).__name__}"
+
+
+def _timed_out(limit_s: float) -> Outcome:
+    return TIMED_OUT, f"no answer within {limit_s:g} seconds"
 
 
 def _attempt(url: str, token: str, body: bytes, allowed: Callable[[str], bool],
