@@ -10,7 +10,7 @@ from nodeworker.object_store import ObjectStore
 from nodeworker.wiring import get_deps
 from nodeworker.worker import LANE, app
 from services.hosts import storage_use
-from services.operations.protocol import job_name
+from services.operations.announcements import job_name
 from tasks import contracts
 
 

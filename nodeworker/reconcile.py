@@ -21,8 +21,9 @@ from nodeworker import usage
 from nodeworker.handlers.lifecycle import forget_transient
 from nodeworker.hypervisor.driver import DriverError, UsageReading, VmBusy, VmState
 from nodeworker.wiring import NodeDeps
-from services.operations import outbox, protocol
-from services.operations.waits import announce
+from services.operations import outbox
+from services.operations.begin import begin, lock_sandbox
+from services.operations.waits import notify
 
 log = logging.getLogger(__name__)
 # CPU time (ms) that a halted machine's process may use from one look to the next.
@@ -113,7 +114,7 @@ class Reconciler:
                 return
             log.warning("sandbox %s is %s but the host disagrees; repairing by %s", row.id,
                         row.status, kind.value)
-            _, messages = protocol.begin(self._deps.settings, row, kind, from_any=True)
+            _, messages = begin(self._deps.settings, row, kind, from_any=True)
         outbox.flush(self._deps.queue, messages)
 
     def _correct(self, seen: Sandbox, status: SandboxStatus, note: str) -> None:
@@ -128,7 +129,7 @@ class Reconciler:
                         note)
             values = {"status": status, "vm_ip": "", "idle_at": None, "operator_note": note}
             Sandbox.update(**values).where(Sandbox.id == row.id).execute()
-            announce(row.id)
+            notify(row.id)
 
     def _missing(self, seen: Sandbox) -> None:
         """Nothing on the host for a row: never seen in health; say so loudly, and keep the row for
@@ -143,7 +144,7 @@ class Reconciler:
             self._correct(seen, _HIBERNATED, note)
 
     def _unchanged(self, seen: Sandbox) -> Sandbox | None:
-        row = protocol.lock_sandbox(seen.id)
+        row = lock_sandbox(seen.id)
         if (
             row is None
             or row.task is not None

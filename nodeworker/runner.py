@@ -22,9 +22,10 @@ from nodeworker.object_store import StoreUnavailable
 from nodeworker.wiring import NodeDeps
 from services.hosts import assignments
 from services.hosts.assignments import SandboxOnNode
-from services.operations import claims, outbox, protocol
+from services.operations import claims, outbox
 from services.operations.claims import Claim, LeaseLost
-from services.operations.protocol import Outcome
+from services.sandboxes import outcomes
+from services.sandboxes.outcomes import Outcome
 from services.snapshots import lookup
 
 log = logging.getLogger(__name__)
@@ -97,7 +98,7 @@ def _finish_surely(deps: NodeDeps, claimed: Claim, outcome: Outcome) -> None:
 def _finish(deps: NodeDeps, claimed: Claim, outcome: Outcome) -> None:
     with connection():
         try:
-            messages = protocol.finish(claimed, outcome)
+            messages = outcomes.finish(claimed, outcome)
         except LeaseLost as error:
             log.warning("result of %s of %s does not count: %s", claimed.kind.value,
                         claimed.sandbox_id, error)

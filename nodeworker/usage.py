@@ -16,7 +16,7 @@ from services.hosts.assignments import SandboxOnNode
 from services.metering import counting
 from services.metering.counting import Metered, Sample
 from services.metering.prices import rate_of
-from services.operations.protocol import Outcome
+from services.sandboxes.outcomes import Outcome
 
 log = logging.getLogger(__name__)
 

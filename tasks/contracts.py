@@ -5,7 +5,7 @@ from typing import Any
 
 from models.states import OperationKind
 from services.hosts import warm_images
-from services.operations.protocol import job_name
+from services.operations.announcements import job_name
 from services.snapshots import deletion, disk_upload
 
 

@@ -1,10 +1,13 @@
 """Bodies of the control-plane jobs; each is one call of a rule, with the process's dependencies."""
 import logging
 
+from services.guest_calls import activity
 from services.hosts import nodes, warm_images
 from services.metering import totals
-from services.operations import sweeps
+from services.operations import idempotency, sweeps
 from services.protocols import QueueUnavailable
+from services.sandboxes.idle import hibernate_idle
+from services.sandboxes.overdue import fail_overdue
 from services.snapshots import deletion, disk_upload
 from tasks import contracts
 from tasks.celery_app import app, settings
@@ -16,7 +19,7 @@ log = logging.getLogger(__name__)
 @app.task(name=contracts.IDLE_SWEEP)  # type: ignore[untyped-decorator]
 def idle_sweep() -> None:
     """Begin to hibernate what has been idle too long."""
-    count = sweeps.hibernate_idle(get_deps())
+    count = hibernate_idle(get_deps())
     if count:
         log.info("hibernating %d idle sandboxes", count)
 
@@ -32,16 +35,18 @@ def operations_sweep() -> None:
     disk_upload.announce_due(deps)
     warm_images.announce_due(deps)
     deletion.announce_due(deps)
-    sweeps.fail_overdue(deps)
+    fail_overdue(deps)
 
 
 @app.task(name=contracts.EXPIRY_SWEEP)  # type: ignore[untyped-decorator]
 def expiry_sweep() -> None:
     """Forget idempotency keys and activities that are past their time, delete snapshots that are,
     and sum up the tallies."""
-    sweeps.forget_expired(get_deps())
+    deps = get_deps()
+    idempotency.forget_expired()
+    activity.forget_expired()
     totals.sum_up()
-    count = deletion.expire(get_deps())
+    count = deletion.expire(deps)
     if count:
         log.info("deleting %d snapshots that are older than %d days", count, settings.snapshot_days)
 

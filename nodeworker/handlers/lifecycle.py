@@ -21,8 +21,8 @@ from services.hosts import warm_images
 from services.hosts.assignments import SandboxOnNode
 from services.operations import claims, outbox
 from services.operations.claims import Claim
-from services.operations.protocol import Outcome
-from services.sandboxes.create import touch_values
+from services.sandboxes.idle import touch_values
+from services.sandboxes.outcomes import Outcome
 from services.snapshots import lookup
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from playhouse.pool import MaxConnectionsExceeded
 
 from models.database import connection, database, now
 from models.operations import Operation
-from models.sandboxes import Sandbox
+from models.sandboxes import Activity, Sandbox
 from models.states import CAPTURES, OperationKind, OperationState, SandboxStatus
 from services.errors import Conflict
 from services.operations.transitions import describe
@@ -124,3 +124,9 @@ def still_running(sandbox: Sandbox) -> bool:
             )
             .exists()
         )
+
+
+def forget_expired() -> None:
+    """Remove the activities of processes that died before they could end them."""
+    with connection():
+        Activity.delete().where(Activity.expires_at < now()).execute()

@@ -3,7 +3,8 @@ from config.settings import Settings
 from models.database import connection, database
 from models.sandboxes import Sandbox
 from models.states import OperationKind, SandboxStatus
-from services.operations import outbox, protocol
+from services.operations import outbox
+from services.operations.begin import begin, lock_sandbox
 from services.protocols import Queue
 
 _AWAKE = (SandboxStatus.RUNNING, SandboxStatus.PROVISIONING)
@@ -23,8 +24,8 @@ def begin_hibernating(settings: Settings, queue: Queue) -> int:
 
 def _begin(settings: Settings, queue: Queue, sandbox_id: str) -> None:
     with database.atomic():
-        row = protocol.lock_sandbox(sandbox_id)
+        row = lock_sandbox(sandbox_id)
         if row is None or row.task is not None or row.status != SandboxStatus.RUNNING:
             return
-        _, messages = protocol.begin(settings, row, OperationKind.HIBERNATE)
+        _, messages = begin(settings, row, OperationKind.HIBERNATE)
     outbox.flush(queue, messages)

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from models.database import now
+from models.database import connection, now
 from models.operations import IdempotencyKey
+from models.sandboxes import Sandbox
+from models.states import SandboxStatus
 from services.errors import Conflict
 
 
@@ -78,3 +80,14 @@ def release(route: str, resource_id: str) -> None:
     IdempotencyKey.delete().where(
         (IdempotencyKey.route == route) & (IdempotencyKey.resource_id == resource_id)
     ).execute()
+
+
+def forget_expired() -> int:
+    """Remove the keys that are past their time and whose sandbox is gone; returns how many."""
+    live = Sandbox.select(Sandbox.id).where(Sandbox.status != SandboxStatus.STOPPED)
+    with connection():
+        return int(
+            IdempotencyKey.delete()
+            .where((IdempotencyKey.expires_at < now()) & IdempotencyKey.resource_id.not_in(live))
+            .execute()
+        )

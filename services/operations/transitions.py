@@ -13,27 +13,28 @@ _PROVISIONING, _STOPPED = SandboxStatus.PROVISIONING, SandboxStatus.STOPPED
 
 @dataclass(frozen=True)
 class Transition:
-    """`starts` are the statuses it may begin in; `already` those in which the caller's wish is
-    fulfilled and nothing is begun.
+    """`starts` are the statuses an operation may begin in, `target` the status after its success.
 
-    `doing` says in words that it is under way, `lane` is the node's queue that runs it. What is
-    true after a failure the worker finds out on the host, see `nodeworker.handlers.lifecycle`.
+    A `target` of None means that the status stays as it is. A sandbox that has the target already
+    needs no operation. `doing` says in words that the operation is under way. `lane` is the node's
+    queue that runs it. What is true after a failure the worker finds out on the host, see
+    `nodeworker.handlers.lifecycle`.
     """
 
     starts: Set[SandboxStatus]
-    already: Set[SandboxStatus]
+    target: SandboxStatus | None
     doing: str
     lane: str = "ops"
 
 
 TRANSITIONS: dict[OperationKind, Transition] = {
-    OperationKind.BOOT: Transition({_PROVISIONING}, set(), "booting"),
-    OperationKind.HIBERNATE: Transition({_RUNNING}, {_HIBERNATED}, "hibernating"),
-    OperationKind.WAKE: Transition({_HIBERNATED}, {_RUNNING}, "waking"),
-    OperationKind.SNAPSHOT: Transition({_RUNNING, _HIBERNATED}, set(), "being snapshotted"),
-    OperationKind.ARCHIVE: Transition({_RUNNING}, set(), "being archived", lane=ARCHIVE_LANE),
-    OperationKind.GROW: Transition({_RUNNING}, set(), "growing its disk"),
-    OperationKind.STOP: Transition({_PROVISIONING, _RUNNING, _HIBERNATED}, {_STOPPED}, "stopping",
+    OperationKind.BOOT: Transition({_PROVISIONING}, _RUNNING, "booting"),
+    OperationKind.HIBERNATE: Transition({_RUNNING}, _HIBERNATED, "hibernating"),
+    OperationKind.WAKE: Transition({_HIBERNATED}, _RUNNING, "waking"),
+    OperationKind.SNAPSHOT: Transition({_RUNNING, _HIBERNATED}, None, "being snapshotted"),
+    OperationKind.ARCHIVE: Transition({_RUNNING}, None, "being archived", lane=ARCHIVE_LANE),
+    OperationKind.GROW: Transition({_RUNNING}, None, "growing its disk"),
+    OperationKind.STOP: Transition({_PROVISIONING, _RUNNING, _HIBERNATED}, _STOPPED, "stopping",
                                    lane="ctl"),
 }
 

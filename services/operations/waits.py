@@ -25,7 +25,7 @@ _POLL_S, _POLL_MAX_S = 0.5, 2.0
 _UNSURE_S = 10.0
 
 
-def announce(sandbox_id: str) -> None:
+def notify(sandbox_id: str) -> None:
     """Tell all waiters, once the current transaction commits, that something about this sandbox
     changed."""
     database.execute_sql("SELECT pg_notify(%s, %s)", (_CHANNEL, sandbox_id))

@@ -13,7 +13,7 @@ from models.users import User
 from services.errors import NotFound
 from services.events.record import rfc3339
 from services.hosts import nodes
-from services.operations.protocol import job_name, queue_of
+from services.operations.announcements import job_name, queue_of
 from services.operations.transitions import describe
 from services.operator.reports import (
     OperationReport,

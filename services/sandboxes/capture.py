@@ -8,12 +8,14 @@ from models.snapshots import Snapshot
 from models.states import OperationKind, OperationState, SnapshotKind, SnapshotState
 from models.users import User
 from services.errors import Conflict, Forbidden, NotFound, Unavailable
-from services.operations import idempotency, outbox, protocol
+from services.operations import idempotency, outbox
+from services.operations.begin import begin, lock_sandbox
 from services.operations.waits import wait_until
 from services.protocols import Deps
 from services.sandboxes import create
 from services.sandboxes.lifecycle import check_booted, still_busy
 from services.sandboxes.views import SnapshotView, snapshot_view
+from services.snapshots import pending
 from services.templates.lookup import keep_snapshot
 
 _OPERATIONS = {
@@ -42,7 +44,7 @@ def take(
 
     def attempt() -> str | None:
         with database.atomic() as transaction:
-            sandbox = protocol.lock_sandbox(sandbox_id)
+            sandbox = lock_sandbox(sandbox_id)
             assert sandbox is not None
             snapshot_id = new_id("snap")
             if idempotency_key:
@@ -106,18 +108,8 @@ def begin_capture(
 ) -> tuple[Operation, list[OutboxMessage]]:
     """Write the row of a snapshot and begin its capture, in the current transaction, with the
     sandbox row locked."""
-    Snapshot.create(
-        id=snapshot_id,
-        owner=sandbox.owner_id,
-        node_id=sandbox.node_id,
-        source_sandbox_id=sandbox.id,
-        kind=kind,
-        transient=transient,
-        vcpus=sandbox.vcpus,
-        mem_mb=sandbox.mem_mb,
-        cwd=sandbox.cwd,
-    )
-    return protocol.begin(deps.settings, sandbox, _OPERATIONS[kind], snapshot_id=snapshot_id)
+    pending.create(sandbox, snapshot_id, kind, transient=transient)
+    return begin(deps.settings, sandbox, _OPERATIONS[kind], snapshot_id=snapshot_id)
 
 
 def list_of(owner: User) -> list[Snapshot]:

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from guest.agent.protocol import AGENT_PORT
-from models.database import connection, database, new_id, now
+from models.database import connection, database, new_id
 from models.nodes import Node
 from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
@@ -18,7 +18,8 @@ from services.errors import Forbidden, NotFound, Unavailable, WrongNode
 from services.hosts import placement
 from services.metering import credit
 from services.metering.plans import Size, choose_size, included_size
-from services.operations import idempotency, outbox, protocol
+from services.operations import idempotency, outbox
+from services.operations.begin import begin
 from services.protocols import Deps
 from services.sandboxes import agent_servers
 from services.sandboxes.views import SandboxView, sandbox_view
@@ -247,12 +248,6 @@ def start_boot(deps: Deps, sandbox: Sandbox, *, snapshot: Snapshot | None = None
                after: Operation | None = None) -> list[OutboxMessage]:
     """Begin the boot of an inserted sandbox, from a snapshot if given, once `after` has succeeded
     if given."""
-    _, messages = protocol.begin(deps.settings, sandbox, OperationKind.BOOT,
-                                 snapshot_id=snapshot.id if snapshot else None, after=after)
+    _, messages = begin(deps.settings, sandbox, OperationKind.BOOT,
+                        snapshot_id=snapshot.id if snapshot else None, after=after)
     return messages
-
-
-def touch_values(idle_timeout_s: int) -> dict[str, object]:
-    """Columns that restart the idle clock."""
-    present = now()
-    return {"last_active_at": present, "idle_at": present + timedelta(seconds=idle_timeout_s)}

@@ -11,7 +11,8 @@ from services.errors import Conflict
 from services.hosts import placement
 from services.metering import credit
 from services.metering.plans import check_fork
-from services.operations import idempotency, outbox, protocol
+from services.operations import idempotency, outbox
+from services.operations.begin import lock_sandbox
 from services.operations.waits import wait_until
 from services.protocols import Deps
 from services.sandboxes import agent_servers
@@ -44,7 +45,7 @@ def of_sandbox(
 
     def attempt() -> SandboxView | None:
         with database.atomic():
-            source = protocol.lock_sandbox(sandbox_id)
+            source = lock_sandbox(sandbox_id)
             assert source is not None
             if source.task is not None and source.task != OperationKind.STOP:
                 check_booted(source, OperationKind.SNAPSHOT)

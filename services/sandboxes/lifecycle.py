@@ -8,11 +8,14 @@ from models.states import OperationKind, OperationState, SandboxStatus
 from models.users import User
 from services.errors import Conflict, NotFound, Unavailable
 from services.hosts import placement
-from services.operations import outbox, protocol
+from services.operations import outbox
+from services.operations.begin import begin, lock_sandbox
 from services.operations.transitions import TRANSITIONS, describe
 from services.operations.waits import wait_until
 from services.protocols import Deps
 from services.sandboxes import create
+from services.sandboxes.idle import touch_values
+from services.sandboxes.outcomes import begin_stop
 from services.sandboxes.views import SandboxView, sandbox_view
 
 _FINAL = (OperationState.SUCCEEDED, OperationState.FAILED, OperationState.SUPERSEDED)
@@ -65,15 +68,14 @@ def force_stop(deps: Deps, sandbox_id: str, *, requested_by: str) -> SandboxView
     """
     with connection():
         with database.atomic():
-            sandbox = protocol.lock_sandbox(sandbox_id)
+            sandbox = lock_sandbox(sandbox_id)
             if sandbox is None:
                 raise NotFound(f"There is no sandbox {sandbox_id}.")
             if sandbox.status == SandboxStatus.STOPPED:
                 return sandbox_view(sandbox)
             begun = sandbox.task == OperationKind.STOP
-            messages = [] if begun else protocol.begin(
-                deps.settings, sandbox, OperationKind.STOP, requested_by=requested_by
-            )[1]
+            messages = [] if begun else begin_stop(deps.settings, sandbox,
+                                                   requested_by=requested_by)[1]
         outbox.flush(deps.queue, messages)
     wait_for_operation(deps, sandbox_id, sandbox.op_seq)
     with connection():
@@ -86,12 +88,12 @@ def extend(
     """Restart the idle clock, with a new idle timeout in seconds if given; raises Conflict when
     stopped."""
     with connection(), database.atomic():
-        sandbox = create.check_owned(owner, protocol.lock_sandbox(sandbox_id), sandbox_id,
+        sandbox = create.check_owned(owner, lock_sandbox(sandbox_id), sandbox_id,
                                      pinned_node)
         if sandbox.status == SandboxStatus.STOPPED:
             raise Conflict("The sandbox is stopped; its idle timeout cannot be extended.")
         seconds = timeout or sandbox.idle_timeout_s
-        Sandbox.update(idle_timeout_s=seconds, **create.touch_values(seconds)).where(
+        Sandbox.update(idle_timeout_s=seconds, **touch_values(seconds)).where(
             Sandbox.id == sandbox_id
         ).execute()
         return sandbox_view(sandbox)
@@ -118,11 +120,11 @@ def _change(
 
     def attempt() -> int | str | None:
         with database.atomic():
-            sandbox = protocol.lock_sandbox(sandbox_id)
+            sandbox = lock_sandbox(sandbox_id)
             assert sandbox is not None
             # An archive leaves the sandbox what it is, and may take minutes.
             settled = sandbox.task in (None, OperationKind.ARCHIVE)
-            there = settled and SandboxStatus(sandbox.status) in TRANSITIONS[kind].already
+            there = settled and sandbox.status == TRANSITIONS[kind].target
             more = _has_more_ports(sandbox, ports) or _waits_for_more(sandbox, kind, readiness_port)
             if there and not more:
                 return "already there"
@@ -134,9 +136,12 @@ def _change(
             if kind is OperationKind.WAKE and sandbox.status == SandboxStatus.HIBERNATED:
                 placement.claim_capacity(deps.settings, sandbox)
             _set_launch(sandbox, ports, readiness_port)
-            # A wake of a running machine resumes nothing; the driver forwards the new ports, the
-            # new service is waited for.
-            operation, messages = protocol.begin(deps.settings, sandbox, kind, from_any=there)
+            if kind is OperationKind.STOP:
+                operation, messages = begin_stop(deps.settings, sandbox)
+            else:
+                # A wake of a running machine resumes nothing; the driver forwards the new ports,
+                # the new service is waited for.
+                operation, messages = begin(deps.settings, sandbox, kind, from_any=there)
         outbox.flush(deps.queue, messages)
         return int(operation.op_seq)
 

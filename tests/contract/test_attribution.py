@@ -7,8 +7,8 @@ from models.database import connection
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import SandboxStatus, SnapshotState
-from services.operations import claims, protocol
-from services.operations.protocol import Outcome
+from services.operations import claims
+from services.sandboxes.outcomes import Outcome, finish
 
 SANDBOXES = "/v1/sandboxes"
 BOOTSTRAP = {
@@ -152,7 +152,7 @@ def test_an_agent_servers_token_is_kept_until_the_sandbox_stops_and_never_shown(
     ), "its server is in its template"
     with connection():
         claimed = claims.claim(made.json["id"], 1, "test", 60)
-        protocol.finish(claimed, Outcome(False, SandboxStatus.STOPPED, error="no"))
+        finish(claimed, Outcome(False, SandboxStatus.STOPPED, error="no"))
     assert server_of(made) == ("serve", None), "what starts it is for forks of its snapshots"
 
 

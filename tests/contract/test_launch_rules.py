@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import pytest
 
-from app import wiring
 from models.database import connection, now
 from models.nodes import PortBinding
 from models.operations import IdempotencyKey
@@ -15,7 +14,7 @@ from models.users import User
 from services.accounts import users
 from services.hosts.nodes import NodeFacts, heartbeat
 from services.metering.plans import PLAN_SIZES, SIZES
-from services.operations import sweeps
+from services.operations import idempotency
 
 SANDBOXES = "/v1/sandboxes"
 
@@ -164,7 +163,7 @@ def test_a_key_lives_as_long_as_its_sandbox_and_a_day_at_least(edge, post):
         IdempotencyKey.update(expires_at=now() - timedelta(seconds=1)).where(
             IdempotencyKey.resource_id.in_([alive, gone])).execute()
     assert kept_for > timedelta(hours=23, minutes=55)
-    sweeps.forget_expired(wiring.get_attached(edge.api.application).deps)
+    idempotency.forget_expired()
     left = {key for (key,) in keys()}
     assert {"alive", "fresh"} <= left and "gone" not in left
 

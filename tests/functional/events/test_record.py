@@ -19,13 +19,14 @@ from services.errors import Unavailable
 from services.events import record
 from services.events.types import EventType
 from services.hosts.nodes import NodeFacts, heartbeat
-from services.operations import claims, protocol, sweeps
+from services.operations import claims
 from services.operations.claims import LeaseLost
-from services.operations.protocol import Outcome
 from services.protocols import Deps
 from services.sandboxes import capture as snapshots
-from services.sandboxes import create, forks, lifecycle
+from services.sandboxes import create, forks, lifecycle, outcomes
 from services.sandboxes.create import CreateRequest, LaunchOptions
+from services.sandboxes.outcomes import Outcome
+from services.sandboxes.overdue import fail_overdue
 from tasks.wiring import no_guest
 from tests.fakes.outside import ListQueue
 
@@ -63,7 +64,7 @@ def claim(sandbox_id):
 
 def finish(sandbox_id, status=RUNNING, *, ok=True, error=None, **snapshot):
     with connection():
-        protocol.finish(claim(sandbox_id), Outcome(ok, status, error=error, snapshot=snapshot))
+        outcomes.finish(claim(sandbox_id), Outcome(ok, status, error=error, snapshot=snapshot))
 
 
 def begun(call, *arguments):
@@ -154,7 +155,7 @@ def test_a_boot_that_nobody_took_in_time(deps, alice):
         Operation.update(deadline_at=now() - timedelta(seconds=1)).where(
             Operation.sandbox_id == sandbox_id
         ).execute()
-    assert sweeps.fail_overdue(deps) == 1
+    assert fail_overdue(deps) == 1
     (kind, data), = brief(alice)
     assert (kind, data["sandboxId"], data["reason"]) == ("sandbox.stopped", sandbox_id,
                                                          "boot_failed")
@@ -176,7 +177,7 @@ def test_a_fork_and_its_capture_that_are_overdue_together_stop_once(deps, alice)
     with connection():
         open_ones = Operation.sandbox_id.in_([source, fork]) & Operation.finished_at.is_null()
         Operation.update(deadline_at=now() - timedelta(seconds=1)).where(open_ones).execute()
-    sweeps.fail_overdue(deps)
+    fail_overdue(deps)
     assert [(kind, data["sandboxId"]) for kind, data in brief(alice)[1:]] == [
         ("sandbox.stopped", fork)
     ]
@@ -251,7 +252,7 @@ def test_a_result_that_does_not_count_tells_nothing(deps, alice):
     late = claim(sandbox_id)
     begun(lifecycle.delete, deps, alice, sandbox_id)
     with connection(), pytest.raises(LeaseLost):
-        protocol.finish(late, Outcome(True, RUNNING))
+        outcomes.finish(late, Outcome(True, RUNNING))
     assert told(alice) == []
     with connection():
         assert Operation.get(Operation.id == late.operation_id).state == OperationState.SUPERSEDED

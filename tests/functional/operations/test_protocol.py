@@ -25,13 +25,15 @@ from services.errors import (
 )
 from services.guest_calls.activity import in_use
 from services.hosts.nodes import NodeFacts, heartbeat
-from services.operations import claims, outbox, protocol, sweeps
+from services.operations import claims, outbox, sweeps
 from services.operations.claims import LeaseLost
-from services.operations.protocol import Outcome
 from services.protocols import Deps, QueueUnavailable
 from services.sandboxes import capture as snapshots
 from services.sandboxes import create, forks, lifecycle
 from services.sandboxes.create import CreateRequest, LaunchOptions
+from services.sandboxes.idle import hibernate_idle, touch_values
+from services.sandboxes.outcomes import Outcome, finish
+from services.sandboxes.overdue import fail_overdue
 from tasks.wiring import no_guest
 from tests.fakes.outside import ListQueue
 
@@ -79,12 +81,12 @@ def claim(sandbox_id, lease_s=10.0):
 
 def succeed(sandbox_id, status, **columns):
     with connection():
-        return protocol.finish(claim(sandbox_id), Outcome(True, status, sandbox=columns))
+        return finish(claim(sandbox_id), Outcome(True, status, sandbox=columns))
 
 
 def boot(deps, owner="alice", request=CREATE):
     view = create.create(deps, user(owner), request)
-    succeed(view.id, SandboxStatus.RUNNING, **create.touch_values(600))
+    succeed(view.id, SandboxStatus.RUNNING, **touch_values(600))
     return view.id
 
 
@@ -137,10 +139,10 @@ def test_an_expired_lease_is_taken_over_and_the_first_worker_cannot_finish(deps)
     second = claim(view.id)
     assert second.epoch == first.epoch + 1
     with connection(), pytest.raises(LeaseLost):
-        protocol.finish(first, Outcome(True, SandboxStatus.RUNNING))
+        finish(first, Outcome(True, SandboxStatus.RUNNING))
     assert row(view.id).status == "provisioning"
     with connection():
-        protocol.finish(second, Outcome(True, SandboxStatus.RUNNING))
+        finish(second, Outcome(True, SandboxStatus.RUNNING))
     assert (row(view.id).status, row(view.id).task) == ("running", None)
 
 
@@ -161,7 +163,7 @@ def test_a_stop_supersedes_the_boot(deps):
     with pytest.raises(Unavailable):
         lifecycle.delete(deps, user("alice"), view.id)
     with connection(), pytest.raises(LeaseLost):
-        protocol.finish(booting, Outcome(True, SandboxStatus.RUNNING))
+        finish(booting, Outcome(True, SandboxStatus.RUNNING))
     succeed(view.id, SandboxStatus.STOPPED)
     assert lifecycle.delete(deps, user("alice"), view.id).status == "stopped"
     with connection():
@@ -203,7 +205,7 @@ def test_fork_of_a_live_sandbox_boots_after_the_capture(deps):
     assert claim(fork.id) is None, "the boot must wait for the capture"
     with connection():
         capture = claim(source)
-        messages = protocol.finish(
+        messages = finish(
             capture, Outcome(True, SandboxStatus.RUNNING, snapshot={"state": SnapshotState.READY})
         )
     assert [message.payload["sandbox_id"] for message in messages] == [fork.id]
@@ -214,7 +216,7 @@ def test_a_failed_capture_stops_the_fork_and_spares_the_source(deps):
     source = boot(deps)
     fork = forks.of_sandbox(deps, user("alice"), source, LaunchOptions())
     with connection():
-        protocol.finish(claim(source), Outcome(False, SandboxStatus.RUNNING, error="disk full"))
+        finish(claim(source), Outcome(False, SandboxStatus.RUNNING, error="disk full"))
     assert row(fork.id).status == "stopped" and row(fork.id).error == "disk full"
     assert (row(source).status, row(source).task) == ("running", None)
     with connection():
@@ -262,7 +264,7 @@ def test_a_snapshot_key_returns_the_first_snapshot_even_after_the_sandbox_is_gon
     with pytest.raises(Unavailable):
         snapshots.take(deps, user("alice"), sandbox_id, idempotency_key="s")
     with connection():
-        protocol.finish(
+        finish(
             claim(sandbox_id),
             Outcome(True, SandboxStatus.RUNNING, snapshot={"state": SnapshotState.READY}))
         Sandbox.update(status=SandboxStatus.STOPPED).execute()
@@ -305,7 +307,7 @@ def test_idle_sweep_spares_what_is_in_use(deps):
     with in_use(row(busy), for_s=60, what="exec"):
         with connection():
             Sandbox.update(idle_at=now() - timedelta(seconds=1)).where(Sandbox.id == busy).execute()
-        assert sweeps.hibernate_idle(deps) == 1
+        assert hibernate_idle(deps) == 1
     assert [row(one).task for one in (idle, busy, fresh)] == ["hibernate", None, None]
     assert row(busy).idle_at > now(), "the end of a call restarts the clock"
     with pytest.raises(Conflict, match="hibernating"):
@@ -318,7 +320,7 @@ def test_an_activity_of_a_dead_process_does_not_keep_a_sandbox_awake_for_ever(de
     with connection():
         Activity.create(sandbox_id=sandbox_id, expires_at=now() - timedelta(seconds=1))
         Sandbox.update(idle_at=now() - timedelta(seconds=1)).execute()
-    assert sweeps.hibernate_idle(deps) == 1
+    assert hibernate_idle(deps) == 1
 
 
 def test_an_overdue_boot_ends_as_stopped_and_a_stop_is_never_given_up(deps):
@@ -327,7 +329,7 @@ def test_an_overdue_boot_ends_as_stopped_and_a_stop_is_never_given_up(deps):
         lifecycle.delete(deps, user("alice"), stopping)
     with connection():
         Operation.update(deadline_at=now() - timedelta(seconds=1)).execute()
-    assert sweeps.fail_overdue(deps) == 1
+    assert fail_overdue(deps) == 1
     assert row(never).status == "stopped" and "did not finish" in row(never).error
     assert row(stopping).task == OperationKind.STOP
     with connection():

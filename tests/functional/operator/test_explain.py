@@ -12,12 +12,14 @@ from models.states import OperationKind, Plan, SandboxKind, SandboxStatus
 from models.users import User
 from services.errors import NotFound
 from services.hosts.nodes import NodeFacts, heartbeat
-from services.operations import claims, outbox, protocol
-from services.operations.protocol import Outcome
+from services.operations import claims, outbox
+from services.operations.begin import begin, lock_sandbox
 from services.operator import explain as explanations
 from services.protocols import Deps
 from services.sandboxes import create
 from services.sandboxes.create import CreateRequest, LaunchOptions
+from services.sandboxes.idle import touch_values
+from services.sandboxes.outcomes import Outcome, begin_stop, finish
 
 SETTINGS = Settings()
 
@@ -145,7 +147,7 @@ def test_it_waits_for_another_one_which_is_explained_too(sandbox_id):
         row = Sandbox.get_by_id(sandbox_id)
         fork = create.insert(Deps(SETTINGS, Taken(), None), User.get(), "fork", Node.get(),
                              row.vcpus, row.mem_mb, LaunchOptions(), SandboxKind.API)
-        waiting, _ = protocol.begin(SETTINGS, fork, OperationKind.BOOT, after=before)
+        waiting, _ = begin(SETTINGS, fork, OperationKind.BOOT, after=before)
     text = explain("fork")
     assert f"It waits until operation {before.id} has succeeded, and fails with it:" in text
     assert (
@@ -157,8 +159,8 @@ def test_it_waits_for_another_one_which_is_explained_too(sandbox_id):
 
 def test_a_stop_by_an_operator_is_never_given_up(sandbox_id):
     with connection(), database.atomic():
-        row = protocol.lock_sandbox(sandbox_id)
-        protocol.begin(SETTINGS, row, OperationKind.STOP, requested_by="operator")
+        row = lock_sandbox(sandbox_id)
+        begin_stop(SETTINGS, row, requested_by="operator")
     text = explain(sandbox_id)
     assert "by the operator and is pending" in text and "A stop is never given up." in text
     assert "queue node.n1.ctl" in text
@@ -179,7 +181,7 @@ def test_its_node_is_what_keeps_it(sandbox_id, columns, sentence):
 def test_it_is_over(sandbox_id):
     claimed = claim(sandbox_id)
     with connection():
-        protocol.finish(
+        finish(
             claimed,
             Outcome(False, SandboxStatus.STOPPED, sandbox={"error": "Could not be started."},
                     error="Could not be started.", operator_error="DriverError: no space left"))
@@ -198,9 +200,9 @@ def test_it_is_over(sandbox_id):
 
 def test_a_running_one_says_what_keeps_it_awake(sandbox_id):
     claimed = claim(sandbox_id)
-    values = create.touch_values(600) | {"operator_note": "booted from disk: no memory"}
+    values = touch_values(600) | {"operator_note": "booted from disk: no memory"}
     with connection():
-        protocol.finish(claimed, Outcome(True, SandboxStatus.RUNNING, sandbox=values))
+        finish(claimed, Outcome(True, SandboxStatus.RUNNING, sandbox=values))
     text = explain(sandbox_id)
     assert "It falls asleep in 600 s" in text and "no call is in flight" in text
     assert "Note: booted from disk: no memory." in text and "and has succeeded." in text

@@ -15,8 +15,8 @@ from models.snapshots import Snapshot
 from models.states import OperationState, SandboxStatus, SnapshotState
 from services.hosts import nodes
 from services.hosts.nodes import NodeFacts
-from services.operations import claims, protocol
-from services.operations.protocol import Outcome
+from services.operations import announcements, claims
+from services.sandboxes.outcomes import Outcome, finish
 from tests.stack.edge import NODE, make_edge
 
 SANDBOXES = "/v1/sandboxes"
@@ -47,7 +47,7 @@ def work_on(sandbox_id, outcome):
     """Do what a node does: take the sandbox's operation and finish it."""
     with connection():
         claimed = claims.claim(sandbox_id, Sandbox.get_by_id(sandbox_id).op_seq, "n1/any", 10.0)
-        protocol.finish(claimed, outcome)
+        finish(claimed, outcome)
 
 
 def post(edge, owner, path, headers=None, **body):
@@ -65,7 +65,7 @@ def archived(edge, owner, source):
 def queue_of(sandbox_id):
     """The queue in which the open operation of a sandbox is announced."""
     with connection():
-        return protocol.queue_of(Operation.get(
+        return announcements.queue_of(Operation.get(
             (Operation.sandbox_id == sandbox_id) & (Operation.state == OperationState.PENDING)))
 
 

@@ -3,7 +3,7 @@ import pytest
 
 from config.settings import Settings
 from models.states import OperationKind, SandboxStatus
-from services.operations.protocol import job_name
+from services.operations.announcements import job_name
 from services.operations.transitions import TRANSITIONS, describe
 from tasks import contracts
 from tasks.schedule import beat_schedule

@@ -1,0 +1,40 @@
+"""Tells a node about an operation: the job's name, the queue of the node, and the message.
+
+A message is only a hint. The worker that receives it claims the operation by its row, see
+`services/operations/claims.py`.
+"""
+from models.operations import Operation, OutboxMessage
+from models.snapshots import Snapshot
+from models.states import OperationKind, SnapshotKind
+from services.operations import outbox
+from services.operations.transitions import ARCHIVE_LANE, TRANSITIONS
+
+
+def job_name(kind: OperationKind) -> str:
+    """Name of the job that announces an operation of this kind to its node."""
+    return f"node.sandbox.{kind.value}"
+
+
+def announce(operation: Operation) -> OutboxMessage:
+    """Write the message that tells the node about an operation; ids only, no secrets."""
+    return outbox.add(
+        queue_of(operation),
+        job_name(OperationKind(operation.kind)),
+        {"sandbox_id": operation.sandbox_id, "op_seq": operation.op_seq},
+    )
+
+
+def queue_of(operation: Operation) -> str:
+    """The queue of its node in which an operation is announced."""
+    lane = lane_of(OperationKind(operation.kind), operation.snapshot_id)
+    return f"node.{operation.node_id}.{lane}"
+
+
+def lane_of(kind: OperationKind, snapshot_id: str | None) -> str:
+    """The node's lane for an operation. The boot of a copy of an archive unpacks that archive, so
+    it goes where archives go."""
+    if kind is OperationKind.BOOT and snapshot_id is not None:
+        taken = Snapshot.get_by_id(snapshot_id)
+        if taken.kind == SnapshotKind.FILES_ONLY:
+            return ARCHIVE_LANE
+    return TRANSITIONS[kind].lane

@@ -1,0 +1,89 @@
+"""Begins lifecycle operations, and ends those that a stop supersedes.
+
+1. With the sandbox row locked, the transition table is asked. 2. The row gets its `task` and a new
+`op_seq`. 3. The operation and the outbox message are written. All of it is one transaction. Then a
+worker claims the operation (`services/operations/claims.py`), and `services/operations/finish.py`
+ends it.
+
+Locks are always taken in one order, the sandbox row before its operations, so that no two of these
+wait for each other.
+"""
+from datetime import timedelta
+
+from config.settings import Settings
+from models.database import ROW_LOCK, now
+from models.operations import Operation, OutboxMessage
+from models.sandboxes import Sandbox
+from models.states import OPEN_STATES, OperationKind, OperationState, SandboxStatus
+from services.errors import Conflict
+from services.operations.announcements import announce, lane_of
+from services.operations.transitions import ARCHIVE_LANE, TRANSITIONS, describe
+from services.operations.waits import notify
+
+
+def lock_sandbox(sandbox_id: str) -> Sandbox | None:
+    """The row, locked for the rest of the transaction; None if there is none."""
+    return Sandbox.select().where(Sandbox.id == sandbox_id).for_update(ROW_LOCK).get_or_none()
+
+
+def begin(
+    settings: Settings,
+    sandbox: Sandbox,
+    kind: OperationKind,
+    *,
+    snapshot_id: str | None = None,
+    after: Operation | None = None,
+    from_any: bool = False,
+    requested_by: str | None = None,
+) -> tuple[Operation, list[OutboxMessage]]:
+    """Start an operation on a sandbox row that the caller has locked (or just inserted) in the
+    current transaction.
+
+    With `after`, it waits until that operation succeeds. Raises Conflict when the status or another
+    operation does not allow it; `from_any` skips the status (repairs by the reconciler). A stop
+    supersedes what is open first: use `services.sandboxes.outcomes.begin_stop`. `requested_by` is
+    kept where it was neither the owner nor the service itself, such as `operator`.
+    """
+    if sandbox.task is not None:
+        raise Conflict(
+            f"The sandbox is {describe(sandbox.status, sandbox.task)}; try again when that is done."
+        )
+    if not from_any and SandboxStatus(sandbox.status) not in TRANSITIONS[kind].starts:
+        raise Conflict(
+            f"The sandbox is {sandbox.status}; {kind.value} is not possible in that state.")
+    limit_s = settings.boot_deadline_s
+    if lane_of(kind, snapshot_id) == ARCHIVE_LANE:
+        limit_s += settings.archive_timeout_s
+    sandbox.op_seq += 1
+    sandbox.task = kind.value
+    Sandbox.update(op_seq=sandbox.op_seq,
+                   task=sandbox.task).where(Sandbox.id == sandbox.id).execute()
+    operation = Operation.create(
+        sandbox_id=sandbox.id,
+        op_seq=sandbox.op_seq,
+        kind=kind.value,
+        state=OperationState.WAITING if after else OperationState.PENDING,
+        node_id=sandbox.node_id,
+        snapshot_id=snapshot_id,
+        after_id=after.id if after else None,
+        requested_by=requested_by,
+        announce_at=now() + timedelta(seconds=settings.operation_sweep_s * 2),
+        deadline_at=now() + timedelta(seconds=limit_s),
+    )
+    notify(sandbox.id)
+    return operation, [] if after else [announce(operation)]
+
+
+def supersede(sandbox: Sandbox, error: str) -> list[Operation]:
+    """End every open operation of a sandbox whose row is locked, so that another one can begin.
+
+    Returns the operations that were ended. No worker can finish them any more. The caller ends what
+    they had begun to make, and the operations that waited for them.
+    """
+    sandbox.task = None
+    return list(
+        Operation.update(state=OperationState.SUPERSEDED, finished_at=now(), error=error)
+        .where((Operation.sandbox_id == sandbox.id) & Operation.state.in_(OPEN_STATES))
+        .returning(Operation)
+        .execute()
+    )

@@ -1,0 +1,82 @@
+"""Ends operations: writes the result of a worker, or gives up an operation that nobody works on.
+
+1. `end_claimed` writes under the epoch of the claim: a worker whose lease was taken over cannot
+write its result. 2. `end_task` clears the sandbox's `task` and writes the status that is now true.
+3. Operations that waited for this one are released, or failed by the caller. The sandbox row is
+locked before its operations. What the end means for ports, snapshots, events and usage is in
+`services/sandboxes/outcomes.py`, which runs these steps in one transaction.
+"""
+from typing import Any
+
+from models.database import now
+from models.operations import Operation, OutboxMessage
+from models.sandboxes import Sandbox
+from models.states import OperationState
+from services.operations.announcements import announce
+from services.operations.claims import Claim, LeaseLost, held
+
+
+def end_claimed(claimed: Claim, *, ok: bool, error: str | None, operator_error: str | None,
+                note: str | None) -> Operation:
+    """Write how a claimed operation ended; raises LeaseLost if the claim does not count any more.
+
+    `error` is for the client, `operator_error` for operators; a `note` replaces an earlier one.
+    """
+    rows = list(
+        Operation.update(
+            state=OperationState.SUCCEEDED if ok else OperationState.FAILED,
+            finished_at=now(),
+            lease_until=None,
+            error=error,
+            operator_error=operator_error,
+            **({"note": note} if note else {}),
+        )
+        .where(held(claimed))
+        .returning(Operation)
+        .execute()
+    )
+    if not rows:
+        raise LeaseLost(f"operation {claimed.operation_id} epoch {claimed.epoch}")
+    return rows[0]
+
+
+def end_unclaimed(operation: Operation, error: str) -> bool:
+    """Fail an operation; False if its state or epoch has changed since it was read."""
+    return bool(
+        Operation.update(state=OperationState.FAILED, finished_at=now(), error=error)
+        .where(
+            (Operation.id == operation.id)
+            & (Operation.epoch == operation.epoch)
+            & (Operation.state == operation.state)
+        )
+        .execute()
+    )
+
+
+def end_task(operation: Operation, columns: dict[str, Any]) -> bool:
+    """Clear the sandbox's `task` and set `columns`; False if the sandbox has moved past this
+    operation."""
+    return bool(
+        Sandbox.update(task=None, **columns)
+        .where((Sandbox.id == operation.sandbox_id) & (Sandbox.op_seq == operation.op_seq))
+        .execute()
+    )
+
+
+def list_dependents(operation: Operation) -> list[Operation]:
+    """The operations that wait for this one."""
+    return list(
+        Operation.select().where(
+            (Operation.after_id == operation.id) & (Operation.state == OperationState.WAITING)
+        )
+    )
+
+
+def release_dependents(operation: Operation) -> list[OutboxMessage]:
+    """Start the operations that waited for this one; returns the messages that announce them."""
+    messages = []
+    for dependent in list_dependents(operation):
+        waiting = (Operation.id == dependent.id) & (Operation.state == OperationState.WAITING)
+        if Operation.update(state=OperationState.PENDING).where(waiting).execute():
+            messages.append(announce(dependent))
+    return messages

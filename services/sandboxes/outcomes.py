@@ -1,0 +1,136 @@
+"""Ends operations with all that their end means for the sandbox and for what waited for them.
+
+1. The rows of operation and sandbox are written, see `services/operations/finish.py`. 2. A sandbox
+that is stopped now gives back its ports and its callback token. 3. The boots that waited for a
+capture are released, or stopped with its error. 4. A captured snapshot is ready or failed; its disk
+is announced for upload. 5. The event is recorded, and the usage counted. Each function does all of
+this in one transaction. The sandbox row is locked before its operations.
+"""
+from dataclasses import dataclass, field
+from typing import Any
+
+from config.settings import Settings
+from models.database import database, now
+from models.operations import Operation, OutboxMessage
+from models.sandboxes import Sandbox
+from models.states import CAPTURES, OperationKind, SandboxStatus
+from services.events import record
+from services.events.types import StopReason
+from services.hosts.placement import release_ports
+from services.metering import counting
+from services.metering.counting import Sample
+from services.operations import finish as operations
+from services.operations.begin import begin, lock_sandbox, supersede
+from services.operations.claims import Claim, LeaseLost
+from services.operations.waits import notify
+from services.sandboxes import agent_servers
+from services.snapshots import pending
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of an operation, as the worker that held it found it.
+
+    `status` is the sandbox's status that is now true, `sandbox` are further columns of its row.
+    `snapshot` are columns of the captured snapshot, after a success only. After a failure `error`
+    is for the client and `operator_error` for operators. `usage` is what the host has counted of a
+    running sandbox. `note` is for operators.
+    """
+
+    ok: bool
+    status: SandboxStatus
+    sandbox: dict[str, Any] = field(default_factory=dict)
+    snapshot: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
+    operator_error: str | None = None
+    usage: Sample | None = None
+    note: str | None = None
+
+
+def finish(claimed: Claim, outcome: Outcome) -> list[OutboxMessage]:
+    """Write the result of a claimed operation, and start what waited for it; raises LeaseLost if it
+    is no longer ours.
+
+    Afterwards `task` is empty and `status` true; the messages returned are to be flushed once the
+    transaction is committed.
+    """
+    with database.atomic():
+        before = lock_sandbox(claimed.sandbox_id)
+        operation = operations.end_claimed(
+            claimed, ok=outcome.ok, error=outcome.error, operator_error=outcome.operator_error,
+            note=outcome.note)
+        if not operations.end_task(operation, {"status": outcome.status, **outcome.sandbox}):
+            raise LeaseLost(f"sandbox {claimed.sandbox_id} moved past operation {claimed.op_seq}")
+        if outcome.status is SandboxStatus.STOPPED:
+            _release_held(claimed.sandbox_id)
+        if outcome.ok:
+            messages = operations.release_dependents(operation)
+            if claimed.kind in CAPTURES and claimed.snapshot_id:
+                messages += pending.complete(claimed.snapshot_id, outcome.snapshot)
+        else:
+            messages = []
+            _fail_dependents(operation, outcome.error or "The source could not be captured.")
+            _fail_capture(operation, outcome.error or "The snapshot could not be captured.")
+        record.operation_finished(operation, outcome.status, outcome.error, ok=outcome.ok)
+        if outcome.usage is not None and before is not None:
+            counting.record_end_of_operation(outcome.usage,
+                                             running=before.status == SandboxStatus.RUNNING)
+        notify(claimed.sandbox_id)
+    return messages
+
+
+def fail_unclaimed(operation: Operation, error: str) -> bool:
+    """Give up an operation that nobody works on, in the current transaction; False if somebody does
+    by now. A sandbox whose boot is given up is stopped, any other keeps its status."""
+    lock_sandbox(operation.sandbox_id)
+    if not operations.end_unclaimed(operation, error):
+        return False
+    if operation.kind == OperationKind.BOOT:
+        _stop_unbooted(operation, StopReason.BOOT_FAILED, error)
+    else:
+        operations.end_task(operation, {})
+    _fail_capture(operation, error)
+    _fail_dependents(operation, error)
+    notify(operation.sandbox_id)
+    return True
+
+
+def begin_stop(settings: Settings, sandbox: Sandbox, *,
+               requested_by: str | None = None) -> tuple[Operation, list[OutboxMessage]]:
+    """Begin to stop a sandbox whose row is locked, whatever is under way: that is superseded.
+
+    Captures under way fail, and the boots that waited for them. Raises Conflict for a stopped
+    sandbox; the current transaction must then be rolled back.
+    """
+    for operation in supersede(sandbox, "The sandbox was deleted."):
+        _fail_capture(operation, "The source sandbox was deleted.")
+        _fail_dependents(operation, "The source sandbox was deleted before it was captured.")
+    return begin(settings, sandbox, OperationKind.STOP, requested_by=requested_by)
+
+
+def _fail_capture(operation: Operation, error: str) -> None:
+    if operation.kind in CAPTURES and operation.snapshot_id:
+        pending.fail(operation.snapshot_id, error)
+
+
+def _fail_dependents(operation: Operation, error: str) -> None:
+    """Stop the sandboxes whose boots waited for a capture that gave nothing."""
+    for dependent in operations.list_dependents(operation):
+        lock_sandbox(dependent.sandbox_id)
+        if operations.end_unclaimed(dependent, error):
+            _stop_unbooted(dependent, StopReason.SOURCE_NOT_CAPTURED, error)
+            notify(dependent.sandbox_id)
+
+
+def _stop_unbooted(boot: Operation, reason: StopReason, error: str) -> None:
+    """Make the sandbox of a failed boot `stopped`, with the event that says why."""
+    operations.end_task(boot, {"status": SandboxStatus.STOPPED, "stopped_at": now(),
+                               "error": error})
+    record.sandbox_stopped(boot.sandbox_id, reason, error)
+    _release_held(boot.sandbox_id)
+
+
+def _release_held(sandbox_id: str) -> None:
+    """Give back the ports and the callback token of a sandbox that is now stopped."""
+    release_ports(sandbox_id)
+    agent_servers.forget_bootstrap(sandbox_id)
