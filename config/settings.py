@@ -186,12 +186,6 @@ class Settings:
     flower_port: int = 15555
     flower_basic_auth: str = ""
 
-    @property
-    def host_port_range(self) -> range:
-        """The TCP ports of this host that sandboxes may be given, both ends included."""
-        low, high = self.host_ports
-        return range(low, high + 1)
-
     def queue(self, lane: str) -> str:
         """Name of this node's Celery queue for `lane` (`ctl`, `ops`, `bulk` or `archive`)."""
         return f"node.{self.node_id}.{lane}"

@@ -7,13 +7,14 @@ from marshmallow import ValidationError, fields, post_load, validate, validates_
 from app.schemas import answers
 from app.schemas.answers import Answer
 from app.schemas.fields import COMMAND_MAX, PATH_MAX, Body, Environment, Flag, Text, Whole
+from guest.agent.protocol import MAX_PAYLOAD_BYTES
 from services.protocols import ExecRequest
 
 TIMEOUT_DEFAULT_MS, TIMEOUT_MAX_MS = 60_000, 3_600_000
 ARGS_MAX = 4096
 # A request to the agent is one frame of at most 1 MiB; the sandbox's own variables and our fields
 # need the rest.
-_FRAME_SHARE_BYTES = 512 * 1024
+_FRAME_SHARE_BYTES = MAX_PAYLOAD_BYTES // 2
 
 
 class ExecBody(Body):

@@ -14,6 +14,7 @@ from typing import Any
 
 from guest.agent.protocol import (
     BAD_REQUEST,
+    DEFAULT_TIMEOUT_MS,
     FAILED,
     NOT_FOUND,
     NOT_FOUND_EXIT_CODE,
@@ -214,7 +215,7 @@ def _sleep(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outco
         wanted_s = min(float(arguments[0]), _MAX_SLEEP_S)
     except (IndexError, ValueError):
         return Outcome(stderr=b"sleep: expects a number of seconds\n", exit_code=1)
-    limit_s = request.get("timeoutMs", 60_000) / 1000
+    limit_s = request.get("timeoutMs", DEFAULT_TIMEOUT_MS) / 1000
     time.sleep(min(wanted_s, limit_s))
     return Outcome(exit_code=TIMED_OUT_EXIT_CODE,
                    timed_out=True) if wanted_s > limit_s else Outcome()
