@@ -4,8 +4,9 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 PYTHON := .venv/bin/python
 
-.PHONY: help up down restart status logs test test-unit test-functional test-contract test-vm \
-        test-chaos bench lint image requirements systemd clean clean-all packages venv
+.PHONY: help up down restart status logs bench \
+        test test-quick test-unit test-functional test-contract test-vm test-chaos \
+        lint image requirements systemd clean clean-all packages venv
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -4,23 +4,28 @@ import threading
 from datetime import timedelta
 
 import pytest
-from click.testing import CliRunner
 
-from app.operator import __main__ as admin
-from app.operator import webhooks
-from config import settings as configuration
-from models.database import connect, connection, database, new_id, now
+from models.database import connect, connection, database, now
 from models.events import Delivery, DeliveryAttempt, Event
-from models.states import AttemptOutcome, DeliveryState
+from models.states import AttemptOutcome
 from services.errors import NotFound
-from services.events import deliveries, ledger, record
-from services.events.deliveries import Result
+from services.events import deliveries, ledger
 from services.events.ledger import Filter
-from services.events.receivers import webhook_options
-
-WAITS = (1.0, 5.0, 20.0)
-PENDING, SENDING = DeliveryState.PENDING, DeliveryState.SENDING
-DELIVERED, DROPPED = DeliveryState.DELIVERED, DeliveryState.DROPPED
+from tests.rows.ledger import (
+    DELIVERED,
+    DROPPED,
+    PENDING,
+    SENDING,
+    WAITS,
+    claim,
+    deliver,
+    dropped,
+    fail,
+    make_due,
+    occur,
+    outcomes,
+    route,
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -36,41 +41,6 @@ def held():
     with connection():
         database.execute_sql("TRUNCATE events CASCADE")
         yield
-
-
-def occur(count=1):
-    """Events that have just happened; their ids."""
-    made = []
-    for number in range(count):
-        with database.atomic():
-            made.append(record.deploy_succeeded("u", f"shop{number}-{new_id()}", "run", None).id)
-    return made
-
-
-def route(*receivers):
-    return deliveries.route(receivers, WAITS[0])
-
-
-def make_due():
-    Delivery.update(next_attempt_at=now()).where(Delivery.state == PENDING).execute()
-
-
-def claim(receiver="a", sender="s1", limit=100, lease_s=30.0):
-    return deliveries.claim_due(receiver, sender, limit=limit, lease_s=lease_s)
-
-
-def fail(claimed, reason="HTTP 500"):
-    deliveries.record_results([Result(claimed, False, 3.0, 500, reason)], WAITS)
-
-
-def deliver(claimed):
-    deliveries.record_results([Result(claimed, True, 3.0, 204)], WAITS)
-
-
-def outcomes(delivery_id):
-    rows = DeliveryAttempt.select().where(DeliveryAttempt.delivery == delivery_id).order_by(
-        DeliveryAttempt.number)
-    return [(row.number, row.outcome) for row in rows]
 
 
 def test_each_receiver_gets_one_delivery_of_each_event_after_the_first_wait():
@@ -256,13 +226,6 @@ def test_old_events_are_forgotten_with_their_ledger_unless_still_to_be_told():
     assert DeliveryAttempt.select().count() == 2
 
 
-def dropped(*receivers):
-    event_id, = occur()
-    route(*receivers)
-    Delivery.update(state=DROPPED, finished_at=now()).where(Delivery.event == event_id).execute()
-    return event_id
-
-
 def test_a_dropped_event_can_be_sent_again_on_a_schedule_of_its_own():
     event_id = dropped("a", "b")
     assert ledger.redeliver(event_id, ["a"], WAITS[0]) == 1
@@ -297,62 +260,3 @@ def test_a_range_is_sent_again_to_those_who_missed_it():
     again = {row.event_id
              for row in Delivery.select().where(Delivery.redelivery == True)}  # noqa: E712 - SQL
     assert again == missed and outside not in again
-
-
-@pytest.fixture
-def operator(postgres_url, monkeypatch):
-    """Runs `webhooks ...` as an operator would, with two receivers configured."""
-    for name, value in {"SVC_DATABASE_URL": postgres_url, "SVC_WEBHOOK_SECRETS": "s",
-                        "SVC_WEBHOOK_RECEIVER_URL": "http://one.test/x,http://two.test/y"}.items():
-        monkeypatch.setenv(name, value)
-    configuration.get_settings.cache_clear()
-    yield lambda *words: CliRunner().invoke(webhooks.webhooks, words)
-    configuration.get_settings.cache_clear()
-
-
-@pytest.fixture
-def names(operator):
-    return [receiver.name for receiver in webhook_options(configuration.get_settings()).receivers]
-
-
-def test_an_operator_lists_and_inspects(operator, names):
-    event_id = dropped(*names)
-    DeliveryAttempt.create(delivery=Delivery.get().id, number=1, sender="s", started_at=now(),
-                           duration_ms=12.3, outcome=AttemptOutcome.FAILED, http_status=500,
-                           reason="HTTP 500")
-    kept, = occur()
-    listed = operator("list").output
-    assert event_id in listed and kept in listed and f"{names[0]}=dropped/0" in listed
-    assert kept not in operator("list", "--state", "dropped").output
-    assert operator("list", "--type", "sandbox.started").output == ""
-    shown = operator("show", event_id).output
-    assert Event.get_by_id(event_id).body in shown
-    assert "failed in 12 ms HTTP 500" in shown
-    missing = operator("show", "evt_none")
-    assert missing.exit_code == 1 and "There is no event evt_none" in missing.output
-
-
-def test_an_operator_sends_again(operator, names):
-    event_id = dropped(*names)
-    assert operator("redeliver", event_id, "--receiver", names[1]).output == "1 deliveries made\n"
-    since, until = (now() - timedelta(hours=1)).isoformat(), (
-        now() + timedelta(hours=1)
-    ).isoformat()
-    assert "1 deliveries would be made" in operator("redeliver", "--since", since, "--until", until,
-                                                    "--dry-run").output
-    assert "1 deliveries made" in operator("redeliver", "--since", since, "--until", until).output
-    assert operator("redeliver").exit_code == 1
-    assert operator("redeliver", event_id, "--receiver", "nobody").exit_code == 1
-    assert operator("list", "--since", "yesterday").exit_code == 2
-
-
-def test_an_operator_tries_the_receivers(operator, names):
-    answer = operator("send-test", "--wait", "0")
-    assert answer.exit_code == 0
-    assert Event.get().type == "webhook.test" and Event.get().id == answer.output.strip()
-    assert operator("send-test", "--wait", "0.3").exit_code == 1, "no sender runs here"
-
-
-def test_the_commands_are_part_of_the_operators_program(operator, postgres_url):
-    kept, = occur()
-    assert kept in CliRunner().invoke(admin.main, ["webhooks", "list"]).output

@@ -1,38 +1,42 @@
 """Events are recorded with the change they tell of, once, in an order that can be trusted
 (contract, Platform webhooks)."""
-import json
 import threading
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta, timezone
 
 import pytest
-from marshmallow import RAISE, Schema, fields, validate
 
 from config.settings import Settings
 from models.database import connect, connection, database, new_id, now
 from models.events import Event
 from models.operations import Operation
-from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
-from models.states import OperationState, Plan, SandboxStatus, SnapshotState
+from models.states import OperationState, Plan, SnapshotState
 from models.users import User
-from services.errors import Unavailable
 from services.events import record
 from services.events.types import EventType
 from services.hosts.nodes import NodeFacts, heartbeat
-from services.operations import claims
 from services.operations.claims import LeaseLost
 from services.protocols import Deps
 from services.sandboxes import capture as snapshots
 from services.sandboxes import create, forks, lifecycle, outcomes
-from services.sandboxes.create import CreateRequest, LaunchOptions
+from services.sandboxes.create import CreateRequest
 from services.sandboxes.outcomes import Outcome
 from services.sandboxes.overdue import fail_overdue
 from tasks.wiring import no_guest
+from tests.contract.event_schemas import BODY, DATA, Strict
 from tests.fakes.outside import ListQueue
-
-OPTIONS = LaunchOptions()
-RUNNING, HIBERNATED, STOPPED = (
-    SandboxStatus.RUNNING, SandboxStatus.HIBERNATED, SandboxStatus.STOPPED,
+from tests.rows.told_events import (
+    HIBERNATED,
+    OPTIONS,
+    RUNNING,
+    STOPPED,
+    begun,
+    boot,
+    brief,
+    capture,
+    claim,
+    finish,
+    told,
 )
 
 
@@ -55,51 +59,6 @@ def alice():
     with connection():
         return User.create(id=new_id("usr"), email=f"{new_id()}@example.test", password_hash="x",
                            plan=Plan.LEGACY_PRO)
-
-
-def claim(sandbox_id):
-    with connection():
-        return claims.claim(sandbox_id, Sandbox.get_by_id(sandbox_id).op_seq, "n1/ops", 10.0)
-
-
-def finish(sandbox_id, status=RUNNING, *, ok=True, error=None, **snapshot):
-    with connection():
-        outcomes.finish(claim(sandbox_id), Outcome(ok, status, error=error, snapshot=snapshot))
-
-
-def begun(call, *arguments):
-    """Begin an operation that nobody works on yet: the caller has waited in vain."""
-    with pytest.raises(Unavailable):
-        call(*arguments)
-
-
-def boot(deps, owner):
-    sandbox_id = create.create(deps, owner, CreateRequest(OPTIONS)).id
-    finish(sandbox_id)
-    return sandbox_id
-
-
-def capture(deps, owner, sandbox_id):
-    begun(snapshots.take, deps, owner, sandbox_id)
-    finish(sandbox_id, state=SnapshotState.READY, rootfs_sha="ab" * 32, size_bytes=123)
-    with connection():
-        return Snapshot.select().where(Snapshot.source_sandbox_id == sandbox_id).order_by(
-            Snapshot.id).get().id
-
-
-def told(owner):
-    """All that receivers would be told of an owner's things, in the order of `occurredAt`."""
-    with connection():
-        rows = list(Event.select().where(Event.owner_id == owner.id).order_by(Event.occurred_at))
-    bodies = [json.loads(row.body) for row in rows]
-    for row, body in zip(rows, bodies, strict=True):
-        assert (body["id"], body["type"], body["ownerId"]) == (row.id, row.type, row.owner_id)
-        assert datetime.fromisoformat(body["occurredAt"].replace("Z", "+00:00")) == row.occurred_at
-    return bodies
-
-
-def brief(owner):
-    return [(body["type"], body["data"]) for body in told(owner)]
 
 
 def test_a_sandbox_that_booted(deps, alice):
@@ -294,47 +253,6 @@ def test_times_go_on_when_the_clock_is_set_back(alice):
         Event.update(occurred_at=now() + timedelta(hours=1)).where(Event.id == ahead.id).execute()
         later = record.deploy_failed(alice.id, "clock", "run2", None, "no manifest")
     assert later.occurred_at > now() + timedelta(minutes=59)
-
-
-class Strict(Schema):
-    class Meta:
-        unknown = RAISE
-
-
-def text(**options):
-    return fields.String(required=True, **options)
-
-
-SANDBOX = {"sandboxId": text(), "nodeId": text()}
-SNAPSHOT = {
-    "snapshotId": text(), "sourceSandboxId": text(), "nodeId": text(),
-    "kind": text(validate=validate.OneOf(["user_project", "files_only"])), "rootfsSha": text(),
-    "sizeBytes": fields.Integer(required=True, strict=True),
-    "tarballSizeBytes": fields.Integer(required=True, strict=True),
-}
-DEPLOY = {"deployIntentId": text(allow_none=True), "slug": text(), "runId": text()}
-DATA = {
-    "sandbox.started": SANDBOX | {
-        "boot": text(validate=validate.OneOf(["cold", "fork"])),
-        "sourceSandboxId": text(allow_none=True),
-        "snapshotId": text(allow_none=True),
-    },
-    "sandbox.stopped": SANDBOX | {
-        "reason": text(validate=validate.OneOf(["deleted", "boot_failed", "source_not_captured"])),
-        "error": text(allow_none=True),
-    },
-    "sandbox.snapshot.recorded": SNAPSHOT,
-    "sandbox.snapshot.uploaded": SNAPSHOT,
-    "deploy.succeeded": DEPLOY,
-    "deploy.failed": DEPLOY | {"error": text()},
-}
-BODY = Strict.from_dict({
-    "id": text(validate=validate.Regexp(r"evt_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")),
-    "type": text(validate=validate.OneOf(DATA)),
-    "ownerId": text(),
-    "occurredAt": text(validate=validate.Regexp(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\Z")),
-    "data": fields.Dict(required=True),
-})
 
 
 def test_every_type_of_the_contract_keeps_its_schema(deps, alice):

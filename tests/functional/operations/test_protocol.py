@@ -1,20 +1,17 @@
 """The rules of operations against a real Postgres: claims, leases, supersession, dependents,
-sweeps, races."""
+races."""
 import threading
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from config.settings import Settings
-from models.database import connect, connection, database, now
-from models.migrate import migrate
-from models.nodes import Node, PortBinding
-from models.operations import IdempotencyKey, Operation, OutboxMessage
-from models.sandboxes import Activity, Sandbox
+from models.database import connection, now
+from models.nodes import PortBinding
+from models.operations import OutboxMessage
+from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
-from models.states import OperationKind, OperationState, Plan, SandboxStatus, SnapshotState
-from models.users import User
+from models.states import SandboxStatus, SnapshotState
 from services.errors import (
     Conflict,
     Forbidden,
@@ -23,71 +20,14 @@ from services.errors import (
     Unavailable,
     WrongNode,
 )
-from services.guest_calls.activity import in_use
-from services.hosts.nodes import NodeFacts, heartbeat
-from services.operations import claims, outbox, sweeps
+from services.operations import outbox
 from services.operations.claims import LeaseLost
-from services.protocols import Deps, QueueUnavailable
+from services.protocols import QueueUnavailable
 from services.sandboxes import capture as snapshots
 from services.sandboxes import create, forks, lifecycle
 from services.sandboxes.create import CreateRequest, LaunchOptions
-from services.sandboxes.idle import hibernate_idle, touch_values
 from services.sandboxes.outcomes import Outcome, finish
-from services.sandboxes.overdue import fail_overdue
-from tasks.wiring import no_guest
-from tests.fakes.outside import ListQueue
-
-TABLES = (Activity, Operation, OutboxMessage, IdempotencyKey, PortBinding, Snapshot, Sandbox, Node,
-          User)
-CREATE = CreateRequest(LaunchOptions())
-
-
-@pytest.fixture(scope="module", autouse=True)
-def schema(postgres_url):
-    connect(postgres_url, pool_size=20)
-    migrate()
-    yield
-    database.close_all()
-
-
-@pytest.fixture
-def deps():
-    with connection():
-        database.execute_sql("TRUNCATE " + ", ".join(model._meta.table_name
-                                                     for model in TABLES) + " CASCADE")
-        User.create(id="alice", email="alice@example.org", password_hash="x", plan=Plan.LEGACY_PRO)
-        User.create(id="bob", email="bob@example.org", password_hash="x", plan=Plan.FREE)
-        User.create(id="mallory", email="mallory@example.org", password_hash="x",
-                    plan=Plan.LEGACY_PRO)
-    heartbeat(NodeFacts("n1", "127.0.0.1", 64, 4096, 20000, 20099, {}))
-    settings = Settings(operation_wait_s=0.3, operation_sweep_s=0.01)
-    return Deps(settings, ListQueue(), no_guest)
-
-
-def user(name):
-    with connection():
-        return User.get_by_id(name)
-
-
-def row(sandbox_id):
-    with connection():
-        return Sandbox.get_by_id(sandbox_id)
-
-
-def claim(sandbox_id, lease_s=10.0):
-    with connection():
-        return claims.claim(sandbox_id, row(sandbox_id).op_seq, "n1/ops", lease_s)
-
-
-def succeed(sandbox_id, status, **columns):
-    with connection():
-        return finish(claim(sandbox_id), Outcome(True, status, sandbox=columns))
-
-
-def boot(deps, owner="alice", request=CREATE):
-    view = create.create(deps, user(owner), request)
-    succeed(view.id, SandboxStatus.RUNNING, **touch_values(600))
-    return view.id
+from tests.rows.operations import CREATE, boot, claim, row, succeed, user
 
 
 def test_create_reserves_announces_and_returns_at_once(deps):
@@ -144,17 +84,6 @@ def test_an_expired_lease_is_taken_over_and_the_first_worker_cannot_finish(deps)
     with connection():
         finish(second, Outcome(True, SandboxStatus.RUNNING))
     assert (row(view.id).status, row(view.id).task) == ("running", None)
-
-
-def test_a_neglected_operation_is_announced_again(deps):
-    view = create.create(deps, user("alice"), CREATE)
-    deps.queue.sent.clear()
-    with connection():
-        Operation.update(announce_at=now() - timedelta(seconds=1)).execute()
-    assert sweeps.announce_neglected(deps) == 1
-    claim(view.id, lease_s=-1)
-    assert sweeps.announce_neglected(deps) == 1
-    assert [payload["op_seq"] for _, _, payload in deps.queue.sent] == [1, 1]
 
 
 def test_a_stop_supersedes_the_boot(deps):
@@ -296,41 +225,3 @@ def test_fork_rule_four(deps):
     ):
         with pytest.raises(InvalidRequest):
             forks.of_snapshot(deps, user("alice"), "snapx", options)
-
-
-def test_idle_sweep_spares_what_is_in_use(deps):
-    idle, busy, fresh = boot(deps), boot(deps), boot(deps)
-    with connection():
-        Sandbox.update(idle_at=now() - timedelta(seconds=1)).where(
-            Sandbox.id.in_([idle, busy])
-        ).execute()
-    with in_use(row(busy), for_s=60, what="exec"):
-        with connection():
-            Sandbox.update(idle_at=now() - timedelta(seconds=1)).where(Sandbox.id == busy).execute()
-        assert hibernate_idle(deps) == 1
-    assert [row(one).task for one in (idle, busy, fresh)] == ["hibernate", None, None]
-    assert row(busy).idle_at > now(), "the end of a call restarts the clock"
-    with pytest.raises(Conflict, match="hibernating"):
-        with in_use(row(idle), for_s=60, what="exec"):
-            pass
-
-
-def test_an_activity_of_a_dead_process_does_not_keep_a_sandbox_awake_for_ever(deps):
-    sandbox_id = boot(deps)
-    with connection():
-        Activity.create(sandbox_id=sandbox_id, expires_at=now() - timedelta(seconds=1))
-        Sandbox.update(idle_at=now() - timedelta(seconds=1)).execute()
-    assert hibernate_idle(deps) == 1
-
-
-def test_an_overdue_boot_ends_as_stopped_and_a_stop_is_never_given_up(deps):
-    never, stopping = create.create(deps, user("alice"), CREATE).id, boot(deps)
-    with pytest.raises(Unavailable):
-        lifecycle.delete(deps, user("alice"), stopping)
-    with connection():
-        Operation.update(deadline_at=now() - timedelta(seconds=1)).execute()
-    assert fail_overdue(deps) == 1
-    assert row(never).status == "stopped" and "did not finish" in row(never).error
-    assert row(stopping).task == OperationKind.STOP
-    with connection():
-        assert Operation.get(Operation.sandbox_id == never).state == OperationState.FAILED

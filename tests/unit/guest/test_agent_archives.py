@@ -13,9 +13,7 @@ import pytest
 
 from guest.agent.protocol import DATA, FAILURE, encode_frame
 from guest.client.agent_client import AgentClient
-from guest.client.errors import AgentError, AgentRefused
-from nodeworker.hypervisor.simulator.agent import AgentServer
-from nodeworker.hypervisor.simulator.guest import Guest
+from guest.client.errors import AgentRefused
 from tests.host.agent_process import TOKEN, RunningAgent
 from tests.host.agent_wire import Wire
 from tests.stack.waiting import eventually
@@ -277,28 +275,3 @@ def test_more_after_the_end_is_no_longer_the_archive(agent: RunningAgent, tree: 
 def test_growing_the_disk_answers_with_its_size(client: AgentClient, agent: RunningAgent) -> None:
     facts_now = os.statvfs(agent.root)
     assert client.grow_disk(1 << 34).total_bytes == facts_now.f_blocks * facts_now.f_frsize
-
-
-@pytest.fixture
-def simulated() -> Iterator[AgentClient]:
-    """A client of a simulated guest, which must keep the same promises for plain files."""
-    server = AgentServer(0, Guest("token"))
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05},
-                     daemon=True).start()
-    yield AgentClient("127.0.0.1", server.server_address[1], "token")
-    server.shutdown()
-    server.server_close()
-
-
-def test_a_simulated_guest_archives_and_unpacks(simulated: AgentClient) -> None:
-    simulated.write_file("/home/user/a/ü\nx", b"one")
-    simulated.write_file("/home/user/other", b"two")
-    archive = b"".join(simulated.archive("a", 10))
-    simulated.unarchive("/srv/copy", [archive[:100], archive[100:]], 10)
-    assert simulated.read_file("/srv/copy/ü\nx", 100) == b"one"
-    with pytest.raises(AgentError):
-        simulated.read_file("/srv/copy/other", 100)
-    for broken in (archive[:512], b"x" * 5000 + bytes(1024), b""):
-        with pytest.raises(AgentRefused):
-            simulated.unarchive("/srv/copy", [broken], 10)
-    assert simulated.grow_disk() == simulated.disk()

@@ -3,12 +3,10 @@ public addresses."""
 import contextlib
 import json
 import os
-import pwd
 import socket
 import ssl
 import subprocess
 import sys
-import threading
 import time
 from datetime import datetime, timedelta, timezone
 
@@ -17,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from guest.agentserver import callback, run_agent_server, start_agent_server
+from guest.agentserver import callback
 from guest.agentserver.callback import (
     DELIVERED,
     FAILED,
@@ -28,61 +26,7 @@ from guest.agentserver.callback import (
     USAGE,
     attempt,
 )
-
-NO_CONTENT = b"HTTP/1.1 204 No Content\r\n\r\n"
-
-
-class Receiver:
-    """Answers every connection with the same bytes, after a while if need be, and keeps what it was
-    sent."""
-
-    def __init__(self, answer=NO_CONTENT, *, silent_s=0.0, drip=False, context=None):
-        self.listener = socket.create_server(("127.0.0.1", 0), backlog=16)
-        self.port = self.listener.getsockname()[1]
-        self.requests, self.names = [], []
-        self._answer, self._silent_s, self._drip, self._context = answer, silent_s, drip, context
-        self._over = threading.Event()
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self):
-        with contextlib.suppress(OSError):
-            while True:
-                link, _ = self.listener.accept()
-                self.requests.append(b"")
-                with contextlib.suppress(OSError), link:
-                    self._talk(link)
-
-    def _talk(self, link):
-        if self._context is not None:
-            self._context.sni_callback = lambda _, name, __: self.names.append(name)
-            with self._context.wrap_socket(link, server_side=True) as secured:
-                return self._answer_one(secured)
-        return self._answer_one(link)
-
-    def _answer_one(self, link):
-        received = b""
-        while b"\r\n\r\n" not in received or len(
-                received.partition(b"\r\n\r\n")[2]) < _length(received):
-            received += link.recv(65536)
-        self.requests[-1] = received
-        self._over.wait(self._silent_s)
-        for piece in ([self._answer]
-                      if not self._drip else [bytes([byte]) for byte in self._answer]):
-            link.sendall(piece)
-            if self._drip and self._over.wait(0.3):
-                return
-
-    def url(self, path="/hook", scheme="http", host="127.0.0.1"):
-        return f"{scheme}://{host}:{self.port}{path}"
-
-    def close(self):
-        self._over.set()
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.listener.close()
-
-
-def _length(request):
-    return int(request.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+from tests.fakes.callback_receiver import NO_CONTENT, Receiver
 
 
 @pytest.fixture
@@ -279,67 +223,3 @@ def test_the_body_has_the_type_and_the_sandbox_whatever_the_payload_says(
                             tmp_path / "b.json")
     body = json.loads(receiver.requests[0].partition(b"\r\n\r\n")[2])
     assert code == DELIVERED and body == {"type": "turn_complete", "sandboxId": "box", "turn": 5}
-
-
-@pytest.fixture
-def directory(tmp_path):
-    """Hands a configuration over, as the host's file and the guest's command do."""
-    def make(**content):
-        whole = {
-            "sandboxId": "box", "source": "true", "bootstrap": None, "cwd": str(tmp_path),
-            "env": {}
-        } | content
-        (tmp_path / start_agent_server.CONFIGURATION_NAME).write_text(json.dumps(whole))
-        start_agent_server.hand_over(tmp_path, pwd.getpwuid(os.getuid()))
-        return tmp_path
-
-    return make
-
-
-def test_the_token_is_in_one_file_that_only_its_user_reads(directory):
-    place = directory(bootstrap={"callbackToken": "hunter2", "model": "m"})
-    assert json.loads((place / "bootstrap.json").read_text()) == {
-        "callbackToken": "hunter2", "model": "m", "sandboxId": "box"}
-    assert "hunter2" not in (place / "launch.json").read_text()
-    assert [path.stat().st_mode & 0o777 for path in (place, *sorted(place.iterdir()))] == [
-        0o700, 0o600, 0o600,
-    ]
-    assert not (directory(bootstrap=None) / "bootstrap.json").exists(), "an earlier one goes"
-
-
-@pytest.mark.parametrize(
-    ("source", "bootstrap", "told"),
-    [
-        ("sleep 3", {}, ["agent_server_ready"]), ("exit 5", {}, []), ("sleep 3", None, []),
-        (
-            "exec python3 -m http.server --bind 127.0.0.1 $PORT & sleep 3",
-            "port",
-            ["agent_server_ready"],
-        ),
-        ("sleep 3", "port", []),
-    ],
-)
-def test_ready_is_told_once_and_only_if_it_is(directory, source, bootstrap, told):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    content = {"readinessPort": port} if bootstrap == "port" else bootstrap
-    place, heard = directory(source=source + "; kill %1 2>/dev/null", bootstrap=content,
-                             env={"PORT": str(port)}), []
-
-    def tell(kind, payload, file):
-        heard.append(kind)
-        return 0, "told"
-
-    run_agent_server.serve(place, tell)
-    assert heard == told
-
-
-def test_the_server_sees_its_sandbox_its_file_and_the_owners_variables(directory):
-    place = directory(source="env > seen; exit 7", bootstrap={},
-                      env={"MINE": "a b", "LANG": "mine"})
-    assert run_agent_server.serve(place, lambda *_: (0, "")) == 7
-    seen = set((place / "seen").read_text().splitlines())
-    assert {
-        "SVC_SANDBOX_ID=box", f"SVC_AGENT_BOOTSTRAP={place}/bootstrap.json", "MINE=a b",
-        "LANG=mine", "USER=user", "HOME=/home/user"
-    } <= seen

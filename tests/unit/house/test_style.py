@@ -3,14 +3,25 @@ be committed."""
 import ast
 import re
 import subprocess
-
-import pytest
+from collections import Counter
 
 from bin.stack.site import ROOT
 
-MAX_MODULE_LINES = 400
-MAX_FUNCTION_LINES = 60
-DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc", "shared"}
+MAX_MODULE_LINES = 300
+MAX_FUNCTION_LINES = 50
+MAX_FOLDER_FILES = 16
+MAX_WIDTH = 100
+DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc", "shared", "base"}
+# Modules that are still longer, and how long they may be; a line goes when its module is split.
+STILL_LONGER = {
+    "nodeworker/hypervisor/simulated.py": 355,
+}
+# Functions that are still longer than a screen.
+STILL_LONG = {"services/sandboxes/lifecycle.py: _change"}
+# Folders that are still fuller.
+STILL_FULLER = {"guest/agent": 18}
+# Folders that hold one file for each step or for each file of a guest, whatever their number.
+UNCOUNTED = ("models/migrations", "guest/image/overlay")
 # Paths and names that exist on one developer's machine only, and hosts of package registries: both
 # are configuration. Written in pieces, so that this file does not hold what it forbids.
 MACHINE = re.compile(
@@ -34,6 +45,10 @@ TEXT = {
     ".py", ".cfg", ".md", ".txt", ".in", ".env", ".toml", ".sh", ".yml", ".yaml", ".conf", ".j2",
     ".json", ""
 }
+# What people read and write line by line. Each command of the Procfile is one line; what goes into
+# the guest image is part of the name of every image made from it.
+NARROW = {".py", ".md", ".toml", ".cfg", ".in", ".yml", ".yaml", ""}
+ONE_LINE_EACH = {"Procfile"}
 
 
 def tracked_files():
@@ -46,27 +61,65 @@ def tracked_files():
 FILES = tracked_files()
 MODULES = [path for path in FILES if path.suffix == ".py"]
 PRODUCT = [path for path in MODULES if path.relative_to(ROOT).parts[0] != "tests"]
+TREES = {path: ast.parse(path.read_text()) for path in MODULES}
 
 
 def named(path):
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", MODULES, ids=named)
-def test_a_module_says_what_it_is_for_and_stays_short(path):
-    text = path.read_text()
-    assert len(text.splitlines()
-               ) <= MAX_MODULE_LINES, f"{named(path)} is longer than {MAX_MODULE_LINES} lines"
-    if text.strip():
-        assert ast.get_docstring(ast.parse(text)), f"{named(path)} has no module docstring"
+def test_a_module_stays_short():
+    lengths = {named(path): len(path.read_text().splitlines()) for path in MODULES}
+    longer = {name for name, length in lengths.items() if length > MAX_MODULE_LINES}
+    assert longer <= set(STILL_LONGER)
+    assert [name for name in longer if lengths[name] > STILL_LONGER[name]] == []
 
 
-@pytest.mark.parametrize("path", PRODUCT, ids=named)
-def test_no_function_is_longer_than_a_screen(path):
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            length = (node.end_lineno or node.lineno) - node.lineno + 1
-            assert length <= MAX_FUNCTION_LINES, f"{named(path)}: {node.name} has {length} lines"
+def test_a_module_says_what_it_is_for():
+    silent = [named(path) for path, tree in TREES.items()
+              if tree.body and not ast.get_docstring(tree)]
+    assert silent == []
+
+
+def test_no_function_is_longer_than_a_screen():
+    long = {
+        f"{named(path)}: {node.name}"
+        for path in PRODUCT
+        for node in ast.walk(TREES[path])
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or node.lineno) - node.lineno + 1 > MAX_FUNCTION_LINES
+    }
+    assert long - STILL_LONG == set()
+
+
+def test_a_folder_of_code_has_few_enough_files_to_be_one_subject():
+    folders = Counter(named(path.parent) for path in MODULES)
+    full = {
+        name: files
+        for name, files in folders.items()
+        if files > STILL_FULLER.get(name, MAX_FOLDER_FILES) and not name.startswith(UNCOUNTED)
+    }
+    assert full == {}
+
+
+def wide_lines(path):
+    """Lines over the width that are no table, no list of sections and hold no address, which cannot
+    be broken; nor examples on a page, which show what a terminal shows."""
+    example = False
+    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+        example ^= path.suffix == ".md" and line.startswith("```")
+        if len(line) > MAX_WIDTH and not example and not re.match(r"[|\[]|.*://", line):
+            yield f"{named(path)}:{number}"
+
+
+def test_no_line_is_wider_than_a_window():
+    narrow = [
+        path
+        for path in FILES
+        if path.suffix in NARROW and not named(path).startswith(UNCOUNTED)
+        and path.name not in ONE_LINE_EACH
+    ]
+    assert [line for path in narrow for line in wide_lines(path)] == []
 
 
 def test_no_file_or_folder_is_a_drawer_for_odds_and_ends():
@@ -78,18 +131,32 @@ def test_no_file_or_folder_is_a_drawer_for_odds_and_ends():
     assert drawers == []
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path.suffix in TEXT], ids=named)
-def test_no_file_knows_the_machine_it_was_written_on(path):
-    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
-        assert not MACHINE.search(line), f"{named(path)}:{number}: {line.strip()}"
+def test_no_file_knows_the_machine_it_was_written_on():
+    known = [
+        f"{named(path)}:{number}: {line.strip()}"
+        for path in FILES
+        if path.suffix in TEXT
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if MACHINE.search(line)
+    ]
+    assert known == []
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if path not in PRODUCT], ids=named)
-def test_no_test_is_skipped_without_a_reason(path):
-    for node in ast.walk(ast.parse(path.read_text())):
+def skips_without_a_reason(tree):
+    for node in ast.walk(tree):
         if not isinstance(node, ast.Attribute) or node.attr not in ("skip", "xfail", "skipif"):
             continue
-        calls = [call for call in ast.walk(ast.parse(path.read_text()))
+        calls = [call for call in ast.walk(tree)
                  if isinstance(call, ast.Call) and ast.dump(call.func) == ast.dump(node)]
-        assert calls and all(call.keywords or call.args for call in calls), \
-            f"{named(path)}:{node.lineno}: {node.attr} needs a reason"
+        if not calls or not all(call.keywords or call.args for call in calls):
+            yield node.lineno
+
+
+def test_no_test_is_skipped_without_a_reason():
+    silent = [
+        f"{named(path)}:{line}"
+        for path in MODULES
+        if path not in PRODUCT
+        for line in skips_without_a_reason(TREES[path])
+    ]
+    assert silent == []

@@ -1,45 +1,13 @@
-"""What `Driver` promises, kept by every driver: in success, in failure, and after the death of a
-worker at any step."""
+"""What `Driver` promises of its operations, kept by every driver."""
 import threading
 
 import pytest
 
 from guest.client.errors import AgentError, AgentUnauthorized
-from nodeworker.faults import FAULT_POINTS
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import DriverError, Shape, VmBusy, VmNotFound, VmState
+from tests.host.driver_checks import GROWN_BYTES, check_alive, check_grown, with_note
 from tests.host.driver_lab import SHAPE
-
-
-def points(operation):
-    return [point for point in FAULT_POINTS if point.startswith(f"{operation}.")]
-
-
-def before(operation, commit):
-    """The points of an operation before the one at which it is past undoing."""
-    names = points(operation)
-    return names[:names.index(f"{operation}.{commit}")]
-
-
-@pytest.fixture
-def fault(tmp_path, monkeypatch):
-    """Makes this process fail at a point."""
-    path = tmp_path / "fault"
-    monkeypatch.setenv("SVC_FAULT_FILE", str(path))
-    return lambda point: path.write_text(f"{point} raise")
-
-
-def check_alive(lab, spec, content):
-    assert lab.driver.inspect(spec.sandbox_id) is VmState.RUNNING
-    agent = lab.agent(spec)
-    assert agent.ping().adopted == spec.sandbox_id
-    assert agent.read_file("/home/user/note", 100) == content
-
-
-def with_note(lab, content=b"first"):
-    spec = lab.create()
-    lab.agent(spec).write_file("/home/user/note", content)
-    return spec
 
 
 def test_create_gives_a_guest_that_answers_to_its_own_token_and_environment(lab):
@@ -212,70 +180,6 @@ def test_the_host_tuple_is_stable_and_templates_are_known_by_shape(lab):
     assert not lab.driver.has_template(Shape(1, 1025))
 
 
-@pytest.mark.parametrize("point", points("create"))
-def test_create_after_the_death_of_a_worker(lab, tmp_path, point):
-    spec = lab.spec()
-    lab.crash_at(point, tmp_path, "create", spec)
-    assert lab.driver.inspect(spec.sandbox_id) is VmState.PARTIAL
-    lab.driver.create(spec)
-    assert lab.driver.list_sandboxes() == {spec.sandbox_id: VmState.RUNNING}
-    assert lab.agent(spec).ping().adopted == spec.sandbox_id
-
-
-@pytest.mark.parametrize("point", points("create"))
-def test_reclaim_removes_what_a_dead_worker_half_made(lab, tmp_path, point):
-    lab.crash_at(point, tmp_path, "create", lab.spec())
-    lab.driver.reclaim()
-    assert lab.driver.list_sandboxes() == {}
-
-
-@pytest.mark.parametrize("point", points("hibernate"))
-def test_hibernate_after_the_death_of_a_worker(lab, tmp_path, point):
-    spec = with_note(lab)
-    lab.crash_at(point, tmp_path, "hibernate", spec.sandbox_id)
-    assert lab.driver.inspect(spec.sandbox_id) in (VmState.PARTIAL, VmState.SAVED)
-    lab.driver.hibernate(spec.sandbox_id)
-    assert lab.driver.inspect(spec.sandbox_id) is VmState.SAVED
-    assert not lab.driver.wake(spec).cold
-    check_alive(lab, spec, b"first")
-
-
-@pytest.mark.parametrize("point", points("hibernate"))
-def test_wake_of_what_a_dead_hibernate_left(lab, tmp_path, point):
-    spec = with_note(lab)
-    lab.crash_at(point, tmp_path, "hibernate", spec.sandbox_id)
-    assert not lab.driver.wake(spec).cold
-    check_alive(lab, spec, b"first")
-
-
-@pytest.mark.parametrize("point", points("wake"))
-def test_wake_after_the_death_of_a_worker(lab, tmp_path, point):
-    spec = with_note(lab)
-    lab.driver.hibernate(spec.sandbox_id)
-    lab.crash_at(point, tmp_path, "wake", spec)
-    assert lab.driver.inspect(spec.sandbox_id) in (VmState.PARTIAL, VmState.SAVED)
-    assert not lab.driver.wake(spec).cold
-    check_alive(lab, spec, b"first")
-
-
-@pytest.mark.parametrize("point", points("snapshot"))
-def test_snapshot_after_the_death_of_a_worker(lab, tmp_path, point):
-    spec = with_note(lab)
-    lab.crash_at(point, tmp_path, "snapshot", spec.sandbox_id, "snap")
-    assert ("snap" in lab.driver.list_snapshots()) is (point == points("snapshot")[-1])
-    lab.driver.snapshot(spec.sandbox_id, "snap")
-    check_alive(lab, spec, b"first")
-    check_alive(lab, lab.create("snap"), b"first")
-
-
-GROWN_BYTES = 20 * 1024**3
-
-
-def check_grown(lab, spec, content):
-    check_alive(lab, spec, content)
-    assert lab.agent(spec).grow_disk(GROWN_BYTES).total_bytes > 0.95 * GROWN_BYTES
-
-
 def test_a_disk_grows_under_its_guest_and_stays_so_in_whatever_comes_of_it(lab):
     spec = with_note(lab)
     small = lab.agent(spec).disk().total_bytes
@@ -311,39 +215,6 @@ def test_a_disk_of_nobody_does_not_grow(lab):
     assert lab.driver.list_sandboxes() == {}
 
 
-@pytest.mark.parametrize("point", points("grow"))
-def test_growing_after_the_death_of_a_worker(lab, tmp_path, point):
-    spec = with_note(lab)
-    lab.crash_at(point, tmp_path, "grow_disk", spec.sandbox_id, GROWN_BYTES)
-    check_alive(lab, spec, b"first")
-    lab.driver.snapshot(spec.sandbox_id, "snap")
-    lab.driver.hibernate(spec.sandbox_id)
-    assert not lab.driver.wake(spec).cold
-    for each in (spec, lab.create("snap")):
-        lab.driver.grow_disk(each.sandbox_id, GROWN_BYTES)
-        check_grown(lab, each, b"first")
-
-
-@pytest.mark.parametrize("point", points("destroy"))
-def test_destroy_after_the_death_of_a_worker(lab, tmp_path, point):
-    spec = with_note(lab)
-    lab.crash_at(point, tmp_path, "destroy", spec.sandbox_id)
-    lab.driver.destroy(spec.sandbox_id)
-    assert lab.driver.list_sandboxes() == {}
-
-
-@pytest.mark.parametrize("point", points("delete")[:2])
-def test_a_deletion_after_the_death_of_a_worker(lab, tmp_path, point):
-    spec = with_note(lab)
-    for name in ("doomed", "kept"):
-        lab.driver.snapshot(spec.sandbox_id, name)
-    lab.crash_at(point, tmp_path, "delete_snapshot", "doomed")
-    lab.driver.delete_snapshot("doomed")
-    assert lab.driver.list_snapshots() == {"kept"}
-    check_alive(lab, spec, b"first")
-    check_alive(lab, lab.create("kept"), b"first")
-
-
 def test_disk_use_names_what_is_here_and_nothing_else(lab):
     spec = with_note(lab)
     lab.driver.snapshot(spec.sandbox_id, "snap")
@@ -357,44 +228,3 @@ def test_disk_use_names_what_is_here_and_nothing_else(lab):
     left = lab.driver.disk_use()
     assert (left.sandboxes, left.snapshots) == ({}, {})
     check_alive(lab, with_note(lab), b"first")
-
-
-@pytest.mark.parametrize("point", points("create"))
-def test_a_create_that_fails_leaves_nothing(lab, fault, point):
-    spec = lab.spec()
-    fault(point)
-    with pytest.raises(DriverError):
-        lab.driver.create(spec)
-    assert lab.driver.inspect(spec.sandbox_id) is None
-    lab.driver.create(spec)
-
-
-@pytest.mark.parametrize("point", before("hibernate", "saved"))
-def test_a_hibernate_that_fails_lets_the_guest_run_on(lab, fault, point):
-    spec = with_note(lab)
-    fault(point)
-    with pytest.raises(DriverError):
-        lab.driver.hibernate(spec.sandbox_id)
-    check_alive(lab, spec, b"first")
-
-
-@pytest.mark.parametrize("point", before("wake", "marked"))
-def test_a_wake_that_fails_leaves_the_sandbox_saved(lab, fault, point):
-    spec = with_note(lab)
-    lab.driver.hibernate(spec.sandbox_id)
-    fault(point)
-    with pytest.raises(DriverError):
-        lab.driver.wake(spec)
-    assert lab.driver.inspect(spec.sandbox_id) is VmState.SAVED
-    assert not lab.driver.wake(spec).cold
-    check_alive(lab, spec, b"first")
-
-
-@pytest.mark.parametrize("point", before("snapshot", "complete"))
-def test_a_snapshot_that_fails_leaves_no_trace(lab, fault, point):
-    spec = with_note(lab)
-    fault(point)
-    with pytest.raises(DriverError):
-        lab.driver.snapshot(spec.sandbox_id, "snap")
-    assert lab.driver.list_snapshots() == set()
-    check_alive(lab, spec, b"first")

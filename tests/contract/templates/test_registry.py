@@ -1,94 +1,20 @@
-"""The templates registry line by line: names, versions, who may change what, and sandboxes made
-from templates."""
+"""The templates registry line by line: names, versions, and who may change what."""
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from models.database import connection, new_id
-from models.nodes import PortBinding
-from models.operations import Operation
+from models.database import connection
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
-from models.states import OperationKind, Plan, SnapshotState
+from models.states import SnapshotState
 from models.templates import Template
-from services.hosts.nodes import NodeFacts, heartbeat
 from services.templates import lookup
-from tests.stack.edge import NODE
+from tests.contract.templates.caller import SERVE, Caller, row
 
 ENTRY = {
     "id", "version", "scope", "snapshotId", "startCommand", "readinessPort", "ports", "createdAt",
     "updatedAt"
 }
-SERVE = {"startCommand": "serve", "readinessPort": 3000, "ports": [3000, 4000]}
-
-
-class Caller:
-    """One who publishes and creates; `owner` None is a service that acts for nobody."""
-
-    def __init__(self, edge, owner, headers):
-        self.edge, self.owner, self.headers = edge, owner, headers
-
-    def snapshot(self, vcpus=1, mem_mb=1024, **changes):
-        """A ready snapshot of a sandbox of one's own (a service's: of anybody's)."""
-        owner = self.owner or self.edge.newcomer()
-        with connection():
-            source = Sandbox.create(id=new_id(), owner=owner.id, node_id="n1", vcpus=vcpus,
-                                    mem_mb=mem_mb, agent_port=1, agent_token="x", idle_timeout_s=60,
-                                    status="stopped", env={"FROM": "source", "BOTH": "source"})
-            values = {
-                "id": new_id("snap"), "owner": owner.id, "node_id": "n1",
-                "source_sandbox_id": source.id, "vcpus": vcpus, "mem_mb": mem_mb, "cwd": "/srv",
-                "state": SnapshotState.READY
-            }
-            return Snapshot.create(**values | changes).id
-
-    def publish(self, name, **body):
-        return self._send("POST", f"/v1/templates/{name}/latest", body)
-
-    def get(self, name):
-        return self._send("GET", f"/v1/templates/{name}/latest")
-
-    def delete(self, name):
-        return self._send("DELETE", f"/v1/templates/{name}/latest")
-
-    def create(self, pin=None, **body):
-        return self._send("POST", "/v1/sandboxes", body, {"X-Svc-Node": pin} if pin else {})
-
-    def _send(self, method, path, body=None, more=()):
-        return self.edge.client().open(path, method=method, json=body,
-                                       headers=self.headers | dict(more))
-
-
-@pytest.fixture
-def user(edge):
-    heartbeat(NODE)  # nobody else speaks for it
-
-    def make(plan=Plan.LEGACY_PRO):
-        owner = edge.newcomer(plan)
-        return Caller(edge, owner, edge.key(owner))
-
-    return make
-
-
-@pytest.fixture
-def alice(user):
-    return user()
-
-
-@pytest.fixture
-def service(edge):
-    return Caller(edge, None, edge.service())
-
-
-@pytest.fixture
-def name():
-    return new_id("box")
-
-
-def row(answer):
-    assert answer.status_code == 201, answer.text
-    with connection():
-        return Sandbox.get_by_id(answer.json["id"])
 
 
 def test_an_entry_shows_what_was_published(alice, name):
@@ -277,91 +203,6 @@ def test_a_service_may_mend_and_remove_a_version_of_the_catalogue(alice, service
     assert service.delete(f"{name}-v2").status_code == 200
     assert service.get(name).json["version"] == "1" and service.get(f"{name}-v2").status_code == 404
     assert service.delete(name).status_code == 200 and service.get(name).status_code == 404
-
-
-def test_a_sandbox_gets_a_copy_that_later_changes_do_not_touch(alice, name):
-    taken = alice.snapshot()
-    alice.publish(name, snapshotId=taken, **SERVE)
-    made = row(alice.create(templateId=name, ports=[5000, 3000], env={"BOTH": "create"}))
-    alice.publish(name, snapshotId=alice.snapshot(), startCommand="other", readinessPort=9000,
-                  ports=[9000])
-    alice.delete(name)
-    with connection():
-        after = Sandbox.get_by_id(made.id)
-        ports = {
-            bound.guest_port
-            for bound in PortBinding.select().where(PortBinding.sandbox_id == made.id)
-        }
-        boot = Operation.get(Operation.sandbox_id == made.id)
-    assert (after.start_command, after.readiness_port, after.snapshot_id) == ("serve", 3000, taken)
-    assert ports == {3000, 4000, 5000, 1024} and after.cwd == "/srv"
-    assert after.env == {"FROM": "source", "BOTH": "create"}
-    assert (boot.kind, boot.snapshot_id) == (OperationKind.BOOT, taken)
-
-
-def test_a_system_template_does_not_carry_its_makers_variables(alice, service, name):
-    service.publish(name, snapshotId=service.snapshot())
-    assert row(alice.create(templateId=name, env={"MINE": "1"})).env == {"MINE": "1"}
-
-
-@pytest.mark.parametrize(("plan", "body", "shape"), [
-    (Plan.LEGACY_PRO, {}, (2, 2048)), (Plan.LEGACY_PRO, {"size": "small"}, (1, 1024)),
-    (Plan.LEGACY_PRO, {"vcpus": 4, "memMb": 4096}, (4, 4096)), (Plan.PERSONAL, {}, (4, 8192)),
-])
-def test_the_plan_decides_the_shape_and_the_template_only_where_the_plan_leaves_a_choice(
-        user, name, plan, body, shape):
-    caller = user(plan)
-    caller.publish(name, snapshotId=caller.snapshot(vcpus=2, mem_mb=2048))
-    made = row(caller.create(templateId=name, **body))
-    assert (made.vcpus, made.mem_mb) == shape
-
-
-def test_the_plan_gates_templates_as_everything_else(user, name):
-    free, starter = user(Plan.FREE), user(Plan.STARTER)
-    for caller, body in ((free, {}), (starter, {"size": "pro"})):
-        caller.publish(name, snapshotId=caller.snapshot())
-        assert caller.create(templateId=name, **body).status_code == 402
-
-
-def test_a_sandbox_is_made_where_its_template_is(alice, name):
-    alice.publish(name, snapshotId=alice.snapshot())
-    heartbeat(NodeFacts("emptier", "127.0.0.1", 200_000, 200_000_000, 20000, 29999, {}))
-    assert alice.create(templateId=name).json["nodeId"] == "n1"
-    assert alice.create(templateId=name, pin="n1").status_code == 201
-    answer = alice.create(templateId=name, pin="emptier")
-    assert answer.status_code == 421 and "n1" in answer.json["error"]
-
-
-def test_a_full_node_is_503(alice, name):
-    heartbeat(NodeFacts("tiny", "127.0.0.1", 1, 512, 20000, 29999, {}))
-    alice.publish(name, snapshotId=alice.snapshot(node_id="tiny"))
-    answer = alice.create(templateId=name)
-    assert answer.status_code == 503 and "tiny" in answer.json["error"]
-
-
-def test_a_template_whose_snapshot_is_gone_is_409_and_says_so(alice, name):
-    taken = alice.snapshot()
-    alice.publish(name, snapshotId=taken)
-    with connection():
-        Snapshot.update(state=SnapshotState.DELETED).where(Snapshot.id == taken).execute()
-    answer = alice.create(templateId=name)
-    assert answer.status_code == 409 and name in answer.json["error"]
-
-
-def test_an_unknown_template_is_404_and_an_impossible_one_400(alice):
-    assert alice.create(templateId="nothing-like-it").status_code == 404
-    assert alice.create(templateId="a b").status_code == 400
-
-
-def test_a_replay_is_the_first_sandbox_although_the_template_has_changed(alice, name):
-    alice.publish(name, snapshotId=alice.snapshot())
-    first = alice.create(templateId=name, idempotencyKey="k")
-    alice.delete(name)
-    assert alice.create(templateId=name, idempotencyKey="k").json == first.json
-    assert alice.create(templateId="another", idempotencyKey="k").status_code == 409
-    assert alice.create(templateId=name, idempotencyKey="new").status_code == 404
-    assert alice.create(
-        idempotencyKey="new").status_code == 201, "a refused request does not use its key up"
 
 
 def test_a_snapshot_is_needed_while_any_version_stands_on_it(alice, name):

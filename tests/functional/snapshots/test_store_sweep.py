@@ -1,0 +1,116 @@
+"""The store keeps what a snapshot needs and is swept of the rest; images go with the last one."""
+import dataclasses
+from datetime import timedelta
+
+import pytest
+
+from models.database import connection, now
+from models.snapshots import Snapshot
+from models.storage import StoreImage
+from nodeworker import snapshot_removal
+from nodeworker.object_store import ObjectStore
+from nodeworker.wiring import NodeDeps
+from services.snapshots import stored_images
+from services.snapshots.stored_objects import disk_key, folder, image_key
+from tests.fakes.outside import ListQueue
+from tests.rows.snapshots import becomes, remove, row, take
+
+
+@pytest.fixture
+def sweeper(sim_stack, rows, driver):
+    """Sweeps the store at once, whatever is to be removed."""
+    settings = dataclasses.replace(sim_stack.settings, store_grace_s=0.0, orphan_brake=1000)
+
+    def sweep(**changes):
+        host = NodeDeps(dataclasses.replace(settings, **changes), driver, ListQueue(),
+                        lambda sandbox: None)
+        snapshot_removal.sweep_store(host, ObjectStore(settings))
+    return sweep
+
+
+def test_the_store_is_swept_of_what_no_row_needs(alice, sim_stack, store, sandbox, sweeper,
+                                                 tmp_path, caplog):
+    kept, archived = take(alice, sandbox), take(alice, sandbox, "filesystem-snapshot")
+    becomes(lambda: row(kept).uploaded_to_store)
+    sweeper()  # what other tests left
+    stray = tmp_path / "stray"
+    stray.write_bytes(b"stray")
+    strays = {
+        disk_key("snapneverwas"), f"{folder('snapgone')}anything", f"{folder(kept)}left-behind",
+        f"{folder(archived)}project-99.tar.gz"
+    }
+    for key in strays:
+        store.put_once(key, stray)
+
+    def stored():
+        return {each.key for each in store.list_objects("snapshots/")}
+
+    before = stored()
+    sweeper(store_grace_s=3600.0)
+    assert stored() == before, "younger than the grace period"
+    sweeper(orphan_brake=1)
+    assert stored() == before and "removing none" in caplog.text
+    sweeper()
+    assert before - stored() == strays & before and strays <= before
+    assert disk_key(kept) in stored() and row(archived).archive_key in stored()
+
+
+@pytest.fixture
+def alone(rows):
+    """As if the snapshots of other tests stood on another image."""
+    with connection():
+        Snapshot.update(image_key="others").where(Snapshot.image_key == "simulated").execute()
+    yield
+    with connection():
+        Snapshot.update(image_key="simulated").where(Snapshot.image_key == "others").execute()
+
+
+def test_an_image_stays_in_the_store_while_any_snapshot_stands_on_it(
+    alice, sim_stack, deps, store, sandbox, alone, sweeper
+):
+    first, second = take(alice, sandbox), take(alice, sandbox)
+    becomes(lambda: row(first).uploaded_to_store and row(second).uploaded_to_store)
+    image = image_key(row(first).image_key)
+    assert row(second).image_key == row(first).image_key
+    remove(sim_stack, deps, first)
+    sweeper()
+    assert store.find_size(image)
+    remove(sim_stack, deps, second)
+    sweeper(store_grace_s=3600.0)
+    assert store.find_size(image), "used a moment ago"
+    sweeper()
+    assert store.find_size(image) is None
+    with connection():
+        assert not StoreImage.select().where(StoreImage.key == "simulated").exists()
+    third = take(alice, sandbox)
+    becomes(lambda: row(third).uploaded_to_store)
+    assert store.find_size(image)
+
+
+def test_an_upload_never_relies_on_an_image_that_is_going(alice, sim_stack, rows, store, sandbox):
+    taken = take(alice, sandbox)
+    becomes(lambda: row(taken).uploaded_to_store)
+    with connection():
+        StoreImage.create(key="going", removing=True)
+    with pytest.raises(stored_images.ImageIsGoing):
+        stored_images.rely_on(taken, "going", 1)
+    assert stored_images.begin_removals(grace_s=0) == ["going"]
+    stored_images.removed("going")
+    stored_images.rely_on(taken, "going", 1)
+    assert stored_images.begin_removals(grace_s=0) == []
+    with connection():
+        StoreImage.delete().where(StoreImage.key == "going").execute()
+        Snapshot.update(image_key="simulated").where(Snapshot.id == taken).execute()
+
+
+def test_uploads_from_before_images_were_named_keep_every_image(alice, sim_stack, rows, sandbox):
+    taken = take(alice, sandbox)
+    becomes(lambda: row(taken).uploaded_to_store)
+    with connection():
+        StoreImage.create(key="older", used_at=now() - timedelta(days=9))
+        Snapshot.update(image_key=None).where(Snapshot.id == taken).execute()
+    assert "older" not in stored_images.begin_removals(grace_s=60)
+    with connection():
+        Snapshot.update(image_key="simulated").where(Snapshot.id == taken).execute()
+    assert "older" in stored_images.begin_removals(grace_s=60)
+    stored_images.removed("older")

@@ -1,0 +1,36 @@
+"""What a driver's sandbox must be after any operation, and the fault points of each operation."""
+
+
+from nodeworker.faults import FAULT_POINTS
+from nodeworker.hypervisor.driver import VmState
+
+
+def points(operation):
+    return [point for point in FAULT_POINTS if point.startswith(f"{operation}.")]
+
+
+def before(operation, commit):
+    """The points of an operation before the one at which it is past undoing."""
+    names = points(operation)
+    return names[:names.index(f"{operation}.{commit}")]
+
+
+def check_alive(lab, spec, content):
+    assert lab.driver.inspect(spec.sandbox_id) is VmState.RUNNING
+    agent = lab.agent(spec)
+    assert agent.ping().adopted == spec.sandbox_id
+    assert agent.read_file("/home/user/note", 100) == content
+
+
+def with_note(lab, content=b"first"):
+    spec = lab.create()
+    lab.agent(spec).write_file("/home/user/note", content)
+    return spec
+
+
+GROWN_BYTES = 20 * 1024**3
+
+
+def check_grown(lab, spec, content):
+    check_alive(lab, spec, content)
+    assert lab.agent(spec).grow_disk(GROWN_BYTES).total_bytes > 0.95 * GROWN_BYTES

@@ -1,0 +1,40 @@
+"""Operations in the rows, with a test as the worker."""
+
+
+from models.database import connection
+from models.sandboxes import Sandbox
+from models.states import SandboxStatus
+from models.users import User
+from services.operations import claims
+from services.sandboxes import create
+from services.sandboxes.create import CreateRequest, LaunchOptions
+from services.sandboxes.idle import touch_values
+from services.sandboxes.outcomes import Outcome, finish
+
+CREATE = CreateRequest(LaunchOptions())
+
+
+def user(name):
+    with connection():
+        return User.get_by_id(name)
+
+
+def row(sandbox_id):
+    with connection():
+        return Sandbox.get_by_id(sandbox_id)
+
+
+def claim(sandbox_id, lease_s=10.0):
+    with connection():
+        return claims.claim(sandbox_id, row(sandbox_id).op_seq, "n1/ops", lease_s)
+
+
+def succeed(sandbox_id, status, **columns):
+    with connection():
+        return finish(claim(sandbox_id), Outcome(True, status, sandbox=columns))
+
+
+def boot(deps, owner="alice", request=CREATE):
+    view = create.create(deps, user(owner), request)
+    succeed(view.id, SandboxStatus.RUNNING, **touch_values(600))
+    return view.id

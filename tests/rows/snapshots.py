@@ -1,0 +1,42 @@
+"""Snapshots of a running stack: taken over HTTP, looked at in their rows."""
+import time
+
+from models.database import connection, now
+from models.snapshots import Snapshot
+from models.states import SnapshotState
+from services.snapshots import deletion
+
+
+def take(alice, sandbox_id, path="snapshot"):
+    answer = alice.post(f"/v1/sandboxes/{sandbox_id}/{path}")
+    assert answer.status_code == 201, answer.text
+    return answer.json()["id"]
+
+
+def row(snapshot_id):
+    with connection():
+        return Snapshot.get_by_id(snapshot_id)
+
+
+def becomes(probe, wanted=True, timeout_s=30):
+    deadline = time.monotonic() + timeout_s
+    while (found := probe()) != wanted:
+        assert time.monotonic() < deadline, f"{found}, wanted {wanted}"
+        time.sleep(0.1)
+
+
+def make_due(snapshot_id):
+    """As if the time until the next announcement had passed."""
+    with connection():
+        Snapshot.update(delete_due_at=now()).where(Snapshot.id == snapshot_id).execute()
+
+
+def remove(sim_stack, deps, snapshot_id):
+    """Delete it, and wait until it is gone for good."""
+    deletion.delete(deps, snapshot_id)
+    make_due(snapshot_id)
+    becomes(lambda: row(snapshot_id).state, SnapshotState.DELETED)
+
+
+def operator(sim_stack, *arguments):
+    return sim_stack.run(f"python -m app.operator {' '.join(arguments)}")

@@ -1,0 +1,73 @@
+"""The agent server's launch in the guest: its files, its environment and its first callback."""
+import json
+import os
+import pwd
+import socket
+
+import pytest
+
+from guest.agentserver import run_agent_server, start_agent_server
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """Hands a configuration over, as the host's file and the guest's command do."""
+    def make(**content):
+        whole = {
+            "sandboxId": "box", "source": "true", "bootstrap": None, "cwd": str(tmp_path),
+            "env": {}
+        } | content
+        (tmp_path / start_agent_server.CONFIGURATION_NAME).write_text(json.dumps(whole))
+        start_agent_server.hand_over(tmp_path, pwd.getpwuid(os.getuid()))
+        return tmp_path
+
+    return make
+
+
+def test_the_token_is_in_one_file_that_only_its_user_reads(directory):
+    place = directory(bootstrap={"callbackToken": "hunter2", "model": "m"})
+    assert json.loads((place / "bootstrap.json").read_text()) == {
+        "callbackToken": "hunter2", "model": "m", "sandboxId": "box"}
+    assert "hunter2" not in (place / "launch.json").read_text()
+    assert [path.stat().st_mode & 0o777 for path in (place, *sorted(place.iterdir()))] == [
+        0o700, 0o600, 0o600,
+    ]
+    assert not (directory(bootstrap=None) / "bootstrap.json").exists(), "an earlier one goes"
+
+
+@pytest.mark.parametrize(
+    ("source", "bootstrap", "told"),
+    [
+        ("sleep 3", {}, ["agent_server_ready"]), ("exit 5", {}, []), ("sleep 3", None, []),
+        (
+            "exec python3 -m http.server --bind 127.0.0.1 $PORT & sleep 3",
+            "port",
+            ["agent_server_ready"],
+        ),
+        ("sleep 3", "port", []),
+    ],
+)
+def test_ready_is_told_once_and_only_if_it_is(directory, source, bootstrap, told):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    content = {"readinessPort": port} if bootstrap == "port" else bootstrap
+    place, heard = directory(source=source + "; kill %1 2>/dev/null", bootstrap=content,
+                             env={"PORT": str(port)}), []
+
+    def tell(kind, payload, file):
+        heard.append(kind)
+        return 0, "told"
+
+    run_agent_server.serve(place, tell)
+    assert heard == told
+
+
+def test_the_server_sees_its_sandbox_its_file_and_the_owners_variables(directory):
+    place = directory(source="env > seen; exit 7", bootstrap={},
+                      env={"MINE": "a b", "LANG": "mine"})
+    assert run_agent_server.serve(place, lambda *_: (0, "")) == 7
+    seen = set((place / "seen").read_text().splitlines())
+    assert {
+        "SVC_SANDBOX_ID=box", f"SVC_AGENT_BOOTSTRAP={place}/bootstrap.json", "MINE=a b",
+        "LANG=mine", "USER=user", "HOME=/home/user"
+    } <= seen

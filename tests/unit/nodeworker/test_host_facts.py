@@ -1,0 +1,35 @@
+"""What the QEMU driver knows of its host and its processes, and what it makes up for a guest."""
+import json
+import os
+import re
+
+from nodeworker.hypervisor.driver import LaunchSpec, Shape
+from nodeworker.hypervisor.qemu.guest import identity
+from nodeworker.hypervisor.qemu.process import timestamp
+from nodeworker.hypervisor.qemu.process.spawn import start_ticks
+
+
+def test_identities_differ_in_everything_and_the_host_key_is_one_openssh_reads(tmp_path):
+    one, other = identity.new_identity("box1"), identity.new_identity("box1")
+    assert one.machine_id != other.machine_id and one.host_key_private != other.host_key_private
+    assert re.fullmatch("[0-9a-f]{32}", one.machine_id)
+    assert one.host_key_private.startswith("-----BEGIN OPENSSH PRIVATE KEY-----")
+    assert re.fullmatch(r"ssh-ed25519 \S+ root@box1\n", one.host_key_public)
+    assert one.host_key_private not in repr(one)
+
+
+def test_the_counter_is_measured_once_per_boot_and_keeps_its_value_within_measuring_noise(tmp_path):
+    rate = timestamp.counter_khz(tmp_path)
+    assert timestamp.counter_khz(tmp_path) == rate
+    for known, kept in ((rate + 1, True), (rate * 2, False)):
+        (tmp_path / "tsc.json").write_text(json.dumps({"boot_id": "an earlier one", "khz": known}))
+        assert (timestamp.counter_khz(tmp_path) == known) is kept
+
+
+def test_a_process_is_known_by_its_start_time():
+    assert start_ticks(os.getpid()) == start_ticks(os.getpid())
+    assert start_ticks(1 << 30) is None
+
+
+def test_secrets_do_not_show_in_a_launch():
+    assert "hush" not in repr(LaunchSpec("box", Shape(1, 1024), "hush", 20000, env={"KEY": "hush"}))

@@ -1,0 +1,72 @@
+"""The QEMU monitor's client against a monitor that answers, refuses and is silent."""
+import json
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from nodeworker.hypervisor.qemu.process import qmp
+
+
+@pytest.fixture
+def monitor(tmp_path):
+    """A fake end of a monitor socket below a path too long for a socket address; yields what to
+    answer with."""
+    path = tmp_path / ("d" * 100) / "qmp.sock"
+    path.parent.mkdir()
+    server, answers, seen = qmp.listen(path), [], []
+
+    def serve():
+        peer, _ = server.accept()
+        with peer, peer.makefile("rwb") as stream:
+            stream.write(b'{"QMP": {}}\n')
+            stream.flush()
+            decoder = json.JSONDecoder()
+            text = ""
+            while chunk := peer.recv(65536):
+                text += chunk.decode()
+                while text:
+                    request, end = decoder.raw_decode(text)
+                    text = text[end:]
+                    seen.append(request)
+                    for answer in [[{
+                            "return": {}
+                    }]] if request["execute"] == "qmp_capabilities" else [answers.pop(0)]:
+                        for line in answer:
+                            stream.write(json.dumps(line).encode() + b"\n")
+                    stream.flush()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield path, answers, seen
+    server.close()
+
+
+def test_a_command_skips_events_and_returns_its_own_answer(monitor):
+    path, answers, seen = monitor
+    answers.append([{"event": "STOP"}, {"return": {"status": "paused"}},
+                    {"event": "MIGRATION", "data": {}}])
+    with qmp.QmpClient(path) as client:
+        assert client.run("query-status", {"some": 1}) == {"status": "paused"}
+        assert client.wait_event(lambda event: event["event"] == "MIGRATION", 5)
+    assert seen[1] == {"execute": "query-status", "arguments": {"some": 1}}
+
+
+def test_a_refusal_and_a_silence_are_errors(monitor):
+    path, answers, _ = monitor
+    answers += [[{"error": {"desc": "no such thing"}}], []]
+    with qmp.QmpClient(path, deadline_s=0.3) as client:
+        with pytest.raises(qmp.QmpError, match="no such thing"):
+            client.run("impossible")
+        with pytest.raises(qmp.QmpError):
+            client.run("forgotten")
+
+
+def test_no_monitor_is_an_error_at_once(tmp_path):
+    with pytest.raises(qmp.QmpError):
+        qmp.QmpClient(tmp_path / "qmp.sock")
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(Path(tmp_path) / "stale"))
+        with pytest.raises(qmp.QmpError):
+            qmp.QmpClient(tmp_path / "stale")
