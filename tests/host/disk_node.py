@@ -13,8 +13,9 @@ from nodeworker.disks.durable import read_json, write_json
 from nodeworker.hypervisor.driver import LaunchSpec, Shape
 from nodeworker.hypervisor.qemu.disk.references import references
 from nodeworker.hypervisor.qemu.driver import QemuDriver
-from nodeworker.hypervisor.qemu.operations.create import take_references
+from nodeworker.hypervisor.qemu.operations.create import record_new_sandbox
 from nodeworker.hypervisor.qemu.records import Machine, Phase
+from nodeworker.hypervisor.qemu.vm import Vm
 
 SHAPE = Shape(1, 64)
 BLOCK = 64 * 1024
@@ -52,11 +53,12 @@ class Node:
         spec = LaunchSpec(self.new_name("box"), SHAPE, "token", 20000, snapshot_id=snapshot_id)
         rundir = self.host.rundir(spec.sandbox_id)
         with rundir.operation(create=True):
-            _, record = take_references(self.host, rundir, spec)
+            vm = Vm(self.host, rundir)
+            record_new_sandbox(vm, spec)
             for path in (rundir.ram, rundir.state):
                 path.write_bytes(b"saved")
             rundir.write_tokens("token")
-            rundir.write(replace(record, phase=Phase.SAVED, task=None), durable=True)
+            vm.write(replace(vm.record, phase=Phase.SAVED, task=None), durable=True)
         self.sandboxes[spec.sandbox_id] = dict(self.snapshots[snapshot_id] if snapshot_id else {})
         return spec.sandbox_id
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from nodeworker.hypervisor.driver import Shape, VmState
-from nodeworker.hypervisor.qemu.process.launch import Monitor
+from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from tests.host.driver_lab import SHAPE
 
 CYCLES = 20

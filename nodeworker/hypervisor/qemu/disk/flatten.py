@@ -10,12 +10,10 @@ import time
 from dataclasses import replace
 
 from nodeworker.hypervisor.driver import DriverError
-from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process import argv
-from nodeworker.hypervisor.qemu.process.launch import Monitor
+from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.hypervisor.qemu.process.qmp import QmpError
-from nodeworker.hypervisor.qemu.records import SandboxRecord
-from nodeworker.hypervisor.qemu.rundir import RunDir
+from nodeworker.hypervisor.qemu.vm import Vm
 
 _log = logging.getLogger(__name__)
 _JOB = "flatten"
@@ -28,12 +26,12 @@ def shared_depth(chain: tuple[str, ...]) -> int:
     return sum(not reference.startswith("layer:") for reference in chain)
 
 
-def begin(host: Host, record: SandboxRecord, monitor: Monitor) -> None:
+def begin(vm: Vm, monitor: Monitor) -> None:
     """Start copying if the sandbox has more layers of its own than the setting allows; returns at
     once."""
-    chain = record.machine.chain
+    chain = vm.machine.chain
     shared = shared_depth(chain)
-    if len(chain) - shared <= host.settings.chain_depth_limit:
+    if len(chain) - shared <= vm.host.settings.chain_depth_limit:
         return
     try:
         monitor.run(
@@ -47,23 +45,22 @@ def begin(host: Host, record: SandboxRecord, monitor: Monitor) -> None:
             },
         )
     except QmpError:
-        _log.exception("the disk chain of %s stays long", record.sandbox_id)
+        _log.exception("the disk chain of %s stays long", vm.sandbox_id)
 
 
-def settle(rundir: RunDir, record: SandboxRecord, monitor: Monitor) -> SandboxRecord:
+def settle(vm: Vm, monitor: Monitor) -> None:
     """End a copy that is under way and shorten the record if one has been finished; the disk is
     free for other work."""
     _cancel(monitor)
-    chain = record.machine.chain
+    chain = vm.machine.chain
     shared = shared_depth(chain)
     if len(chain) - shared < 2 or monitor.depth_below_active() != shared:
-        return record
-    short = replace(record, machine=replace(record.machine, chain=(*chain[:shared], chain[-1])))
-    rundir.write(short, durable=True)
+        return
+    machine = replace(vm.machine, chain=(*chain[:shared], chain[-1]))
+    vm.write(replace(vm.record, machine=machine), durable=True)
     for reference in reversed(chain[shared:-1]):
         for node in (argv.node_name(reference), f"{argv.node_name(reference)}-file"):
             monitor.run("blockdev-del", {"node-name": node})
-    return short
 
 
 def _cancel(monitor: Monitor) -> None:

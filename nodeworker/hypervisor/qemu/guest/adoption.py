@@ -16,9 +16,7 @@ from guest.client.errors import AgentError, AgentRefused, AgentUnauthorized, Age
 from guest.client.identity import GuestIdentity
 from nodeworker.hypervisor.driver import DriverError, LaunchSpec
 from nodeworker.hypervisor.qemu.guest.identity import new_identity
-from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.records import SandboxRecord
-from nodeworker.hypervisor.qemu.rundir import RunDir
+from nodeworker.hypervisor.qemu.vm import Vm
 
 _log = logging.getLogger(__name__)
 # Good clocks; a guest that fell back to another would drift, and every clone of it.
@@ -33,17 +31,16 @@ class BadBoot(DriverError):
     """A guest did not come up, or not well; booting it again may help."""
 
 
-def adopt(rundir: RunDir, host: Host, spec: LaunchSpec, record: SandboxRecord, *, renew: bool,
-          restored: bool, limit_s: float) -> None:
+def adopt(vm: Vm, spec: LaunchSpec, *, renew: bool, restored: bool, limit_s: float) -> None:
     """After it the guest answers to `spec.agent_token` only; `restored` says that its agent listens
     already.
 
     Raises BadBoot if it is silent, DriverError if it refuses.
     """
     wanted = _identity(spec, renew=renew)
-    for token in rundir.tokens():
+    for token in vm.rundir.tokens():
         try:
-            _adopt(_client(host, record, token), wanted, limit_s, restored=restored)
+            _adopt(_client(vm, token), wanted, limit_s, restored=restored)
         except AgentUnauthorized:
             continue
         except AgentRefused as refusal:
@@ -52,7 +49,7 @@ def adopt(rundir: RunDir, host: Host, spec: LaunchSpec, record: SandboxRecord, *
         except AgentError as error:
             raise BadBoot(f"the guest of {spec.sandbox_id} does not answer: {error}") from error
         else:
-            rundir.write_tokens(spec.agent_token)
+            vm.rundir.write_tokens(spec.agent_token)
             return
     raise DriverError(f"the guest of {spec.sandbox_id} knows none of its tokens")
 
@@ -79,15 +76,13 @@ def _stir(agent: AgentClient) -> None:
         agent.exec(["/bin/true"], cwd="/", timeout_ms=_STIR_LIMIT_MS)
 
 
-def warm_up(
-    host: Host, record: SandboxRecord, limit_s: float, *, answered: Callable[[], None]
-) -> None:
+def warm_up(vm: Vm, limit_s: float, *, answered: Callable[[], None]) -> None:
     """Wait for a freshly booted guest, let it settle, and walk its hot path a few times. Raises
     BadBoot.
 
     `answered` is called when it has given its first answer.
     """
-    agent = _client(host, record, host.image.agent_token)
+    agent = _client(vm, vm.host.image.agent_token)
     try:
         agent.wait_ready(limit_s)
         answered()
@@ -102,9 +97,8 @@ def warm_up(
         raise BadBoot(f"the guest measures time by {source}")
 
 
-def _client(host: Host, record: SandboxRecord, token: str) -> AgentClient:
-    assert record.slot is not None
-    return AgentClient(host.network.slots.slot(record.slot).address, AGENT_PORT, token)
+def _client(vm: Vm, token: str) -> AgentClient:
+    return AgentClient(vm.slot.address, AGENT_PORT, token)
 
 
 def _identity(spec: LaunchSpec, *, renew: bool) -> GuestIdentity:

@@ -15,19 +15,13 @@ from dataclasses import replace
 from nodeworker.disks import sparse
 from nodeworker.disks.durable import remove_tree, sync_directory, sync_file, write_json
 from nodeworker.faults import fault
-from nodeworker.hypervisor.driver import LaunchSpec, Progress, Shape
+from nodeworker.hypervisor.driver import Progress, Shape
 from nodeworker.hypervisor.qemu.guest import adoption
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.process.launch import Monitor
-from nodeworker.hypervisor.qemu.process.start import (
-    COLD_BOOT_TRIES_S,
-    Start,
-    make_ram,
-    started,
-    stop,
-)
-from nodeworker.hypervisor.qemu.records import Machine, Phase, SandboxRecord
+from nodeworker.hypervisor.qemu.process.start import COLD_BOOT_TRIES_S, make_ram, started, stop
+from nodeworker.hypervisor.qemu.records import Phase, SandboxRecord
 from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id
+from nodeworker.hypervisor.qemu.vm import Vm
 
 _log = logging.getLogger(__name__)
 
@@ -39,77 +33,74 @@ def bake(host: Host, shape: Shape, progress: Progress) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if host.find_template(shape) is not None:
             return
-        rundir = RunDir(target.with_name(f"{target.name}.tmp"))
+        vm = Vm(host, RunDir(target.with_name(f"{target.name}.tmp")))
         try:
-            machine = _boot_well_and_save(host, rundir, shape, progress)
+            _boot_well_and_save(vm, shape, progress)
             progress("writing to disk")
-            _publish(host, rundir, machine)
+            _publish(vm)
         except BaseException:
-            discard(host, rundir)
+            discard(vm)
             raise
     fault("bake.complete")
 
 
-def _boot_well_and_save(host: Host, rundir: RunDir, shape: Shape, progress: Progress) -> Machine:
+def _boot_well_and_save(vm: Vm, shape: Shape, progress: Progress) -> None:
     progress("booting")
     for limit_s in COLD_BOOT_TRIES_S[:-1]:
         try:
-            return _boot_and_save(host, rundir, shape, limit_s, progress)
+            return _boot_and_save(vm, shape, limit_s, progress)
         except adoption.BadBoot as error:
-            _log.warning("booting the image again for %s: %s", rundir.sandbox_id, error)
+            _log.warning("booting the image again for %s: %s", vm.sandbox_id, error)
             progress("booting again")
-    return _boot_and_save(host, rundir, shape, COLD_BOOT_TRIES_S[-1], progress)
+    return _boot_and_save(vm, shape, COLD_BOOT_TRIES_S[-1], progress)
 
 
-def discard(host: Host, rundir: RunDir) -> None:
+def discard(vm: Vm) -> None:
     """Remove a template in the making, with its process and network; nothing there: no-op. Its lock
     must be held."""
-    if rundir.path.exists():
-        stop(host, rundir, rundir.find_record())
-        remove_tree(rundir.path, host.trash)
+    if vm.rundir.path.exists():
+        stop(vm)
+        remove_tree(vm.rundir.path, vm.host.trash)
 
 
-def _boot_and_save(host: Host, rundir: RunDir, shape: Shape, limit_s: float,
-                   progress: Progress) -> Machine:
-    discard(host, rundir)
-    rundir.path.mkdir(mode=0o700)
-    blank = host.blank_machine(shape)
-    machine = replace(blank, chain=(*blank.chain, f"template:{rundir.path.name}"))
-    host.layers.create(machine.chain[-1], machine.disk_bytes)
-    make_ram(rundir.ram, shape.mem_mb)
-    record = SandboxRecord(rundir.sandbox_id, machine, Phase.RUNNING, None, boot_id(), agent_port=0,
-                           forwards=())
-    spec = LaunchSpec(rundir.sandbox_id, shape, host.image.agent_token, agent_port=0)
+def _boot_and_save(vm: Vm, shape: Shape, limit_s: float, progress: Progress) -> None:
+    discard(vm)
+    vm.rundir.path.mkdir(mode=0o700)
+    blank = vm.host.blank_machine(shape)
+    machine = replace(blank, chain=(*blank.chain, f"template:{vm.rundir.path.name}"))
+    vm.host.layers.create(machine.chain[-1], machine.disk_bytes)
+    make_ram(vm.rundir.ram, shape.mem_mb)
+    vm.write(SandboxRecord(vm.sandbox_id, machine, Phase.RUNNING, None, boot_id(), agent_port=0,
+                           forwards=()), durable=False)
     with ThreadPoolExecutor(max_workers=2) as background:
-        with started(host, rundir, Start(spec, record, renew=False), background) as begun:
+        with started(vm, None, background) as begun:
             fault("bake.spawned")
-            with Monitor.of(rundir, begun.launched.process) as monitor:
+            with vm.monitor("baking", begun.launched.process) as monitor:
                 begun.go(monitor)
-                adoption.warm_up(host, begun.record, limit_s,
-                                 answered=lambda: progress("warming up"))
+                adoption.warm_up(vm, limit_s, answered=lambda: progress("warming up"))
                 progress("saving")
                 monitor.run("stop")
-                monitor.save(rundir.state)
-    stop(host, rundir, begun.record)
+                monitor.save(vm.rundir.state)
+    stop(vm)
     fault("bake.saved")
-    return machine
 
 
-def _publish(host: Host, rundir: RunDir, machine: Machine) -> None:
-    target = rundir.path.with_suffix("")
-    _tidy_ram(rundir)
-    disk = host.layers.path(machine.chain[-1])
+def _publish(vm: Vm) -> None:
+    host, directory = vm.host, vm.rundir.path
+    target = directory.with_suffix("")
+    _tidy_ram(vm.rundir)
+    disk = host.layers.path(vm.machine.chain[-1])
     keep = {"ram", "state", disk.name}
-    for path in rundir.path.iterdir():
+    for path in directory.iterdir():
         if path.name not in keep:
             path.unlink()
     for name in keep:
-        sync_file(rundir.path / name)
-    write_json(rundir.path / "token", {"token": host.image.agent_token})
-    final = replace(machine, chain=(*machine.chain[:-1], f"template:{target.name}"))
-    write_json(rundir.path / "template.json", final.to_json())
+        sync_file(directory / name)
+    write_json(directory / "token", {"token": host.image.agent_token})
+    final = replace(vm.machine, chain=(*vm.machine.chain[:-1], f"template:{target.name}"))
+    write_json(directory / "template.json", final.to_json())
     remove_tree(target, host.trash)
-    os.rename(rundir.path, target)
+    os.rename(directory, target)
     sync_directory(host.templates)
 
 

@@ -13,12 +13,20 @@ from pathlib import Path
 from nodeworker.disks import sparse
 from nodeworker.disks.durable import read_json, remove_tree
 from nodeworker.faults import fault
-from nodeworker.hypervisor.driver import DriverError, LaunchSpec, RunningVm, VmNotFound, VmState
+from nodeworker.hypervisor.driver import (
+    DriverError,
+    LaunchSpec,
+    RunningVm,
+    Shape,
+    VmNotFound,
+    VmState,
+)
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.process.launch import LoadFailed
+from nodeworker.hypervisor.qemu.process.monitor import LoadFailed
 from nodeworker.hypervisor.qemu.process.start import Start, cold_boot, make_ram, restore, stop
 from nodeworker.hypervisor.qemu.records import Machine, Phase, SandboxRecord, Task
-from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id
+from nodeworker.hypervisor.qemu.rundir import boot_id
+from nodeworker.hypervisor.qemu.vm import Vm
 
 _log = logging.getLogger(__name__)
 
@@ -38,68 +46,66 @@ def create(host: Host, spec: LaunchSpec) -> RunningVm:
     """See Driver.create."""
     rundir = host.rundir(spec.sandbox_id)
     with rundir.operation(create=True):
-        record = rundir.find_record()
-        if record is not None and rundir.inspect() is VmState.RUNNING and record.slot is not None:
-            return RunningVm(spec.sandbox_id, host.network.slots.slot(record.slot).address)
+        vm = Vm(host, rundir)
+        if rundir.inspect() is VmState.RUNNING:
+            return vm.answer()
         try:
-            clear(host, rundir)
-            return _start(host, rundir, spec)
+            _clear(vm)
+            return vm.answer(cold_reason=_start(vm, spec))
         except Exception:
-            stop(host, rundir, rundir.find_record())
+            stop(vm)
             remove_tree(rundir.path, host.trash)
             host.collect_layers()
             raise
 
 
-def clear(host: Host, rundir: RunDir) -> None:
+def _clear(vm: Vm) -> None:
     """Remove all there is of an earlier attempt, except the directory and the lock that is held."""
-    stop(host, rundir, rundir.find_record())
-    rundir.remove_files()
-    host.collect_layers()
+    stop(vm)
+    vm.rundir.remove_files()
+    vm.host.collect_layers()
 
 
-def take_references(host: Host, rundir: RunDir, spec: LaunchSpec) -> tuple[Source, SandboxRecord]:
+def record_new_sandbox(vm: Vm, spec: LaunchSpec) -> Source:
     """Record a new sandbox on the disk layers of what it is cloned from, with an empty layer of its
     own on top; from now on they stay. Raises VmNotFound if the snapshot is not here."""
-    with host.layers.referring():
-        source = find_source(host, spec)
-        layer = host.layers.new_reference()
+    layers = vm.host.layers
+    with layers.referring():
+        source = _find_source(vm.host, spec)
+        layer = layers.new_reference()
         machine = replace(source.machine, shape=spec.shape, chain=(*source.machine.chain, layer),
-                          made_on=host.tuple_for(source.machine))
-        record = rundir.write(
+                          made_on=vm.host.tuple_for(source.machine))
+        vm.write(
             SandboxRecord(sandbox_id=spec.sandbox_id, machine=machine, phase=Phase.RUNNING,
                           task=Task.CREATE, boot_id=boot_id(), agent_port=spec.agent_port,
                           forwards=spec.forwards), durable=False)
-        host.layers.create(layer, machine.disk_bytes)
-    return source, record
+        layers.create(layer, machine.disk_bytes)
+    return source
 
 
-def _start(host: Host, rundir: RunDir, spec: LaunchSpec) -> RunningVm:
-    source, record = take_references(host, rundir, spec)
+def _start(vm: Vm, spec: LaunchSpec) -> str:
+    """Why it had to be booted from its disk; empty if it was restored from its source."""
+    source = record_new_sandbox(vm, spec)
     fault("create.recorded")
-    rundir.write_tokens(*source.tokens, spec.agent_token)
+    vm.rundir.write_tokens(*source.tokens, spec.agent_token)
     reason = source.unfit
     if source.directory is not None and not reason:
         try:
-            record = _clone(host, rundir, spec, record, source.directory)
+            _clone(vm, spec, source.directory)
         except LoadFailed as error:
             reason = str(error)
     if reason:
         _log.warning("sandbox %s boots cold: %s", spec.sandbox_id, reason)
-        record = cold_boot(host, rundir, Start(spec, record, renew=True))
-    assert record.slot is not None
-    return RunningVm(spec.sandbox_id,
-                     host.network.slots.slot(record.slot).address, bool(reason), reason)
+        cold_boot(vm, Start(spec, renew=True))
+    return reason
 
 
-def _clone(host: Host, rundir: RunDir, spec: LaunchSpec, record: SandboxRecord,
-           directory: Path) -> SandboxRecord:
-    fill_ram = None if host.spares.take(directory, rundir.ram) else partial(
-        _fill_ram, directory / "ram", rundir.ram)
-    if fill_ram is not None:
-        make_ram(rundir.ram, spec.shape.mem_mb)
-    return restore(host, rundir,
-                   Start(spec, record, renew=True, state=directory / "state", fill_ram=fill_ram))
+def _clone(vm: Vm, spec: LaunchSpec, directory: Path) -> None:
+    ram, fill_ram = vm.rundir.ram, None
+    if not vm.host.spares.take(directory, ram):
+        fill_ram = partial(_fill_ram, directory / "ram", ram)
+        make_ram(ram, spec.shape.mem_mb)
+    restore(vm, Start(spec, renew=True, state=directory / "state", fill_ram=fill_ram))
 
 
 def _fill_ram(source: Path, target: Path) -> None:
@@ -107,7 +113,7 @@ def _fill_ram(source: Path, target: Path) -> None:
         sparse.clone(saved.fileno(), ram.fileno())
 
 
-def find_source(host: Host, spec: LaunchSpec) -> Source:
+def _find_source(host: Host, spec: LaunchSpec) -> Source:
     """What to clone for `spec`. Raises VmNotFound if it names a snapshot that is not here."""
     if spec.snapshot_id is None:
         machine, directory = host.find_template(spec.shape), host.template_dir(spec.shape)
@@ -124,13 +130,14 @@ def find_source(host: Host, spec: LaunchSpec) -> Source:
     if token is None:
         raise DriverError(f"{directory} has no agent token")
     tokens = (token["token"], host.image_for(machine).agent_token)
-    return Source(machine, tokens, directory, mismatch(machine, host.tuple_for(machine), spec))
+    return Source(machine, tokens, directory, mismatch(host, machine, spec.shape))
 
 
-def mismatch(machine: Machine, here: object, spec: LaunchSpec) -> str:
+def mismatch(host: Host, machine: Machine, shape: Shape) -> str:
     """Why the memory of `machine` does not fit what is asked for here; empty if it does."""
-    if machine.shape != spec.shape:
-        return f"its memory is of shape {machine.shape}, asked for is {spec.shape}"
+    if machine.shape != shape:
+        return f"its memory is of shape {machine.shape}, asked for is {shape}"
+    here = host.tuple_for(machine)
     if machine.made_on != here:
         return f"its memory was made on {machine.made_on}, this host is {here}"
     return ""

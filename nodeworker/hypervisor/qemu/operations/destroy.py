@@ -1,21 +1,19 @@
 """Remove a sandbox: process first, then its network, then its files, last the disk layers nothing
 refers to any more."""
+from contextlib import suppress
+
 from nodeworker.disks.durable import remove_tree
 from nodeworker.faults import fault
+from nodeworker.hypervisor.driver import VmNotFound
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process.spawn import end_vm
-from nodeworker.hypervisor.qemu.rundir import RunDir
+from nodeworker.hypervisor.qemu.vm import Vm, locked_vm
 
 
 def destroy(host: Host, sandbox_id: str) -> None:
     """See Driver.destroy."""
-    rundir = host.rundir(sandbox_id)
-    try:
-        with rundir.operation():
-            _remove(host, rundir)
-    except FileNotFoundError:
-        if rundir.path.exists():
-            raise
+    with suppress(VmNotFound), locked_vm(host, sandbox_id) as vm:
+        _remove(vm)
     host.collect_layers()
 
 
@@ -25,27 +23,19 @@ def destroy_half_made(host: Host, sandbox_id: str) -> None:
     Decided under the sandbox's lock: a create that is still at work when we look may finish while
     we wait for it. Raises VmBusy if it is at work for longer.
     """
-    rundir = host.rundir(sandbox_id)
-    try:
-        with rundir.operation():
-            if rundir.was_created():
-                return
-            _remove(host, rundir)
-    except FileNotFoundError:
-        if rundir.path.exists():
-            raise
+    with suppress(VmNotFound), locked_vm(host, sandbox_id) as vm:
+        if not vm.rundir.was_created():
+            _remove(vm)
 
 
-def _remove(host: Host, rundir: RunDir) -> None:
-    """Remove the sandbox whose lock is held."""
+def _remove(vm: Vm) -> None:
     fault("destroy.begun")
-    record = rundir.find_record()
-    end_vm(rundir, record.pid if record else None, record.start_ticks if record else None)
+    end_vm(vm.rundir)
     fault("destroy.killed")
-    host.network.release(rundir.sandbox_id)
-    host.cgroups.remove(rundir.sandbox_id)
+    vm.host.network.release(vm.sandbox_id)
+    vm.host.cgroups.remove(vm.sandbox_id)
     fault("destroy.network_freed")
-    remove_tree(rundir.path, host.trash)
+    remove_tree(vm.rundir.path, vm.host.trash)
     fault("destroy.files_removed")
 
 

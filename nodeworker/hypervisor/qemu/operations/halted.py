@@ -7,12 +7,10 @@ machine; its disk is what counts.
 """
 import re
 
-from nodeworker.hypervisor.driver import DriverError, VmNotFound
+from nodeworker.hypervisor.driver import VmState
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.process.launch import Monitor
-from nodeworker.hypervisor.qemu.process.qmp import QmpError
 from nodeworker.hypervisor.qemu.process.spawn import end_vm
-from nodeworker.hypervisor.qemu.records import Phase
+from nodeworker.hypervisor.qemu.vm import locked_vm
 
 _CPU = re.compile(r"\b[ER]FL=([0-9a-f]+)\b.*\bHLT=([01])\b")
 _INTERRUPTS_ENABLED = 0x200
@@ -20,24 +18,16 @@ _INTERRUPTS_ENABLED = 0x200
 
 def end_if_halted(host: Host, sandbox_id: str) -> bool:
     """See Driver.end_if_halted."""
-    rundir = host.rundir(sandbox_id)
-    try:
-        with rundir.operation():
-            record = rundir.find_record()
-            running = record is not None and record.phase is Phase.RUNNING and record.task is None
-            if record is None or not running or not rundir.is_alive():
-                return False
-            with Monitor.of(rundir) as monitor:
-                registers = monitor.run("human-monitor-command",
-                                        {"command-line": "info registers -a"})
-            if not is_halted(registers):
-                return False
-            end_vm(rundir, record.pid, record.start_ticks)
-            return True
-    except FileNotFoundError as error:
-        raise VmNotFound(f"no sandbox {sandbox_id} on this host") from error
-    except QmpError as error:
-        raise DriverError(f"looking at the CPUs of {sandbox_id}: {error}") from error
+    with locked_vm(host, sandbox_id) as vm:
+        if vm.rundir.inspect() is not VmState.RUNNING:
+            return False
+        with vm.monitor("looking at the CPUs of") as monitor:
+            registers = monitor.run("human-monitor-command",
+                                    {"command-line": "info registers -a"})
+        if not is_halted(registers):
+            return False
+        end_vm(vm.rundir)
+        return True
 
 
 def is_halted(registers: str) -> bool:

@@ -17,12 +17,13 @@ from pathlib import Path
 from nodeworker.disks.durable import empty_trash, remove_tree
 from nodeworker.faults import fault
 from nodeworker.hypervisor import locks
-from nodeworker.hypervisor.driver import VmBusy
+from nodeworker.hypervisor.driver import VmBusy, VmNotFound
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.images.bake import discard
 from nodeworker.hypervisor.qemu.operations.destroy import destroy_half_made
 from nodeworker.hypervisor.qemu.records import Phase
 from nodeworker.hypervisor.qemu.rundir import RunDir
+from nodeworker.hypervisor.qemu.vm import Vm, locked_vm
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ def _remove_half_made(host: Host) -> None:
     for path in host.templates.glob("*.tmp"):
         with _nobody_at_work(path.with_suffix(".lock")) as is_ours:
             if is_ours:
-                discard(host, RunDir(path))
+                discard(Vm(host, RunDir(path)))
 
 
 @contextmanager
@@ -125,21 +126,20 @@ def _restore_forwards(host: Host) -> None:
     for address in forwarded - in_use:
         host.network.forwards.remove(address)
     for name, number in owners.items():
-        _restore_forward(host, host.rundir(name), number)
+        _restore_forward(host, name, number)
 
 
-def _restore_forward(host: Host, rundir: RunDir, number: int) -> None:
+def _restore_forward(host: Host, name: str, number: int) -> None:
     """Forward a live sandbox's ports again. Under its lock: once it is hibernated its slot may be
     another's."""
     try:
-        with rundir.operation():
-            record = rundir.find_record()
-            if record is None or record.phase is not Phase.RUNNING or record.task is not None:
+        with locked_vm(host, name) as vm:
+            if vm.record.phase is not Phase.RUNNING or vm.record.task is not None:
                 return
-            if host.network.slots.owners().get(rundir.sandbox_id) == number:
-                host.network.forward(host.network.slots.slot(number), record.host_ports(),
+            if host.network.slots.owners().get(name) == number:
+                host.network.forward(host.network.slots.slot(number), vm.record.host_ports(),
                                      fresh=False)
-    except FileNotFoundError:
+    except VmNotFound:
         return  # a template in the making, or a sandbox that has just been removed
     except VmBusy:
-        _log.info("sandbox %s is being worked on", rundir.sandbox_id)
+        _log.info("sandbox %s is being worked on", name)

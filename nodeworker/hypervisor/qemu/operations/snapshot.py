@@ -18,15 +18,15 @@ from pathlib import Path
 from nodeworker.disks import sparse
 from nodeworker.disks.durable import read_json, remove_tree, sync_directory, sync_file, write_json
 from nodeworker.faults import fault
-from nodeworker.hypervisor.driver import DriverError, SnapshotFacts, VmNotFound
+from nodeworker.hypervisor.driver import DriverError, SnapshotFacts
 from nodeworker.hypervisor.qemu.disk import flatten
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.operations.recover import recover, settle_chain
 from nodeworker.hypervisor.qemu.process import argv
-from nodeworker.hypervisor.qemu.process.launch import Monitor
-from nodeworker.hypervisor.qemu.process.qmp import QmpError
-from nodeworker.hypervisor.qemu.records import Phase, SandboxRecord, SnapshotRecord, Task
-from nodeworker.hypervisor.qemu.rundir import RunDir, ram_is_whole
+from nodeworker.hypervisor.qemu.process.monitor import Monitor
+from nodeworker.hypervisor.qemu.records import Phase, SnapshotRecord, Task
+from nodeworker.hypervisor.qemu.rundir import ram_is_whole
+from nodeworker.hypervisor.qemu.vm import Vm, created_vm
 
 
 def snapshot(host: Host, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
@@ -34,22 +34,13 @@ def snapshot(host: Host, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
     known = find_snapshot(host, snapshot_id)
     if known is not None:
         return facts(known)
-    rundir = host.rundir(sandbox_id)
-    try:
-        with rundir.operation(), _making(host, snapshot_id) as directory:
-            record = rundir.find_record()
-            if record is None or record.task is Task.CREATE:
-                raise VmNotFound(f"{sandbox_id} was never completely created here")
-            if rundir.is_alive() and record.phase is Phase.RUNNING:
-                record, pause_ms = _capture_running(host, rundir, record, directory)
-            else:
-                record, pause_ms = _capture_saved(host, rundir, record, directory)
-            write_json(directory / "token", {"token": rundir.tokens()[0]})
-            return facts(_complete(host, record, directory, snapshot_id, pause_ms))
-    except FileNotFoundError as error:
-        if rundir.path.exists():
-            raise
-        raise VmNotFound(f"no sandbox {sandbox_id} on this host") from error
+    with created_vm(host, sandbox_id) as vm, _making(host, snapshot_id) as directory:
+        if vm.rundir.is_alive() and vm.record.phase is Phase.RUNNING:
+            pause_ms = _capture_running(vm, directory)
+        else:
+            pause_ms = _capture_saved(vm, directory)
+        write_json(directory / "token", {"token": vm.rundir.tokens()[0]})
+        return facts(_complete(vm, directory, snapshot_id, pause_ms))
 
 
 def find_snapshot(host: Host, snapshot_id: str) -> SnapshotRecord | None:
@@ -78,70 +69,66 @@ def _making(host: Host, snapshot_id: str) -> Iterator[Path]:
             remove_tree(directory, host.trash)
 
 
-def _capture_running(host: Host, rundir: RunDir, record: SandboxRecord,
-                     directory: Path) -> tuple[SandboxRecord, float]:
-    if record.task is not None:
-        record = recover(host, rundir, record)
+def _capture_running(vm: Vm, directory: Path) -> float:
+    """How long the guest stood still, in milliseconds."""
+    if vm.record.task is not None:
+        recover(vm)
     fault("snapshot.begun")
-    try:
-        with Monitor.of(rundir) as monitor, ThreadPoolExecutor(max_workers=1) as background:
-            try:
-                record = flatten.settle(rundir, record, monitor)
-                record = _grow_chain(host, rundir, record, Task.SNAPSHOT)
-                overlay = _attach_overlay(host, record, monitor)
-                below = argv.node_name(record.machine.chain[-2])
-                fault("snapshot.layer_recorded")
-                began = time.monotonic()
-                monitor.run("stop")
-                fault("snapshot.stopped")
-                monitor.run("blockdev-snapshot", {"node": below, "overlay": overlay})
-                fault("snapshot.switched")
-                copied = background.submit(_copy_ram, rundir.ram, directory / "ram")
-                monitor.save(directory / "state")
-                fault("snapshot.state_written")
-                copied.result()
-                fault("snapshot.ram_copied")
-                monitor.run("cont")
-                pause_ms = (time.monotonic() - began) * 1000
-                flatten.begin(host, record, monitor)
-            except Exception:
-                record = settle_chain(host, rundir, record, monitor)
-                monitor.run("cont")
-                rundir.write(replace(record, task=None), durable=False)
-                raise
-    except QmpError as error:
-        raise DriverError(f"snapshot of {record.sandbox_id}: {error}") from error
-    record = rundir.write(replace(record, task=None), durable=False)
+    with vm.monitor("snapshot of") as monitor, ThreadPoolExecutor(max_workers=1) as background:
+        try:
+            flatten.settle(vm, monitor)
+            _grow_chain(vm, Task.SNAPSHOT)
+            overlay = _attach_overlay(vm, monitor)
+            below = argv.node_name(vm.machine.chain[-2])
+            fault("snapshot.layer_recorded")
+            began = time.monotonic()
+            monitor.run("stop")
+            fault("snapshot.stopped")
+            monitor.run("blockdev-snapshot", {"node": below, "overlay": overlay})
+            fault("snapshot.switched")
+            copied = background.submit(_copy_ram, vm.rundir.ram, directory / "ram")
+            monitor.save(directory / "state")
+            fault("snapshot.state_written")
+            copied.result()
+            fault("snapshot.ram_copied")
+            monitor.run("cont")
+            pause_ms = (time.monotonic() - began) * 1000
+            flatten.begin(vm, monitor)
+        except Exception:
+            settle_chain(vm, monitor)
+            monitor.run("cont")
+            vm.write(replace(vm.record, task=None), durable=False)
+            raise
+    vm.write(replace(vm.record, task=None), durable=False)
     fault("snapshot.resumed")
-    return record, pause_ms
+    return pause_ms
 
 
-def _capture_saved(host: Host, rundir: RunDir, record: SandboxRecord,
-                   directory: Path) -> tuple[SandboxRecord, float]:
-    if rundir.is_alive() or not ram_is_whole(record):
-        raise DriverError(f"{record.sandbox_id} is neither running nor saved")
-    if not host.layers.is_empty(record.machine.chain[-1], record.machine.disk_bytes):
-        record = _grow_chain(host, rundir, record, record.task)
+def _capture_saved(vm: Vm, directory: Path) -> float:
+    if vm.rundir.is_alive() or not ram_is_whole(vm.record):
+        raise DriverError(f"{vm.sandbox_id} is neither running nor saved")
+    if not vm.host.layers.is_empty(vm.machine.chain[-1], vm.machine.disk_bytes):
+        _grow_chain(vm, vm.record.task)
     for name in ("ram", "state"):
-        _copy_ram(rundir.path / name, directory / name)
-    return record, 0.0
+        _copy_ram(vm.rundir.path / name, directory / name)
+    return 0.0
 
 
-def _grow_chain(host: Host, rundir: RunDir, record: SandboxRecord,
-                task: Task | None) -> SandboxRecord:
+def _grow_chain(vm: Vm, task: Task | None) -> None:
     """Put a new, empty layer on top of the recorded chain."""
-    with host.layers.referring():
-        layer = host.layers.new_reference()
-        host.layers.create(layer, record.machine.disk_bytes)
-        sync_file(host.layers.path(layer))
-        machine = replace(record.machine, chain=(*record.machine.chain, layer))
-        return rundir.write(replace(record, machine=machine, task=task), durable=True)
+    layers = vm.host.layers
+    with layers.referring():
+        layer = layers.new_reference()
+        layers.create(layer, vm.machine.disk_bytes)
+        sync_file(layers.path(layer))
+        machine = replace(vm.machine, chain=(*vm.machine.chain, layer))
+        vm.write(replace(vm.record, machine=machine, task=task), durable=True)
 
 
-def _attach_overlay(host: Host, record: SandboxRecord, monitor: Monitor) -> str:
+def _attach_overlay(vm: Vm, monitor: Monitor) -> str:
     """Open the top layer in QEMU, not yet in use; returns the name of its node."""
-    reference = record.machine.chain[-1]
-    descriptor = os.open(host.layers.path(reference), os.O_RDWR | os.O_CLOEXEC)
+    reference = vm.machine.chain[-1]
+    descriptor = os.open(vm.host.layers.path(reference), os.O_RDWR | os.O_CLOEXEC)
     try:
         fd_set = monitor.run("add-fd", descriptor=descriptor)["fdset-id"]
     finally:
@@ -162,9 +149,8 @@ def _copy_ram(source: Path, target: Path) -> None:
         os.close(writer)
 
 
-def _complete(host: Host, record: SandboxRecord, directory: Path, snapshot_id: str,
-              pause_ms: float) -> SnapshotRecord:
-    chain = record.machine.chain[:-1]
+def _complete(vm: Vm, directory: Path, snapshot_id: str, pause_ms: float) -> SnapshotRecord:
+    host, chain = vm.host, vm.machine.chain[:-1]
     for reference in chain:
         if reference.startswith("layer:"):
             host.layers.freeze(reference)
@@ -175,7 +161,7 @@ def _complete(host: Host, record: SandboxRecord, directory: Path, snapshot_id: s
         directory / "ram", directory / "state", *(host.layers.path(layer) for layer in chain[-1:])
     ]
     complete = SnapshotRecord(
-        snapshot_id, replace(record.machine, chain=chain), host.layers.chain_sha(chain),
+        snapshot_id, replace(vm.machine, chain=chain), host.layers.chain_sha(chain),
         sum(path.stat().st_blocks * 512 for path in files), pause_ms)
     write_json(directory / "snapshot.json", complete.to_json())
     os.rename(directory, host.snapshots / snapshot_id)

@@ -83,16 +83,17 @@ def spawn(argv: list[str], *, uid: int, groups: tuple[int, ...], namespace: str,
     return QemuProcess(process.pid, start_ticks(process.pid) or 0, reader)
 
 
-def end_vm(rundir: RunDir, pid: int | None, ticks: int | None) -> None:
+def end_vm(rundir: RunDir) -> None:
     """Kill the VM of this run directory and wait until it is gone; afterwards vm.lock is free. None
     alive: no-op.
 
     The recorded process is killed if pid and start time fit; otherwise whoever inherited vm.lock is
     looked for, which covers a worker that died between starting QEMU and writing its pid down.
     """
+    record = rundir.find_record()
     deadline = time.monotonic() + _END_WAIT_S
     while rundir.is_alive():
-        if pid is None or ticks is None or not _kill(pid, ticks):
+        if record is None or record.pid is None or not _kill(record.pid, record.start_ticks):
             for holder in _lock_holders(rundir):
                 _kill(holder, start_ticks(holder))
         if time.monotonic() > deadline:

@@ -17,12 +17,12 @@ from pathlib import Path
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import LaunchSpec
 from nodeworker.hypervisor.qemu.guest import adoption
-from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.process.launch import Launched, Monitor, confine, launch
+from nodeworker.hypervisor.qemu.process.launch import Launched, confine, launch
+from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.hypervisor.qemu.process.spawn import end_vm
-from nodeworker.hypervisor.qemu.records import Phase, SandboxRecord, Task
-from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id
-from nodeworker.network.addresses import Slot
+from nodeworker.hypervisor.qemu.records import Machine, Phase, Task
+from nodeworker.hypervisor.qemu.rundir import boot_id
+from nodeworker.hypervisor.qemu.vm import Vm
 
 # A boot under emulation takes 6 to 25 s and now and then loses a timer interrupt and hangs; then it
 # is started again.
@@ -34,11 +34,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Start:
-    """One start of a guest: who, from which state, with which tokens and whether it becomes
-    somebody new."""
+    """One start of a guest: for whom, whether it becomes somebody new, from which state, and how
+    its RAM is put in place."""
 
     spec: LaunchSpec
-    record: SandboxRecord
     renew: bool
     state: Path | None = None
     fill_ram: Callable[[], None] | None = None
@@ -49,7 +48,6 @@ class Started:
     """A QEMU that has been started; host ports and cgroup may still be in the making."""
 
     launched: Launched
-    record: SandboxRecord
     pending: "tuple[Future[None], ...]"
 
     def go(self, monitor: Monitor) -> None:
@@ -59,93 +57,93 @@ class Started:
         monitor.run("cont")
 
 
-def restore(host: Host, rundir: RunDir, start: Start) -> SandboxRecord:
+def restore(vm: Vm, start: Start) -> None:
     """Start the guest from `start.state`; raises LoadFailed if RAM is still whole, another
     DriverError if it is not."""
-    task = start.record.task.value if start.record.task else "wake"
+    task = vm.record.task.value if vm.record.task else "wake"
     with ThreadPoolExecutor(max_workers=3) as background:
         filled = background.submit(start.fill_ram) if start.fill_ram else None
-        with started(host, rundir, start, background) as begun:
+        with started(vm, start.state, background) as begun:
             fault(f"{task}.spawned")
-            with Monitor.of(rundir, begun.launched.process) as monitor:
+            with vm.monitor("restoring", begun.launched.process) as monitor:
                 if filled is not None:
                     filled.result()
                 assert begun.launched.state_descriptor is not None
                 monitor.load(begun.launched.state_descriptor)
                 fault(f"{task}.loaded")
-                record = rundir.write(replace(begun.record, phase=Phase.RUNNING), durable=False)
+                vm.write(replace(vm.record, phase=Phase.RUNNING), durable=False)
                 if task == "wake":
                     fault("wake.marked")
                 begun.go(monitor)
             fault(f"{task}.running")
-            adoption.adopt(rundir, host, start.spec, record, renew=start.renew, restored=True,
+            adoption.adopt(vm, start.spec, renew=start.renew, restored=True,
                            limit_s=FIRST_REPLY_LIMIT_S)
             fault(f"{task}.adopted")
-            return rundir.write(replace(record, task=None), durable=task == "create")
+            vm.write(replace(vm.record, task=None), durable=task == "create")
 
 
-def cold_boot(host: Host, rundir: RunDir, start: Start) -> SandboxRecord:
+def cold_boot(vm: Vm, start: Start) -> None:
     """Boot the guest from its disk with empty RAM, again if it hangs; raises DriverError when it
     never comes up."""
     for limit_s in COLD_BOOT_TRIES_S[:-1]:
         try:
-            return _boot_once(host, rundir, start, limit_s)
+            return _boot_once(vm, start, limit_s)
         except adoption.BadBoot as error:
-            _log.warning("booting %s again: %s", rundir.sandbox_id, error)
-    return _boot_once(host, rundir, start, COLD_BOOT_TRIES_S[-1])
+            _log.warning("booting %s again: %s", vm.sandbox_id, error)
+    return _boot_once(vm, start, COLD_BOOT_TRIES_S[-1])
 
 
-def _boot_once(host: Host, rundir: RunDir, start: Start, limit_s: float) -> SandboxRecord:
-    rundir.state.unlink(missing_ok=True)
-    make_ram(rundir.ram, start.record.machine.shape.mem_mb)
-    with ThreadPoolExecutor(max_workers=2) as background, started(host, rundir, start,
-                                                                  background) as begun:
-        with Monitor.of(rundir, begun.launched.process) as monitor:
-            record = rundir.write(replace(begun.record, phase=Phase.RUNNING), durable=False)
-            begun.go(monitor)
-            try:
-                adoption.adopt(rundir, host, start.spec, record, renew=start.renew, restored=False,
-                               limit_s=limit_s)
-            except adoption.BadBoot:
-                _log.error("the console of %s ends: %s", rundir.sandbox_id,
-                           monitor.console()[-2000:])
-                raise
-        return rundir.write(replace(record, task=None), durable=True)
+def _boot_once(vm: Vm, start: Start, limit_s: float) -> None:
+    vm.rundir.state.unlink(missing_ok=True)
+    make_ram(vm.rundir.ram, vm.machine.shape.mem_mb)
+    with ThreadPoolExecutor(max_workers=2) as background:
+        with started(vm, None, background) as begun:
+            with vm.monitor("booting", begun.launched.process) as monitor:
+                vm.write(replace(vm.record, phase=Phase.RUNNING), durable=False)
+                begun.go(monitor)
+                try:
+                    adoption.adopt(vm, start.spec, renew=start.renew, restored=False,
+                                   limit_s=limit_s)
+                except adoption.BadBoot:
+                    _log.error("the console of %s ends: %s", vm.sandbox_id,
+                               monitor.console()[-2000:])
+                    raise
+            vm.write(replace(vm.record, task=None), durable=True)
 
 
 @contextmanager
-def started(host: Host, rundir: RunDir, start: Start,
-            background: ThreadPoolExecutor) -> Iterator[Started]:
+def started(vm: Vm, state: Path | None, background: ThreadPoolExecutor) -> Iterator[Started]:
     """A stopped QEMU with slot, host ports and cgroup; if the block fails, process, network and
     cgroup are removed.
 
     A worker that is told to exit leaves everything as a killed one does: the operation is repeated
     by another.
     """
-    record = start.record
+    network = vm.host.network
     try:
-        slot = host.network.claim(rundir.sandbox_id)
-        forwarded = background.submit(host.network.forward, slot, record.host_ports(), fresh=True)
-        launched = launch(host, rundir, record.machine, slot, start.state)
-        record = rundir.write(_with_process(record, launched, slot), durable=False)
+        slot = network.claim(vm.sandbox_id)
+        forwarded = background.submit(network.forward, slot, vm.record.host_ports(), fresh=True)
+        launched = launch(vm, slot, state)
+        vm.write(replace(vm.record, pid=launched.process.pid,
+                         start_ticks=launched.process.start_ticks, slot=slot.number),
+                 durable=False)
         try:
-            confined = background.submit(confine, host, rundir, record.machine, launched.process)
-            yield Started(launched, record, (forwarded, confined))
+            confined = background.submit(confine, vm, launched.process)
+            yield Started(launched, (forwarded, confined))
         finally:
             launched.process.detach()
     except Exception:
-        stop(host, rundir, record)
+        stop(vm)
         raise
 
 
-def stop(host: Host, rundir: RunDir, record: SandboxRecord | None) -> None:
-    """End the process of this run directory and free its network and cgroup; nothing there:
-    no-op."""
+def stop(vm: Vm) -> None:
+    """End the process of this VM and free its network and cgroup; nothing there: no-op."""
     with ThreadPoolExecutor(max_workers=1) as background:
-        released = background.submit(host.network.release, rundir.sandbox_id)
-        end_vm(rundir, record.pid if record else None, record.start_ticks if record else None)
+        released = background.submit(vm.host.network.release, vm.sandbox_id)
+        end_vm(vm.rundir)
         released.result()
-    host.cgroups.remove(rundir.sandbox_id)
+    vm.host.cgroups.remove(vm.sandbox_id)
 
 
 def make_ram(path: Path, mem_mb: int) -> None:
@@ -158,13 +156,9 @@ def make_ram(path: Path, mem_mb: int) -> None:
         os.close(descriptor)
 
 
-def fresh_record(spec: LaunchSpec, record: SandboxRecord, *, phase: Phase,
-                 task: Task | None) -> SandboxRecord:
-    """`record` for a new start with the ports of `spec`, without a process."""
-    return replace(record, phase=phase, task=task, boot_id=boot_id(), agent_port=spec.agent_port,
-                   forwards=spec.forwards, pid=None, start_ticks=None, slot=None)
-
-
-def _with_process(record: SandboxRecord, launched: Launched, slot: Slot) -> SandboxRecord:
-    return replace(record, pid=launched.process.pid, start_ticks=launched.process.start_ticks,
-                   slot=slot.number)
+def record_start(vm: Vm, spec: LaunchSpec, machine: Machine, *, phase: Phase,
+                 task: Task | None) -> None:
+    """Write the record of a new start with the ports of `spec`, without a process, durably."""
+    vm.write(replace(vm.record, machine=machine, phase=phase, task=task, boot_id=boot_id(),
+                     agent_port=spec.agent_port, forwards=spec.forwards, pid=None,
+                     start_ticks=None, slot=None), durable=True)

@@ -1,0 +1,84 @@
+"""Talk to the QEMU of one VM: load and save its device state, ask for its disk and its console."""
+import os
+from pathlib import Path
+from typing import Any
+
+from nodeworker.hypervisor.driver import DriverError
+from nodeworker.hypervisor.qemu.process import argv, qmp
+from nodeworker.hypervisor.qemu.process.spawn import QemuProcess
+from nodeworker.hypervisor.qemu.rundir import RunDir
+
+_MIGRATION_LIMIT_S = 120.0
+
+
+class LoadFailed(DriverError):
+    """QEMU could not load a saved state; the RAM file is as it was."""
+
+
+class Monitor(qmp.QmpClient):
+    """The monitor of a sandbox's QEMU, with the few things the driver asks of it."""
+
+    @classmethod
+    def of(cls, rundir: RunDir, started: QemuProcess | None = None) -> "Monitor":
+        """Connect; a QEMU that ended at start is reported with its own words."""
+        try:
+            return cls(rundir.monitor)
+        except qmp.QmpError as error:
+            words = started.last_words() if started else ""
+            raise DriverError(f"QEMU of {rundir.sandbox_id}: {error}. {words}".strip()) from error
+
+    def load(self, state_descriptor: int) -> None:
+        """Load the device state QEMU inherited as `state_descriptor`. Raises LoadFailed."""
+        try:
+            self._leave_ram_out()
+            self.run("migrate-incoming", {"uri": f"fd:{state_descriptor}"})
+            status = self._migration_end()
+        except qmp.QmpError as error:
+            raise LoadFailed(f"loading the saved state: {error}") from error
+        if status != "completed":
+            raise LoadFailed(f"loading the saved state ended as {status}")
+
+    def save(self, path: Path) -> None:
+        """Write the device state of the stopped guest to the new file `path`; RAM is not in it,
+        being a file already."""
+        self.events.clear()
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            self._leave_ram_out()
+            self.run("getfd", {"fdname": "state"}, descriptor)
+            self.run("migrate", {"uri": "fd:state"})
+            status = self._migration_end()
+        finally:
+            os.close(descriptor)
+        if status != "completed":
+            raise DriverError(f"saving the device state ended as {status}")
+
+    def _leave_ram_out(self) -> None:
+        """RAM shared with a file is not part of a saved state; the end of a migration is told by an
+        event."""
+        capabilities = [{"capability": name, "state": True}
+                        for name in ("x-ignore-shared", "events")]
+        self.run("migrate-set-capabilities", {"capabilities": capabilities})
+
+    def _migration_end(self) -> str:
+        def ended(event: dict[str, Any]) -> bool:
+            return event["event"] == "MIGRATION" and event["data"]["status"] in {
+                "completed", "failed", "cancelled"
+            }
+
+        return str(self.wait_event(ended, _MIGRATION_LIMIT_S)["data"]["status"])
+
+    def active_node(self) -> str:
+        """Name of the disk node the guest's disk writes to."""
+        return str(self.run("query-block")[0]["inserted"]["node-name"])
+
+    def depth_below_active(self) -> int:
+        """How many layers lie under the one the guest's disk writes to."""
+        return int(self.run("query-block")[0]["inserted"]["backing_file_depth"])
+
+    def console(self) -> str:
+        """The last of what the guest wrote to its console."""
+        try:
+            return str(self.run("ringbuf-read", {"device": "console", "size": argv.CONSOLE_BYTES}))
+        except qmp.QmpError:
+            return ""
