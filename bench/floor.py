@@ -36,8 +36,8 @@ class Floor:
 
     def __init__(self, settings: Settings) -> None:
         self._host = Host(settings)
-        self._warm_image = self._host.template_dir(_SHAPE)
-        machine, token = self._host.find_template(_SHAPE), read_json(self._warm_image / "token")
+        self._warm_image = self._host.warm_image_dir(_SHAPE)
+        machine, token = self._host.find_warm_image(_SHAPE), read_json(self._warm_image / "token")
         if machine is None or token is None:
             raise RuntimeError(
                 "the floor needs the warm image of the size small: run `make up` first")
@@ -56,8 +56,8 @@ class Floor:
         shutil.rmtree(self._directory)
 
     def create_to_exec(self) -> float:
-        """Milliseconds from nothing to the answer of the first command in a clone of the
-        warm image."""
+        """Milliseconds from nothing to the answer of the first command in a clone of the warm
+        image."""
         self._end()
         for name in ("ram", "disk"):
             (self._directory / name).unlink(missing_ok=True)

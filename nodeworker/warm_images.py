@@ -91,7 +91,7 @@ def compare(deps: NodeDeps, facts: NodeFacts) -> None:
     of every shape that was ever asked for. The image or QEMU may be others than before."""
     for shape in _wanted(deps):
         which = (facts.id, shape.vcpus, shape.mem_mb)
-        if deps.driver.has_template(shape):
+        if deps.driver.has_warm_image(shape):
             warm_images.found(*which, facts.host_tuple)
         elif shape.vcpus > facts.vcpus or shape.mem_mb > facts.mem_mb:
             warm_images.refuse(

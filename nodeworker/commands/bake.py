@@ -27,7 +27,7 @@ def main() -> int:
     driver = make_driver(settings)
     for name in parser.parse_args().sizes or settings.bake_sizes:
         shape = Shape(SIZES[name].vcpus, SIZES[name].mem_mb)
-        if driver.has_template(shape):
+        if driver.has_warm_image(shape):
             print(f"template {name}: ready")
             continue
         print(

@@ -1,10 +1,10 @@
 """Disk layers of a node: frozen qcow2 files shared by sandboxes and snapshots, referred to by name
 in their records.
 
-A chain is a tuple of references from the bottom up: `image:<key>` (raw ext4), `template:<key>`,
-`layer:<id>`. A layer file keeps its name from the day it is the active layer of a sandbox until
-nothing refers to it; freezing it only takes away the right to write. Nothing counts references: the
-collector reads every record, while `referring` holds off new ones.
+A chain is a tuple of references from the bottom up: `image:<key>` (raw ext4), `template:<key>` (the
+disk of a warm image), `layer:<id>`. A layer file keeps its name from the day it is the active layer
+of a sandbox until nothing refers to it; freezing it only takes away the right to write. Nothing
+counts references: the collector reads every record, while `referring` holds off new ones.
 """
 import fcntl
 import hashlib
@@ -18,13 +18,22 @@ from nodeworker.disks import qcow2
 from nodeworker.disks.durable import read_json, write_json
 from nodeworker.faults import fault
 
+# Warm images were called templates once. Records of sandboxes that sleep name them so, and a wake
+# must find their disks: on disk the old words stay.
+WARM_IMAGES = "templates"
+_WARM_IMAGE_KIND = "template"
 _HASH_CHUNK_BYTES = 1024 * 1024
 # A layer and the digest of a frozen one.
 _SUFFIXES = (".qcow2", ".sha256")
 
 
+def warm_image_reference(key: str) -> str:
+    """The reference to the disk of a warm image."""
+    return f"{_WARM_IMAGE_KIND}:{key}"
+
+
 class LayerStore:
-    """Layers under `node_dir/layers`, templates and images under `image_dir`."""
+    """Layers under `node_dir/layers`, warm images and images under `image_dir`."""
 
     def __init__(self, node_dir: Path, image_dir: Path) -> None:
         self._layers = node_dir / "layers"
@@ -41,8 +50,8 @@ class LayerStore:
         kind, _, name = reference.partition(":")
         if kind == "image":
             return self._image_dir / "images" / name / "rootfs.raw"
-        if kind == "template":
-            return self._image_dir / "templates" / name / "disk.qcow2"
+        if kind == _WARM_IMAGE_KIND:
+            return self._image_dir / WARM_IMAGES / name / "disk.qcow2"
         if kind == "layer":
             return self._layers / f"{name}.qcow2"
         raise ValueError(f"unknown kind of disk layer: {reference}")

@@ -52,7 +52,7 @@ def boot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     """
     shape, packed = Shape(sandbox.vcpus, sandbox.mem_mb), lookup.find_directory(claimed.snapshot_id)
     captured_id = None if packed else claimed.snapshot_id
-    baked = captured_id is not None or deps.driver.has_template(shape)
+    baked = captured_id is not None or deps.driver.has_warm_image(shape)
     if not baked:
         with connection():
             claims.annotate(claimed, COLD_BOOT)

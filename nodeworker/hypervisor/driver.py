@@ -54,7 +54,8 @@ class Forward:
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """All a driver needs to start a sandbox, from a template, a snapshot or its own saved state.
+    """All a driver needs to start a sandbox, from a warm image, a snapshot or its own saved
+    state.
 
     `agent_token` is the secret the guest agent demands from the moment the call returns; it must
     never be logged. `agent_port` is the host port forwarded to the guest agent. `env` are variables
@@ -66,7 +67,7 @@ class LaunchSpec:
     agent_token: str = field(repr=False)
     agent_port: int
     forwards: tuple[Forward, ...] = ()
-    snapshot_id: str | None = None      # None: the baked template of the shape (create only)
+    snapshot_id: str | None = None      # None: the warm image of the shape (create only)
     env: dict[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -119,8 +120,8 @@ class UsageReading:
 @dataclass(frozen=True)
 class DiskUse:
     """Allocated bytes on this host, every file counted once: by sandbox id, by snapshot id, and of
-    the node itself by name (`images` and `templates`, which nodes of one host may share, and
-    `other`)."""
+    the node itself by name (`images` and `templates`, the latter being the warm images, which nodes
+    of one host may share, and `other`)."""
 
     sandboxes: dict[str, int]
     snapshots: dict[str, int]
@@ -154,21 +155,22 @@ class Driver(ABC):
         """The tuple of this host; cheap, may be called for every heartbeat."""
 
     @abstractmethod
-    def has_template(self, shape: Shape) -> bool:
-        """True if `shape` is baked, so that `create` restores instead of cold-booting."""
+    def has_warm_image(self, shape: Shape) -> bool:
+        """True if there is a warm image of `shape`, so that `create` restores instead of
+        cold-booting."""
 
     @abstractmethod
     def bake(self, shape: Shape, progress: Progress = unheard) -> None:
-        """Cold-boot the image in `shape`, warm it up and save it as the template of that shape.
+        """Cold-boot the image in `shape`, warm it up and save it as the warm image of that shape.
 
         `progress` is told in a few words what begins, such as "booting"; it must not raise. After
-        success `has_template(shape)` is True. After failure or a crash nothing of the attempt is
-        visible. A template that exists already is left alone.
+        success `has_warm_image(shape)` is True. After failure or a crash nothing of the attempt is
+        visible. A warm image that exists already is left alone.
         """
 
     @abstractmethod
     def create(self, spec: LaunchSpec) -> RunningVm:
-        """Start a new sandbox from the template of its shape, or from `spec.snapshot_id`.
+        """Start a new sandbox from the warm image of its shape, or from `spec.snapshot_id`.
 
         After success the sandbox is RUNNING, its agent answers to `spec.agent_token` only, and it
         has a machine-id, SSH host key, hostname, clock and random state of its own. After failure

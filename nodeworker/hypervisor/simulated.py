@@ -85,7 +85,7 @@ class SimulatedDriver(Driver):
     def host_tuple(self) -> HostTuple:
         return HostTuple("simulated", "simulated", "none", "none", "none")
 
-    def has_template(self, shape: Shape) -> bool:
+    def has_warm_image(self, shape: Shape) -> bool:
         return (self._templates / f"{shape.vcpus}x{shape.mem_mb}").exists()
 
     def bake(self, shape: Shape, progress: Progress = unheard) -> None:
@@ -118,7 +118,7 @@ class SimulatedDriver(Driver):
 
     def _source(self, spec: LaunchSpec) -> tuple[dict[str, Any], str]:
         if spec.snapshot_id is None:
-            return self._blank, "" if self.has_template(
+            return self._blank, "" if self.has_warm_image(
                 spec.shape) else "this shape is not baked yet"
         snapshot = read_json(self._snapshots / spec.snapshot_id / "snapshot.json")
         if snapshot is None:

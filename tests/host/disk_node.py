@@ -10,11 +10,12 @@ from bin.stack.site import ROOT
 from config.settings import load
 from nodeworker.disks import qcow2
 from nodeworker.disks.durable import read_json, write_json
+from nodeworker.disks.layers import warm_image_reference
 from nodeworker.hypervisor.driver import LaunchSpec, Shape
 from nodeworker.hypervisor.qemu.disk.references import references
 from nodeworker.hypervisor.qemu.driver import QemuDriver
 from nodeworker.hypervisor.qemu.operations.create import record_new_sandbox
-from nodeworker.hypervisor.qemu.records import Machine, Phase
+from nodeworker.hypervisor.qemu.records import Machine, Phase, write_warm_image
 from nodeworker.hypervisor.qemu.vm import Vm
 
 SHAPE = Shape(1, 64)
@@ -34,8 +35,8 @@ class Node:
         if not (directory / "images").exists():
             make_image(directory / "images", "base")
         self.restart()
-        if not self.host.find_template(SHAPE):
-            make_template(self.host)
+        if not self.host.find_warm_image(SHAPE):
+            make_warm_image(self.host)
         self.sandboxes, self.snapshots = {}, {}
         self.names = iter(range(10_000))
 
@@ -139,15 +140,15 @@ def make_image(image_dir, key):
     current.symlink_to(key)
 
 
-def make_template(host):
-    """A template of `SHAPE` as `bake` publishes it."""
-    directory = host.template_dir(SHAPE)
+def make_warm_image(host):
+    """A warm image of `SHAPE` as `bake` publishes it."""
+    directory = host.warm_image_dir(SHAPE)
     directory.mkdir(parents=True)
     qcow2.create_overlay(directory / "disk.qcow2", BLOCKS * BLOCK)
     blank = host.blank_machine(SHAPE)
-    machine = Machine(SHAPE, (*blank.chain, f"template:{directory.name}"), blank.disk_bytes,
+    machine = Machine(SHAPE, (*blank.chain, warm_image_reference(directory.name)), blank.disk_bytes,
                       blank.made_on)
-    write_json(directory / "template.json", machine.to_json())
+    write_warm_image(directory, machine)
     write_json(directory / "token", {"token": "token"})
     for name in ("ram", "state"):
         (directory / name).write_bytes(b"saved")

@@ -23,21 +23,22 @@ from nodeworker.hypervisor.driver import (
     VmState,
     unheard,
 )
+from nodeworker.hypervisor.qemu.disk.disk_use import disk_use
 from nodeworker.hypervisor.qemu.disk.export import export_disk
-from nodeworker.hypervisor.qemu.disk.footprint import disk_use
 from nodeworker.hypervisor.qemu.disk.references import UnreadableRecord
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.images.bake import bake
+from nodeworker.hypervisor.qemu.images.bake_warm_image import bake
 from nodeworker.hypervisor.qemu.operations.create import create
-from nodeworker.hypervisor.qemu.operations.destroy import delete_snapshot, destroy
+from nodeworker.hypervisor.qemu.operations.delete_snapshot import delete_snapshot
+from nodeworker.hypervisor.qemu.operations.destroy import destroy
 from nodeworker.hypervisor.qemu.operations.grow import grow_disk
 from nodeworker.hypervisor.qemu.operations.halted import end_if_halted
 from nodeworker.hypervisor.qemu.operations.hibernate import hibernate
 from nodeworker.hypervisor.qemu.operations.reclaim import reclaim
 from nodeworker.hypervisor.qemu.operations.snapshot import snapshot
 from nodeworker.hypervisor.qemu.operations.wake import wake
+from nodeworker.hypervisor.qemu.process.cpu_usage import read_usage
 from nodeworker.hypervisor.qemu.process.qmp import QmpError
-from nodeworker.hypervisor.qemu.process.usage import read_usage
 from nodeworker.network.nft import NftError
 from nodeworker.network.slots import NoSlot
 
@@ -75,8 +76,8 @@ class QemuDriver(Driver):
         return self.host.tuple
 
     @_operation
-    def has_template(self, shape: Shape) -> bool:
-        return self.host.find_template(shape) is not None
+    def has_warm_image(self, shape: Shape) -> bool:
+        return self.host.find_warm_image(shape) is not None
 
     @_operation
     def bake(self, shape: Shape, progress: Progress = unheard) -> None:
@@ -87,7 +88,7 @@ class QemuDriver(Driver):
         running = create(self.host, spec)
         self.host.network.slots.fill_in_background()
         if spec.snapshot_id is None and not running.cold:
-            self.host.spares.refill_in_background(self.host.template_dir(spec.shape))
+            self.host.spares.refill_in_background(self.host.warm_image_dir(spec.shape))
         return running
 
     @_operation

@@ -7,18 +7,22 @@ import subprocess
 from pathlib import Path
 
 from config.settings import Settings
-from nodeworker.disks.durable import read_json
-from nodeworker.disks.layers import LayerStore
+from nodeworker.disks.layers import WARM_IMAGES, LayerStore
 from nodeworker.hypervisor.driver import HostTuple, Shape
 from nodeworker.hypervisor.qemu.disk.references import UnreadableRecord, references
-from nodeworker.hypervisor.qemu.images.image import Image, current_image, image_of
+from nodeworker.hypervisor.qemu.images.guest_image import Image, current_image, image_of
 from nodeworker.hypervisor.qemu.images.image_users import hold, register
 from nodeworker.hypervisor.qemu.images.ram_copies import SparePool
 from nodeworker.hypervisor.qemu.process import argv
 from nodeworker.hypervisor.qemu.process.accelerator import KVM, choose_accelerator
 from nodeworker.hypervisor.qemu.process.cgroup import CgroupTree
-from nodeworker.hypervisor.qemu.process.timestamp import counter_khz
-from nodeworker.hypervisor.qemu.records import Machine
+from nodeworker.hypervisor.qemu.process.timestamp_counter import counter_khz
+from nodeworker.hypervisor.qemu.records import (
+    Machine,
+    SnapshotRecord,
+    find_snapshot,
+    find_warm_image,
+)
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.network.node import NodeNetwork
 
@@ -35,8 +39,8 @@ class Host:
         self.sandboxes = settings.node_dir / "sandboxes"
         self.snapshots = settings.node_dir / "snapshots"
         self.trash = settings.node_dir / "trash"
-        self.templates = settings.image_dir / "templates"
-        for directory in (self.sandboxes, self.snapshots, self.trash, self.templates):
+        self.warm_images = settings.image_dir / WARM_IMAGES
+        for directory in (self.sandboxes, self.snapshots, self.trash, self.warm_images):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         register(settings.image_dir, settings.node_dir)
         self.layers = LayerStore(settings.node_dir, settings.image_dir)
@@ -92,14 +96,17 @@ class Host:
         """The run directory of a sandbox, whether or not it exists."""
         return RunDir(self.sandboxes / sandbox_id)
 
-    def template_dir(self, shape: Shape) -> Path:
-        """Where the template of `shape` for this host is, or will be."""
-        return self.templates / template_key(self.tuple, shape)
+    def warm_image_dir(self, shape: Shape) -> Path:
+        """Where the warm image of `shape` for this host is, or will be."""
+        return self.warm_images / warm_image_key(self.tuple, shape)
 
-    def find_template(self, shape: Shape) -> Machine | None:
-        """The machine saved in the template of `shape`; None if it is not baked."""
-        record = read_json(self.template_dir(shape) / "template.json")
-        return Machine.from_json(record) if record else None
+    def find_warm_image(self, shape: Shape) -> Machine | None:
+        """The machine saved in the warm image of `shape`; None if it is not baked."""
+        return find_warm_image(self.warm_image_dir(shape))
+
+    def find_snapshot(self, snapshot_id: str) -> SnapshotRecord | None:
+        """The record of a complete snapshot."""
+        return find_snapshot(self.snapshots / snapshot_id)
 
     def blank_machine(self, shape: Shape) -> Machine:
         """A machine that boots the bare image."""
@@ -118,8 +125,8 @@ class Host:
             return None
 
 
-def template_key(host: HostTuple, shape: Shape) -> str:
-    """Name of a template: readable, and different wherever a saved state would not fit."""
+def warm_image_key(host: HostTuple, shape: Shape) -> str:
+    """Name of a warm image: readable, and different wherever a saved state would not fit."""
     parts = (host.hypervisor_version, host.machine, host.accelerator, host.cpu_model, host.image)
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
     return f"{host.image[:24]}-{shape.vcpus}x{shape.mem_mb}-{digest}"

@@ -1,15 +1,20 @@
-"""What the driver writes down about sandboxes, templates and snapshots: typed, as JSON, one file
-each.
+"""What the driver writes down about sandboxes, warm images and snapshots: typed, as JSON, one
+file each.
 
 The phase and the boot id decide what the files of a sandbox are worth after a crash; see `rundir`.
 """
 import dataclasses
 import enum
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from guest.agent.protocol import AGENT_PORT
+from nodeworker.disks.durable import read_json, write_json
 from nodeworker.hypervisor.driver import Forward, HostTuple, Shape
+
+# Named as when warm images were called templates: those on disk must be found.
+_WARM_IMAGE_RECORD = "template.json"
 
 
 class Phase(enum.Enum):
@@ -49,6 +54,17 @@ class Machine:
         """Raises KeyError or TypeError for a record of another make."""
         shape, made_on = Shape(**record["shape"]), HostTuple(**record["made_on"])
         return cls(shape, tuple(record["chain"]), record["disk_bytes"], made_on)
+
+
+def find_warm_image(directory: Path) -> Machine | None:
+    """The machine saved in the warm image in `directory`; None if it is not complete."""
+    record = read_json(directory / _WARM_IMAGE_RECORD)
+    return Machine.from_json(record) if record else None
+
+
+def write_warm_image(directory: Path, machine: Machine) -> None:
+    """The last file of a warm image: with it the image is complete."""
+    write_json(directory / _WARM_IMAGE_RECORD, machine.to_json())
 
 
 @dataclass(frozen=True)
@@ -109,3 +125,9 @@ class SnapshotRecord:
     def from_json(cls, record: dict[str, Any]) -> "SnapshotRecord":
         """Raises KeyError or TypeError for a record of another make."""
         return cls(**{**record, "machine": Machine.from_json(record["machine"])})
+
+
+def find_snapshot(directory: Path) -> SnapshotRecord | None:
+    """The record of the complete snapshot in `directory`; None if there is none."""
+    record = read_json(directory / "snapshot.json")
+    return SnapshotRecord.from_json(record) if record else None

@@ -135,6 +135,15 @@ class RunDir:
             )
         return VmState.SAVED if ram_is_whole(record) else VmState.DISK_ONLY
 
+    def make_ram(self, mem_mb: int) -> None:
+        """Make an empty, sparse RAM file of full size in place of any old one."""
+        self.ram.unlink(missing_ok=True)
+        descriptor = os.open(self.ram, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.ftruncate(descriptor, mem_mb * 1024 * 1024)
+        finally:
+            os.close(descriptor)
+
     def remove_files(self) -> None:
         """Remove everything but the operation lock, which the caller holds."""
         for path in self._files():

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from nodeworker.hypervisor.driver import DriverError, RunningVm, VmNotFound
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
+from nodeworker.hypervisor.qemu.process.qemu_process import QemuProcess
 from nodeworker.hypervisor.qemu.process.qmp import QmpError
-from nodeworker.hypervisor.qemu.process.spawn import QemuProcess
 from nodeworker.hypervisor.qemu.records import Machine, SandboxRecord, Task
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.network.addresses import Slot

@@ -96,7 +96,7 @@ def test_a_starting_node_bakes_its_sizes_and_what_was_ever_asked_for(host):
     assert {view.state.value for view in rows().values()} == {"queued"}
     while host.queue.deliver(host):
         pass
-    assert host.driver.has_template(MEDIUM) and host.driver.has_template(Shape(1, 1024))
+    assert host.driver.has_warm_image(MEDIUM) and host.driver.has_warm_image(Shape(1, 1024))
 
 
 def test_a_template_that_is_there_is_found_and_not_baked_again(host):

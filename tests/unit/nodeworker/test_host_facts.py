@@ -5,8 +5,8 @@ import re
 
 from nodeworker.hypervisor.driver import LaunchSpec, Shape
 from nodeworker.hypervisor.qemu.guest import identity
-from nodeworker.hypervisor.qemu.process import timestamp
-from nodeworker.hypervisor.qemu.process.spawn import start_ticks
+from nodeworker.hypervisor.qemu.process import timestamp_counter
+from nodeworker.hypervisor.qemu.process.qemu_process import start_ticks
 
 
 def test_identities_differ_in_everything_and_the_host_key_is_one_openssh_reads(tmp_path):
@@ -19,11 +19,11 @@ def test_identities_differ_in_everything_and_the_host_key_is_one_openssh_reads(t
 
 
 def test_the_counter_is_measured_once_per_boot_and_keeps_its_value_within_measuring_noise(tmp_path):
-    rate = timestamp.counter_khz(tmp_path)
-    assert timestamp.counter_khz(tmp_path) == rate
+    rate = timestamp_counter.counter_khz(tmp_path)
+    assert timestamp_counter.counter_khz(tmp_path) == rate
     for known, kept in ((rate + 1, True), (rate * 2, False)):
         (tmp_path / "tsc.json").write_text(json.dumps({"boot_id": "an earlier one", "khz": known}))
-        assert (timestamp.counter_khz(tmp_path) == known) is kept
+        assert (timestamp_counter.counter_khz(tmp_path) == known) is kept
 
 
 def test_a_process_is_known_by_its_start_time():

@@ -1,5 +1,5 @@
-"""Pruning: an image or template goes only if no record, no process and no node directory can still
-need it."""
+"""Pruning: an image or warm image goes only if no record, no process and no node directory can
+still need it."""
 import os
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ from nodeworker.hypervisor.driver import DriverError
 from nodeworker.hypervisor.qemu.images import image_users
 from nodeworker.hypervisor.qemu.images import prune as pruning
 from nodeworker.hypervisor.qemu.images.prune import prune
-from tests.host.disk_node import SHAPE, Node, make_image, make_template
+from tests.host.disk_node import SHAPE, Node, make_image, make_warm_image
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def node(tmp_path):
     """A node whose first image, `base`, is not the current one any more."""
     made = Node(tmp_path)
     made.images = tmp_path / "images"
-    made.old_template = made.host.template_dir(SHAPE).name
+    made.old_warm_image = made.host.warm_image_dir(SHAPE).name
     return made
 
 
@@ -34,7 +34,7 @@ def renew(node, key="newer"):
     """`make image`, and a worker that was started after it."""
     make_image(node.images, key)
     node.restart()
-    make_template(node.host)
+    make_warm_image(node.host)
 
 
 def found(node, **options):
@@ -45,7 +45,7 @@ def test_what_a_machine_stands_on_goes_when_the_last_that_needs_it_is_gone(node,
     sandbox_id = node.create()
     node.write(sandbox_id, 1, 11)
     snapshot_id = node.snapshot(sandbox_id)
-    old = {("template", node.old_template), ("image", "base")}
+    old = {("warm image", node.old_warm_image), ("image", "base")}
     renew(node)
     assert found(node) == set()
     node.driver.destroy(sandbox_id)
@@ -57,7 +57,7 @@ def test_what_a_machine_stands_on_goes_when_the_last_that_needs_it_is_gone(node,
     assert found(node) == set()
     assert sorted(path.name for path in (node.images / "images").iterdir()) == ["current", "newer"]
     assert [path.name for path in (node.images / "templates").iterdir()] == [
-        node.host.template_dir(SHAPE).name
+        node.host.warm_image_dir(SHAPE).name
     ]
 
 

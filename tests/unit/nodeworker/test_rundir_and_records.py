@@ -7,7 +7,7 @@ import pytest
 
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import Forward, HostTuple, Shape, VmBusy, VmState
-from nodeworker.hypervisor.qemu.host import template_key
+from nodeworker.hypervisor.qemu.host import warm_image_key
 from nodeworker.hypervisor.qemu.records import Machine, Phase, SandboxRecord, SnapshotRecord, Task
 from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id, ram_is_whole
 
@@ -133,5 +133,5 @@ def test_tokens_are_remembered_in_order_without_doubles(tmp_path):
 def test_a_template_is_named_after_all_that_its_memory_depends_on():
     changes = [{}, {"hypervisor_version": "8"}, {"machine": "q35/1"}, {"accelerator": "kvm"},
                {"cpu_model": "host"}, {"image": "image-2"}]
-    keys = {template_key(replace(HOST, **change), Shape(1, 1024)) for change in changes}
-    assert len(keys | {template_key(HOST, Shape(1, 2048))}) == 7
+    keys = {warm_image_key(replace(HOST, **change), Shape(1, 1024)) for change in changes}
+    assert len(keys | {warm_image_key(HOST, Shape(1, 2048))}) == 7

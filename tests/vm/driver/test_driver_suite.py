@@ -176,8 +176,8 @@ def test_a_running_machine_is_untouched_by_reclaim(lab):
 
 def test_the_host_tuple_is_stable_and_templates_are_known_by_shape(lab):
     assert lab.driver.host_tuple() == lab.driver.host_tuple()
-    assert lab.driver.has_template(SHAPE)
-    assert not lab.driver.has_template(Shape(1, 1025))
+    assert lab.driver.has_warm_image(SHAPE)
+    assert not lab.driver.has_warm_image(Shape(1, 1025))
 
 
 def test_a_disk_grows_under_its_guest_and_stays_so_in_whatever_comes_of_it(lab):

@@ -150,7 +150,7 @@ def test_a_bake_that_dies_leaves_nothing_that_could_be_taken_for_a_template(real
     path = tmp_path / "fault"
     path.write_text("bake.spawned kill")
     assert real.in_child("bake", vars(shape), fault_file=path) < 0
-    assert not real.driver.has_template(shape)
+    assert not real.driver.has_warm_image(shape)
     real.driver.reclaim()
     assert not any("1152" in name
                    for name in os.listdir(real.settings.image_dir / "templates")
@@ -226,7 +226,7 @@ def test_forks_of_a_sleeping_sandbox_do_not_lengthen_its_chain(real, box):
 
 
 def test_memory_copied_ahead_is_used_once_and_is_the_template_s(real):
-    template = real.driver.host.template_dir(SHAPE)
+    template = real.driver.host.warm_image_dir(SHAPE)
     spares = real.settings.node_dir / "spares" / template.name
     real.create()
     deadline = time.monotonic() + 60

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from nodeworker.hypervisor.driver import DiskExport, DriverError, VmNotFound
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.operations.snapshot import find_snapshot
 
 _COMPRESSED = ("-c", "-o", "compression_type=zstd", "-O", "qcow2")
 _LIMIT_S = 1800.0
@@ -22,7 +21,7 @@ _LIMIT_S = 1800.0
 
 def export_disk(host: Host, snapshot_id: str, target: Path) -> DiskExport:
     """See Driver.export_disk."""
-    record = find_snapshot(host, snapshot_id)
+    record = host.find_snapshot(snapshot_id)
     if record is None:
         raise VmNotFound(f"no snapshot {snapshot_id} on this host")
     image = host.image_for(record.machine)

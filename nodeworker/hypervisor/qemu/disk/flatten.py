@@ -1,5 +1,5 @@
-"""Keep disk chains short: what lies between the template and a live sandbox's top layer is copied
-into the top layer.
+"""Keep disk chains short: what lies between the warm image and a live sandbox's top layer is
+copied into the top layer.
 
 QEMU does it while the guest runs (`block-stream`). At every instant the long and the short chain
 read the same bytes, so a crash needs no repair, and the record is shortened whenever the sandbox is
@@ -22,7 +22,7 @@ _CANCEL_LIMIT_S = 20.0
 
 
 def shared_depth(chain: tuple[str, ...]) -> int:
-    """How many layers at the bottom belong to the image and its template. Pure."""
+    """How many layers at the bottom belong to the image and its warm image. Pure."""
     return sum(not reference.startswith("layer:") for reference in chain)
 
 

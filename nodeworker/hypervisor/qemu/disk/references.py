@@ -1,5 +1,5 @@
-"""Who holds which disk layers, templates and images: what the records of a node directory name, and
-nothing else.
+"""Tell which disk layers, warm images and images are needed: those that the records of a node
+directory name, and no others.
 
 Sandboxes are read before snapshots: a snapshot that is completed in between has the layers of a
 sandbox that was seen.

@@ -2,7 +2,7 @@
 identity if it is new.
 
 The guest asks for one of several tokens, depending on where an earlier try stopped: the one it was
-given last, the one of the snapshot or template it was cloned from, or the image's after a cold
+given last, the one of the snapshot or warm image it was cloned from, or the image's after a cold
 boot. All of them are tried, the likeliest first.
 """
 import contextlib
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 _CLOCK_SOURCES = {"tsc", "kvm-clock"}
 _CLOCK_FILE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 _WARM_UP_ROUNDS = 5
-_STIR_LIMIT_MS = 5000
+_FIRST_COMMAND_LIMIT_MS = 5000
 _PREPARE_LIMIT_S = 180.0
 
 
@@ -61,19 +61,20 @@ def _adopt(agent: AgentClient, wanted: GuestIdentity, limit_s: float, *, restore
     if restored:
         try:
             agent.adopt(wanted, timeout_s=limit_s)
-            threading.Thread(target=_stir, args=(agent,), name="stir", daemon=True).start()
+            threading.Thread(target=_run_once, args=(agent,), name="first-command",
+                             daemon=True).start()
             return
         except AgentUnreachable:
             _log.warning("the guest of %s did not take the first connection", wanted.sandbox_id)
     agent.adopt(wanted, timeout_s=limit_s, patient=True)
 
 
-def _stir(agent: AgentClient) -> None:
-    """Run nothing once, while the caller's answer is still under way: the emulator translates the
-    guest's code anew after every restore, and without this the first command of a user pays for it
-    (145 instead of 45 ms)."""
+def _run_once(agent: AgentClient) -> None:
+    """Run an empty command, while the caller's answer is still under way: the emulator translates
+    the guest's code anew after every restore, and without this the first command of a user pays for
+    it (145 instead of 45 ms)."""
     with contextlib.suppress(AgentError):
-        agent.exec(["/bin/true"], cwd="/", timeout_ms=_STIR_LIMIT_MS)
+        agent.exec(["/bin/true"], cwd="/", timeout_ms=_FIRST_COMMAND_LIMIT_MS)
 
 
 def warm_up(vm: Vm, limit_s: float, *, answered: Callable[[], None]) -> None:

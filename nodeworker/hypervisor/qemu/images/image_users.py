@@ -11,7 +11,7 @@ _REGISTER = "nodes"
 
 
 def register(image_dir: Path, node_dir: Path) -> None:
-    """Write down that the records under `node_dir` may refer to images and templates of
+    """Write down that the records under `node_dir` may refer to images and warm images of
     `image_dir`; idempotent."""
     entry = _entry(image_dir, node_dir)
     if not entry.exists():

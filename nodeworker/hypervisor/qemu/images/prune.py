@@ -1,8 +1,8 @@
-"""Remove the guest images and baked templates of an image directory that nothing needs any more.
+"""Remove the guest images and warm images of an image directory that nothing needs any more.
 
-What keeps an image, and with it its templates: being `current`; a process that works with it (a
-worker that was not restarted since `make image`). What keeps an image or a template: the record of
-a sandbox or snapshot in any node directory that has ever used this image directory. A node
+What keeps an image, and with it its warm images: being `current`; a process that works with it (a
+worker that was not restarted since `make image`). What keeps an image or a warm image: the record
+of a sandbox or snapshot in any node directory that has ever used this image directory. A node
 directory that is missing may be a disk that is not mounted, so its absence stops everything until
 somebody says that it is gone for good. The lock of `make image` is held meanwhile.
 """
@@ -14,17 +14,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeworker.disks.durable import read_json
+from nodeworker.disks.layers import WARM_IMAGES, warm_image_reference
 from nodeworker.disks.sizes import tree_bytes
 from nodeworker.hypervisor.driver import DriverError
 from nodeworker.hypervisor.qemu.disk.references import UnreadableRecord, references
 from nodeworker.hypervisor.qemu.images.image_users import is_held, registered
-from nodeworker.hypervisor.qemu.records import Machine
+from nodeworker.hypervisor.qemu.records import find_warm_image
 
 
 @dataclass(frozen=True)
 class Unneeded:
-    """An image or a template that nothing refers to; `kind` is the word for it in a chain."""
+    """An image or a warm image, as `kind` says, that nothing refers to."""
 
     kind: str
     path: Path
@@ -33,8 +33,8 @@ class Unneeded:
 
 def prune(image_dir: Path, *, dry_run: bool = False,
           forget_missing: bool = False) -> list[Unneeded]:
-    """Remove what nothing needs, templates before their images; returns it. With `dry_run` nothing
-    is removed.
+    """Remove what nothing needs, warm images before their images; returns it. With `dry_run`
+    nothing is removed.
 
     Raises DriverError, having removed nothing, if a node directory is missing (unless
     `forget_missing`) or a record cannot be read. Repeated after a crash it goes on.
@@ -75,13 +75,14 @@ def _unneeded(image_dir: Path, needed: set[str]) -> Iterator[Unneeded]:
     images = image_dir / "images"
     kept = {path.name for path in _directories(images) if is_held(path)} | {os.path.basename(
         os.path.realpath(images / "current"))}
-    for path in _directories(image_dir / "templates"):
-        record = read_json(path / "template.json")
-        key = Machine.from_json(record).made_on.image if record else None
+    for path in _directories(image_dir / WARM_IMAGES):
+        machine = find_warm_image(path)
         # Without a record it is being baked, or is what a dead bake left; both are the node
         # worker's business.
-        if key is not None and key not in kept and f"template:{path.name}" not in needed:
-            yield Unneeded("template", path, tree_bytes(path))
+        if machine is None or machine.made_on.image in kept:
+            continue
+        if warm_image_reference(path.name) not in needed:
+            yield Unneeded("warm image", path, tree_bytes(path))
     for path in _directories(images):
         finished = (path / "image.json").exists()
         if finished and path.name not in kept and f"image:{path.name}" not in needed:

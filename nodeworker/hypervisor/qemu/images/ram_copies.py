@@ -1,5 +1,5 @@
-"""Copies of a template's RAM made ahead of need, so that a create takes one by a rename instead of
-copying 90 MB.
+"""Copy the RAM of a warm image ahead of need, so that a create takes a copy by a rename instead of
+waiting while 90 MB are copied.
 
 A spare is a finished copy under its final name; half-made ones have another. One process at a time
 makes them.
@@ -20,17 +20,17 @@ _CALM_S = 1.5
 
 
 class SparePool:
-    """Up to `target` spares of each template that creates have used, under
-    `directory/<template>/`."""
+    """Up to `target` spares of each warm image that creates have used, under
+    `directory/<warm image>/`."""
 
     def __init__(self, directory: Path, target: int) -> None:
         self._directory = directory
         self._target = target
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    def take(self, template: Path, ram: Path) -> bool:
-        """Put a spare of this template in place as `ram`; False if there is none."""
-        for spare in self._ready(template):
+    def take(self, warm_image: Path, ram: Path) -> bool:
+        """Put a spare of this warm image in place as `ram`; False if there is none."""
+        for spare in self._ready(warm_image):
             try:
                 os.rename(spare, ram)
                 return True
@@ -38,39 +38,39 @@ class SparePool:
                 continue  # another create was quicker
         return False
 
-    def refill_in_background(self, template: Path) -> None:
-        """Make spares of this template up to the target, a moment later and in a thread of its
+    def refill_in_background(self, warm_image: Path) -> None:
+        """Make spares of this warm image up to the target, a moment later and in a thread of its
         own."""
-        if len(self._ready(template)) < self._target:
-            threading.Thread(target=self._refill, args=(template, ), name="spares",
+        if len(self._ready(warm_image)) < self._target:
+            threading.Thread(target=self._refill, args=(warm_image, ), name="spares",
                              daemon=True).start()
 
-    def reclaim(self, templates: set[str]) -> None:
-        """Remove half-made spares, and those of templates that are no more."""
+    def reclaim(self, warm_images: set[str]) -> None:
+        """Remove half-made spares, and those of warm images that are no more."""
         with (self._directory / "lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             for folder in [path for path in self._directory.iterdir() if path.is_dir()]:
-                if folder.name not in templates:
+                if folder.name not in warm_images:
                     shutil.rmtree(folder, ignore_errors=True)
                 for half in folder.glob(f"*{_HALF_MADE}"):
                     half.unlink(missing_ok=True)
 
-    def _refill(self, template: Path) -> None:
+    def _refill(self, warm_image: Path) -> None:
         time.sleep(_CALM_S)
         try:
             with (self._directory / "lock").open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                while len(self._ready(template)) < self._target:
-                    self._make(template)
+                while len(self._ready(warm_image)) < self._target:
+                    self._make(warm_image)
         except OSError:
             return  # a full disk or a removed directory: creates copy for themselves
 
-    def _make(self, template: Path) -> None:
-        folder = self._directory / template.name
+    def _make(self, warm_image: Path) -> None:
+        folder = self._directory / warm_image.name
         folder.mkdir(exist_ok=True, mode=0o700)
         half = folder / f"{secrets.token_hex(8)}{_HALF_MADE}"
         try:
-            with (template / "ram").open("rb") as source, half.open("w+b") as copy:
+            with (warm_image / "ram").open("rb") as source, half.open("w+b") as copy:
                 os.fchmod(copy.fileno(), 0o600)
                 sparse.clone(source.fileno(), copy.fileno())
             os.rename(half, half.with_suffix(""))
@@ -78,8 +78,8 @@ class SparePool:
             half.unlink(missing_ok=True)
             raise
 
-    def _ready(self, template: Path) -> list[Path]:
+    def _ready(self, warm_image: Path) -> list[Path]:
         return [
-            path for path in (self._directory / template.name).glob("*")
+            path for path in (self._directory / warm_image.name).glob("*")
             if path.suffix != _HALF_MADE
         ]

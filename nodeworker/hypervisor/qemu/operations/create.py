@@ -1,5 +1,5 @@
-"""Start a new sandbox: a clone of a baked template or of a snapshot, or a cold boot where neither
-fits this host.
+"""Start a new sandbox: a clone of a warm image or of a snapshot, or a cold boot where neither fits
+this host.
 
 1. Whatever an earlier attempt left is removed; a sandbox that runs already is returned as it is. 2.
 A new overlay on the source's frozen disk; the record names it, so nothing is ever nameless. 3. QEMU
@@ -22,8 +22,10 @@ from nodeworker.hypervisor.driver import (
     VmState,
 )
 from nodeworker.hypervisor.qemu.host import Host
+from nodeworker.hypervisor.qemu.operations.cold_boot import cold_boot
+from nodeworker.hypervisor.qemu.operations.restore import restore
 from nodeworker.hypervisor.qemu.process.monitor import LoadFailed
-from nodeworker.hypervisor.qemu.process.start import Start, cold_boot, make_ram, restore, stop
+from nodeworker.hypervisor.qemu.process.start_stop import stop
 from nodeworker.hypervisor.qemu.records import Machine, Phase, SandboxRecord, Task
 from nodeworker.hypervisor.qemu.rundir import boot_id
 from nodeworker.hypervisor.qemu.vm import Vm
@@ -96,7 +98,7 @@ def _start(vm: Vm, spec: LaunchSpec) -> str:
             reason = str(error)
     if reason:
         _log.warning("sandbox %s boots cold: %s", spec.sandbox_id, reason)
-        cold_boot(vm, Start(spec, renew=True))
+        cold_boot(vm, spec, renew=True)
     return reason
 
 
@@ -104,8 +106,8 @@ def _clone(vm: Vm, spec: LaunchSpec, directory: Path) -> None:
     ram, fill_ram = vm.rundir.ram, None
     if not vm.host.spares.take(directory, ram):
         fill_ram = partial(_fill_ram, directory / "ram", ram)
-        make_ram(ram, spec.shape.mem_mb)
-    restore(vm, Start(spec, renew=True, state=directory / "state", fill_ram=fill_ram))
+        vm.rundir.make_ram(spec.shape.mem_mb)
+    restore(vm, spec, directory / "state", renew=True, fill_ram=fill_ram)
 
 
 def _fill_ram(source: Path, target: Path) -> None:
@@ -116,16 +118,16 @@ def _fill_ram(source: Path, target: Path) -> None:
 def _find_source(host: Host, spec: LaunchSpec) -> Source:
     """What to clone for `spec`. Raises VmNotFound if it names a snapshot that is not here."""
     if spec.snapshot_id is None:
-        machine, directory = host.find_template(spec.shape), host.template_dir(spec.shape)
+        machine, directory = host.find_warm_image(spec.shape), host.warm_image_dir(spec.shape)
         if machine is None:
             blank = host.blank_machine(spec.shape)
             return Source(blank, (host.image.agent_token,), unfit="this shape is not baked yet")
     else:
         directory = host.snapshots / spec.snapshot_id
-        record = read_json(directory / "snapshot.json")
-        if record is None:
+        snapshot = host.find_snapshot(spec.snapshot_id)
+        if snapshot is None:
             raise VmNotFound(f"no snapshot {spec.snapshot_id} on this host")
-        machine = Machine.from_json(record["machine"])
+        machine = snapshot.machine
     token = read_json(directory / "token")
     if token is None:
         raise DriverError(f"{directory} has no agent token")

@@ -6,7 +6,7 @@ from nodeworker.disks.durable import remove_tree
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import VmNotFound
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.process.spawn import end_vm
+from nodeworker.hypervisor.qemu.process.qemu_process import end_vm
 from nodeworker.hypervisor.qemu.vm import Vm, locked_vm
 
 
@@ -37,11 +37,3 @@ def _remove(vm: Vm) -> None:
     fault("destroy.network_freed")
     remove_tree(vm.rundir.path, vm.host.trash)
     fault("destroy.files_removed")
-
-
-def delete_snapshot(host: Host, snapshot_id: str) -> None:
-    """See Driver.delete_snapshot."""
-    fault("delete.begun")
-    remove_tree(host.snapshots / snapshot_id, host.trash)
-    fault("delete.files_removed")
-    host.collect_layers()

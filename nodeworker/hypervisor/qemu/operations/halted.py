@@ -9,7 +9,7 @@ import re
 
 from nodeworker.hypervisor.driver import VmState
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.process.spawn import end_vm
+from nodeworker.hypervisor.qemu.process.qemu_process import end_vm
 from nodeworker.hypervisor.qemu.vm import locked_vm
 
 _CPU = re.compile(r"\b[ER]FL=([0-9a-f]+)\b.*\bHLT=([01])\b")

@@ -1,10 +1,11 @@
-"""Start-up reclaim of a node: what belongs to no sandbox goes, what live VMs need is made again.
-Stated order:
+"""Clean up a node when its worker starts: remove what belongs to no sandbox, make what live VMs
+need again, in this order:
 
-1. Packet policy and forwarding switch (a guest must never be without them). 2. Sandboxes that were
-never completely created, half-made snapshots and templates, unless somebody is at work on them. 3.
-Processes, cgroups, slots, namespaces and forwarded ports without a live sandbox. 4. Forwarded ports
-of live sandboxes; disk layers nobody refers to; trash; the pool of ready slots.
+1. Packet policy and forwarding switch (a guest must never be without them).
+2. Sandboxes that were never completely created, half-made snapshots and warm images, unless
+   somebody is at work on them.
+3. Processes, cgroups, slots, namespaces and forwarded ports without a live sandbox.
+4. Forwarded ports of live sandboxes; disk layers nobody refers to; trash; the pool of ready slots.
 """
 import logging
 import os
@@ -19,7 +20,7 @@ from nodeworker.faults import fault
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import VmBusy, VmNotFound
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.images.bake import discard
+from nodeworker.hypervisor.qemu.images.bake_warm_image import discard
 from nodeworker.hypervisor.qemu.operations.destroy import destroy_half_made
 from nodeworker.hypervisor.qemu.records import Phase
 from nodeworker.hypervisor.qemu.rundir import RunDir
@@ -36,7 +37,7 @@ def reclaim(host: Host) -> None:
     host.network.slots.reclaim(partial(_is_live, host))
     _restore_forwards(host)
     host.collect_layers()
-    host.spares.reclaim({path.name for path in host.templates.iterdir()})
+    host.spares.reclaim({path.name for path in host.warm_images.iterdir()})
     empty_trash(host.trash)
     host.network.slots.fill()
 
@@ -55,7 +56,7 @@ def _remove_half_made(host: Host) -> None:
         with _nobody_at_work(path / "lock") as is_ours:
             if is_ours:
                 remove_tree(path, host.trash)
-    for path in host.templates.glob("*.tmp"):
+    for path in host.warm_images.glob("*.tmp"):
         with _nobody_at_work(path.with_suffix(".lock")) as is_ours:
             if is_ours:
                 discard(Vm(host, RunDir(path)))
@@ -78,19 +79,19 @@ def _nobody_at_work(lock: Path) -> Iterator[bool]:
 
 def _is_live(host: Host, name: str) -> bool:
     """True while the owner of a slot or cgroup has a process or an operation at work, or is a
-    template being baked.
+    warm image being baked.
 
     Asked about a name after it was found: an operation that made it since then holds its lock.
     """
     if host.rundir(name).is_busy_or_alive():
         return True
-    return name.endswith(".tmp") and locks.is_locked((host.templates / name).with_suffix(".lock"))
+    return name.endswith(".tmp") and locks.is_locked((host.warm_images / name).with_suffix(".lock"))
 
 
 def _end_strays(host: Host) -> None:
     for name in [name for name in host.cgroups.names() if not _is_live(host, name)]:
         if name.endswith(".tmp"):
-            with _nobody_at_work((host.templates / name).with_suffix(".lock")) as is_ours:
+            with _nobody_at_work((host.warm_images / name).with_suffix(".lock")) as is_ours:
                 if is_ours:
                     _empty_cgroup(host, name)
         else:
@@ -140,6 +141,6 @@ def _restore_forward(host: Host, name: str, number: int) -> None:
                 host.network.forward(host.network.slots.slot(number), vm.record.host_ports(),
                                      fresh=False)
     except VmNotFound:
-        return  # a template in the making, or a sandbox that has just been removed
+        return  # a warm image in the making, or a sandbox that has just been removed
     except VmBusy:
         _log.info("sandbox %s is being worked on", name)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nodeworker.disks import sparse
-from nodeworker.disks.durable import read_json, remove_tree, sync_directory, sync_file, write_json
+from nodeworker.disks.durable import remove_tree, sync_directory, sync_file, write_json
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError, SnapshotFacts
 from nodeworker.hypervisor.qemu.disk import flatten
@@ -31,25 +31,19 @@ from nodeworker.hypervisor.qemu.vm import Vm, created_vm
 
 def snapshot(host: Host, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
     """See Driver.snapshot."""
-    known = find_snapshot(host, snapshot_id)
+    known = host.find_snapshot(snapshot_id)
     if known is not None:
-        return facts(known)
+        return _facts(known)
     with created_vm(host, sandbox_id) as vm, _making(host, snapshot_id) as directory:
         if vm.rundir.is_alive() and vm.record.phase is Phase.RUNNING:
             pause_ms = _capture_running(vm, directory)
         else:
             pause_ms = _capture_saved(vm, directory)
         write_json(directory / "token", {"token": vm.rundir.tokens()[0]})
-        return facts(_complete(vm, directory, snapshot_id, pause_ms))
+        return _facts(_complete(vm, directory, snapshot_id, pause_ms))
 
 
-def find_snapshot(host: Host, snapshot_id: str) -> SnapshotRecord | None:
-    """The record of a complete snapshot."""
-    record = read_json(host.snapshots / snapshot_id / "snapshot.json")
-    return SnapshotRecord.from_json(record) if record else None
-
-
-def facts(record: SnapshotRecord) -> SnapshotFacts:
+def _facts(record: SnapshotRecord) -> SnapshotFacts:
     """What callers may know of a snapshot."""
     return SnapshotFacts(record.snapshot_id, record.rootfs_sha, record.size_bytes, record.pause_ms)
 

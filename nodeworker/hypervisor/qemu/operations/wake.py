@@ -12,19 +12,14 @@ from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError, LaunchSpec, RunningVm
 from nodeworker.hypervisor.qemu.guest import adoption
 from nodeworker.hypervisor.qemu.host import Host
+from nodeworker.hypervisor.qemu.operations.cold_boot import cold_boot
 from nodeworker.hypervisor.qemu.operations.create import mismatch
 from nodeworker.hypervisor.qemu.operations.recover import recover
+from nodeworker.hypervisor.qemu.operations.restore import FIRST_REPLY_LIMIT_S, restore
 from nodeworker.hypervisor.qemu.process.monitor import LoadFailed
-from nodeworker.hypervisor.qemu.process.start import (
-    FIRST_REPLY_LIMIT_S,
-    Start,
-    cold_boot,
-    record_start,
-    restore,
-    stop,
-)
-from nodeworker.hypervisor.qemu.records import Phase, Task
-from nodeworker.hypervisor.qemu.rundir import ram_is_whole
+from nodeworker.hypervisor.qemu.process.start_stop import stop
+from nodeworker.hypervisor.qemu.records import Machine, Phase, Task
+from nodeworker.hypervisor.qemu.rundir import boot_id, ram_is_whole
 from nodeworker.hypervisor.qemu.vm import Vm, created_vm
 
 _log = logging.getLogger(__name__)
@@ -64,16 +59,16 @@ def _note_tokens(vm: Vm, spec: LaunchSpec) -> None:
 def _restore(vm: Vm, spec: LaunchSpec) -> None:
     """Raises LoadFailed if the memory is of no use, which includes a guest that does not answer
     once restored."""
-    record_start(vm, spec, vm.machine, phase=Phase.WAKING, task=Task.WAKE)
+    _record_start(vm, spec, vm.machine, phase=Phase.WAKING, task=Task.WAKE)
     fault("wake.begun")
     try:
-        restore(vm, Start(spec, renew=False, state=vm.rundir.state))
+        restore(vm, spec, vm.rundir.state, renew=False)
     except LoadFailed:
         raise
     except Exception as error:
         if vm.record.phase is Phase.RUNNING:
             raise LoadFailed(f"the restored guest did not answer: {error}") from error
-        record_start(vm, spec, vm.machine, phase=Phase.SAVED, task=None)
+        _record_start(vm, spec, vm.machine, phase=Phase.SAVED, task=None)
         raise
     vm.rundir.state.unlink(missing_ok=True)
 
@@ -81,8 +76,16 @@ def _restore(vm: Vm, spec: LaunchSpec) -> None:
 def _boot(vm: Vm, spec: LaunchSpec, reason: str) -> None:
     _log.warning("sandbox %s boots cold: %s", spec.sandbox_id, reason)
     machine = replace(vm.machine, made_on=vm.host.tuple_for(vm.machine))
-    record_start(vm, spec, machine, phase=Phase.RUNNING, task=Task.WAKE)
-    cold_boot(vm, Start(spec, renew=False))
+    _record_start(vm, spec, machine, phase=Phase.RUNNING, task=Task.WAKE)
+    cold_boot(vm, spec, renew=False)
+
+
+def _record_start(vm: Vm, spec: LaunchSpec, machine: Machine, *, phase: Phase,
+                  task: Task | None) -> None:
+    """Write the record of a new start with the ports of `spec`, without a process, durably."""
+    vm.write(replace(vm.record, machine=machine, phase=phase, task=task, boot_id=boot_id(),
+                     agent_port=spec.agent_port, forwards=spec.forwards, pid=None,
+                     start_ticks=None, slot=None), durable=True)
 
 
 def _keep(vm: Vm, spec: LaunchSpec) -> bool:

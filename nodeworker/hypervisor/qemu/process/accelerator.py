@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from nodeworker.disks.durable import read_json, write_json
-from nodeworker.hypervisor.qemu.images.image import Image
+from nodeworker.hypervisor.qemu.images.guest_image import Image
 from nodeworker.hypervisor.qemu.process.argv import machine_option
 from nodeworker.hypervisor.qemu.rundir import boot_id
 

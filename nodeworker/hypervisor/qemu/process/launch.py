@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.images.image import Image
+from nodeworker.hypervisor.qemu.images.guest_image import Image
 from nodeworker.hypervisor.qemu.process import argv, qmp
-from nodeworker.hypervisor.qemu.process import spawn as process
 from nodeworker.hypervisor.qemu.process.accelerator import TCG, device_groups
 from nodeworker.hypervisor.qemu.process.argv import DiskLayer, Hardware, Kernel
 from nodeworker.hypervisor.qemu.process.cgroup import Limits
-from nodeworker.hypervisor.qemu.process.spawn import QemuProcess
+from nodeworker.hypervisor.qemu.process.qemu_process import QemuProcess, spawn
 from nodeworker.hypervisor.qemu.vm import Vm
 from nodeworker.network import namespaces
 from nodeworker.network.addresses import GUEST_MAC, TAP_NAME, Slot
@@ -65,7 +64,7 @@ def launch(vm: Vm, slot: Slot, state: Path | None = None) -> Launched:
         descriptors += [
             number for number in (kernel.initrd_descriptor, incoming) if number is not None
         ]
-        started = process.spawn(
+        started = spawn(
             argv.qemu_argv(hardware), uid=uid,
             groups=device_groups(host.accelerator, host.settings.vm_uid_base),
             namespace=slot.namespace, descriptors=tuple(descriptors),

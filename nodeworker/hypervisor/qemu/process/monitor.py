@@ -5,7 +5,7 @@ from typing import Any
 
 from nodeworker.hypervisor.driver import DriverError
 from nodeworker.hypervisor.qemu.process import argv, qmp
-from nodeworker.hypervisor.qemu.process.spawn import QemuProcess
+from nodeworker.hypervisor.qemu.process.qemu_process import QemuProcess
 from nodeworker.hypervisor.qemu.rundir import RunDir
 
 _MIGRATION_LIMIT_S = 120.0

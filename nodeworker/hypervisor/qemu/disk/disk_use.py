@@ -1,4 +1,4 @@
-"""What sandboxes and snapshots occupy on this host, every file counted once.
+"""Count what sandboxes and snapshots occupy on this host, every file counted once.
 
 A disk layer counts for the one that made it: of those that refer to it the one that has been here
 longest, since whoever else refers to it was made from that one. When that one goes, the layer
@@ -34,7 +34,7 @@ def disk_use(host: Host) -> DiskUse:
         },
         {
             "images": tree_bytes(host.image_dir / "images"),
-            "templates": tree_bytes(host.templates),
+            "templates": tree_bytes(host.warm_images),
             "other": spare + sum(map(tree_bytes, _others(host))),
         },
     )

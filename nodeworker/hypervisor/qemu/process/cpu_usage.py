@@ -11,7 +11,7 @@ import time
 
 from nodeworker.hypervisor.driver import UsageReading
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.process.spawn import start_ticks
+from nodeworker.hypervisor.qemu.process.qemu_process import start_ticks
 from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")

@@ -1,41 +1,42 @@
-"""Bake a template: boot the image once, warm it up, and keep its memory, device state and disk for
-every later create.
+"""Bake a warm image: boot the guest image once, warm it up, and keep its memory, device state and
+disk for every later create.
 
-1. One process at a time per template; a working directory of an earlier, dead attempt is removed
+1. One process at a time per warm image; a working directory of an earlier, dead attempt is removed
 first. 2. Cold boot, `prepare` (drop caches, settle), a few requests so that the hot path is in
 memory. 3. `stop`, device state, process ended; pages of zeros become holes. 4. Everything flushed,
 then renamed into place: nothing of a failed attempt is ever visible.
 """
 import fcntl
-import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from nodeworker.disks import sparse
 from nodeworker.disks.durable import remove_tree, sync_directory, sync_file, write_json
+from nodeworker.disks.layers import warm_image_reference
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import Progress, Shape
 from nodeworker.hypervisor.qemu.guest import adoption
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.process.start import COLD_BOOT_TRIES_S, make_ram, started, stop
-from nodeworker.hypervisor.qemu.records import Phase, SandboxRecord
+from nodeworker.hypervisor.qemu.operations.cold_boot import boot_again_if_bad
+from nodeworker.hypervisor.qemu.process.start_stop import started, stop
+from nodeworker.hypervisor.qemu.records import Phase, SandboxRecord, write_warm_image
 from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id
 from nodeworker.hypervisor.qemu.vm import Vm
-
-_log = logging.getLogger(__name__)
 
 
 def bake(host: Host, shape: Shape, progress: Progress) -> None:
     """See Driver.bake."""
-    target = host.template_dir(shape)
-    with (host.templates / f"{target.name}.lock").open("a") as lock:
+    target = host.warm_image_dir(shape)
+    with (host.warm_images / f"{target.name}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if host.find_template(shape) is not None:
+        if host.find_warm_image(shape) is not None:
             return
         vm = Vm(host, RunDir(target.with_name(f"{target.name}.tmp")))
         try:
-            _boot_well_and_save(vm, shape, progress)
+            progress("booting")
+            boot_again_if_bad(vm, lambda limit_s: _boot_and_save(vm, shape, limit_s, progress),
+                              again=lambda: progress("booting again"))
             progress("writing to disk")
             _publish(vm)
         except BaseException:
@@ -44,20 +45,9 @@ def bake(host: Host, shape: Shape, progress: Progress) -> None:
     fault("bake.complete")
 
 
-def _boot_well_and_save(vm: Vm, shape: Shape, progress: Progress) -> None:
-    progress("booting")
-    for limit_s in COLD_BOOT_TRIES_S[:-1]:
-        try:
-            return _boot_and_save(vm, shape, limit_s, progress)
-        except adoption.BadBoot as error:
-            _log.warning("booting the image again for %s: %s", vm.sandbox_id, error)
-            progress("booting again")
-    return _boot_and_save(vm, shape, COLD_BOOT_TRIES_S[-1], progress)
-
-
 def discard(vm: Vm) -> None:
-    """Remove a template in the making, with its process and network; nothing there: no-op. Its lock
-    must be held."""
+    """Remove a warm image in the making, with its process and network; nothing there: no-op. Its
+    lock must be held."""
     if vm.rundir.path.exists():
         stop(vm)
         remove_tree(vm.rundir.path, vm.host.trash)
@@ -67,9 +57,9 @@ def _boot_and_save(vm: Vm, shape: Shape, limit_s: float, progress: Progress) -> 
     discard(vm)
     vm.rundir.path.mkdir(mode=0o700)
     blank = vm.host.blank_machine(shape)
-    machine = replace(blank, chain=(*blank.chain, f"template:{vm.rundir.path.name}"))
+    machine = replace(blank, chain=(*blank.chain, warm_image_reference(vm.rundir.path.name)))
     vm.host.layers.create(machine.chain[-1], machine.disk_bytes)
-    make_ram(vm.rundir.ram, shape.mem_mb)
+    vm.rundir.make_ram(shape.mem_mb)
     vm.write(SandboxRecord(vm.sandbox_id, machine, Phase.RUNNING, None, boot_id(), agent_port=0,
                            forwards=()), durable=False)
     with ThreadPoolExecutor(max_workers=2) as background:
@@ -97,11 +87,11 @@ def _publish(vm: Vm) -> None:
     for name in keep:
         sync_file(directory / name)
     write_json(directory / "token", {"token": host.image.agent_token})
-    final = replace(vm.machine, chain=(*vm.machine.chain[:-1], f"template:{target.name}"))
-    write_json(directory / "template.json", final.to_json())
+    chain = (*vm.machine.chain[:-1], warm_image_reference(target.name))
+    write_warm_image(directory, replace(vm.machine, chain=chain))
     remove_tree(target, host.trash)
     os.rename(directory, target)
-    sync_directory(host.templates)
+    sync_directory(host.warm_images)
 
 
 def _tidy_ram(rundir: RunDir) -> None:

@@ -1,0 +1,62 @@
+"""Start the process of a VM together with its network slot, forwarded ports and cgroup, and end all
+of them.
+"""
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nodeworker.hypervisor.qemu.process.launch import Launched, confine, launch
+from nodeworker.hypervisor.qemu.process.monitor import Monitor
+from nodeworker.hypervisor.qemu.process.qemu_process import end_vm
+from nodeworker.hypervisor.qemu.vm import Vm
+
+
+@dataclass(frozen=True)
+class Started:
+    """A QEMU that has been started; host ports and cgroup may still be in the making."""
+
+    launched: Launched
+    pending: "tuple[Future[None], ...]"
+
+    def go(self, monitor: Monitor) -> None:
+        """Let the guest execute, but not before it is confined and reachable."""
+        for future in self.pending:
+            future.result()
+        monitor.run("cont")
+
+
+@contextmanager
+def started(vm: Vm, state: Path | None, background: ThreadPoolExecutor) -> Iterator[Started]:
+    """A stopped QEMU with slot, host ports and cgroup; if the block fails, process, network and
+    cgroup are removed.
+
+    A worker that is told to exit leaves everything as a killed one does: the operation is repeated
+    by another.
+    """
+    network = vm.host.network
+    try:
+        slot = network.claim(vm.sandbox_id)
+        forwarded = background.submit(network.forward, slot, vm.record.host_ports(), fresh=True)
+        launched = launch(vm, slot, state)
+        vm.write(replace(vm.record, pid=launched.process.pid,
+                         start_ticks=launched.process.start_ticks, slot=slot.number),
+                 durable=False)
+        try:
+            confined = background.submit(confine, vm, launched.process)
+            yield Started(launched, (forwarded, confined))
+        finally:
+            launched.process.detach()
+    except Exception:
+        stop(vm)
+        raise
+
+
+def stop(vm: Vm) -> None:
+    """End the process of this VM and free its network and cgroup; nothing there: no-op."""
+    with ThreadPoolExecutor(max_workers=1) as background:
+        released = background.submit(vm.host.network.release, vm.sandbox_id)
+        end_vm(vm.rundir)
+        released.result()
+    vm.host.cgroups.remove(vm.sandbox_id)
