@@ -18,7 +18,9 @@ from services.sandboxes import agent_servers
 from services.sandboxes.agent_servers import AgentServerSpec
 
 COMMAND = "/usr/local/sbin/svc-agent-server"
-LAUNCH_FILE, STARTED_FILE = "/run/svc-agent/launch.json", "/run/svc-agent/started"
+# Guests of every age know the files by these names.
+CONFIGURATION_FILE = "/run/svc-agent/launch.json"
+STARTED_FILE = "/run/svc-agent/started"
 
 
 def start_agent_server(deps: NodeDeps, sandbox: SandboxOnNode, *,
@@ -36,7 +38,7 @@ def start_agent_server(deps: NodeDeps, sandbox: SandboxOnNode, *,
     if inherited:
         run(agent, "stop")
     if kept is not None and not _is_started(agent):
-        hand_over(agent, launch(sandbox, kept))
+        hand_over(agent, configuration(sandbox, kept))
 
 
 def _is_started(agent: AgentClient) -> bool:
@@ -50,8 +52,8 @@ def _is_started(agent: AgentClient) -> bool:
     return True
 
 
-def launch(sandbox: SandboxOnNode, kept: AgentServerSpec) -> dict[str, Any]:
-    """The launch file of a sandbox (see `guest/agentserver/start_agent_server.py`)."""
+def configuration(sandbox: SandboxOnNode, kept: AgentServerSpec) -> dict[str, Any]:
+    """What `guest/agentserver/start_agent_server.py` reads of a sandbox."""
     model = {"SVC_PREFERRED_MODEL": sandbox.preferred_model} if sandbox.preferred_model else {}
     return {
         "sandboxId": sandbox.id, "source": kept.source, "bootstrap": kept.bootstrap,
@@ -60,10 +62,10 @@ def launch(sandbox: SandboxOnNode, kept: AgentServerSpec) -> dict[str, Any]:
 
 
 def hand_over(agent: AgentClient, content: dict[str, Any]) -> None:
-    """Put the launch file into the guest and start what it says; raises NotReady, whose text quotes
-    nothing of it."""
+    """Put the configuration into the guest and start what it says; raises NotReady, whose text
+    quotes nothing of it."""
     try:
-        agent.write_file(LAUNCH_FILE, json.dumps(content).encode(), 0o600)
+        agent.write_file(CONFIGURATION_FILE, json.dumps(content).encode(), 0o600)
     except AgentError as error:
         raise NotReady(
             "The agent server could not be started: the guest did not take its configuration."
