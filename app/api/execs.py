@@ -1,22 +1,20 @@
 """Run a command in a sandbox."""
-from flask import Blueprint, Response, jsonify
+from flask import Blueprint
 
-from app.http import bodies
-from app.http.answers import answers
-from app.http.credentials import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
-from app.schemas.answers import answer_of
+from app.http.credentials import ACCOUNTS
+from app.http.route import route
 from app.schemas.execs import ExecBody, ExecResultAnswer
 from app.wiring import get_deps
+from guest.client.results import ExecResult
 from services.guest_calls import execs
+from services.protocols import ExecRequest
+from services.sandboxes.caller import Caller
 
 routes = Blueprint("execs", __name__, url_prefix="/v1/sandboxes/<sandbox_id>")
 
 
-@routes.post("/exec")
-@accepts(API_KEY, USER_JWT, SERVICE)
-@answers(200, ExecResultAnswer, body=ExecBody, errors=(409, 421), example={"cmd": "uname -a"})
-def run(sandbox_id: str) -> Response:
+@route(routes, "POST /exec", accepts=ACCOUNTS, answers=ExecResultAnswer, body=ExecBody,
+       errors=(409,), example={"cmd": "uname -a"})
+def run(caller: Caller, sandbox_id: str, body: ExecRequest) -> ExecResult:
     """Run a command as root and answer with its output once it has ended."""
-    owner, request = current_owner(), bodies.load(ExecBody())
-    outcome = execs.run(get_deps(), owner, sandbox_id, request, pinned_node=pinned_node())
-    return jsonify(answer_of(ExecResultAnswer).dump(outcome))
+    return execs.run(get_deps(), caller.owner, sandbox_id, body, pinned_node=caller.pinned_node)

@@ -1,48 +1,39 @@
 """Hibernate, wake and extend; `/pause` and `/resume` are other names of the first two."""
-from flask import Blueprint, Response, jsonify
+from typing import Any
 
-from app.http import bodies
-from app.http.admission import LIFECYCLE, PROMPT, lane
-from app.http.answers import answers
-from app.http.credentials import API_KEY, SERVICE, USER_JWT, accepts, current_owner, pinned_node
-from app.schemas.answers import answer_of
+from flask import Blueprint
+
+from app.http.admission import LIFECYCLE, PROMPT
+from app.http.credentials import ACCOUNTS
+from app.http.route import route
 from app.schemas.sandboxes import ExtendBody, HibernateBody, SandboxAnswer, WakeBody
 from app.wiring import get_deps
 from services.sandboxes import lifecycle
+from services.sandboxes.caller import Caller
+from services.sandboxes.views import SandboxView
 
 routes = Blueprint("lifecycle", __name__, url_prefix="/v1/sandboxes/<sandbox_id>")
 
 
-@routes.post("/hibernate")
-@routes.post("/pause")
-@accepts(API_KEY, USER_JWT, SERVICE)
-@answers(200, SandboxAnswer, body=HibernateBody, errors=(409, 421))
-@lane(LIFECYCLE)
-def hibernate(sandbox_id: str) -> Response:
+@route(routes, "POST /hibernate", "POST /pause", accepts=ACCOUNTS, answers=SandboxAnswer,
+       body=HibernateBody, errors=(409,), admission=LIFECYCLE)
+def hibernate(caller: Caller, sandbox_id: str) -> SandboxView:
     """Put a sandbox to sleep; returns once it is hibernated."""
-    owner, _ = current_owner(), bodies.load(HibernateBody())
-    view = lifecycle.hibernate(get_deps(), owner, sandbox_id, pinned_node=pinned_node())
-    return jsonify(answer_of(SandboxAnswer).dump(view))
+    return lifecycle.hibernate(get_deps(), caller.owner, sandbox_id,
+                               pinned_node=caller.pinned_node)
 
 
-@routes.post("/wake")
-@routes.post("/resume")
-@accepts(API_KEY, USER_JWT, SERVICE)
-@answers(200, SandboxAnswer, body=WakeBody, errors=(409, 421), example={"ports": [3000]})
-@lane(LIFECYCLE)
-def wake(sandbox_id: str) -> Response:
+@route(routes, "POST /wake", "POST /resume", accepts=ACCOUNTS, answers=SandboxAnswer,
+       body=WakeBody, errors=(409,), admission=LIFECYCLE, example={"ports": [3000]})
+def wake(caller: Caller, sandbox_id: str, body: dict[str, Any]) -> SandboxView:
     """Resume a sandbox; returns once it is running."""
-    owner, body = current_owner(), bodies.load(WakeBody())
-    view = lifecycle.wake(get_deps(), owner, sandbox_id, pinned_node=pinned_node(), **body)
-    return jsonify(answer_of(SandboxAnswer).dump(view))
+    return lifecycle.wake(get_deps(), caller.owner, sandbox_id, pinned_node=caller.pinned_node,
+                          **body)
 
 
-@routes.post("/extend")
-@accepts(API_KEY, USER_JWT, SERVICE)
-@answers(200, SandboxAnswer, body=ExtendBody, errors=(409, 421), example={"timeout": 3600})
-@lane(PROMPT)
-def extend(sandbox_id: str) -> Response:
+@route(routes, "POST /extend", accepts=ACCOUNTS, answers=SandboxAnswer, body=ExtendBody,
+       errors=(409,), admission=PROMPT, example={"timeout": 3600})
+def extend(caller: Caller, sandbox_id: str, body: dict[str, Any]) -> SandboxView:
     """Restart the idle clock, with a new idle timeout if the body has one."""
-    owner, body = current_owner(), bodies.load(ExtendBody())
-    view = lifecycle.extend(owner, sandbox_id, body["timeout"], pinned_node=pinned_node())
-    return jsonify(answer_of(SandboxAnswer).dump(view))
+    return lifecycle.extend(caller.owner, sandbox_id, body["timeout"],
+                            pinned_node=caller.pinned_node)

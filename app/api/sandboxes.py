@@ -1,19 +1,11 @@
 """Create, list, get and delete."""
-from flask import Blueprint, Response, jsonify
+from typing import Any
 
-from app.http import bodies
-from app.http.admission import LIFECYCLE, PROMPT, lane
-from app.http.answers import answers
-from app.http.credentials import (
-    API_KEY,
-    SERVICE,
-    USER_JWT,
-    accepts,
-    current_kind,
-    current_owner,
-    pinned_node,
-)
-from app.schemas.answers import answer_of
+from flask import Blueprint
+
+from app.http.admission import LIFECYCLE, PROMPT
+from app.http.credentials import ACCOUNTS
+from app.http.route import route
 from app.schemas.sandboxes import (
     CreateBody,
     ListQuery,
@@ -22,58 +14,46 @@ from app.schemas.sandboxes import (
     UsageAnswer,
 )
 from app.wiring import get_deps
+from models.users import User
 from services.sandboxes import create as sandboxes
 from services.sandboxes import lifecycle, listing, usage
+from services.sandboxes.caller import Caller
+from services.sandboxes.create import CreateRequest
+from services.sandboxes.listing import Page
+from services.sandboxes.usage import UsageView
+from services.sandboxes.views import SandboxView
 
 routes = Blueprint("sandboxes", __name__, url_prefix="/v1/sandboxes")
 
 
-@routes.post("")
-@accepts(API_KEY, USER_JWT, SERVICE)
-@answers(201, SandboxAnswer, body=CreateBody, errors=(402, 404, 409, 421),
-         example={"ports": [3000]})
-def create() -> tuple[Response, int]:
+@route(routes, "POST", accepts=ACCOUNTS, status=201, answers=SandboxAnswer, body=CreateBody,
+       errors=(402, 404, 409), example={"ports": [3000]})
+def create(caller: Caller, body: CreateRequest) -> SandboxView:
     """Start a sandbox; answers before it has booted."""
-    owner, request = current_owner(), bodies.load(CreateBody())
-    view = sandboxes.create(get_deps(), owner, request, kind=current_kind(),
-                            pinned_node=pinned_node())
-    return jsonify(answer_of(SandboxAnswer).dump(view)), 201
+    return sandboxes.create(get_deps(), caller.owner, body, kind=caller.kind,
+                            pinned_node=caller.pinned_node)
 
 
-@routes.get("")
-@accepts(API_KEY, USER_JWT, SERVICE)
-@answers(200, SandboxListAnswer, query=ListQuery)
-def list_page() -> Response:
+@route(routes, "GET", accepts=ACCOUNTS, answers=SandboxListAnswer, query=ListQuery)
+def list_page(owner: User, query: dict[str, Any]) -> Page:
     """The owner's sandboxes, newest first."""
-    owner, query = current_owner(), bodies.load_query(ListQuery())
-    return jsonify(answer_of(SandboxListAnswer).dump(listing.list_page(owner, **query)))
+    return listing.list_page(owner, **query)
 
 
-@routes.get("/<sandbox_id>")
-@accepts(API_KEY, USER_JWT, SERVICE)
-@answers(200, SandboxAnswer, errors=(421,))
-@lane(PROMPT)
-def get(sandbox_id: str) -> Response:
+@route(routes, "GET /<sandbox_id>", accepts=ACCOUNTS, answers=SandboxAnswer, admission=PROMPT)
+def get(caller: Caller, sandbox_id: str) -> SandboxView:
     """One sandbox, a stopped one too, so that whoever polls sees how its boot ended."""
-    view = sandboxes.get_view(current_owner(), sandbox_id, pinned_node=pinned_node())
-    return jsonify(answer_of(SandboxAnswer).dump(view))
+    return sandboxes.get_view(caller.owner, sandbox_id, pinned_node=caller.pinned_node)
 
 
-@routes.get("/<sandbox_id>/usage")
-@accepts(API_KEY, USER_JWT, SERVICE)
-@answers(200, UsageAnswer, errors=(421,))
-@lane(PROMPT)
-def get_usage(sandbox_id: str) -> Response:
+@route(routes, "GET /<sandbox_id>/usage", accepts=ACCOUNTS, answers=UsageAnswer, admission=PROMPT)
+def get_usage(caller: Caller, sandbox_id: str) -> UsageView:
     """What a sandbox has used, in whatever state it is."""
-    view = usage.get_view(current_owner(), sandbox_id, pinned_node=pinned_node())
-    return jsonify(answer_of(UsageAnswer).dump(view))
+    return usage.get_view(caller.owner, sandbox_id, pinned_node=caller.pinned_node)
 
 
-@routes.delete("/<sandbox_id>")
-@accepts(API_KEY, USER_JWT, SERVICE)
-@answers(200, SandboxAnswer, errors=(409, 421))
-@lane(LIFECYCLE)
-def delete(sandbox_id: str) -> Response:
+@route(routes, "DELETE /<sandbox_id>", accepts=ACCOUNTS, answers=SandboxAnswer, errors=(409,),
+       admission=LIFECYCLE)
+def delete(caller: Caller, sandbox_id: str) -> SandboxView:
     """Tear a sandbox down; returns once it is stopped."""
-    view = lifecycle.delete(get_deps(), current_owner(), sandbox_id, pinned_node=pinned_node())
-    return jsonify(answer_of(SandboxAnswer).dump(view))
+    return lifecycle.delete(get_deps(), caller.owner, sandbox_id, pinned_node=caller.pinned_node)

@@ -1,85 +1,59 @@
 """Snapshots and forks."""
-from flask import Blueprint, Response, jsonify
+from typing import Any
 
-from app.http import bodies
-from app.http.admission import LIFECYCLE, lane
-from app.http.answers import answers
-from app.http.credentials import (
-    API_KEY,
-    SERVICE,
-    USER_JWT,
-    accepts,
-    current_kind,
-    current_owner,
-    pinned_node,
-)
-from app.schemas.answers import answer_of
+from flask import Blueprint
+
+from app.http.admission import LIFECYCLE
+from app.http.credentials import ACCOUNTS
+from app.http.route import route
 from app.schemas.sandboxes import SandboxAnswer
 from app.schemas.snapshots import (
     ArchiveBody,
     ForkBody,
     SnapshotAnswer,
     SnapshotBody,
+    SnapshotFork,
     SnapshotForkBody,
 )
 from app.wiring import get_deps
 from models.states import SnapshotKind
 from services.sandboxes import capture, forks
+from services.sandboxes.caller import Caller
+from services.sandboxes.create import LaunchOptions
+from services.sandboxes.views import SandboxView, SnapshotView
 
 routes = Blueprint("snapshots", __name__, url_prefix="/v1/sandboxes")
 
 
-@routes.post("/<sandbox_id>/snapshot")
-@accepts(API_KEY, USER_JWT, SERVICE)
-@answers(201, SnapshotAnswer, body=SnapshotBody, errors=(409, 421))
-@lane(LIFECYCLE)
-def snapshot(sandbox_id: str) -> tuple[Response, int]:
+@route(routes, "POST /<sandbox_id>/snapshot", accepts=ACCOUNTS, status=201, answers=SnapshotAnswer,
+       body=SnapshotBody, errors=(409,), admission=LIFECYCLE)
+def snapshot(caller: Caller, sandbox_id: str, body: dict[str, Any]) -> SnapshotView:
     """Capture a sandbox, which goes on; returns once the snapshot is durable on its node."""
-    owner, body = current_owner(), bodies.load(SnapshotBody())
-    view = capture.take(get_deps(), owner, sandbox_id, pinned_node=pinned_node(), **body)
-    return jsonify(answer_of(SnapshotAnswer).dump(view)), 201
+    return capture.take(get_deps(), caller.owner, sandbox_id, pinned_node=caller.pinned_node,
+                        **body)
 
 
-@routes.post("/<sandbox_id>/filesystem-snapshot")
-@routes.post("/<sandbox_id>/tarball")
-@accepts(API_KEY, USER_JWT, SERVICE)
-@answers(201, SnapshotAnswer, body=ArchiveBody, errors=(409, 421))
-def archive(sandbox_id: str) -> tuple[Response, int]:
+@route(routes, "POST /<sandbox_id>/filesystem-snapshot", "POST /<sandbox_id>/tarball",
+       accepts=ACCOUNTS, status=201, answers=SnapshotAnswer, body=ArchiveBody, errors=(409,))
+def archive(caller: Caller, sandbox_id: str, body: dict[str, Any]) -> SnapshotView:
     """Capture the project directory of a running sandbox; returns once it is in the object
     store."""
-    owner, body = current_owner(), bodies.load(ArchiveBody())
-    view = capture.take(get_deps(), owner, sandbox_id, kind=SnapshotKind.FILES_ONLY,
-                        pinned_node=pinned_node(), **body)
-    return jsonify(answer_of(SnapshotAnswer).dump(view)), 201
+    return capture.take(get_deps(), caller.owner, sandbox_id, kind=SnapshotKind.FILES_ONLY,
+                        pinned_node=caller.pinned_node, **body)
 
 
-@routes.post("/<sandbox_id>/fork")
-@accepts(API_KEY, USER_JWT, SERVICE)
-@answers(201, SandboxAnswer, body=ForkBody, errors=(402, 409, 421))
-@lane(LIFECYCLE)
-def fork_sandbox(sandbox_id: str) -> tuple[Response, int]:
+@route(routes, "POST /<sandbox_id>/fork", accepts=ACCOUNTS, status=201, answers=SandboxAnswer,
+       body=ForkBody, errors=(402, 409), admission=LIFECYCLE)
+def fork_sandbox(caller: Caller, sandbox_id: str, body: LaunchOptions) -> SandboxView:
     """Start a copy of a running or sleeping sandbox; answers before it has booted."""
-    owner, options = current_owner(), bodies.load(ForkBody())
-    view = forks.of_sandbox(
-        get_deps(), owner, sandbox_id, options, kind=current_kind(), pinned_node=pinned_node()
-    )
-    return jsonify(answer_of(SandboxAnswer).dump(view)), 201
+    return forks.of_sandbox(get_deps(), caller.owner, sandbox_id, body, kind=caller.kind,
+                            pinned_node=caller.pinned_node)
 
 
-@routes.post("/fork")
-@accepts(API_KEY, USER_JWT, SERVICE)
-@answers(201, SandboxAnswer, body=SnapshotForkBody, errors=(402, 404, 409, 421),
-         example={"snapshotId": "snap_..."})
-def fork_snapshot() -> tuple[Response, int]:
+@route(routes, "POST /fork", accepts=ACCOUNTS, status=201, answers=SandboxAnswer,
+       body=SnapshotForkBody, errors=(402, 404, 409), example={"snapshotId": "snap_..."})
+def fork_snapshot(caller: Caller, body: SnapshotFork) -> SandboxView:
     """Start a sandbox from a snapshot; answers before it has booted."""
-    owner, body = current_owner(), bodies.load(SnapshotForkBody())
-    view = forks.of_snapshot(
-        get_deps(),
-        owner,
-        body.snapshot_id,
-        body.options,
-        idempotency_key=body.idempotency_key,
-        kind=current_kind(),
-        pinned_node=pinned_node(),
-    )
-    return jsonify(answer_of(SandboxAnswer).dump(view)), 201
+    return forks.of_snapshot(get_deps(), caller.owner, body.snapshot_id, body.options,
+                             idempotency_key=body.idempotency_key, kind=caller.kind,
+                             pinned_node=caller.pinned_node)

@@ -2,62 +2,49 @@
 one.
 
 A call on the data road waits for a guest and a lifecycle call for a row, for up to an hour; get,
-list and create take milliseconds. 1. A route about one sandbox waits for its guest, unless
-`@lane(...)` says otherwise. 2. Before it runs, and before its body is read, it takes a place in its
-lane. 3. If the lane is full, or the caller's share of it, the answer is 503 with Retry-After, at
-once. 4. The threads that no lane may have are left to those that never wait.
+list and create take milliseconds. 1. A route about one sandbox waits for its guest, unless its
+`admission` says otherwise. 2. Before it runs, and before its body is read, it takes a place in its
+admission class. 3. If the class is full, or the caller's share of it, the answer is 503 with
+Retry-After, at once. 4. The threads that no class may have are left to calls that never wait.
 """
 import enum
 import threading
 from collections import Counter
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from flask import Flask, current_app, g, request
 
 from config.settings import Settings
 from services.errors import Unavailable
 
-View = TypeVar("View", bound=Callable[..., Any])
-
 _RETRY_AFTER_S = 2
 
 
-class Lane(enum.Enum):
-    """What a call waits for."""
+class Admission(enum.Enum):
+    """The admission classes: what a call waits for."""
 
     PROMPT = "nothing"
     DATA = "a guest"
     LIFECYCLE = "a row"
 
 
-PROMPT, DATA, LIFECYCLE = Lane
-# Parts of the process's threads that each lane may hold, and the part of a lane that one owner may:
-# the rest of the lane is for the others, and the rest of the threads (an eighth) for calls that
-# never wait.
+PROMPT, DATA, LIFECYCLE = Admission
+# Parts of the process's threads that each class may hold, and the part of a class that one owner
+# may: the rest of the class is for the others, and the rest of the threads (an eighth) for calls
+# that never wait.
 _PARTS = {DATA: 4 / 8, LIFECYCLE: 3 / 8}
 _OWNERS_PART = 3 / 4
 
 
-def lane(chosen: Lane) -> Callable[[View], View]:
-    """Declare what a route waits for; goes below the route decorator."""
-
-    def mark(view: View) -> View:
-        setattr(view, "lane", chosen)
-        return view
-
-    return mark
-
-
-def lane_of(view: Any, rule: str) -> Lane:
-    """The lane of the view at a rule of the url map: what it declares, else DATA if it is about one
-    sandbox."""
-    declared: Lane | None = getattr(view, "lane", None)
+def admission_of(view: Any, rule: str) -> Admission:
+    """The class of the view at a rule of the url map: what its route declares, else DATA if it is
+    about one sandbox."""
+    declared: Admission | None = getattr(view, "admission", None)
     return declared or (DATA if "<sandbox_id>" in rule else PROMPT)
 
 
 class Places:
-    """The places of one lane; one owner may hold `share` of its `capacity`."""
+    """The places of one admission class; one owner may hold `share` of its `capacity`."""
 
     def __init__(self, capacity: int, share: int) -> None:
         self.capacity, self.share = max(1, capacity), max(1, share)
@@ -80,23 +67,23 @@ class Places:
                 del self._held[owner]
 
 
-def places_of(threads: int) -> dict[Lane, Places]:
-    """The lanes of a process with that many threads."""
+def places_of(threads: int) -> dict[Admission, Places]:
+    """The admission classes of a process with that many threads."""
     sizes = {waits: int(threads * part) for waits, part in _PARTS.items()}
     return {waits: Places(size, int(size * _OWNERS_PART)) for waits, size in sizes.items()}
 
 
 def install(app: Flask, settings: Settings) -> None:
-    """Give every request of `app` its place; goes after `auth.install`, so that a stranger takes
-    none."""
-    lanes = places_of(settings.api_threads)
+    """Give every request of `app` its place; goes after `credentials.install`, so that a stranger
+    takes none."""
+    classes = places_of(settings.api_threads)
 
     def enter() -> None:
         principal = g.get("principal")
         if principal is None or request.url_rule is None:
             return
-        places = lanes.get(
-            lane_of(current_app.view_functions[request.url_rule.endpoint], request.url_rule.rule))
+        view = current_app.view_functions[request.url_rule.endpoint]
+        places = classes.get(admission_of(view, request.url_rule.rule))
         if places is None:
             return
         owner = principal.owner.id if principal.owner else principal.subject

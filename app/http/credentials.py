@@ -1,6 +1,6 @@
 """Who is calling, and which credentials a route takes: a table on the routes, default deny.
 
-1. A route says what it takes with `@accepts(...)`; one that says nothing takes nothing. 2. Before
+1. A route names what it `accepts`; one that names nothing takes nothing. 2. Before
 the route runs, and before its body is read, the credential is looked up: missing or bad is 401. 3.
 A good one of a kind that the route does not take is 403. 4. A service says for whom it acts with
 `X-On-Behalf-Of`; from then on it is that user (contract, Service tokens 3). 5. A route that takes a
@@ -18,6 +18,7 @@ from models.states import SandboxKind
 from models.users import User
 from services.accounts import api_keys, tokens, users
 from services.errors import Forbidden, InvalidRequest, Unauthenticated
+from services.sandboxes.caller import Caller
 
 View = TypeVar("View", bound=Callable[..., Any])
 
@@ -34,6 +35,8 @@ class Credential(enum.Enum):
 
 
 PUBLIC, API_KEY, USER_JWT, SERVICE, ADMIN, SESSION = Credential
+# What acts for an account.
+ACCOUNTS = (API_KEY, USER_JWT, SERVICE)
 _SESSIONS = "svc-sessions"
 SESSION_COOKIE = "svc_session"
 
@@ -48,7 +51,7 @@ class Principal:
 
 
 def accepts(*credentials: Credential) -> Callable[[View], View]:
-    """Declare what a route takes; goes below the route decorator."""
+    """Declare what a view takes."""
 
     def mark(view: View) -> View:
         setattr(view, "accepted", frozenset(credentials))
@@ -143,16 +146,15 @@ def current_namespace() -> User | None:
     return principal.owner
 
 
-def current_kind() -> SandboxKind:
-    """What the caller makes: with an API key programmatic sandboxes (contract, What the service
-    does 3), else apps'."""
-    principal: Principal = g.principal
-    return SandboxKind.API if principal.credential is API_KEY else SandboxKind.APP
+def current_caller() -> Caller:
+    """The owner whom this request is for, what it makes, and the node that it is pinned to.
 
-
-def pinned_node() -> str | None:
-    """The node that the caller pins this call to (`X-Svc-Node`), if any."""
+    With an API key a caller makes programmatic sandboxes (contract, What the service does 3), else
+    apps'. Raises Forbidden as `current_owner`, InvalidRequest for an impossible `X-Svc-Node`.
+    """
+    owner, principal = current_owner(), g.principal
+    kind = SandboxKind.API if principal.credential is API_KEY else SandboxKind.APP
     node = request.headers.get("X-Svc-Node", "").strip()
     if len(node) > 256:
         raise InvalidRequest("X-Svc-Node is too long")
-    return node or None
+    return Caller(owner, kind, node or None)

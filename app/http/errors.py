@@ -24,6 +24,29 @@ _WORDS = {
     414: "The address is too long.",
 }
 
+# What the contract's Errors and docs/api.md say of each status.
+MEANINGS: Mapping[int, str] = {
+    400: "The body or a parameter breaks a rule; the text names the field.",
+    401: "No credential, or one that is unknown, malformed, revoked or expired.",
+    402: "The plan does not include this, or the compute credit of this month is used up.",
+    403: (
+        "The resource is somebody else's, or the credential is of a kind that this route does not"
+        " take."
+    ),
+    404: "There is no such resource.",
+    409: "The state does not allow this, or the idempotency key was used with another request.",
+    413: "The body has more bytes than the route takes.",
+    414: "The address is longer than 8190 bytes.",
+    415: "The body is not declared as `application/json`.",
+    421: "The node that `X-Svc-Node` names does not hold the resource.",
+    429: "Too many requests of this kind; `Retry-After` says when there is room again.",
+    501: "The work of this route is not in this version.",
+    503: (
+        "No capacity, or something the service depends on does not answer; trying again later may"
+        " work."
+    ),
+}
+
 
 def install(app: Flask) -> None:
     """Render every error of `app`, foreseen or not, in the one shape."""

@@ -63,7 +63,8 @@ class Buckets:
 
 
 def install(app: Flask, settings: Settings) -> None:
-    """Limit the sandbox routes of `app` if the settings ask for it; goes after `auth.install`."""
+    """Limit the sandbox routes of `app` if the settings ask for it; goes after
+    `credentials.install`."""
     if settings.sandbox_rate_per_s <= 0:
         return
     buckets = Buckets(settings.redis_url, settings.sandbox_rate_per_s, settings.sandbox_rate_burst)

@@ -5,7 +5,6 @@ field shows the attribute of its own name, or of the name `read`, or what a func
 the whole object.
 """
 from collections.abc import Callable, Mapping
-from datetime import datetime, timezone
 from enum import Enum
 from functools import cache
 from operator import attrgetter
@@ -14,6 +13,7 @@ from typing import Any
 from marshmallow import EXCLUDE, fields
 
 from app.schemas.fields import CamelCase
+from services.events.record import rfc3339
 from services.metering.prices import amount
 
 Json = dict[str, Any]
@@ -24,11 +24,6 @@ TEXT_OR_NULL = {"type": ["string", "null"]}
 AMOUNT = {"type": "number", "minimum": 0}
 AMOUNT_OR_NULL = {"type": ["number", "null"], "minimum": 0}
 PORT = {"type": "integer", "minimum": 1, "maximum": 65535}
-
-
-def timestamp(moment: datetime) -> str:
-    """RFC 3339 in UTC, with milliseconds."""
-    return moment.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def whole(shown: Any) -> Any:
@@ -127,7 +122,7 @@ class Time(Shown):
     """A moment."""
 
     openapi = {"type": "string", "format": "date-time"}
-    show = staticmethod(timestamp)
+    show = staticmethod(rfc3339)
 
 
 class OneOf(Shown):

@@ -52,7 +52,7 @@ class Conformance:
             self._validate({"$ref": ERROR}, body, said)
             return
         declared = operation["responses"].get(str(status))
-        assert declared, f"{said} is not a declared status; see app/http/answers.py"
+        assert declared, f"{said} is not a declared status; see app/http/route.py"
         self._check_content(Book(self._document).resolve(declared), headers, body, said)
 
     def _check_content(self, declared: Json, headers: Any, body: Any, said: str) -> None:

@@ -1,5 +1,5 @@
 """Builds the OpenAPI 3.1 document of a host from its url map and what its views declare
-(`app.http.answers`)."""
+(`app.http.route`)."""
 import inspect
 import re
 from collections.abc import Iterator
@@ -8,7 +8,6 @@ from typing import Any
 from flask import Flask
 from werkzeug.routing import Rule
 
-from app.http.answers import MEANINGS, Answers, Content, ListOf, answers_of, error_statuses
 from app.http.credentials import (
     ADMIN,
     API_KEY,
@@ -17,14 +16,14 @@ from app.http.credentials import (
     SESSION_COOKIE,
     USER_JWT,
     Credential,
-    accepted_by,
 )
+from app.http.errors import MEANINGS
 from app.http.openapi.components import Components
+from app.http.route import Content, ListOf, Route, route_of
 from app.schemas.errors import ErrorAnswer
 
 Json = dict[str, Any]
 VERSION = "1.0"
-METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 SCHEMES: dict[Credential, tuple[str, Json]] = {
     API_KEY: ("apiKey", {
         "type": "http", "scheme": "bearer", "bearerFormat": "svc_sk_...",
@@ -93,17 +92,14 @@ def build(app: Flask, title: str, description: str, server: str) -> Json:
     components = Components()
     error = components.reference(ErrorAnswer)
     paths: Json = {}
-    for rule, method, view in routes(app):
-        operation = _operation(app, rule, method, view, components)
+    for rule, method, route in routes(app):
+        operation = _operation(app, rule, method, route, components)
         paths.setdefault(path_of(rule), {})[method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {"title": title, "version": VERSION, "description": description},
         "servers": [{"url": server}],
-        "tags": [
-            {"name": name, "description": first_paragraph(_module(app, name))}
-            for name in _tags(paths)
-        ],
+        "tags": _tags(app, paths),
         "paths": paths,
         "components": {
             "schemas": components.schemas(),
@@ -120,15 +116,13 @@ def build(app: Flask, title: str, description: str, server: str) -> Json:
     }
 
 
-def routes(app: Flask) -> Iterator[tuple[Rule, str, Any]]:
-    """Every rule, method and view of `app` that declares what it answers, in the order of
-    registration."""
+def routes(app: Flask) -> Iterator[tuple[Rule, str, Route]]:
+    """Every rule of `app` that declares a route, and its method, in the order of registration."""
     for rule in app.url_map.iter_rules():
-        view = app.view_functions[rule.endpoint]
-        if answers_of(view) is not None:
-            for method in METHODS:
-                if method in (rule.methods or ()):
-                    yield rule, method, view
+        route = route_of(app.view_functions[rule.endpoint])
+        if route is not None:
+            method, = (rule.methods or set()) - {"HEAD", "OPTIONS"}
+            yield rule, method, route
 
 
 def path_of(rule: Rule) -> str:
@@ -141,40 +135,35 @@ def first_paragraph(thing: Any) -> str:
     return " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
 
 
-def _operation(app: Flask, rule: Rule, method: str, view: Any,
-               components: Components) -> Json:
-    declared, resource = answers_of(view) or Answers(), rule.endpoint.split(".")[0]
+def _operation(app: Flask, rule: Rule, method: str, route: Route, components: Components) -> Json:
     operation: Json = {
-        "operationId": _operation_id(app, rule, method),
-        "tags": [resource],
-        "summary": first_paragraph(view),
-        "parameters": [*_path_parameters(rule), *_headers(view)],
-        "security": [{SCHEMES[credential][0]: []}
-                     for credential in SCHEMES
-                     if credential in accepted_by(view)],
+        "operationId": _operation_id(app, rule),
+        "tags": [rule.endpoint.split(".")[0]],
+        "summary": first_paragraph(app.view_functions[rule.endpoint]),
+        "parameters": [*_path_parameters(rule), *_headers(route)],
+        "security": [{name: []} for credential, (name, _) in SCHEMES.items()
+                     if credential in route.accepts],
         "responses": {
             str(status): {"description": "Done.", **_content(content, components)}
-            for status, content in sorted(declared.successes.items())
+            for status, content in sorted(route.successes.items())
         },
     }
-    if declared.query is not None:
-        operation["parameters"] += components.query(declared.query)
-    if declared.body is not None:
-        operation["requestBody"] = _request_body(declared, components)
-    for status in error_statuses(rule.rule, view):
+    if route.query is not None:
+        operation["parameters"] += components.query(route.query)
+    if route.body is not None:
+        operation["requestBody"] = _request_body(route, components)
+    for status in route.error_statuses(rule.rule):
         operation["responses"][str(status)] = {"$ref": f"#/components/responses/{status}"}
     return operation
 
 
-def _operation_id(app: Flask, rule: Rule, method: str) -> str:
-    """The endpoint's name; where an endpoint has several rules or methods, what tells them apart
-    comes with it."""
-    name = rule.endpoint.replace(".", "_")
-    others = [other for other in app.url_map.iter_rules(rule.endpoint)]
-    if len(others) > 1:
-        name = f"{name.split('_')[0]}_{re.sub(r'[^a-z]+', '_', rule.rule.rsplit('/', 1)[-1])}"
-    several = len((rule.methods or set()) & set(METHODS)) > 1
-    return f"{name}_{method.lower()}" if several else name
+def _operation_id(app: Flask, rule: Rule) -> str:
+    """The endpoint's name; where an endpoint has several rules the last step of the path instead
+    of the view's."""
+    resource, _, view = rule.endpoint.partition(".")
+    if len(list(app.url_map.iter_rules(rule.endpoint))) > 1:
+        view = re.sub(r"[^a-z]+", "_", rule.rule.rpartition("/")[2])
+    return f"{resource}_{view}"
 
 
 def _path_parameters(rule: Rule) -> list[Json]:
@@ -184,25 +173,23 @@ def _path_parameters(rule: Rule) -> list[Json]:
     } for name in re.findall(r"<(?:[^:>]*:)?(\w+)>", rule.rule)]
 
 
-def _headers(view: Any) -> list[Json]:
-    declared = answers_of(view) or Answers()
-    wanted = [("X-Svc-Node", 421 in declared.errors),
-              ("X-On-Behalf-Of", SERVICE in accepted_by(view))]
+def _headers(route: Route) -> list[Json]:
+    wanted = [("X-Svc-Node", route.may_be_pinned), ("X-On-Behalf-Of", SERVICE in route.accepts)]
     return [{"$ref": f"#/components/parameters/{name}"} for name, is_taken in wanted if is_taken]
 
 
-def _request_body(declared: Answers, components: Components) -> Json:
-    if isinstance(declared.body, str):
+def _request_body(route: Route, components: Components) -> Json:
+    if isinstance(route.body, str):
         schema: Json = {"type": "string", "format": "binary"}
-        return {"required": True, "content": {declared.body: {"schema": schema}}}
-    item = declared.body.item if isinstance(declared.body, ListOf) else declared.body
+        return {"required": True, "content": {route.body: {"schema": schema}}}
+    item = route.body.item if isinstance(route.body, ListOf) else route.body
     assert item is not None
     schema, required = components.reference(item), any(f.required for f in item().fields.values())
-    if isinstance(declared.body, ListOf):
-        schema, required = {"type": "array", "items": schema, "maxItems": declared.body.most}, True
+    if isinstance(route.body, ListOf):
+        schema, required = {"type": "array", "items": schema, "maxItems": route.body.most}, True
     content: Json = {"schema": schema}
-    if declared.example is not None:
-        content["example"] = declared.example
+    if route.example is not None:
+        content["example"] = route.example
     return {"required": required, "content": {"application/json": content}}
 
 
@@ -219,14 +206,10 @@ def _error(status: int, schema: Json) -> Json:
     return {"description": MEANINGS[status], "content": content, **headers}
 
 
-def _tags(paths: Json) -> list[str]:
-    return list(
-        dict.fromkeys(
-            tag for methods in paths.values() for way in methods.values() for tag in way["tags"]
-        )
-    )
-
-
-def _module(app: Flask, tag: str) -> Any:
-    views = (view for endpoint, view in app.view_functions.items() if endpoint.split(".")[0] == tag)
-    return inspect.getmodule(next(views))
+def _tags(app: Flask, paths: Json) -> list[Json]:
+    """Each resource with what the module of its routes says of it."""
+    modules = {endpoint.split(".")[0]: inspect.getmodule(view)
+               for endpoint, view in app.view_functions.items()}
+    tags = [tag for methods in paths.values() for way in methods.values() for tag in way["tags"]]
+    return [{"name": tag, "description": first_paragraph(modules[tag])}
+            for tag in dict.fromkeys(tags)]

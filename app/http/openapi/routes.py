@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from flask import Blueprint, Flask, Response, current_app, request
 from marshmallow import INCLUDE
 
-from app.http.answers import answers
-from app.http.credentials import PUBLIC, accepts
+from app.http.credentials import PUBLIC
 from app.http.openapi import document, page
-from app.schemas import answers as shown
+from app.http.route import route
+from app.schemas import answers
 from app.schemas.answers import Answer
 
 routes = Blueprint("openapi", __name__)
@@ -22,9 +22,9 @@ class OpenApiAnswer(Answer):
     class Meta:
         unknown = INCLUDE
 
-    openapi = shown.Always("3.1.0")
-    info = shown.Shown(openapi={"type": "object"})
-    paths = shown.Shown(openapi={"type": "object"})
+    openapi = answers.Always("3.1.0")
+    info = answers.Shown(openapi={"type": "object"})
+    paths = answers.Shown(openapi={"type": "object"})
 
 
 @dataclass(frozen=True)
@@ -52,20 +52,14 @@ def _answer(content: bytes, mimetype: str) -> Response:
     return response.make_conditional(request)  # type: ignore[return-value]
 
 
-@routes.get("/openapi.json")
-@accepts(PUBLIC)
-@answers(200, OpenApiAnswer)
-@answers(304)
+@route(routes, "GET /openapi.json", accepts=(PUBLIC,), answers=OpenApiAnswer, also={304: None})
 def describe() -> Response:
     """This document."""
     written: Written = current_app.extensions[_KEY]
     return _answer(written.document, "application/json")
 
 
-@routes.get("/docs")
-@accepts(PUBLIC)
-@answers(200, "text/html")
-@answers(304)
+@route(routes, "GET /docs", accepts=(PUBLIC,), answers="text/html", also={304: None})
 def read() -> Response:
     """The same to read, without scripts and without anything from elsewhere."""
     written: Written = current_app.extensions[_KEY]

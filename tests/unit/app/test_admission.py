@@ -16,12 +16,12 @@ RESOURCES = ("sandboxes", "lifecycle", "snapshots", "execs", "files")
 def of_view(tmp_path_factory):
     settings = Settings(session_secret="x", signing_keys_dir=tmp_path_factory.mktemp("keys"))
     app = api.create_app(settings, LocalAuthority(settings))
-    return {rule.endpoint: admission.lane_of(app.view_functions[rule.endpoint], rule.rule)
+    return {rule.endpoint: admission.admission_of(app.view_functions[rule.endpoint], rule.rule)
             for rule in app.url_map.iter_rules()}
 
 
-def test_each_route_is_in_the_lane_of_what_it_waits_for(of_view):
-    for endpoint, lane in of_view.items():
+def test_each_route_is_admitted_by_what_it_waits_for(of_view):
+    for endpoint, admitted in of_view.items():
         resource, _, name = endpoint.rpartition(".")
         if resource in RESOURCES:
             expected = (
@@ -29,7 +29,7 @@ def test_each_route_is_in_the_lane_of_what_it_waits_for(of_view):
                 if name in WAIT_FOR_NOTHING
                 else LIFECYCLE if name in WAIT_FOR_A_ROW else DATA
             )
-            assert lane is expected, endpoint
+            assert admitted is expected, endpoint
     assert of_view["execs.run"] is of_view["files.write"] is of_view["files.read"] is DATA
     assert of_view["health.health"] is of_view["api_keys.create"] is PROMPT
 
@@ -38,15 +38,15 @@ def test_a_route_about_one_sandbox_waits_unless_it_says_otherwise():
     def view():
         """Declares nothing."""
 
-    assert admission.lane_of(view, "/v1/sandboxes/<sandbox_id>/new") is DATA
-    assert admission.lane_of(view, "/v1/new") is PROMPT
+    assert admission.admission_of(view, "/v1/sandboxes/<sandbox_id>/new") is DATA
+    assert admission.admission_of(view, "/v1/new") is PROMPT
 
 
 def test_the_threads_of_a_process_allow_one_sandbox_a_hundred_and_keep_some_for_short_calls():
     threads = Settings().api_threads
     places = places_of(threads)
     assert places[DATA].share >= 100 and places[DATA].share < places[DATA].capacity
-    assert sum(lane.capacity for lane in places.values()) <= threads * 7 / 8
+    assert sum(held.capacity for held in places.values()) <= threads * 7 / 8
 
 
 def test_one_owner_gets_its_share_and_all_together_the_capacity():

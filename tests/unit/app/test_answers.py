@@ -3,7 +3,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from app.schemas.answers import answer_of, timestamp
+from app.schemas.answers import answer_of
 from app.schemas.api_keys import ApiKeyAnswer, NewApiKeyAnswer
 from app.schemas.execs import ExecResultAnswer
 from app.schemas.files import FileContentAnswer
@@ -14,6 +14,7 @@ from guest.client.results import ExecResult
 from models.users import ApiKey
 from services.accounts.api_keys import NewKey
 from services.accounts.tokens import Token
+from services.events.record import rfc3339
 from services.sandboxes.views import SandboxView, SnapshotView
 
 MOMENT = datetime(2030, 1, 31, 14, 0, 0, 123456, timezone(timedelta(hours=2)))
@@ -27,8 +28,8 @@ def show(kind, shown):
 
 
 def test_times_are_utc_with_z():
-    assert timestamp(MOMENT) == TEXT
-    assert timestamp(MOMENT.replace(microsecond=0)) == "2030-01-31T12:00:00.000Z"
+    assert rfc3339(MOMENT) == TEXT
+    assert rfc3339(MOMENT.replace(microsecond=0)) == "2030-01-31T12:00:00.000Z"
 
 
 def test_a_sandbox():

@@ -1,22 +1,19 @@
 """The OpenAPI document says what the routes are: every one of them, and nothing that its code does
 not do."""
-import inspect
 import re
 
 import jsonschema_rs
 import pytest
 
 from app.api import factory as api
-from app.http.answers import ListOf, answers_of, error_statuses
 from app.http.credentials import PUBLIC, accepted_by
 from app.http.openapi import document
+from app.http.route import ListOf, route_of
 from app.identity import factory as identity
 from app.identity.local_authority import LocalAuthority
 from app.identity.sessions import COOKIE
 from app.schemas.answers import Answer
 from config.settings import Settings
-
-LOADED = re.compile(r"bodies\.(load|load_list|load_query)\(\s*(\w+)\(")
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +49,9 @@ def operations(described):
 
 def test_every_route_says_what_it_answers(app):
     silent = [
-        f"{method} {rule.rule}: {view.__module__}.{view.__name__} has no @answers (see"
-        " app/http/answers.py)"
+        f"{method} {rule.rule}: {view.__module__}.{view.__name__} is no @route (app/http/route.py)"
         for method, rule, view in rules(app)
-        if answers_of(view) is None
+        if route_of(view) is None
     ]
     assert silent == []
 
@@ -68,27 +64,9 @@ def test_the_document_has_every_route_and_no_other(app, described):
 def test_the_document_has_every_status_of_a_route_and_no_other(app, described):
     shown = operations(described)
     for method, rule, view in rules(app):
-        expected = {*answers_of(view).successes, *error_statuses(rule.rule, view)}
+        expected = {*route_of(view).successes, *route_of(view).error_statuses(rule.rule)}
         assert {int(status)
                 for status in shown[method, document.path_of(rule)]["responses"]} == expected
-
-
-def test_what_a_route_loads_is_what_it_declares(app):
-    for _, rule, view in rules(app):
-        declared, loaded = answers_of(view), dict(LOADED.findall(inspect.getsource(view)))
-        body = declared.body.item if isinstance(declared.body, ListOf) else declared.body
-        if not isinstance(body, str):
-            assert (body and body.__name__) == (loaded.get("load")
-                                                or loaded.get("load_list")), rule.rule
-        assert isinstance(declared.body, ListOf) == ("load_list" in loaded), rule.rule
-        assert (declared.query and declared.query.__name__) == loaded.get("load_query"), rule.rule
-
-
-def test_who_may_be_pinned_says_421(app):
-    for _, rule, view in rules(app):
-        assert ("pinned_node()" in inspect.getsource(view)) == (
-            421 in answers_of(view).errors
-        ), rule.rule
 
 
 def test_the_credentials_are_those_of_the_route(app, described):
@@ -156,7 +134,7 @@ def test_examples_are_bodies_that_work(app, described):
     one take it."""
     shown = operations(described)
     for method, rule, view in rules(app):
-        declared, body = answers_of(view), shown[method, document.path_of(rule)].get("requestBody")
+        declared, body = route_of(view), shown[method, document.path_of(rule)].get("requestBody")
         if body is None or isinstance(declared.body, str):
             continue
         assert declared.example is not None or not body["required"], f"{rule.rule} has no example"
