@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
+import click
+
 from app.identity.local_authority import LocalAuthority
 from app.identity.signing_keys import KeyDirectory
-from config.settings import Settings
+from config.settings import Settings, get_settings
 from models.database import connection, now
 from models.states import Plan
 from models.users import User
@@ -80,3 +82,13 @@ def _service_token(settings: Settings, text: str) -> str:
     except Unauthenticated:
         pass
     return tokens.mint_service_token(settings, keys.get_signing(), "development", "").text
+
+
+@click.command("seed-dev")
+@click.option("--existing", type=click.Path(path_type=Path),
+              help="KEY=VALUE lines; secrets that work are kept.")
+def seed_dev(existing: Path | None) -> None:
+    """Make the development accounts, an API key and a service token; prints KEY=VALUE lines."""
+    known = read_lines(existing) if existing else {}
+    for name, value in seed(get_settings(), known).items():
+        click.echo(f"{name}={value}")

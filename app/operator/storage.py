@@ -65,7 +65,7 @@ def snapshot_delete(snapshot_id: str) -> None:
     click.echo("deleting")
 
 
-storage_commands = (disk_usage, snapshot_list, snapshot_delete)
+COMMANDS = (disk_usage, snapshot_list, snapshot_delete)
 
 
 def _show(records: list[dict[str, Any]], lines: Any, as_json: bool) -> None:

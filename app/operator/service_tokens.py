@@ -1,0 +1,46 @@
+"""What an operator does with the tokens of services: mint, list, revoke."""
+import click
+
+from app.identity.signing_keys import KeyDirectory
+from config.settings import get_settings
+from models.database import now
+from services.accounts import tokens
+
+
+@click.command("service-token-mint")
+@click.argument("name")
+@click.option("--app-id", default="", help="Goes into the token's appId claim.")
+def service_token_mint(name: str, app_id: str) -> None:
+    """Mint a token for the service NAME (`admin` for the administrative routes); shown once, it
+    lasts a year."""
+    settings = get_settings()
+    keys = KeyDirectory(settings.signing_keys_dir)
+    keys.ensure(settings.jwt_algorithms[0])
+    minted = tokens.mint_service_token(settings, keys.get_signing(), name, app_id)
+    click.echo(f"jti {minted.jti}\ntoken {minted.text}")
+
+
+@click.command("service-token-list")
+@click.option("--all", "with_ended", is_flag=True, help="Revoked and expired ones too.")
+def service_token_list(with_ended: bool) -> None:
+    """Show the service tokens: jti, subject, app id, when each ends, its signing key, its state."""
+    for token in tokens.list_service_tokens():
+        state = "revoked" if token.revoked_at else "expired" if token.expires_at <= now(
+        ) else "valid"
+        if with_ended or state == "valid":
+            expires = token.expires_at.strftime("%Y-%m-%dT%H:%M:%SZ")
+            click.echo(
+                f"{token.jti} {token.subject} {token.app_id or '-'} {expires} {token.kid or '-'}"
+                f" {state}"
+            )
+
+
+@click.command("service-token-revoke")
+@click.argument("jti")
+def service_token_revoke(jti: str) -> None:
+    """Revoke a service token by its jti."""
+    tokens.revoke(jti)
+    click.echo("revoked")
+
+
+COMMANDS = (service_token_mint, service_token_list, service_token_revoke)
