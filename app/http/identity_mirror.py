@@ -17,8 +17,8 @@ from typing import Any
 
 import httpx
 
-from app.identity.signing_keys import from_jwk
 from config.settings import Settings
+from services.accounts.json_web_keys import from_jwk
 from services.accounts.tokens import VerificationKey
 from services.errors import Unavailable
 

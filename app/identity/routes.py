@@ -9,7 +9,7 @@ from flask import Blueprint, Flask, Response, current_app, request
 from app.http.credentials import ADMIN, PUBLIC, SESSION
 from app.http.route import route
 from app.identity.sessions import Sessions
-from app.identity.signing_keys import KeyDirectory, as_jwk
+from app.identity.signing_keys import KeyDirectory
 from app.schemas.identity import (
     AccountAnswer,
     KeySetAnswer,
@@ -24,6 +24,7 @@ from app.schemas.identity import (
 from config.settings import Settings
 from models.users import ServiceToken, User
 from services.accounts import sign_in_throttle, tokens, users
+from services.accounts.json_web_keys import as_jwk
 from services.accounts.tokens import Token
 
 routes = Blueprint("identity", __name__)

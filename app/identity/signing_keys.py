@@ -17,7 +17,7 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -25,7 +25,6 @@ from typing import Any
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
-from jwt.algorithms import ECAlgorithm, OKPAlgorithm
 
 from config.settings import SettingsError
 from services.accounts.tokens import SigningKey, VerificationKey
@@ -168,27 +167,6 @@ class KeyDirectory:
         with open(self._path / ".lock", "w", encoding="ascii") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
-
-
-def as_jwk(key: VerificationKey) -> Mapping[str, str]:
-    """The public key as JSON Web Key."""
-    return {
-        **_codec(key.algorithm).to_jwk(key.public, as_dict=True), "kid": key.kid,
-        "alg": key.algorithm, "use": "sig"
-    }
-
-
-def from_jwk(jwk: Mapping[str, Any]) -> VerificationKey:
-    """The reverse; raises ValueError for a key that is none of ours, a private one included."""
-    kid, algorithm, kind = jwk.get("kid"), jwk.get("alg"), jwk.get("kty")
-    if not isinstance(kid, str) or (algorithm, kind) not in {("EdDSA", "OKP"),
-                                                             ("ES256", "EC")} or "d" in jwk:
-        raise ValueError("not a public key of a kind that we use")
-    return VerificationKey(kid, str(algorithm), _codec(str(algorithm)).from_jwk(dict(jwk)))
-
-
-def _codec(algorithm: str) -> Any:
-    return OKPAlgorithm if algorithm == "EdDSA" else ECAlgorithm
 
 
 def _generate(algorithm: str) -> Any:

@@ -4,8 +4,9 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from app.identity.signing_keys import KeyDirectory, as_jwk, from_jwk
+from app.identity.signing_keys import KeyDirectory
 from config.settings import SettingsError
+from services.accounts.json_web_keys import as_jwk, from_jwk
 from services.accounts.key_retirement import blockers
 
 NOW = datetime(2030, 1, 1, tzinfo=timezone.utc)
