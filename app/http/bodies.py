@@ -14,11 +14,11 @@ from gunicorn.http.errors import ParseException
 from marshmallow import Schema, ValidationError
 from werkzeug.exceptions import ClientDisconnected
 
+from app.schemas.fields import INT32
 from app.wiring import get_deps
 from services.errors import InvalidRequest, ServiceError, TooLarge
 
 DEPTH_LIMIT = 32
-_INT32 = 2**31 - 1
 _CHUNK_BYTES = 64 * 1024
 _SHOWN_ERRORS = 3
 
@@ -177,7 +177,7 @@ def _check_scalar(item: Any) -> None:
             raise InvalidRequest("Texts must not contain NUL characters.")
         if not item.isascii() and any("\ud800" <= sign <= "\udfff" for sign in item):
             raise InvalidRequest("Texts must be valid Unicode.")
-    elif isinstance(item, (int, float)) and not -_INT32 <= item <= _INT32:
+    elif isinstance(item, (int, float)) and not -INT32 <= item <= INT32:
         raise InvalidRequest("A number is out of range.")
 
 

@@ -6,7 +6,7 @@ the whole object.
 """
 from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 from typing import Any
 
@@ -37,18 +37,15 @@ class Shown(fields.Field[Any]):
     A field may be `null`, or `optional`: left out where its value is None or False.
     """
 
-    openapi: Mapping[str, Any] = {}
-    show: Read | None = None
-
-    def __init__(self, about: str = "", *, openapi: Json | None = None, show: Read | None = None,
+    def __init__(self, about: str = "", *, openapi: Mapping[str, Any], show: Read | None = None,
                  read: str | Read | None = None, null: bool = False, optional: bool = False,
                  **options: Any) -> None:
         super().__init__(required=not optional, metadata={"description": about} if about else {},
                          **options)
-        self.openapi = dict(openapi or self.openapi)
+        self.openapi = dict(openapi)
         if null:
             self.openapi["type"] = [self.openapi["type"], "null"]
-        self.show, self.read = show or self.show, read
+        self.show, self.read = show, read
 
     def reader(self) -> Read:
         """What gives the JSON of this field for an object; made once, as it is called for every
@@ -59,6 +56,25 @@ class Shown(fields.Field[Any]):
             return read
         write: Read = show
         return lambda shown: None if (value := read(shown)) is None else write(value)
+
+
+Text = partial(Shown, openapi={"type": "string"})
+Flag = partial(Shown, openapi=FLAG)
+Count = partial(Shown, openapi={"type": "integer", "minimum": 0})
+Time = partial(Shown, openapi={"type": "string", "format": "date-time"}, show=rfc3339)
+Cost = partial(Shown, openapi=AMOUNT, show=amount)
+# Milliseconds inside.
+Seconds = partial(Shown, openapi=AMOUNT, show=lambda milliseconds: milliseconds / 1000)
+
+
+def one_of(words: type[Enum], about: str = "") -> Shown:
+    """A word of an enumeration."""
+    return Shown(about, openapi={"type": "string", "enum": [word.value for word in words]})
+
+
+def always(value: Any, about: str = "", openapi: Json | None = None) -> Shown:
+    """The same value every time; `openapi` says what it may become in a later version."""
+    return Shown(about, openapi=openapi or {"const": value}, read=lambda _: value)
 
 
 class Answer(CamelCase):
@@ -86,67 +102,13 @@ class Answer(CamelCase):
         return shown
 
 
-class Text(Shown):
-    """A string."""
-
-    openapi = {"type": "string"}
-
-
-class Flag(Shown):
-    """True or false."""
-
-    openapi = FLAG
-
-
-class Count(Shown):
-    """A whole number from 0."""
-
-    openapi = {"type": "integer", "minimum": 0}
-
-
-class Seconds(Shown):
-    """Milliseconds, shown in seconds."""
-
-    openapi = AMOUNT
-    show = staticmethod(lambda milliseconds: milliseconds / 1000)
-
-
-class Cost(Shown):
-    """A cost, shown in units of the currency."""
-
-    openapi = AMOUNT
-    show = staticmethod(amount)
-
-
-class Time(Shown):
-    """A moment."""
-
-    openapi = {"type": "string", "format": "date-time"}
-    show = staticmethod(rfc3339)
-
-
-class OneOf(Shown):
-    """One of the words of an enumeration."""
-
-    def __init__(self, words: type[Enum], about: str = "") -> None:
-        super().__init__(about, openapi={"type": "string", "enum": [word.value for word in words]})
-
-
-class Always(Shown):
-    """The same value every time; a field that is null in this version says with `openapi` what it
-    may become."""
-
-    def __init__(self, value: Any, about: str = "", openapi: Json | None = None) -> None:
-        super().__init__(about, openapi=openapi or {"const": value}, read=lambda _: value)
-
-
 class Inner(Shown):
     """Another answer, or with `many` a list of them."""
 
     def __init__(self, answer: type[Answer], *, many: bool = False, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(openapi={}, show=lambda value: answer_of(answer).dump(value, many=many),
+                         **options)
         self.answer, self.many = answer, many
-        self.show = lambda value: answer_of(answer).dump(value, many=many)
 
 
 @cache

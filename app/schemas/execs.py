@@ -1,5 +1,6 @@
 """Body and answer of exec."""
 import json
+from functools import partial
 from typing import Any
 
 from marshmallow import ValidationError, fields, post_load, validate, validates_schema
@@ -33,7 +34,7 @@ class ExecBody(Body):
                load_default=None)
     env = Environment()
     timeout_ms = Whole("When to kill the command, in milliseconds; `exitCode` is then 124.",
-                       validate=validate.Range(1, TIMEOUT_MAX_MS), load_default=TIMEOUT_DEFAULT_MS)
+                       low=1, high=TIMEOUT_MAX_MS, load_default=TIMEOUT_DEFAULT_MS)
     detached = Flag("Answer at once with `pid` and `logPath`; the command outlives the call.",
                     load_default=False)
 
@@ -51,19 +52,10 @@ class ExecBody(Body):
         return ExecRequest(argv=(cmd, *args), shell=None, **data)
 
 
-class _Output(answers.Text):
-    """What a command printed; bytes that are not UTF-8 become U+FFFD."""
-
-    show = staticmethod(lambda output: output.decode("utf-8", "replace"))
-
-
-class _OnlyTrue(answers.Shown):
-    """A flag that is left out unless it is set."""
-
-    openapi = {"const": True}
-
-    def __init__(self, about: str) -> None:
-        super().__init__(about, optional=True)
+# Bytes that are not UTF-8 become U+FFFD.
+_Output = partial(answers.Text, show=lambda output: output.decode("utf-8", "replace"))
+# Left out unless it is set.
+_SetFlag = partial(answers.Shown, openapi={"const": True}, optional=True)
 
 
 class ExecResultAnswer(Answer):
@@ -72,9 +64,9 @@ class ExecResultAnswer(Answer):
     stdout = _Output()
     stderr = _Output()
     exit_code = answers.Shown(openapi={"type": "integer"})
-    timed_out = _OnlyTrue("The deadline ended the command; `exitCode` is 124.")
-    stdout_truncated = _OnlyTrue("There was more output than is kept.")
-    stderr_truncated = _OnlyTrue("There was more output than is kept.")
+    timed_out = _SetFlag("The deadline ended the command; `exitCode` is 124.")
+    stdout_truncated = _SetFlag("There was more output than is kept.")
+    stderr_truncated = _SetFlag("There was more output than is kept.")
     pid = answers.Count("Of a detached command.", optional=True,
                         read=lambda outcome: outcome.pid if outcome.log_path else None)
     log_path = answers.Text("Where a detached command's output goes, in the guest.", optional=True)

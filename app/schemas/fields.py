@@ -15,6 +15,7 @@ from services.hosts.placement import PORTS_MAX
 ENV_MAX_VARIABLES, ENV_MAX_BYTES = 256, 64 * 1024
 TEXT_MAX, PATH_MAX, COMMAND_MAX = 1024, 4096, 128 * 1024
 IDEMPOTENCY_KEY_MAX = 256
+INT32 = 2**31 - 1  # the largest number of a body, see `app.http.bodies`
 _RFC3339 = re.compile(
     r"(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?(?:([Zz])|([+-]\d{2}:\d{2}))",
     re.ASCII)
@@ -59,6 +60,10 @@ class Described(fields.Field[Any]):
 class Whole(Described, fields.Integer):
     """A JSON number without a fraction; 60.0 is 60, "60" and true are errors."""
 
+    def __init__(self, about: str = "", *, low: int = -INT32, high: int = INT32,
+                 **options: Any) -> None:
+        super().__init__(about, validate=validate.Range(low, high), **options)
+
     def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> Any:
         if isinstance(value, float) and value.is_integer():
             return int(value)
@@ -99,6 +104,9 @@ class Word(Described, fields.String):
 class Numeral(Described, fields.Integer):
     """A whole number in a query string, in decimal digits."""
 
+    def __init__(self, about: str = "", *, low: int = 0, **options: Any) -> None:
+        super().__init__(about, validate=validate.Range(low, 999_999_999), **options)
+
     def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> Any:
         if not re.fullmatch(r"\d{1,9}", value, re.ASCII):
             raise ValidationError("must be a whole number")
@@ -111,7 +119,7 @@ class Port(Whole):
     openapi = {"not": {"const": AGENT_PORT}}
 
     def __init__(self, about: str = "", **options: Any) -> None:
-        super().__init__(about, validate=validate.Range(1, 65535), **options)
+        super().__init__(about, low=1, high=65535, **options)
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> Any:
         port = super()._deserialize(value, attr, data, **options)

@@ -3,7 +3,7 @@ import base64
 from functools import partial
 from typing import Any
 
-from marshmallow import post_load, validate
+from marshmallow import post_load
 
 from app.schemas import answers
 from app.schemas.answers import Answer, whole
@@ -21,7 +21,7 @@ class FileItemBody(Body):
     path = _Path()
     content = Base64("Content of the file in base64.", required=True)
     mode = Whole("Permissions of the file as a number; 420 is 0644.",
-                 validate=validate.Range(0, 0o7777), load_default=MODE_DEFAULT)
+                 low=0, high=0o7777, load_default=MODE_DEFAULT)
 
     @post_load
     def _item(self, data: dict[str, Any], **_: Any) -> FileItem:

@@ -1,7 +1,7 @@
 """Bodies of create, wake and extend, the list query, and what is shown of sandboxes."""
 from typing import Any
 
-from marshmallow import ValidationError, post_load, validate, validates_schema
+from marshmallow import ValidationError, post_load, validates_schema
 
 from app.schemas import answers
 from app.schemas.addresses import URL_MAX, Bootstrap, GitUrl
@@ -88,7 +88,7 @@ class ListQuery(Body):
     """Query of the list: paging, and `status` and `kind` to ask for some only (our choice)."""
 
     limit = Numeral("How many to show; more than 500 counts as 500.",
-                    validate=validate.Range(min=1), load_default=LIST_LIMIT_DEFAULT)
+                    low=1, load_default=LIST_LIMIT_DEFAULT)
     offset = Numeral("How many to pass over.", load_default=0)
     status = Word("Only sandboxes in this state; without it all but the stopped ones.",
                   [status.value for status in SandboxStatus], load_default=None)
@@ -100,7 +100,7 @@ class SandboxAnswer(Answer):
     """A sandbox."""
 
     id = answers.Text()
-    status = answers.OneOf(
+    status = answers.one_of(
         SandboxStatus, "`provisioning` becomes `running`, or `stopped` if the boot fails.")
     cwd = answers.Text("Where commands start.")
     vm_ip = answers.Text("Address of the guest on its node.", data_key="vmIP")
@@ -122,25 +122,25 @@ class SandboxListEntryAnswer(Answer):
 
     # Slugs come with previews; nothing is billed and raw SSH not offered, and that is what it says.
     id = answers.Text()
-    slug = answers.Always(None, openapi=answers.TEXT_OR_NULL)
+    slug = answers.always(None, openapi=answers.TEXT_OR_NULL)
     project = answers.Text(null=True, read="project_slug")
     project_id = answers.Text(null=True)
     app_id = answers.Text(null=True)
-    kind = answers.OneOf(SandboxKind, "`api` for what was made with an API key.")
-    status = answers.OneOf(SandboxStatus)
+    kind = answers.one_of(SandboxKind, "`api` for what was made with an API key.")
+    status = answers.one_of(SandboxStatus)
     region = answers.Text("Name of the node.", read="node_id")
     vcpus = answers.Count()
     mem_mb = answers.Count()
     created_at = answers.Time()
     last_active_at = answers.Time()
     usage_seconds = answers.Seconds(read="wall_clock_ms")
-    usage_cost = answers.Always(None, openapi=answers.AMOUNT_OR_NULL)
+    usage_cost = answers.always(None, openapi=answers.AMOUNT_OR_NULL)
     compute_cost = answers.Cost("Estimate at list rates.", read="cost")
-    ssh_enabled = answers.Always(False, openapi=answers.FLAG)
-    ssh_host = answers.Always(None, openapi=answers.TEXT_OR_NULL)
-    ssh_user = answers.Always(None, openapi=answers.TEXT_OR_NULL)
-    ssh_command = answers.Always(None, openapi=answers.TEXT_OR_NULL)
-    ssh_keys_configured = answers.Always(False, openapi=answers.FLAG)
+    ssh_enabled = answers.always(False, openapi=answers.FLAG)
+    ssh_host = answers.always(None, openapi=answers.TEXT_OR_NULL)
+    ssh_user = answers.always(None, openapi=answers.TEXT_OR_NULL)
+    ssh_command = answers.always(None, openapi=answers.TEXT_OR_NULL)
+    ssh_keys_configured = answers.always(False, openapi=answers.FLAG)
 
 
 class SandboxListAnswer(Answer):
@@ -149,9 +149,9 @@ class SandboxListAnswer(Answer):
     sandboxes = answers.Inner(SandboxListEntryAnswer, many=True, read="items")
     total_usage_seconds = answers.Seconds(read="used.wall_clock_ms")
     total_compute_cost = answers.Cost(read="used.cost")
-    compute_cost_billed = answers.Always(
+    compute_cost_billed = answers.always(
         False, "`false` while billing is in shadow mode.", openapi=answers.FLAG)
-    total_llm_cost = answers.Always(None, openapi=answers.AMOUNT_OR_NULL)
+    total_llm_cost = answers.always(None, openapi=answers.AMOUNT_OR_NULL)
     total = answers.Count()
     limit = answers.Count()
     offset = answers.Count()
@@ -163,7 +163,7 @@ class UsageAnswer(Answer):
     cpu_ms = answers.Count("CPU time of its virtual machine, boots and wakes included.")
     wall_clock_ms = answers.Count("Time in `running`.")
     usage_seconds = answers.Seconds("`wallClockMs` in seconds.", read="wall_clock_ms")
-    usage_cost = answers.Always(None, "`null` while billing is in shadow mode.",
+    usage_cost = answers.always(None, "`null` while billing is in shadow mode.",
                                 openapi=answers.AMOUNT_OR_NULL)
     compute_cost = answers.Cost("Estimate at list rates.", read="cost")
     sampled_at = answers.Time(

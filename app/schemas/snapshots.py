@@ -82,7 +82,7 @@ class SnapshotAnswer(Answer):
 
     id = answers.Text()
     node_id = answers.Text()
-    kind = answers.OneOf(SnapshotKind)
+    kind = answers.one_of(SnapshotKind)
     rootfs_sha = answers.Text()
     size_bytes = answers.Count()
     tarball_size_bytes = answers.Count()

@@ -10,10 +10,9 @@ from apispec.ext.marshmallow.openapi import OpenAPIConverter
 from marshmallow import Schema, fields
 
 from app.schemas.answers import Answer, Inner
-from app.schemas.fields import Body, Numeral, Whole
+from app.schemas.fields import Body
 
 Json = dict[str, Any]
-INT32 = 2**31 - 1  # `app.http.bodies` takes no number beyond
 
 
 class Components:
@@ -24,7 +23,7 @@ class Components:
         self._spec = APISpec(title="", version="", openapi_version="3.1.0", plugins=[plugin])
         # There since the plugin met its document; `Any`: some of its methods are untyped.
         self._converter: Any = getattr(plugin, "converter")
-        for add in (_own_schema, _whole_range, _null_is_absent, _no_pointless_default):
+        for add in (_own_schema, _null_is_absent, _no_pointless_default):
             self._converter.add_attribute_function(add)
 
     def reference(self, schema: type[Schema]) -> Json:
@@ -59,14 +58,6 @@ def _own_schema(self: Any, field: fields.Field, **_: Any) -> Json:
         inner: Json = self.resolve_nested_schema(field.answer)
         return {"type": "array", "items": inner} if field.many else inner
     return dict(getattr(field, "openapi", {}))
-
-
-def _whole_range(self: OpenAPIConverter, field: fields.Field, *, ret: Json, **_: Any) -> Json:
-    if isinstance(field, Numeral):
-        return {"minimum": ret.get("minimum", 0), "maximum": ret.get("maximum", 999_999_999)}
-    if isinstance(field, Whole):
-        return {"minimum": ret.get("minimum", -INT32), "maximum": ret.get("maximum", INT32)}
-    return {}
 
 
 def _null_is_absent(self: OpenAPIConverter, field: fields.Field, *, ret: Json, **_: Any) -> Json:

@@ -25,58 +25,42 @@ from app.schemas.errors import ErrorAnswer
 Json = dict[str, Any]
 VERSION = "1.0"
 SCHEMES: dict[Credential, tuple[str, Json]] = {
-    API_KEY: ("apiKey", {
-        "type": "http", "scheme": "bearer", "bearerFormat": "svc_sk_...",
-        "description": "An API key, from `POST /v1/api-keys`; shown once."
-    }),
-    USER_JWT: ("userToken", {
-        "type": "http", "scheme": "bearer", "bearerFormat": "JWT",
-        "description": "A user token, from `POST /token` of the identity host; 15 minutes."
-    }),
-    SERVICE: ("serviceToken", {
-        "type": "http", "scheme": "bearer", "bearerFormat": "JWT",
-        "description": "A service token, made by an operator; lasts a year."
-    }),
-    ADMIN: ("adminToken", {
-        "type": "http", "scheme": "bearer", "bearerFormat": "JWT",
-        "description": "An administrator's token, made by an operator."
-    }),
+    credential: (name, {
+        "type": "http", "scheme": "bearer", "bearerFormat": form, "description": description
+    })
+    for credential, name, form, description in (
+        (API_KEY, "apiKey", "svc_sk_...", "An API key, from `POST /v1/api-keys`; shown once."),
+        (USER_JWT, "userToken", "JWT",
+         "A user token, from `POST /token` of the identity host; 15 minutes."),
+        (SERVICE, "serviceToken", "JWT", "A service token, made by an operator; lasts a year."),
+        (ADMIN, "adminToken", "JWT", "An administrator's token, made by an operator."),
+    )
+} | {
     SESSION: ("session", {
         "type": "apiKey", "in": "cookie", "name": SESSION_COOKIE,
         "description": "The cookie that `POST /login` sets; over TLS named `__Host-svc_session`."
     }),
 }
-HEADERS: dict[int, dict[str, Json]] = {
-    401: {
-        "WWW-Authenticate": {
-            "description": "The kind of credential to send.", "schema": {"type": "string"}
-        }
-    },
-    429: {
-        "Retry-After": {
-            "description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 0}
-        }
-    },
-    503: {
-        "Retry-After": {
-            "description": "Seconds to wait, where we can tell.",
-            "schema": {"type": "integer", "minimum": 0}
-        }
-    },
+_WAIT: Json = {"type": "integer", "minimum": 0}
+HEADERS: dict[int, tuple[str, str, Json]] = {
+    401: ("WWW-Authenticate", "The kind of credential to send.", {"type": "string"}),
+    429: ("Retry-After", "Seconds to wait.", _WAIT),
+    503: ("Retry-After", "Seconds to wait, where we can tell.", _WAIT),
 }
 COMMON: dict[str, Json] = {
-    "X-Svc-Node": {
-        "in": "header", "name": "X-Svc-Node", "required": False,
-        "schema": {"type": "string", "maxLength": 256},
-        "description": "Pins the call to this node; 421 if it does not hold what the call is about."
-    },
-    "X-On-Behalf-Of": {
-        "in": "header", "name": "X-On-Behalf-Of", "required": False, "schema": {"type": "string"},
-        "description": "With a service token only: id of the user whom the service acts for."
-    },
+    name: {
+        "in": "header", "name": name, "required": False, "schema": schema,
+        "description": description
+    }
+    for name, description, schema in (
+        ("X-Svc-Node",
+         "Pins the call to this node; 421 if it does not hold what the call is about.",
+         {"type": "string", "maxLength": 256}),
+        ("X-On-Behalf-Of",
+         "With a service token only: id of the user whom the service acts for.",
+         {"type": "string"}),
+    )
 }
-
-
 PATH_PARAMETERS = {
     "key_id": "Id of an API key of yours.",
     "path": "Path of the file in the guest.",
@@ -201,9 +185,11 @@ def _content(content: Content, components: Components) -> Json:
 
 
 def _error(status: int, schema: Json) -> Json:
-    content = {"application/json": {"schema": schema}}
-    headers = {"headers": HEADERS[status]} if status in HEADERS else {}
-    return {"description": MEANINGS[status], "content": content, **headers}
+    error = {"description": MEANINGS[status], "content": {"application/json": {"schema": schema}}}
+    if status in HEADERS:
+        name, description, kind = HEADERS[status]
+        error["headers"] = {name: {"description": description, "schema": kind}}
+    return error
 
 
 def _tags(app: Flask, paths: Json) -> list[Json]:

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from app.http.openapi.components import INT32
+from app.schemas.fields import INT32
 
 Json = dict[str, Any]
 _STYLE = files(__package__).joinpath("page.css").read_text("utf-8")

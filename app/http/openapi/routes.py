@@ -22,7 +22,7 @@ class OpenApiAnswer(Answer):
     class Meta:
         unknown = INCLUDE
 
-    openapi = answers.Always("3.1.0")
+    openapi = answers.always("3.1.0")
     info = answers.Shown(openapi={"type": "object"})
     paths = answers.Shown(openapi={"type": "object"})
 
