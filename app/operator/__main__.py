@@ -8,6 +8,7 @@ import peewee
 from app.operator import accounts, nodes, operations, sandboxes, service_tokens, storage
 from app.operator.credit import credit
 from app.operator.seeds import seed_dev
+from app.operator.signing_keys import keys
 from app.operator.webhooks import webhooks
 from config.settings import SettingsError, get_settings
 from models.database import connect
@@ -37,7 +38,7 @@ def main() -> None:
 
 
 for command in (*accounts.COMMANDS, *service_tokens.COMMANDS, *nodes.COMMANDS, *operations.COMMANDS,
-                *sandboxes.COMMANDS, *storage.COMMANDS, credit, seed_dev, webhooks):
+                *sandboxes.COMMANDS, *storage.COMMANDS, credit, keys, seed_dev, webhooks):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -1,7 +1,4 @@
-"""What an operator does with webhooks: look at the ledger, send again, try the receivers.
-
-`python -m app.operator.webhooks --help`. The group is also part of `python -m app.operator`.
-"""
+"""What an operator does with webhooks: look at the ledger, send again, try the receivers."""
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -9,10 +6,8 @@ from typing import Any
 
 import click
 
-from config.settings import SettingsError, get_settings
-from models.database import connect
+from config.settings import get_settings
 from models.states import DeliveryState
-from services.errors import ServiceError
 from services.events import ledger
 from services.events.ledger import Filter, History
 from services.events.receivers import WebhookOptions, webhook_options
@@ -37,16 +32,6 @@ class _Moment(click.ParamType):
         return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
 
 
-class _Group(click.Group):
-    """Shows what is refused as one sentence instead of a traceback."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except (ServiceError, SettingsError) as error:
-            raise click.ClickException(str(error)) from error
-
-
 def _which(command: Callable[..., Any]) -> Callable[..., Any]:
     """Options that say which events are meant."""
     for option in (
@@ -61,10 +46,9 @@ def _which(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.group(cls=_Group)
+@click.group()
 def webhooks() -> None:
     """Look at events and their deliveries, send again, try the receivers."""
-    connect(get_settings().database_url, pool_size=2, application="svc-admin")
 
 
 @webhooks.command("list")
@@ -165,7 +149,3 @@ def _options() -> WebhookOptions:
     if not options.receivers:
         raise click.ClickException("No receiver is configured: SVC_WEBHOOK_RECEIVER_URL is empty.")
     return options
-
-
-if __name__ == "__main__":
-    webhooks()

@@ -115,7 +115,7 @@ class Stack:
 
     def prepare(self) -> None:
         """Signing keys and migrations; both leave alone what is there."""
-        self.run("python -m app.operator.key_rotation ensure")
+        self.run("python -m app.operator keys ensure")
         self.run(supervise.release_command())
 
     def seed(self) -> None:

@@ -67,12 +67,12 @@ class Site:
         return browser
 
     def operator(self, command):
-        return self.stack.run(f"python -m app.operator{command}")
+        return self.stack.run(f"python -m app.operator {command}")
 
     def mint(self, name):
         return tuple(
             line.split(" ", 1)[1]
-            for line in self.operator(f" service-token-mint {name}").splitlines())
+            for line in self.operator(f"service-token-mint {name}").splitlines())
 
     def log_of(self, name):
         return (self.stack.site.data_dir / "log" / f"{name}.log").read_text()
@@ -115,7 +115,7 @@ def execute(site, statement, values=None):
 
 
 def attempt(site, command):
-    result = subprocess.run(["python", "-m", "app.operator.key_rotation", *command.split()],
+    result = subprocess.run(["python", "-m", "app.operator", "keys", *command.split()],
                             cwd=ROOT, env=site.stack.env, capture_output=True, text=True,
                             timeout=60, check=False)
     return result.stdout + result.stderr

@@ -40,12 +40,12 @@ class Traffic(threading.Thread):
 
 
 def test_a_signing_key_is_rotated_and_retired_without_one_failed_request(site, apis):
-    old = site.operator(".key_rotation list").split()[0]
+    old = site.operator("keys list").split()[0]
     traffic = Traffic(site, apis)
     traffic.start()
     try:
-        new = site.operator(".key_rotation rotate").strip()
-        listed = site.operator(".key_rotation list")
+        new = site.operator("keys rotate").strip()
+        listed = site.operator("keys list")
         assert f"{old} EdDSA signing" in listed and f"{new} EdDSA published" in listed
         assert "about to sign" in refused(site, "rotate")
         assert "it signs" in listed and "it signs" not in listed.splitlines()[1]
@@ -73,18 +73,18 @@ def test_a_signing_key_is_rotated_and_retired_without_one_failed_request(site, a
 
 
 def revoke_all_of(site, kid):
-    for line in site.operator(" service-token-list").splitlines():
+    for line in site.operator("service-token-list").splitlines():
         if kid in line:
-            site.operator(f" service-token-revoke {line.split()[0]}")
+            site.operator(f"service-token-revoke {line.split()[0]}")
 
 
 def test_a_stolen_key_is_replaced_at_once(site, apis):
     _, stolen = site.mint("with-stolen-key")
     assert statuses(apis[0], bearer(stolen), MODELS) == {501: 12}
     old = next(line.split()[0]
-               for line in site.operator(".key_rotation list").splitlines()
+               for line in site.operator("keys list").splitlines()
                if " signing " in line)
-    new = site.operator(".key_rotation rotate --now").strip()
+    new = site.operator("keys rotate --now").strip()
     # Nobody was told beforehand: the first token makes every process look, a moment later if it has
     # just looked.
     browser = site.sign_in()

@@ -126,7 +126,7 @@ def test_a_revoked_service_token_is_refused_everywhere_soon(site, apis):
 
 def test_the_identity_host_may_go_away(site, apis):
     jti, text = site.mint("to-be-revoked")
-    site.operator(f" service-token-revoke {jti}")
+    site.operator(f"service-token-revoke {jti}")
     until(lambda: statuses(apis[0], bearer(text), MODELS) == {401: 12}, 20)
     service = bearer(site.people["SVC_SERVICE_TOKEN"])
     site.stack.stop("identity")
@@ -173,7 +173,7 @@ def test_made_up_key_ids_do_not_reach_the_identity_host_one_by_one(site, apis):
 
 def test_sign_ins_are_throttled_over_processes(site):
     identities = site.stack.auth_url, site.start("identity")
-    site.operator(" user-create guessed@example.test --password 'the right one'")
+    site.operator("user-create guessed@example.test --password 'the right one'")
     body = {"email": "guessed@example.test", "password": "a wrong one"}
     began = time.monotonic()
 

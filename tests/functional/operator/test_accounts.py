@@ -197,6 +197,6 @@ def test_a_mistake_is_one_sentence(command, arguments):
 
 def test_the_signing_key_is_made_once_and_only_its_owner_reads_it(edge, command):
     directory = edge.settings.signing_keys_dir
-    first = command("app.operator.key_rotation", "ensure").strip()
-    assert command("app.operator.key_rotation", "ensure").strip() == first
+    first = command("app.operator", "keys", "ensure").strip()
+    assert command("app.operator", "keys", "ensure").strip() == first
     assert (directory / f"{first}.private.pem").stat().st_mode & 0o077 == 0

@@ -5,7 +5,6 @@ import pytest
 from click.testing import CliRunner
 
 from app.operator import __main__ as admin
-from app.operator import webhooks
 from config import settings as configuration
 from models.database import connect, connection, database, now
 from models.events import Delivery, DeliveryAttempt, Event
@@ -36,7 +35,7 @@ def operator(postgres_url, monkeypatch):
                         "SVC_WEBHOOK_RECEIVER_URL": "http://one.test/x,http://two.test/y"}.items():
         monkeypatch.setenv(name, value)
     configuration.get_settings.cache_clear()
-    yield lambda *words: CliRunner().invoke(webhooks.webhooks, words)
+    yield lambda *words: CliRunner().invoke(admin.main, ["webhooks", *words])
     configuration.get_settings.cache_clear()
 
 

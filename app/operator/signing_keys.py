@@ -1,4 +1,4 @@
-"""Commands for the signing keys: `python -m app.operator.key_rotation --help`.
+"""What an operator does with the signing keys: `python -m app.operator keys --help`.
 
 Rotation: `rotate` publishes a new key, which begins to sign by itself SVC_KEY_PUBLISH_S seconds
 later, when every cache knows it; `list` shows which keys are still needed; `retire` removes one
@@ -8,13 +8,13 @@ import click
 
 from app.identity.signing_keys import KeyDirectory, KeyState
 from config.settings import Settings, get_settings
-from models.database import connect, now
+from models.database import now
 from services.accounts import tokens
 from services.accounts.key_retirement import blockers
 
 
 @click.group()
-def main() -> None:
+def keys() -> None:
     """Manage the signing keys of the identity host."""
 
 
@@ -22,34 +22,34 @@ def _directory() -> KeyDirectory:
     return KeyDirectory(get_settings().signing_keys_dir)
 
 
-@main.command()
+@keys.command()
 def ensure() -> None:
     """Make a signing key unless there is one."""
     click.echo(_directory().ensure(get_settings().jwt_algorithms[0]))
 
 
-@main.command()
+@keys.command()
 @click.option("--now", "at_once", is_flag=True,
               help="Sign with it at once: the old key is lost or stolen.")
 def rotate(at_once: bool) -> None:
     """Publish a new key, which signs from a little later on; old keys go on verifying until they
     are retired."""
-    settings, keys = get_settings(), _directory()
-    waiting = [state.kid for state in keys.list_states() if state.stage == "published"]
+    settings, directory = get_settings(), _directory()
+    waiting = [state.kid for state in directory.list_states() if state.stage == "published"]
     if waiting and not at_once:
         raise click.ClickException(
             f"the key {waiting[-1]} is published and about to sign; wait for it")
-    kid = keys.add(settings.jwt_algorithms[0],
-                   signs_in_s=0.0 if at_once else settings.key_publish_s)
+    kid = directory.add(settings.jwt_algorithms[0],
+                        signs_in_s=0.0 if at_once else settings.key_publish_s)
     click.echo(kid)
 
 
-@main.command("list")
+@keys.command("list")
 def list_all() -> None:
     """Show every key: id, algorithm, stage, when it begins to sign, live service tokens, what keeps
     it from going."""
     states = _directory().list_states()
-    live = _live_service_tokens()
+    live = tokens.count_live_by_key()
     for state in states:
         reasons = "; ".join(_blockers(get_settings(), states, state.kid, live)) or "may be retired"
         starts_at = state.starts_at.strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -59,30 +59,25 @@ def list_all() -> None:
         )
 
 
-@main.command()
+@keys.command()
 @click.argument("kid")
 @click.option("--force", is_flag=True,
               help="Even if tokens that it signed end thereby: the key is stolen.")
 def retire(kid: str, force: bool) -> None:
     """Remove the key KID: what it signed verifies nowhere any more, as soon as caches have
     followed."""
-    keys = _directory()
-    states = keys.list_states()
+    directory = _directory()
+    states = directory.list_states()
     state = next((state for state in states if state.kid == kid), None)
     if state is None:
         raise click.ClickException(f"there is no key {kid}")
     if state.stage == "signing":
         raise click.ClickException(f"{kid} signs; rotate first (with --now if it is stolen)")
-    reasons = _blockers(get_settings(), states, kid, _live_service_tokens())
+    reasons = _blockers(get_settings(), states, kid, tokens.count_live_by_key())
     if reasons and not force:
         raise click.ClickException(f"{kid} is still needed: {'; '.join(reasons)}")
-    keys.remove(kid)
+    directory.remove(kid)
     click.echo("retired")
-
-
-def _live_service_tokens() -> dict[str, int]:
-    connect(get_settings().database_url, pool_size=1, application="svc-keys")
-    return tokens.count_live_by_key()
 
 
 def _blockers(
@@ -92,7 +87,3 @@ def _blockers(
     starts = [(state.kid, state.starts_at) for state in states]
     return blockers(kid, starts, live, signing=signing, user_jwt_s=settings.user_jwt_s,
                     present=now())
-
-
-if __name__ == "__main__":
-    main()
