@@ -16,8 +16,8 @@ log = logging.getLogger(__name__)
 
 _TEXT_MAX = 500
 
-# Words for what Flask itself refuses; the rest keep the name of their status.
-_WORDS = {
+# Texts for what Flask itself refuses; the rest keep the name of their status.
+_TEXTS = {
     404: "There is no such route.",
     405: "This route does not take that method.",
     413: "The body is too large.",
@@ -84,7 +84,7 @@ def _refused_by_flask(error: HTTPException) -> Response:
         for name, value in error.get_headers()
         if name in ("Allow", "Location", "Retry-After")
     }
-    return render(_WORDS.get(status, error.name), status, kept)
+    return render(_TEXTS.get(status, error.name), status, kept)
 
 
 def _busy(error: MaxConnectionsExceeded) -> Response:

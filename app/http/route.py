@@ -132,7 +132,7 @@ def _runner(view: Callable[..., Any], declared: Route, status: int,
             return shown
         if dump is not None:
             response.mimetype = "application/json"
-            response.set_data(json.dumps(dump(shown)) + "\n")
+            response.set_data(json.dumps(dump(shown), separators=(",", ":")) + "\n")
         return response
 
     return run

@@ -1,4 +1,4 @@
-"""What an operator does with VM hosts, their templates and plans: look, open and close."""
+"""What an operator does with VM hosts, their warm images and the plans: look, open and close."""
 import click
 
 from app.operator.output import as_json, print_rows
@@ -62,8 +62,7 @@ def _set(node_id: str, *, accepting: bool) -> None:
 @click.command("bake-list")
 @as_json
 def bake_list(machine: bool) -> None:
-    """Show the templates of sizes on every VM host: baked, being baked, waiting, or failed and
-    why."""
+    """Show the warm images of every VM host: baked, being baked, waiting, or failed and why."""
     print_rows(
         warm_images.list_all(),
         {

@@ -87,9 +87,9 @@ def _owner_line(owner: OwnerUse) -> str:
 
 def _node_line(node: NodeUse) -> str:
     sizes = {"sandboxes": node.sandbox_bytes, "snapshots": node.snapshot_bytes, **node.other}
-    told = ", ".join(f"{name} {_mb(size).strip()}" for name, size in sizes.items())
+    listed = ", ".join(f"{name} {_mb(size).strip()}" for name, size in sizes.items())
     when = node.sampled_at.strftime("%Y-%m-%dT%H:%M:%SZ") if node.sampled_at else "never"
-    return f"node {node.node_id}: {told}; sampled {when}"
+    return f"node {node.node_id}: {listed}; sampled {when}"
 
 
 def _item_line(item: Item) -> str:
@@ -117,8 +117,8 @@ def _snapshot_line(row: Snapshot) -> str:
     created = row.created_at.strftime("%Y-%m-%dT%H:%M:%SZ")
     stored = "uploaded" if row.uploaded_to_store else "not uploaded"
     wrong = row.upload_error or row.error
-    told = (
+    line = (
         f"{row.id} {row.kind} {row.state} {stored} {row.node_id} {_mb(row.size_bytes).strip()}"
         f" {created}"
     )
-    return f"{told}: {wrong}" if wrong else told
+    return f"{line}: {wrong}" if wrong else line

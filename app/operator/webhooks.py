@@ -66,8 +66,8 @@ def list_events(limit: int, state: str | None, kind: str | None, owner: str | No
 
 def _line(history: History) -> str:
     event = history.event
-    told = " ".join(f"{row.receiver}={row.state}/{row.attempts}" for row, _ in history.deliveries)
-    return f"{rfc3339(event.occurred_at)} {event.id} {event.type} {event.subject} {told or '-'}"
+    ends = " ".join(f"{row.receiver}={row.state}/{row.attempts}" for row, _ in history.deliveries)
+    return f"{rfc3339(event.occurred_at)} {event.id} {event.type} {event.subject} {ends or '-'}"
 
 
 @webhooks.command("show")

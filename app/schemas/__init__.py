@@ -1,1 +1,2 @@
-"""Request bodies and queries, shape only: fields, types and limits. Rules are in services."""
+"""Bodies, queries and answers, shape only: fields, types and limits. One definition loads or dumps,
+and describes itself in OpenAPI. Rules are in services."""

@@ -35,13 +35,13 @@ def render(document: Json) -> str:
     """The page of `document`."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True,
                               lstrip_blocks=True)
-    environment.filters["words"] = words
+    environment.filters["code"] = mark_code
     book = Book(document)
     return environment.from_string(_TEMPLATE).render(document=document, book=book,
                                                      style=Markup(_STYLE))
 
 
-def words(text: str) -> Markup:
+def mark_code(text: str) -> Markup:
     """A sentence of ours: `code` in backticks becomes code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text, quote=False)))
 

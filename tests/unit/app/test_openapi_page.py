@@ -115,7 +115,7 @@ def test_a_schema_in_words(schema, kind):
 
 
 def test_text_is_escaped_and_backticks_are_code():
-    assert page.words("`a<b` & <script>") == "<code>a&lt;b</code> &amp; &lt;script&gt;"
+    assert page.mark_code("`a<b` & <script>") == "<code>a&lt;b</code> &amp; &lt;script&gt;"
 
 
 def test_a_call_to_copy(host):
