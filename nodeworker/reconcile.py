@@ -4,9 +4,10 @@ difference.
 1. Rows with an operation under way are left to that operation. 2. A row that says something else
 than the host is corrected, or an operation is begun that makes it true. 3. Machines and snapshots
 without a row are removed, after a grace period (a create may be about to commit) and not when too
-many look orphaned at once: then it is our view that is wrong, and a person looks. 4. A machine that
-uses no CPU is looked at: its guest may have halted it for good. Nothing is decided from memory
-except how long an orphan has been seen.
+many look orphaned at once: then it is our view that is wrong, and a person looks. 4. Rows without
+anything on the host become `stopped`, under the same two conditions. 5. A machine that uses no CPU
+is looked at: its guest may have halted it for good. Nothing is decided from memory except how long
+an orphan or a loss has been seen.
 """
 import logging
 import threading
@@ -24,6 +25,7 @@ from nodeworker.wiring import NodeDeps
 from services.operations import outbox
 from services.operations.begin import begin, lock_sandbox
 from services.operations.waits import notify
+from services.sandboxes import lost_files
 
 log = logging.getLogger(__name__)
 # CPU time (ms) that a halted machine's process may use from one look to the next.
@@ -60,6 +62,7 @@ class Reconciler:
                 found = self._deps.driver.list_sandboxes()
                 kept = self._deps.driver.list_snapshots()
                 self._mend_rows(found)
+                self._stop_lost(found)
                 self._remove_orphans(found)
                 self._remove_snapshots(kept)
         finally:
@@ -132,8 +135,8 @@ class Reconciler:
             notify(row.id)
 
     def _missing(self, seen: Sandbox) -> None:
-        """Nothing on the host for a row: never seen in health; say so loudly, and keep the row for
-        a person to look at."""
+        """Nothing on the host for a row: never seen in health; say so loudly. `_stop_lost` ends it
+        after a while."""
         if self._deps.driver.inspect(seen.id) is not None or self._unchanged_now(seen) is None:
             return
         note = "nothing of it is on its node"
@@ -142,6 +145,23 @@ class Reconciler:
             Sandbox.update(operator_note=note).where(Sandbox.id == seen.id).execute()
         if seen.status == _RUNNING:
             self._correct(seen, _HIBERNATED, note)
+
+    def _stop_lost(self, found: dict[str, VmState]) -> None:
+        """End the rows whose files are gone. One that has an operation under way is waited for, and
+        stays counted."""
+        missing = lost_files.list_candidates(self._deps.settings.node_id) - set(found)
+        ripe = self._ripe("rows", missing)
+        if len(missing) > self._deps.settings.orphan_brake:
+            log.error(
+                "%d sandboxes have no files on this node; stopping none. Is its disk mounted?",
+                len(missing))
+            return
+        for sandbox_id in ripe:
+            messages = lost_files.stop(self._deps.settings, sandbox_id,
+                                       lambda: self._deps.driver.inspect(sandbox_id) is None)
+            if messages is not None:
+                log.error("sandbox %s is stopped: its files are gone from this node", sandbox_id)
+                outbox.flush(self._deps.queue, messages)
 
     def _unchanged(self, seen: Sandbox) -> Sandbox | None:
         row = lock_sandbox(seen.id)

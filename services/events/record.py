@@ -81,8 +81,7 @@ def operation_finished(operation: Operation, status: SandboxStatus, error: str |
                        ok: bool) -> None:
     """Record what the end of an operation means to receivers, if anything."""
     if status is SandboxStatus.STOPPED:
-        wish = StopReason.STOPPED_BY_OPERATOR if operation.requested_by else StopReason.DELETED
-        sandbox_stopped(operation.sandbox_id, wish if ok else StopReason.BOOT_FAILED, error)
+        sandbox_stopped(operation.sandbox_id, _stop_reason(operation, error, ok=ok), error)
     elif ok and operation.kind == OperationKind.BOOT:
         sandbox_started(operation.sandbox_id, operation.snapshot_id)
     elif ok and operation.kind in CAPTURES and operation.snapshot_id:
@@ -90,6 +89,14 @@ def operation_finished(operation: Operation, status: SandboxStatus, error: str |
         # which goes to the store at once, past the node's disk
         if operation.kind == OperationKind.ARCHIVE:
             snapshot_uploaded(operation.snapshot_id)
+
+
+def _stop_reason(operation: Operation, error: str | None, *, ok: bool) -> StopReason:
+    if not ok:
+        return StopReason.BOOT_FAILED
+    if error is not None:
+        return StopReason.FILES_LOST
+    return StopReason.STOPPED_BY_OPERATOR if operation.requested_by else StopReason.DELETED
 
 
 def sandbox_started(sandbox_id: str, snapshot_id: str | None) -> Event:

@@ -33,6 +33,7 @@ class StopReason(str, enum.Enum):
 
     DELETED = "deleted"
     STOPPED_BY_OPERATOR = "stopped_by_operator"
+    FILES_LOST = "files_lost"
     BOOT_FAILED = "boot_failed"
     SOURCE_NOT_CAPTURED = "source_not_captured"
 

@@ -1,5 +1,6 @@
 """Rows and machines are compared both ways, and what differs is mended, on a whole stack with the
 simulated driver."""
+import json
 import time
 
 import psycopg2
@@ -29,6 +30,14 @@ def rewrite(stack, statement, *values):
     link.close()
 
 
+def query(stack, statement, *values):
+    with psycopg2.connect(stack.settings.database_url) as link, link.cursor() as cursor:
+        cursor.execute(statement, values)
+        found = cursor.fetchall()
+    link.close()
+    return found
+
+
 def becomes(probe, wanted, timeout_s=30):
     deadline = time.monotonic() + timeout_s
     while (found := probe()) != wanted:
@@ -55,12 +64,22 @@ def test_a_machine_asleep_under_a_running_row_makes_the_row_say_so(sim_stack, al
     assert alice.post(f"/v1/sandboxes/{sandbox}/wake").json()["status"] == "running"
 
 
-def test_a_row_whose_machine_is_gone_is_kept_says_why_and_can_be_deleted(
-        sim_stack, alice, host, sandbox):
+@pytest.mark.parametrize("asleep", [False, True])
+def test_a_row_whose_files_are_gone_for_good_becomes_stopped_and_says_why(
+        sim_stack, alice, host, asleep):
+    sandbox = alice.create(ports=[8000])["id"]
+    if asleep:
+        alice.post(f"/v1/sandboxes/{sandbox}/hibernate")
     host.destroy(sandbox)
-    becomes(lambda: alice.get(f"/v1/sandboxes/{sandbox}").json()["status"], "hibernated")
-    answer = alice.post(f"/v1/sandboxes/{sandbox}/wake")
-    assert answer.status_code == 503 and "not on its node" in answer.json()["error"]
+    becomes(lambda: alice.get(f"/v1/sandboxes/{sandbox}").json()["status"], "stopped")
+    shown = alice.get(f"/v1/sandboxes/{sandbox}").json()
+    assert "files are gone from its node" in shown["error"] and shown["portMap"] == {}
+    told = query(sim_stack,
+                 "SELECT body FROM events WHERE subject = %s AND type = 'sandbox.stopped'", sandbox)
+    data, = [json.loads(body)["data"] for body, in told]
+    assert (data["reason"], data["error"]) == ("files_lost", shown["error"])
+    assert query(sim_stack, "SELECT kind, state, requested_by FROM operations WHERE sandbox_id = %s"
+                 " ORDER BY op_seq DESC LIMIT 1", sandbox) == [("stop", "succeeded", "reconciler")]
     assert alice.delete(f"/v1/sandboxes/{sandbox}").json()["status"] == "stopped"
 
 

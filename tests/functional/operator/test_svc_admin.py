@@ -135,7 +135,10 @@ def test_operations_and_why_one_failed(sim_stack, alice, svc_admin, sandbox):
     alice.post(f"/v1/sandboxes/{sandbox}/hibernate")
     make_driver(sim_stack.settings).destroy(sandbox)
     assert alice.post(f"/v1/sandboxes/{sandbox}/wake").status_code == 503
-    rows = svc_admin.json("operation-list", "--sandbox", sandbox)
+    alice.wait_for(sandbox, "stopped")  # the reconciler ends what has lost its files
+    stop, *rows = svc_admin.json("operation-list", "--sandbox", sandbox)
+    assert (stop["kind"], stop["state"], stop["requested_by"]) == ("stop", "succeeded",
+                                                                   "reconciler")
     assert [(row["kind"], row["state"], row["number"]) for row in rows] == [
         ("wake", "failed", 3), ("hibernate", "succeeded", 2), ("boot", "succeeded", 1)]
     wake = str(rows[0]["id"])
@@ -143,7 +146,7 @@ def test_operations_and_why_one_failed(sim_stack, alice, svc_admin, sandbox):
                            "1"))[1][:4] == [wake, sandbox, "wake", "failed"]
     assert svc_admin("operation-list", "--open", "--sandbox", sandbox) == "none\n"
     first = svc_admin("operation-list", "--sandbox", sandbox, "--node", sim_stack.settings.node_id,
-                      "--limit", "2")
+                      "--limit", "3")
     assert first.splitlines()[-1] == f"more: --before {rows[1]['id']}"
     rest = svc_admin("operation-list", "--sandbox", sandbox, "--before", str(rows[1]["id"]))
     assert [line[2] for line in table(rest)[1:]] == ["boot"]

@@ -1,0 +1,124 @@
+"""When rows without files on their node are ended, with the simulated driver in this process and a
+real Postgres."""
+from dataclasses import replace
+
+import pytest
+
+from config.settings import Settings
+from models.database import connect, connection, database, new_id
+from models.sandboxes import Sandbox
+from models.states import Plan, SandboxStatus
+from models.users import User
+from nodeworker.hypervisor.driver import LaunchSpec, Shape
+from nodeworker.hypervisor.simulated import SimulatedDriver
+from nodeworker.reconcile import Reconciler
+from nodeworker.wiring import NodeDeps
+from services.errors import Unavailable
+from services.hosts.nodes import NodeFacts, heartbeat
+from services.operations import claims
+from services.protocols import Deps
+from services.sandboxes import create, lifecycle
+from services.sandboxes.create import CreateRequest, LaunchOptions
+from services.sandboxes.outcomes import Outcome, finish
+
+HIBERNATED, STOPPED = SandboxStatus.HIBERNATED, SandboxStatus.STOPPED
+
+
+class NoQueue:
+    def publish(self, queue, job, payload):
+        pass
+
+
+class NoGuests:
+    def connect(self, address, port, token):
+        raise AssertionError("no guest is needed here")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def base(postgres_url):
+    connect(postgres_url, pool_size=20)
+    heartbeat(NodeFacts("n1", "127.0.0.1", 10_000, 10_000_000, 20000, 29999, {}))
+    yield
+    database.close_all()
+
+
+@pytest.fixture
+def node(tmp_path):
+    """A reconciler, told by `patient` whether the grace period is over."""
+    with connection():
+        Sandbox.update(status=STOPPED, task=None).execute()
+    settings = Settings(node_id="n1", node_dir=tmp_path, orphan_grace_s=0.0, orphan_brake=2,
+                        operation_wait_s=0.05)
+    deps = NodeDeps(settings, SimulatedDriver(settings), NoQueue(), None)
+    return Reconciler(deps)
+
+
+def patient(node, grace_s):
+    node._deps = replace(node._deps, settings=replace(node._deps.settings, orphan_grace_s=grace_s))
+
+
+def asleep(count=1):
+    """Rows of hibernated sandboxes that have never been on this host."""
+    deps = Deps(Settings(operation_wait_s=0.05), NoQueue(), NoGuests())
+    with connection():
+        alice = User.create(id=new_id("usr"), email=f"{new_id()}@example.test", password_hash="x",
+                            plan=Plan.LEGACY_PRO)
+    made = [create.create(deps, alice, CreateRequest(LaunchOptions())).id for _ in range(count)]
+    for sandbox_id in made:
+        with connection():
+            claimed = claims.claim(sandbox_id, 1, "n1/ops", 10.0)
+            finish(claimed, Outcome(True, HIBERNATED))
+    return made, deps, alice
+
+
+def statuses(made):
+    with connection():
+        return [SandboxStatus(Sandbox.get_by_id(sandbox_id).status) for sandbox_id in made]
+
+
+def test_it_has_to_be_seen_for_the_whole_grace_period(node):
+    made, *_ = asleep()
+    patient(node, 3600.0)
+    node.run()
+    node.run()
+    assert statuses(made) == [HIBERNATED]
+    patient(node, 0.0)
+    node.run()
+    assert statuses(made) == [STOPPED]
+
+
+def test_no_row_is_ended_while_many_look_lost_at_once(node):
+    made, *_ = asleep(3)
+    node.run()
+    node.run()
+    assert statuses(made) == [HIBERNATED] * 3
+    with connection():
+        Sandbox.update(status=STOPPED).where(Sandbox.id == made[0]).execute()
+    node.run()
+    assert statuses(made) == [STOPPED] * 3
+
+
+def test_an_operation_under_way_is_left_to_itself(node):
+    made, deps, alice = asleep()
+    with pytest.raises(Unavailable):
+        lifecycle.wake(deps, alice, made[0])
+    node.run()
+    assert statuses(made) == [HIBERNATED]
+
+
+def test_one_whose_files_are_back_is_left_alone(node):
+    made, *_ = asleep()
+    driver = node._deps.driver
+    spec = LaunchSpec(made[0], Shape(1, 1024), "token-0123456789", 30000)
+
+    def back(found):
+        """The host was listed before, and the row is looked at after, the files came back."""
+        driver.create(spec)
+        return original(found)
+
+    original, node._stop_lost = node._stop_lost, back
+    try:
+        node.run()
+        assert statuses(made) == [HIBERNATED]
+    finally:
+        driver.destroy(made[0])
