@@ -48,6 +48,7 @@ FAULT_POINTS = (
     "unarchive.emptied",
     "unarchive.unpacked",
     "service.started",
+    "start.begun",
     "reclaim.half_made_seen",
     "delete.begun",
     "delete.files_removed",

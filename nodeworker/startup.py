@@ -10,6 +10,7 @@ import peewee
 
 from models.database import connection
 from nodeworker import usage, warm_images
+from nodeworker.faults import fault
 from nodeworker.handlers import archives
 from nodeworker.object_store import StoreUnavailable
 from nodeworker.reconcile import get_reconciler
@@ -30,8 +31,10 @@ def begin(deps: NodeDeps, lane: str) -> None:
     deletions and bakes again (bulk), remove what is half-stored for nobody (archive), end old
     leases (all).
 
-    The database may come up later than we do.
+    The database may come up later than we do: it is waited for. Whatever else goes wrong is raised,
+    for a node that has started by half looks alive and does nothing.
     """
+    fault("start.begun")
     if lane == "ctl":
         _sample_what_ended(deps)
         deps.driver.reclaim()

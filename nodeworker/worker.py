@@ -2,7 +2,8 @@
 
 At start 1. the ctl lane reclaims what an earlier life left on the host, then begins to send
 heartbeats; 2. every lane ends the leases it held before, so that interrupted operations are taken
-up at once.
+up at once. A worker whose start fails says why and exits with code 1, for the supervisor to start
+it again; it never stays "ready" with half of its start undone.
 """
 import logging
 import os
@@ -34,7 +35,13 @@ def _start(**_: object) -> None:
     from nodeworker import startup
     from nodeworker.wiring import get_deps
 
-    startup.begin(get_deps(), LANE)
+    try:
+        startup.begin(get_deps(), LANE)
+    except Exception as error:
+        log.critical("the start of lane %s failed, so this worker exits: %s: %s", LANE,
+                     type(error).__name__, error, exc_info=True)
+        # Celery logs and forgets every Exception of a signal's receiver, but not this.
+        raise SystemExit(1) from error
     # Pool children forked from now on must not inherit an open socket.
     if LANE != "ctl":
         database.close_all()

@@ -50,13 +50,20 @@ def configuration(site: Site, programs: dict[str, str]) -> str:
     for name, command in programs.items():
         quoted = shlex.quote(command).replace("%", "%%")
         sections.append(
-            f"[program:{name}]\ncommand=/bin/sh -c {quoted}\ndirectory={ROOT}\nautostart=false\n"
-            "autorestart=true\nstartsecs=1\nstartretries=1000\nstopwaitsecs=25\nkillasgroup=true\n"
-            f"redirect_stderr=true\nstopsignal={'INT' if name == 'postgres' else 'TERM'}\n"
-            f"stdout_logfile={_log(site, name)}\nstdout_logfile_maxbytes=10MB\n"
-            "stdout_logfile_backups=2"
+            f"[program:{name}]\ncommand=/bin/sh -c"
+            f" {quoted}\ndirectory={ROOT}\nautostart=false\nautorestart=true\n"
+            f"startsecs={_start_s(name)}\nstartretries=1000\nstopwaitsecs=25\nkillasgroup=true\nredirect_stderr=true\n"
+            f"stopsignal={'INT' if name == 'postgres' else 'TERM'}\n"
+            f"stdout_logfile={_log(site, name)}\nstdout_logfile_maxbytes=10MB\nstdout_logfile_backups=2"
         )
     return "\n\n".join(sections) + "\n"
+
+
+def _start_s(name: str) -> int:
+    """How long a process must live to count as started. A node worker's start may fail some seconds
+    after its process began, and that is to be shown as BACKOFF and tried again at growing
+    intervals."""
+    return 5 if name.startswith("node-") else 1
 
 
 def _log(site: Site, name: str) -> Path:
@@ -138,8 +145,12 @@ class Supervisor:
         for name in names:
             self._ask("startProcess", name, False, tolerated=_FAULT_ALREADY_STARTED)
         deadline = time.monotonic() + 30
-        while any(self.state(name) == "STARTING" for name in names) and time.monotonic() < deadline:
+        while any(self._is_new(name) for name in names) and time.monotonic() < deadline:
             time.sleep(0.05)
+
+    def _is_new(self, name: str) -> bool:
+        info = self.info(name)
+        return info["statename"] == "STARTING" and info["now"] - info["start"] <= 1
 
     def stop(self, *names: str) -> None:
         """Stop processes for good, politely first; one that is stopped already is left alone.

@@ -3,9 +3,11 @@ delete.
 
 `in_namespace` runs a function in a short-lived thread that has joined the namespace; sockets,
 processes and taps the function makes belong there. The thread ends with the call, so no other work
-can ever run in a foreign namespace.
+can ever run in a foreign namespace. Why this is not pyroute2's `netns`:
+docs/decisions/0022-namespaces-by-system-calls.md.
 """
 import ctypes
+import errno
 import fcntl
 import os
 import struct
@@ -16,7 +18,10 @@ from typing import TypeVar
 
 NETNS_DIR = Path("/run/netns")
 _CLONE_NEWNET = 0x40000000
+_CLONE_NEWNS = 0x00020000
 _MS_BIND = 4096
+_MS_REC = 16384
+_MS_PRIVATE = 1 << 18
 _MNT_DETACH = 2
 _TUNSETIFF = 0x400454CA
 _TUNSETPERSIST = 0x400454CB
@@ -96,8 +101,39 @@ def delete_namespace(name: str) -> None:
     is gone."""
     path = NETNS_DIR / name
     while namespace_exists(name):
-        _check(_libc.umount2(str(path).encode(), _MNT_DETACH), f"umount {path}")
-    path.unlink(missing_ok=True)
+        # EINVAL: another process was quicker
+        if not _unmounted(path) and ctypes.get_errno() != errno.EINVAL:
+            _check(-1, f"umount {path}")
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        _in_thread(lambda: _unlink_covered(path))
+
+
+def _unmounted(path: Path) -> bool:
+    return bool(_libc.umount2(str(path).encode(), _MNT_DETACH) == 0)
+
+
+def _unlink_covered(path: Path) -> None:
+    """Unlink a name whose mount is hidden: `ip netns add` of any program mounts the directory over
+    itself, once.
+
+    A mount namespace of this thread's own is a copy in which the cover can be taken off, without
+    touching what other programs have mounted there. Unlinking the name in it ends the hidden mount
+    in every mount namespace.
+    """
+    _check(_libc.unshare(_CLONE_NEWNS), "unshare")
+    _check(_libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None), "mount / private")
+    while True:
+        while _unmounted(path):
+            pass
+        try:
+            return path.unlink()
+        except OSError:
+            if not _unmounted(path.parent):
+                raise
 
 
 def list_namespaces(prefix: str) -> list[str]:

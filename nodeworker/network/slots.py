@@ -3,9 +3,11 @@ one rename.
 
 `<dir>/making/<n>` being built or half-built · `ready/<n>` free · `used/<n>.<owner>` taken ·
 `dead/<n>` being removed. Files, unlike memory, are shared by all worker processes and survive their
-death; `reclaim` clears what a death left.
+death; `reclaim` clears what a death left. A slot that cannot be removed stays in `dead`: its number
+is not used, nothing else is kept from its work, and the next `reclaim` tries again.
 """
 import fcntl
+import logging
 import os
 import threading
 import time
@@ -17,6 +19,9 @@ from nodeworker.network import addresses, links, namespaces
 from nodeworker.network.addresses import Slot
 from nodeworker.network.nft import NftError
 
+_log = logging.getLogger(__name__)
+# So many slots in a row cannot be built by chance: the host cannot build any.
+_BUILD_TRIES = 3
 # After a start the CPU belongs to the guest and its first caller, not to the next one's slot.
 _CALM_S = 1.0
 
@@ -97,7 +102,15 @@ class SlotPool:
             known = {self.slot(number).namespace for number in self._all_numbers()}
             for namespace in namespaces.list_namespaces(self._prefix):
                 if namespace not in known:
-                    namespaces.delete_namespace(namespace)
+                    self._delete_unknown(namespace)
+
+    @staticmethod
+    def _delete_unknown(namespace: str) -> None:
+        try:
+            namespaces.delete_namespace(namespace)
+        except OSError as error:
+            _log.error("namespace %s, which no slot has, could not be removed: %s", namespace,
+                       error)
 
     def _fill_quietly(self) -> None:
         time.sleep(_CALM_S)
@@ -118,11 +131,21 @@ class SlotPool:
             os.close(descriptor)
 
     def _build_one(self) -> int:
-        number = self._next_number()
+        """Build a slot under the next number that can be built; raises what the last of some tries
+        in a row raised."""
+        for _ in range(_BUILD_TRIES - 1):
+            number = self._next_number()
+            try:
+                return self._build(number)
+            except (OSError, NftError) as error:
+                _log.error("network slot %d could not be made, trying the next: %s", number, error)
+        return self._build(self._next_number())
+
+    def _build(self, number: int) -> int:
         slot = self.slot(number)
         (self._directory / "making" / str(number)).touch()
-        links.remove_slot(slot)
         try:
+            links.remove_slot(slot)
             links.build_slot(slot, self._group)
         except BaseException:
             self._discard("making", str(number))
@@ -144,9 +167,14 @@ class SlotPool:
 
     def _discard(self, kind: str, name: str) -> None:
         number = name.partition(".")[0]
-        if self._move(kind, name, "dead", number):
+        if not self._move(kind, name, "dead", number):
+            return
+        try:
             links.remove_slot(self.slot(int(number)))
-            (self._directory / "dead" / number).unlink(missing_ok=True)
+        except OSError as error:
+            _log.error("network slot %s is set aside, it could not be removed: %s", number, error)
+            return
+        (self._directory / "dead" / number).unlink(missing_ok=True)
 
     def _move(self, kind: str, name: str, new_kind: str, new_name: str) -> bool:
         try:

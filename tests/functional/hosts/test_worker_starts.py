@@ -1,0 +1,46 @@
+"""A node worker whose start fails exits with the reason, and works as soon as the reason is
+gone."""
+import time
+
+import pytest
+
+from bin.stack import health
+from tests.stack.fault_points import fault_point
+
+
+def until(condition, timeout_s=90):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def exits(stack, name):
+    log = (stack.site.data_dir / "log" / "supervisord.log").read_text()
+    return log.count(f"exited: {name} (exit status 1; not expected)")
+
+
+@pytest.mark.parametrize("lane", ["ctl", "ops", "bulk", "archive"])
+def test_a_worker_whose_start_fails_exits_says_why_and_comes_back(sim_stack, lane):
+    name = f"node-{lane}"
+    sim_stack.stop(name)
+    before = exits(sim_stack, name)
+    with fault_point(sim_stack) as point:
+        for attempt in range(1, 3):
+            point("start.begun", "raise")
+            sim_stack.start(name)
+            until(lambda: exits(sim_stack, name) == before + attempt
+                  )  # noqa: B023 - called within the loop
+        assert (
+            f"the start of lane {lane} failed, so this worker exits: InjectedFault"
+            in sim_stack.logs(name, 300)
+        )
+    node_id = sim_stack.settings.node_id
+    until(lambda: health.workers_answer(sim_stack.site, node_id, [name]))
+    until(lambda: health.node_reports(sim_stack.site, node_id))
+    assert exits(sim_stack, name) == before + 2
+
+
+def test_a_create_works_after_all_that(sim_stack, alice):
+    sandbox_id = alice.create()["id"]
+    assert alice.delete(f"/v1/sandboxes/{sandbox_id}").json()["status"] == "stopped"
