@@ -12,9 +12,10 @@ import peewee
 from playhouse.migrations import Runner
 
 from config.settings import get_settings
+from models import locks
 from models.database import connect, connection, database
+from models.locks import Lock
 
-_LOCK = 7_382_915_001
 _DIRECTORY = Path(__file__).parent / "migrations"
 
 
@@ -22,12 +23,9 @@ def migrate() -> list[str]:
     """Apply all missing migrations and return the names of those applied; the database must be
     connectable."""
     with connection():
-        database.execute_sql("SELECT pg_advisory_lock(%s)", (_LOCK,))
-        try:
+        with locks.holding(Lock.MIGRATIONS):
             runner = Runner(database, str(_DIRECTORY))
             return [str(getattr(item, "name", item)) for item in runner.up() or []]
-        finally:
-            database.execute_sql("SELECT pg_advisory_unlock(%s)", (_LOCK,))
 
 
 def wait_for_server(timeout_s: float) -> None:

@@ -21,7 +21,9 @@ from celery.signals import setup_logging, worker_shutting_down
 from config.celery import celery_options
 from config.logging import configure
 from config.settings import get_settings
+from models import locks
 from models.database import connection, database
+from models.locks import Lock
 from services.events import deliveries
 from services.events.receivers import webhook_options
 from services.protocols import QueueUnavailable
@@ -30,9 +32,6 @@ from tasks.webhook_pump import Pump
 from tasks.wiring import get_deps, get_queue
 
 log = logging.getLogger(__name__)
-# Held while sweeping, so that a tick that comes while another one works does nothing. A number of
-# our own choice.
-_SWEEP_LOCK = 7_382_915_002
 
 settings = get_settings()
 options = webhook_options(settings)
@@ -85,8 +84,7 @@ def _sweep_rows(names: list[str], sender: str) -> list[str]:
     """Bring the rows up to date; returns those receivers that have something due."""
     with connection():
         with database.atomic():
-            if not database.execute_sql("SELECT pg_try_advisory_xact_lock(%s)",
-                                        (_SWEEP_LOCK, )).fetchone()[0]:
+            if not locks.try_for_transaction(Lock.WEBHOOK_SWEEP):
                 return []
             if not _taken_up.is_set():
                 _take_up(sender)

@@ -9,8 +9,10 @@ import json
 import uuid
 from datetime import datetime, timezone
 
+from models import locks
 from models.database import database
 from models.events import Event
+from models.locks import LockClass
 from models.operations import Operation
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
@@ -27,10 +29,6 @@ from services.events.types import (
     SnapshotUploaded,
     StopReason,
 )
-
-# First half of the advisory locks of subjects; the second is the subject's hash. A number of our
-# own choice.
-_LOCK_CLASS = 73829
 
 
 def record(owner_id: str, subject: str, data: EventData) -> Event:
@@ -63,7 +61,7 @@ def _next_moment(subject: str) -> datetime:
     """
     if not database.in_transaction():
         raise RuntimeError("an event is recorded in the transaction of the change it tells of")
-    database.execute_sql("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_LOCK_CLASS, subject))
+    locks.take_for_transaction(LockClass.EVENT_SUBJECT, subject)
     moment: datetime = database.execute_sql(
         "SELECT GREATEST(date_trunc('milliseconds', clock_timestamp()),"
         " (SELECT max(occurred_at) FROM events WHERE subject = %s) + interval '1 millisecond')",

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 
+from models import locks
 from models.database import connection, database
+from models.locks import Lock
 from models.states import SandboxStatus
 
-_LOCK = 7_382_915_002
 _GROUPS = 1000
 
 _SUM_UP = {
@@ -58,7 +59,7 @@ def sum_up() -> None:
     process at a time."""
     for table in _SUM_UP:
         with connection(), database.atomic():
-            if database.execute_sql("SELECT pg_try_advisory_xact_lock(%s)", (_LOCK,)).fetchone()[0]:
+            if locks.try_for_transaction(Lock.TALLIES):
                 database.execute_sql(_statement(table))
 
 

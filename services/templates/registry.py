@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import peewee
 
+from models import locks
 from models.database import connection, database, now
+from models.locks import LockClass
 from models.snapshots import Snapshot
 from models.states import SnapshotState
 from models.templates import Template
@@ -18,9 +20,6 @@ from services.sandboxes import capture
 from services.templates.lookup import Reference, check_version, find, keep_snapshot, owned_by, parse
 from services.templates.start_command import check_launch
 
-# First half of the advisory locks of names; the second is the name's hash. A number of our own
-# choice.
-_LOCK_CLASS = 73830
 # Longer numbers (a date with its time) are versions too, but not counted on from.
 _NUMBER_DIGITS = 6
 
@@ -148,7 +147,7 @@ def _lock(namespace: User | None, name: str) -> None:
     """One publisher of a name at a time, until the transaction ends; numbers are given out without
     gaps or twins."""
     key = f"{namespace.id if namespace else ''}/{name}"
-    database.execute_sql("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_LOCK_CLASS, key))
+    locks.take_for_transaction(LockClass.TEMPLATE_NAME, key)
 
 
 def _named(namespace: User | None, name: str) -> peewee.Expression:
