@@ -50,11 +50,12 @@ def configuration(site: Site, programs: dict[str, str]) -> str:
     for name, command in programs.items():
         quoted = shlex.quote(command).replace("%", "%%")
         sections.append(
-            f"[program:{name}]\ncommand=/bin/sh -c"
-            f" {quoted}\ndirectory={ROOT}\nautostart=false\nautorestart=true\n"
-            f"startsecs={_start_s(name)}\nstartretries=1000\nstopwaitsecs=25\nkillasgroup=true\nredirect_stderr=true\n"
+            f"[program:{name}]\ncommand=/bin/sh -c {quoted}\ndirectory={ROOT}\nautostart=false\n"
+            f"autorestart=true\nstartsecs={_start_s(name)}\nstartretries=1000\nstopwaitsecs=25\n"
+            "killasgroup=true\nredirect_stderr=true\n"
             f"stopsignal={'INT' if name == 'postgres' else 'TERM'}\n"
-            f"stdout_logfile={_log(site, name)}\nstdout_logfile_maxbytes=10MB\nstdout_logfile_backups=2"
+            f"stdout_logfile={_log(site, name)}\nstdout_logfile_maxbytes=10MB\n"
+            "stdout_logfile_backups=2"
         )
     return "\n\n".join(sections) + "\n"
 

@@ -40,7 +40,8 @@ def test_names_made_before_the_directory_was_mounted_over_are_removed(times):
         times - 1)
     run(MOUNTED_OVER.replace("# here\n", again) + """
 assert os.listdir("/run/netns") == ["other"]
-assert "svct" not in Path("/proc/self/mountinfo").read_text(), "a hidden mount still holds the namespace"
+mounts = Path("/proc/self/mountinfo").read_text()
+assert "svct" not in mounts, "a hidden mount still holds the namespace"
 """)
 
 
@@ -59,7 +60,8 @@ def test_the_workers_own_view_of_the_mounts_is_not_changed():
     run(BEGIN + """
 ip("netns add other")
 def mounts():
-    return [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if "svct" not in line]
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    return [line for line in mounts if "svct" not in line]
 before = mounts()
 namespaces.delete_namespace("svct-1")
 assert mounts() == before
@@ -72,7 +74,8 @@ from pathlib import Path
 from nodeworker.network import namespaces
 Path("/run/netns").mkdir()
 Path("/run/netns/svct-1").touch()
-assert namespaces.list_namespaces("svct") == ["svct-1"] and not namespaces.namespace_exists("svct-1")
+assert namespaces.list_namespaces("svct") == ["svct-1"]
+assert not namespaces.namespace_exists("svct-1")
 namespaces.delete_namespace("svct-1")
 namespaces.delete_namespace("svct-1")
 assert namespaces.list_namespaces("svct") == []
