@@ -25,10 +25,6 @@ _LIMITS = (("minimum", "from {}"), ("maximum", "to {}"), ("minLength", "at least
            ("maxLength", "at most {} characters"), ("maxItems", "at most {} items"),
            ("maxProperties", "at most {}"), ("pattern", "matching {}"))
 _SHOWN_PATTERN = 30
-_BEARERS = {
-    "apiKey": "$SVC_API_KEY", "userToken": "$SVC_USER_TOKEN", "serviceToken": "$SVC_SERVICE_TOKEN",
-    "adminToken": "$SVC_ADMIN_TOKEN"
-}
 
 
 def render(document: Json) -> str:
@@ -103,10 +99,6 @@ class Book:
         default = [f"default {json.dumps(schema['default'])}"] if "default" in schema else []
         return ", ".join([text, *limits, *default]).replace(", to ", " to ")
 
-    def shape(self, schema: Json) -> str:
-        """What a response's body is called."""
-        return self.kind(schema) if "$ref" in schema else ""
-
     def curl(self, method: str, path: str, operation: Json) -> str:
         """A command that makes the call."""
         query = "&".join(
@@ -117,8 +109,10 @@ class Book:
         parts = [f"curl {verb}'{self._document['servers'][0]['url']}{address}'"]
         schemes = [name for entry in operation["security"] for name in entry]
         if schemes:
-            bearer = _BEARERS.get(schemes[0])
-            parts.append(f'-H "Authorization: Bearer {bearer}"' if bearer else "-b cookies")
+            # The variables that `make up` writes for these: apiKey is SVC_API_KEY.
+            variable = "$SVC_" + re.sub("([A-Z])", r"_\1", schemes[0]).upper()
+            parts.append("-b cookies" if schemes[0] == "session"
+                         else f'-H "Authorization: Bearer {variable}"')
         for media, content in operation.get("requestBody", {}).get("content", {}).items():
             if "example" in content:
                 parts += [f"-H 'Content-Type: {media}'", f"-d '{json.dumps(content['example'])}'"]
