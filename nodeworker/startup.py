@@ -46,9 +46,9 @@ def begin(deps: NodeDeps, lane: str) -> None:
         _when_database_answers(lambda: _discard_abandoned(deps))
     if lane == "bulk":
         forget_dead(deps)
-        _when_database_answers(lambda: disk_upload.hasten(deps.settings.node_id))
+        _when_database_answers(lambda: disk_upload.make_due(deps.settings.node_id))
         _when_database_answers(lambda: wanted.hasten(deps.settings.node_id))
-        _when_database_answers(lambda: deletion.hasten(deps.settings.node_id))
+        _when_database_answers(lambda: deletion.make_due(deps.settings.node_id))
     _when_database_answers(lambda: _end_leases(f"{deps.settings.node_id}/{lane}"))
 
 

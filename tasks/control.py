@@ -7,7 +7,7 @@ from services.metering import totals
 from services.operations import idempotency, sweeps
 from services.protocols import QueueUnavailable
 from services.sandboxes.idle import hibernate_idle
-from services.sandboxes.overdue import fail_overdue
+from services.sandboxes.outcomes import fail_overdue
 from services.snapshots import deletion, disk_upload
 from tasks import contracts
 from tasks.celery_app import app, settings

@@ -17,4 +17,4 @@ routes = Blueprint("execs", __name__, url_prefix="/v1/sandboxes/<sandbox_id>")
        errors=(409,), example={"cmd": "uname -a"})
 def run(caller: Caller, sandbox_id: str, body: ExecRequest) -> ExecResult:
     """Run a command as root and answer with its output once it has ended."""
-    return execs.run(get_deps(), caller.owner, sandbox_id, body, pinned_node=caller.pinned_node)
+    return execs.run(get_deps(), caller, sandbox_id, body)

@@ -18,12 +18,11 @@ routes = Blueprint("files", __name__, url_prefix="/v1/sandboxes/<sandbox_id>")
        errors=(409,), example=[{"path": "/home/user/hello.txt", "content": "aGVsbG8K"}])
 def write(caller: Caller, sandbox_id: str, body: list[FileItem]) -> None:
     """Write every file of the body, in order."""
-    files.write(get_deps(), caller.owner, sandbox_id, body, pinned_node=caller.pinned_node)
+    files.write(get_deps(), caller, sandbox_id, body)
 
 
 @route(routes, "GET /files", accepts=ACCOUNTS, answers=FileContentAnswer, query=FileQuery,
        errors=(409, 413))
 def read(caller: Caller, sandbox_id: str, query: dict[str, Any]) -> bytes:
     """The content of the file at `?path=`."""
-    return files.read(get_deps(), caller.owner, sandbox_id, query["path"],
-                      pinned_node=caller.pinned_node)
+    return files.read(get_deps(), caller, sandbox_id, query["path"])

@@ -19,8 +19,9 @@ from app.wiring import get_deps
 from models.states import SnapshotKind
 from services.sandboxes import capture, forks
 from services.sandboxes.caller import Caller
-from services.sandboxes.create import LaunchOptions
-from services.sandboxes.views import SandboxView, SnapshotView
+from services.sandboxes.requests import LaunchOptions
+from services.sandboxes.views import SandboxView
+from services.snapshots.views import SnapshotView
 
 routes = Blueprint("snapshots", __name__, url_prefix="/v1/sandboxes")
 
@@ -29,8 +30,7 @@ routes = Blueprint("snapshots", __name__, url_prefix="/v1/sandboxes")
        body=SnapshotBody, errors=(409,), admission=LIFECYCLE)
 def snapshot(caller: Caller, sandbox_id: str, body: dict[str, Any]) -> SnapshotView:
     """Capture a sandbox, which goes on; returns once the snapshot is durable on its node."""
-    return capture.take(get_deps(), caller.owner, sandbox_id, pinned_node=caller.pinned_node,
-                        **body)
+    return capture.take(get_deps(), caller, sandbox_id, **body)
 
 
 @route(routes, "POST /<sandbox_id>/filesystem-snapshot", "POST /<sandbox_id>/tarball",
@@ -38,22 +38,19 @@ def snapshot(caller: Caller, sandbox_id: str, body: dict[str, Any]) -> SnapshotV
 def archive(caller: Caller, sandbox_id: str, body: dict[str, Any]) -> SnapshotView:
     """Capture the project directory of a running sandbox; returns once it is in the object
     store."""
-    return capture.take(get_deps(), caller.owner, sandbox_id, kind=SnapshotKind.FILES_ONLY,
-                        pinned_node=caller.pinned_node, **body)
+    return capture.take(get_deps(), caller, sandbox_id, kind=SnapshotKind.FILES_ONLY, **body)
 
 
 @route(routes, "POST /<sandbox_id>/fork", accepts=ACCOUNTS, status=201, answers=SandboxAnswer,
        body=ForkBody, errors=(402, 409), admission=LIFECYCLE)
 def fork_sandbox(caller: Caller, sandbox_id: str, body: LaunchOptions) -> SandboxView:
     """Start a copy of a running or sleeping sandbox; answers before it has booted."""
-    return forks.of_sandbox(get_deps(), caller.owner, sandbox_id, body, kind=caller.kind,
-                            pinned_node=caller.pinned_node)
+    return forks.of_sandbox(get_deps(), caller, sandbox_id, body)
 
 
 @route(routes, "POST /fork", accepts=ACCOUNTS, status=201, answers=SandboxAnswer,
        body=SnapshotForkBody, errors=(402, 404, 409), example={"snapshotId": "snap_..."})
 def fork_snapshot(caller: Caller, body: SnapshotFork) -> SandboxView:
     """Start a sandbox from a snapshot; answers before it has booted."""
-    return forks.of_snapshot(get_deps(), caller.owner, body.snapshot_id, body.options,
-                             idempotency_key=body.idempotency_key, kind=caller.kind,
-                             pinned_node=caller.pinned_node)
+    return forks.of_snapshot(get_deps(), caller, body.snapshot_id, body.options,
+                             idempotency_key=body.idempotency_key)

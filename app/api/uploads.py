@@ -21,5 +21,4 @@ def upload(caller: Caller, sandbox_id: str, path: str) -> Uploaded:
     """Store the body as a file of the guest, as a whole or not at all."""
     deps, target = get_deps(), bodies.load_path(UploadTarget(), path=path)
     size_bytes, content = bodies.stream(deps.settings.upload_max_bytes)
-    return files.upload(deps, caller.owner, sandbox_id, target["path"], content, size_bytes,
-                        pinned_node=caller.pinned_node)
+    return files.upload(deps, caller, sandbox_id, target["path"], content, size_bytes)

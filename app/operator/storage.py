@@ -12,8 +12,7 @@ from models.snapshots import Snapshot
 from services.accounts import users
 from services.hosts import storage_use
 from services.hosts.storage_use import Item, NodeUse, OwnerUse
-from services.sandboxes import capture
-from services.snapshots import deletion
+from services.snapshots import deletion, find
 
 _MB = 1024 * 1024
 
@@ -53,7 +52,7 @@ def disk_usage(email: str | None, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Bytes, for programs.")
 def snapshot_list(email: str, as_json: bool) -> None:
     """Show the snapshots of EMAIL, the newest first, and what is wrong with any."""
-    rows = capture.list_of(users.get_by_email(email))
+    rows = find.list_of(users.get_by_email(email))
     _show([_snapshot_json(row) for row in rows], map(_snapshot_line, rows), as_json)
 
 

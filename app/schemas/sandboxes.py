@@ -15,7 +15,7 @@ from app.schemas.launch_fields import (
     SkipAppProcesses,
 )
 from models.states import SandboxKind, SandboxStatus
-from services.sandboxes.create import CreateRequest, LaunchOptions
+from services.sandboxes.requests import CreateRequest, LaunchOptions
 
 LIST_LIMIT_DEFAULT = 100
 PRESETS = ("opencode", "pi", "codex", "claude", "lfg")

@@ -16,7 +16,7 @@ from app.schemas.launch_fields import (
     StartCommand,
 )
 from models.states import SnapshotKind
-from services.sandboxes.create import LaunchOptions
+from services.sandboxes.requests import LaunchOptions
 
 RESTORE_KINDS = {"full_rootfs": SnapshotKind.FULL, "project_only": SnapshotKind.FILES_ONLY}
 

@@ -1,6 +1,5 @@
-"""What a caller does inside a running sandbox: commands, files, its disk; and that it stays awake
-meanwhile.
+"""Calls into a running sandbox: commands, files and the size of its disk.
 
-Bytes go straight to the guest, never through a queue. It decides which calls a sandbox takes in
-which state; it starts and ends no sandbox.
+It decides which calls a sandbox takes in which state, and keeps it awake while a call runs. Bytes
+go straight to the guest, never through a queue. It starts and ends no sandbox.
 """

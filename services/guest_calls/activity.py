@@ -1,4 +1,4 @@
-"""What keeps a sandbox awake: each call on the data road is an activity from its start to its end.
+"""Keeps a sandbox awake while calls use it: each call is an activity from its start to its end.
 
 The start is one statement that also checks the status under the row lock, so a call and the idle
 sweep cannot both win.

@@ -1,13 +1,13 @@
-"""The disk of a running sandbox: how full it is, and growing an older, smaller one to the
-platform's floor."""
+"""Reads how full the disk of a running sandbox is, and grows a disk that is below the platform's
+floor."""
 from guest.client.errors import AgentError, AgentRefused
 from guest.client.results import DiskUsage
-from models.users import User
 from services.errors import Unavailable
 from services.guest_calls.activity import in_use, require_running
-from services.guest_calls.execs import connect, lost
+from services.guest_calls.execs import connect, unreachable
 from services.protocols import Deps
-from services.sandboxes import create, lifecycle
+from services.sandboxes import find, lifecycle
+from services.sandboxes.caller import Caller
 
 # Contract, PATCH disk: the platform floor is 16 GB. A disk is made with 16 GiB, so that its file
 # system has that much.
@@ -19,24 +19,24 @@ _MOST_BYTES = 1 << 50
 _HOLD_S = 240.0
 
 
-def usage(deps: Deps, owner: User, sandbox_id: str, *, pinned_node: str | None = None) -> DiskUsage:
+def usage(deps: Deps, caller: Caller, sandbox_id: str) -> DiskUsage:
     """Size and usage of the root file system, asked of the guest now; it does not count as
     activity.
 
     Raises Conflict unless the sandbox is running, Unavailable when the guest gives no sensible
     answer.
     """
-    sandbox = create.get_owned(owner, sandbox_id, pinned_node=pinned_node)
+    sandbox = find.get_owned(caller, sandbox_id)
     require_running(sandbox, "reading its disk")
     try:
         return _checked(connect(deps, sandbox).disk())
     except AgentRefused as refusal:
-        raise _senseless() from refusal
+        raise _bad_answer() from refusal
     except AgentError as error:
-        raise lost(sandbox, "the question") from error
+        raise unreachable(sandbox, "the question") from error
 
 
-def grow(deps: Deps, owner: User, sandbox_id: str, *, pinned_node: str | None = None) -> DiskUsage:
+def grow(deps: Deps, caller: Caller, sandbox_id: str) -> DiskUsage:
     """Grow a smaller disk to the floor while the sandbox runs; one that has it stays as it is. May
     be repeated.
 
@@ -44,31 +44,31 @@ def grow(deps: Deps, owner: User, sandbox_id: str, *, pinned_node: str | None = 
     fill it. Whatever dies in between, nothing is lost, and repeating the call completes it. Raises
     Conflict unless the sandbox is running, Unavailable.
     """
-    sandbox = create.get_owned(owner, sandbox_id, pinned_node=pinned_node)
+    sandbox = find.get_owned(caller, sandbox_id)
     with in_use(sandbox, for_s=_HOLD_S, what="growing its disk"):
         try:
             guest = connect(deps, sandbox)
             found = _checked(guest.disk())
             if found.total_bytes >= FLOOR_BYTES:
                 return found
-            lifecycle.grow(deps, owner, sandbox_id, pinned_node=pinned_node)
+            lifecycle.grow(deps, caller, sandbox_id)
             return _checked(guest.grow_disk(DEVICE_BYTES))
         except AgentRefused as refusal:
             raise Unavailable("The guest did not grow its file system; try again.",
                               retry_after_s=5) from refusal
         except AgentError as error:
-            raise lost(sandbox, "growing its disk") from error
+            raise unreachable(sandbox, "growing its disk") from error
 
 
 def _checked(told: DiskUsage) -> DiskUsage:
     if not 0 < told.total_bytes <= _MOST_BYTES:
-        raise _senseless()
+        raise _bad_answer()
     if not (0 <= told.used_bytes <= told.total_bytes
             and 0 <= told.available_bytes <= told.total_bytes):
-        raise _senseless()
+        raise _bad_answer()
     return told
 
 
-def _senseless() -> Unavailable:
+def _bad_answer() -> Unavailable:
     return Unavailable("The sandbox did not give a sensible answer about its disk.",
                        retry_after_s=5)

@@ -1,17 +1,17 @@
-"""Files of a running sandbox: write a batch, read one, upload one that may be large."""
+"""Writes a batch of files into a running sandbox, reads one, uploads one that may be large."""
 import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from guest.agent.protocol import NOT_FOUND, PERMISSION, TOO_LARGE
 from guest.client.errors import AgentError, AgentRefused
-from models.users import User
 from services.errors import Forbidden, InvalidRequest, NotFound, ServiceError, TooLarge, Unavailable
 from services.guest_calls.activity import in_use
-from services.guest_calls.execs import connect, lost, not_asleep
+from services.guest_calls.execs import can_answer, connect, unreachable
 from services.operations.waits import changes
 from services.protocols import Deps
-from services.sandboxes import create
+from services.sandboxes import find
+from services.sandboxes.caller import Caller
 
 READ_CAP_BYTES = 64 * 1024 * 1024
 _HOLD_S = 120.0
@@ -36,11 +36,10 @@ class Uploaded:
     size_bytes: int
 
 
-def write(deps: Deps, owner: User, sandbox_id: str, items: Sequence[FileItem], *,
-          pinned_node: str | None = None) -> None:
+def write(deps: Deps, caller: Caller, sandbox_id: str, items: Sequence[FileItem]) -> None:
     """Write all items in order, each in one step; a failure names its path and leaves that file as
     it was."""
-    sandbox = create.get_owned(owner, sandbox_id, pinned_node=pinned_node)
+    sandbox = find.get_owned(caller, sandbox_id)
     with in_use(sandbox, for_s=_HOLD_S, what="writing files"):
         guest = connect(deps, sandbox)
         for item in items:
@@ -49,31 +48,28 @@ def write(deps: Deps, owner: User, sandbox_id: str, items: Sequence[FileItem], *
             except AgentRefused as refusal:
                 raise _refused(refusal, item.path) from refusal
             except AgentError as error:
-                raise lost(sandbox, "the write") from error
+                raise unreachable(sandbox, "the write") from error
 
 
-def read(deps: Deps, owner: User, sandbox_id: str, path: str, *,
-         pinned_node: str | None = None) -> bytes:
+def read(deps: Deps, caller: Caller, sandbox_id: str, path: str) -> bytes:
     """The bytes of a file, at most 64 MiB; raises NotFound, InvalidRequest, TooLarge."""
-    sandbox = create.get_owned(owner, sandbox_id, pinned_node=pinned_node)
+    sandbox = find.get_owned(caller, sandbox_id)
     with in_use(sandbox, for_s=_HOLD_S, what="reading files"):
         try:
             return connect(deps, sandbox).read_file(path, READ_CAP_BYTES)
         except AgentRefused as refusal:
             raise _refused(refusal, path) from refusal
         except AgentError as error:
-            raise lost(sandbox, "the read") from error
+            raise unreachable(sandbox, "the read") from error
 
 
 def upload(
     deps: Deps,
-    owner: User,
+    caller: Caller,
     sandbox_id: str,
     path: str,
     content: Iterable[bytes],
     size_bytes: int | None,
-    *,
-    pinned_node: str | None = None,
 ) -> Uploaded:
     """Store `content` as one file; a relative `path` counts from the sandbox's working directory.
 
@@ -81,7 +77,7 @@ def upload(
     exception of `content` included, leaves the old one. Raises Conflict, InvalidRequest, Forbidden,
     Unavailable, and what `content` raises.
     """
-    sandbox = create.get_owned(owner, sandbox_id, pinned_node=pinned_node)
+    sandbox = find.get_owned(caller, sandbox_id)
     target = "/" + "/".join(filter(None, posixpath.join(sandbox.cwd, path).split("/")))
     counted = _Counted(content)
     with in_use(sandbox, for_s=UPLOAD_LIMIT_S, what="an upload"), changes(sandbox.id) as changed:
@@ -91,12 +87,12 @@ def upload(
                 counted,
                 size_bytes=size_bytes,
                 timeout_s=UPLOAD_LIMIT_S,
-                wanted=lambda: not changed() or not_asleep(sandbox),
+                wanted=lambda: not changed() or can_answer(sandbox),
             )
         except AgentRefused as refusal:
             raise _refused(refusal, target) from refusal
         except AgentError as error:
-            raise lost(sandbox, "the upload") from error
+            raise unreachable(sandbox, "the upload") from error
     if not counted.ended or stored_bytes != counted.size_bytes:
         raise Unavailable("The sandbox did not confirm that it has the whole file.",
                           retry_after_s=2)

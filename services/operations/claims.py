@@ -1,9 +1,9 @@
-"""The right to work on an operation: claimed by one worker, for the length of a lease, under an
-epoch of its own.
+"""Gives one worker the right to work on an operation, for the length of a lease, under an epoch of
+its own.
 
-A compare-and-set gives it. A second message for an operation, or one for an operation that is done
-or was superseded, finds nothing to claim. Whoever loses the lease finds out when it renews it or
-writes its result: the epoch has grown.
+A compare-and-set gives that right. A second message for an operation, or one for an operation that
+is done or was superseded, finds nothing to claim. Whoever loses the lease finds out when it renews
+it or writes its result: the epoch has grown.
 """
 from dataclasses import dataclass
 from datetime import timedelta

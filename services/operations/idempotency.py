@@ -1,5 +1,5 @@
-"""Repeatable requests: the first request under a key reserves the resource id, every other one is
-answered with it.
+"""Makes requests repeatable: the first one under a key reserves the resource id, every other one
+is answered with it.
 
 1. `request_hash` is taken of the validated body without the key itself. 2. `reserve` inserts the
 key in the transaction that makes the resource; racers wait for that commit. 3. A replay with the
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from config.settings import Settings
 from models.database import connection, now
 from models.operations import IdempotencyKey
 from models.sandboxes import Sandbox
@@ -36,15 +37,16 @@ def request_hash(body: Mapping[str, Any]) -> str:
                                      separators=(",", ":")).encode()).hexdigest()
 
 
-def reserve(
-    owner_id: str, route: str, key: str, *, body_hash: str, resource_id: str, lifetime: timedelta
-) -> Reservation:
+def reserve(settings: Settings, owner_id: str, route: str, key: str | None, *, body_hash: str,
+            resource_id: str) -> Reservation:
     """Reserve `key` for `resource_id` in the current transaction, or find what it was first used
-    for.
+    for. A request without a key is always the first.
 
     `route` is the scope in which a key must be unique for an owner. Raises Conflict for a key used
     with another body.
     """
+    if not key:
+        return Reservation(True, resource_id)
     inserted = (
         IdempotencyKey.insert(
             owner_id=owner_id,
@@ -52,7 +54,7 @@ def reserve(
             key=key,
             request_hash=body_hash,
             resource_id=resource_id,
-            expires_at=now() + lifetime,
+            expires_at=now() + timedelta(hours=settings.idempotency_hours),
         )
         .on_conflict_ignore()
         .returning(IdempotencyKey.key)

@@ -1,5 +1,5 @@
-"""Messages that must not be lost: written with the change, sent after the commit, re-sent by the
-relay.
+"""Sends messages that must not be lost: they are written with the change, sent after the commit,
+and sent again by the relay.
 
 1. Inside the transaction: `add` writes a row. 2. After the commit: `flush` hands it to the broker
 and removes the row. 3. If the process dies or the broker is away in between, `relay_once` finds the

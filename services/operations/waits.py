@@ -1,4 +1,4 @@
-"""Waiting for a row to change: LISTEN/NOTIFY makes it quick, a poll makes it sure.
+"""Waits for a row to change: LISTEN/NOTIFY makes it quick, a poll makes it sure.
 
 One thread per process listens; a waiter blocks on an event of its own. A lost notification costs
 one poll interval.

@@ -1,5 +1,5 @@
-"""The agent server of a sandbox: who has one, what of it a fork gets, and how long its callback
-token is kept.
+"""Keeps what the agent server of a sandbox needs, and decides what of it a fork gets and how long
+its callback token is kept.
 
 A raw sandbox has none. A fork runs the same server, but reports to nobody: the session of its
 source is not its own.

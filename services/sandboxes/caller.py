@@ -11,5 +11,5 @@ class Caller:
     pinned to, if any."""
 
     owner: User
-    kind: SandboxKind
+    kind: SandboxKind = SandboxKind.API
     pinned_node: str | None = None

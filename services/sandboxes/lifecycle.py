@@ -1,41 +1,39 @@
 """Hibernate, wake, grow, extend and delete: each begins an operation and waits on the row for its
 end."""
+from dataclasses import replace
+
 from models.database import ROW_LOCK, connection, database
 from models.nodes import Node, PortBinding
-from models.operations import Operation
+from models.operations import OutboxMessage
 from models.sandboxes import Sandbox
-from models.states import OperationKind, OperationState, SandboxStatus
-from models.users import User
-from services.errors import Conflict, NotFound, Unavailable
+from models.states import OperationKind, SandboxStatus
+from services.errors import Conflict, NotFound
 from services.hosts import placement
 from services.operations import outbox
 from services.operations.begin import begin, lock_sandbox
-from services.operations.transitions import TRANSITIONS, describe
-from services.operations.waits import wait_until
+from services.operations.transitions import TRANSITIONS
 from services.protocols import Deps
-from services.sandboxes import create
+from services.sandboxes import find
+from services.sandboxes.caller import Caller
 from services.sandboxes.idle import touch_values
 from services.sandboxes.outcomes import begin_stop
 from services.sandboxes.views import SandboxView, sandbox_view
+from services.sandboxes.waiting import attempt_when_free, check_free, wait_for_operation
 
-_FINAL = (OperationState.SUCCEEDED, OperationState.FAILED, OperationState.SUPERSEDED)
 
-
-def hibernate(deps: Deps, owner: User, sandbox_id: str, *,
-              pinned_node: str | None = None) -> SandboxView:
+def hibernate(deps: Deps, caller: Caller, sandbox_id: str) -> SandboxView:
     """Put a running sandbox to sleep; returns once it is `hibernated`. Raises Conflict,
     Unavailable."""
-    return _change(deps, owner, sandbox_id, OperationKind.HIBERNATE, pinned_node)
+    return _change(deps, caller, sandbox_id, OperationKind.HIBERNATE)
 
 
 def wake(
     deps: Deps,
-    owner: User,
+    caller: Caller,
     sandbox_id: str,
     *,
     ports: tuple[int, ...] = (),
     readiness_port: int | None = None,
-    pinned_node: str | None = None,
 ) -> SandboxView:
     """Resume a hibernated sandbox under the same id; returns once it is `running`. Raises Conflict,
     Unavailable.
@@ -43,20 +41,19 @@ def wake(
     New `ports` and `readiness_port` become part of the sandbox's wake spec. With a readiness port
     in it, whoever gave it, `running` means that something listens there.
     """
-    return _change(deps, owner, sandbox_id, OperationKind.WAKE, pinned_node, ports, readiness_port)
+    return _change(deps, caller, sandbox_id, OperationKind.WAKE, ports, readiness_port)
 
 
-def grow(deps: Deps, owner: User, sandbox_id: str, *, pinned_node: str | None = None) -> None:
+def grow(deps: Deps, caller: Caller, sandbox_id: str) -> None:
     """Bring the disk under a running guest to the platform's floor; returns once it has grown.
     Raises Conflict, Unavailable."""
-    _change(deps, owner, sandbox_id, OperationKind.GROW, pinned_node)
+    _change(deps, caller, sandbox_id, OperationKind.GROW)
 
 
-def delete(deps: Deps, owner: User, sandbox_id: str, *,
-           pinned_node: str | None = None) -> SandboxView:
+def delete(deps: Deps, caller: Caller, sandbox_id: str) -> SandboxView:
     """Tear a sandbox down, whatever it is doing; returns once it is `stopped`. Deleting twice is no
     error."""
-    return _change(deps, owner, sandbox_id, OperationKind.STOP, pinned_node)
+    return _change(deps, caller, sandbox_id, OperationKind.STOP)
 
 
 def force_stop(deps: Deps, sandbox_id: str, *, requested_by: str) -> SandboxView:
@@ -82,14 +79,11 @@ def force_stop(deps: Deps, sandbox_id: str, *, requested_by: str) -> SandboxView
         return sandbox_view(Sandbox.get_by_id(sandbox_id))
 
 
-def extend(
-    owner: User, sandbox_id: str, timeout: int | None, *, pinned_node: str | None = None
-) -> SandboxView:
+def extend(caller: Caller, sandbox_id: str, timeout: int | None) -> SandboxView:
     """Restart the idle clock, with a new idle timeout in seconds if given; raises Conflict when
     stopped."""
     with connection(), database.atomic():
-        sandbox = create.check_owned(owner, lock_sandbox(sandbox_id), sandbox_id,
-                                     pinned_node)
+        sandbox = find.check_owned(caller, lock_sandbox(sandbox_id), sandbox_id)
         if sandbox.status == SandboxStatus.STOPPED:
             raise Conflict("The sandbox is stopped; its idle timeout cannot be extended.")
         seconds = timeout or sandbox.idle_timeout_s
@@ -99,15 +93,8 @@ def extend(
         return sandbox_view(sandbox)
 
 
-def _change(
-    deps: Deps,
-    owner: User,
-    sandbox_id: str,
-    kind: OperationKind,
-    pinned_node: str | None,
-    ports: tuple[int, ...] = (),
-    readiness_port: int | None = None,
-) -> SandboxView:
+def _change(deps: Deps, caller: Caller, sandbox_id: str, kind: OperationKind,
+            ports: tuple[int, ...] = (), readiness_port: int | None = None) -> SandboxView:
     """Bring the sandbox to where `kind` leads.
 
     1. If it is there already: done. 2. If the same operation is under way: join it. 3. If another
@@ -115,50 +102,33 @@ def _change(
     begin it and wait for its end. Ports that are not bound yet, or a readiness port still to be
     waited for, need an operation of their own: with them, 1 and 2 do not count.
     """
-    timeout_s = deps.settings.operation_wait_s
-    create.get_owned(owner, sandbox_id, pinned_node=pinned_node)
+    find.get_owned(caller, sandbox_id)
 
-    def attempt() -> int | str | None:
-        with database.atomic():
-            sandbox = lock_sandbox(sandbox_id)
-            assert sandbox is not None
-            # An archive leaves the sandbox what it is, and may take minutes.
-            settled = sandbox.task in (None, OperationKind.ARCHIVE)
-            there = settled and sandbox.status == TRANSITIONS[kind].target
-            more = _has_more_ports(sandbox, ports) or _waits_for_more(sandbox, kind, readiness_port)
-            if there and not more:
-                return "already there"
-            if sandbox.task == kind.value and not more:
-                return int(sandbox.op_seq)
-            if sandbox.task is not None and kind is not OperationKind.STOP:
-                check_booted(sandbox, kind)
-                return None
-            if kind is OperationKind.WAKE and sandbox.status == SandboxStatus.HIBERNATED:
-                placement.claim_capacity(deps.settings, sandbox)
-            _set_launch(sandbox, ports, readiness_port)
-            if kind is OperationKind.STOP:
-                operation, messages = begin_stop(deps.settings, sandbox)
-            else:
-                # A wake of a running machine resumes nothing; the driver forwards the new ports,
-                # the new service is waited for.
-                operation, messages = begin(deps.settings, sandbox, kind, from_any=there)
-        outbox.flush(deps.queue, messages)
-        return int(operation.op_seq)
+    def attempt(sandbox: Sandbox) -> tuple[int | str, list[OutboxMessage]]:
+        # An archive leaves the sandbox what it is, and may take minutes.
+        settled = sandbox.task in (None, OperationKind.ARCHIVE)
+        there = settled and sandbox.status == TRANSITIONS[kind].target
+        more = _has_more_ports(sandbox, ports) or _waits_for_more(sandbox, kind, readiness_port)
+        if there and not more:
+            return "already there", []
+        if sandbox.task == kind.value and not more:
+            return int(sandbox.op_seq), []
+        if kind is OperationKind.STOP:
+            operation, messages = begin_stop(deps.settings, sandbox)
+            return int(operation.op_seq), messages
+        check_free(sandbox, kind)
+        if kind is OperationKind.WAKE and sandbox.status == SandboxStatus.HIBERNATED:
+            placement.claim_capacity(deps.settings, sandbox)
+        _bind_more(sandbox, ports, readiness_port)
+        # A wake of a running machine resumes nothing; the driver forwards the new ports, the new
+        # service is waited for.
+        operation, messages = begin(deps.settings, sandbox, kind, from_any=there)
+        return int(operation.op_seq), messages
 
-    found = wait_until(sandbox_id, attempt, timeout_s)
-    if found is None:
-        raise still_busy(sandbox_id)
+    found = attempt_when_free(deps, sandbox_id, attempt)
     if isinstance(found, int):
         wait_for_operation(deps, sandbox_id, found)
-    return create.get_view(owner, sandbox_id)
-
-
-def check_booted(sandbox: Sandbox, kind: OperationKind) -> None:
-    """Waiting for a boot is for those who want it to run; everything else is refused, with the
-    state (our choice)."""
-    if sandbox.status == SandboxStatus.PROVISIONING and kind is not OperationKind.WAKE:
-        raise Conflict(
-            f"The sandbox is {sandbox.status}; {kind.value} is not possible in that state.")
+    return find.get_view(replace(caller, pinned_node=None), sandbox_id)
 
 
 def _has_more_ports(sandbox: Sandbox, ports: tuple[int, ...]) -> bool:
@@ -175,38 +145,9 @@ def _waits_for_more(sandbox: Sandbox, kind: OperationKind, readiness_port: int |
     return unready or readiness_port not in (None, sandbox.readiness_port)
 
 
-def _set_launch(sandbox: Sandbox, ports: tuple[int, ...], readiness_port: int | None) -> None:
+def _bind_more(sandbox: Sandbox, ports: tuple[int, ...], readiness_port: int | None) -> None:
     if ports:
         node = Node.select().where(Node.id == sandbox.node_id).for_update(ROW_LOCK).get()
         placement.bind_ports(node, sandbox.id, ports)
     if readiness_port is not None:
         Sandbox.update(readiness_port=readiness_port).where(Sandbox.id == sandbox.id).execute()
-
-
-def still_busy(sandbox_id: str) -> Unavailable:
-    """The error for a caller who has waited long enough; what it waited for goes on."""
-    with connection():
-        sandbox = Sandbox.get_by_id(sandbox_id)
-    return Unavailable(
-        f"The sandbox is still {describe(sandbox.status, sandbox.task)}; the operation goes on, ask"
-        " again later.",
-        retry_after_s=5,
-    )
-
-
-def wait_for_operation(deps: Deps, sandbox_id: str, op_seq: int) -> Operation:
-    """Wait for the end of an operation; raises Unavailable if it failed or goes on too long,
-    Conflict if superseded."""
-
-    def probe() -> Operation | None:
-        return Operation.get_or_none((Operation.sandbox_id == sandbox_id)
-                                     & (Operation.op_seq == op_seq) & Operation.state.in_(_FINAL))
-
-    operation = wait_until(sandbox_id, probe, deps.settings.operation_wait_s)
-    if operation is None:
-        raise still_busy(sandbox_id)
-    if operation.state == OperationState.SUPERSEDED:
-        raise Conflict("The sandbox was deleted meanwhile.")
-    if operation.state == OperationState.FAILED:
-        raise Unavailable(operation.error or "The operation failed.")
-    return operation

@@ -1,4 +1,4 @@
-"""The list of an owner's sandboxes: a page of them, and totals over all.
+"""Lists an owner's sandboxes: a page of them, and totals over all.
 
 A page costs what its own rows cost: their ids come from an index alone, the wide rows are read for
 these ids only, and the totals come from tallies.

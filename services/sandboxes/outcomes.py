@@ -6,14 +6,15 @@ capture are released, or stopped with its error. 4. A captured snapshot is ready
 is announced for upload. 5. The event is recorded, and the usage counted. Each function does all of
 this in one transaction. The sandbox row is locked before its operations.
 """
+import logging
 from dataclasses import dataclass, field
 from typing import Any
 
 from config.settings import Settings
-from models.database import database, now
+from models.database import connection, database, now
 from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
-from models.states import CAPTURES, OperationKind, SandboxStatus
+from models.states import CAPTURES, OPEN_STATES, OperationKind, SandboxStatus
 from services.events import record
 from services.events.types import StopReason
 from services.hosts.placement import release_ports
@@ -23,8 +24,12 @@ from services.operations import finish as operations
 from services.operations.begin import begin, lock_sandbox, supersede
 from services.operations.claims import Claim, LeaseLost
 from services.operations.waits import notify
+from services.protocols import Deps
 from services.sandboxes import agent_servers
 from services.snapshots import pending
+
+log = logging.getLogger(__name__)
+_BATCH = 200
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,35 @@ def fail_unclaimed(operation: Operation, error: str) -> bool:
     _fail_dependents(operation, error)
     notify(operation.sandbox_id)
     return True
+
+
+def fail_overdue(deps: Deps) -> int:
+    """Give up operations that no worker has finished by their deadline and that nobody works on
+    now; returns how many.
+
+    A stop is never given up. A sandbox whose node is gone for good stays what it was, except one
+    that never booted.
+    """
+    present = now()
+    count = 0
+    with connection():
+        overdue = list(
+            Operation.select()
+            .where(
+                Operation.state.in_(OPEN_STATES)
+                & (Operation.deadline_at < present)
+                & (Operation.lease_until.is_null() | (Operation.lease_until < present))
+                & (Operation.kind != OperationKind.STOP)
+            )
+            .limit(_BATCH)
+        )
+        for operation in overdue:
+            with database.atomic():
+                failed = fail_unclaimed(operation, f"The {operation.kind} did not finish in time.")
+            if failed:
+                log.error("%s of %s missed its deadline", operation.kind, operation.sandbox_id)
+                count += 1
+    return count
 
 
 def begin_stop(settings: Settings, sandbox: Sandbox, *,

@@ -6,8 +6,8 @@ from decimal import Decimal
 
 from models.database import connection
 from models.usage import SandboxUsage
-from models.users import User
-from services.sandboxes import create
+from services.sandboxes import find
+from services.sandboxes.caller import Caller
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,11 @@ class UsageView:
     sampled_at: datetime | None
 
 
-def get_view(owner: User, sandbox_id: str, *, pinned_node: str | None = None) -> UsageView:
+def get_view(caller: Caller, sandbox_id: str) -> UsageView:
     """What a sandbox has used as of its last reading, in whatever state it is; raises as
-    `sandboxes.get_owned`."""
+    `find.get_owned`."""
     with connection():
-        create.get_owned(owner, sandbox_id, pinned_node=pinned_node)
+        find.get_owned(caller, sandbox_id)
         row = SandboxUsage.get_or_none(SandboxUsage.sandbox_id == sandbox_id)
     if row is None:
         return UsageView(0, 0, Decimal(0), None)

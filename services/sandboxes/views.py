@@ -5,7 +5,6 @@ from typing import Any
 
 from models.nodes import PortBinding
 from models.sandboxes import Sandbox
-from models.snapshots import Snapshot
 from models.statements import Statement
 
 _BINDINGS = Statement(
@@ -43,21 +42,6 @@ class SandboxView:
         )
 
 
-@dataclass(frozen=True)
-class SnapshotView:
-    """The contract's Snapshot."""
-
-    id: str
-    node_id: str
-    kind: str
-    rootfs_sha: str
-    size_bytes: int
-    tarball_size_bytes: int
-    source_sandbox_id: str
-    uploaded_to_store: bool
-    created_at: datetime
-
-
 def sandbox_view(row: Sandbox) -> SandboxView:
     """The view of a row as it is now; reads the port bindings."""
     bindings = _BINDINGS.all(row.id)
@@ -72,19 +56,4 @@ def sandbox_view(row: Sandbox) -> SandboxView:
         preferred_model=row.preferred_model,
         node_id=row.node_id,
         error=row.error,
-    )
-
-
-def snapshot_view(row: Snapshot) -> SnapshotView:
-    """The view of a snapshot row."""
-    return SnapshotView(
-        id=row.id,
-        node_id=row.node_id,
-        kind=row.kind,
-        rootfs_sha=row.rootfs_sha,
-        size_bytes=row.size_bytes,
-        tarball_size_bytes=row.tarball_size_bytes,
-        source_sandbox_id=row.source_sandbox_id,
-        uploaded_to_store=row.uploaded_to_store,
-        created_at=row.created_at,
     )

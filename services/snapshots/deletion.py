@@ -1,4 +1,4 @@
-"""How snapshots end: by an operator or by age, never while anything refers to them.
+"""Deletes snapshots, for an operator or by age, never while anything refers to them.
 
 1. `delete` locks the row, refuses while anything refers to the snapshot, and marks it DELETING:
    from now on it is no source of a fork. Whoever begins to refer to a snapshot holds a lock of its
@@ -16,10 +16,10 @@ from models.database import ROW_LOCK, UNLOCKED_ROWS, connection, database, now
 from models.operations import Operation, OutboxMessage
 from models.snapshots import Snapshot
 from models.states import OPEN_STATES, SnapshotState
+from models.templates import Template
 from services.errors import Conflict, NotFound
 from services.operations import outbox
 from services.protocols import Deps
-from services.templates.lookup import needs_snapshot
 
 JOB = "node.snapshot.delete"
 # A deletion that was announced this long ago (s) and is not done is announced again.
@@ -54,7 +54,7 @@ def find_reference(row: Snapshot) -> str | None:
     With its row locked."""
     if row.state not in _DELETABLE:
         return "it is being captured; try again when that is done."
-    template = needs_snapshot(row.id).first()
+    template = templates_of(row.id).first()
     if template is not None:
         return f"the template {template.name}-v{template.version} stands on it; delete that first."
     booting = _open_operations(row.id).first()
@@ -66,6 +66,13 @@ def find_reference(row: Snapshot) -> str | None:
 def _open_operations(snapshot: Any) -> Any:
     return Operation.select().where((Operation.snapshot_id == snapshot)
                                     & Operation.state.in_(OPEN_STATES))
+
+
+def templates_of(snapshot: Any) -> Any:
+    """The query of the templates that are made of a snapshot (an id or a column): while it finds
+    one, the snapshot must not be removed."""
+    return Template.select().where((Template.snapshot_id == snapshot)
+                                   & Template.deleted_at.is_null())
 
 
 def expire(deps: Deps) -> int:
@@ -83,7 +90,7 @@ def expire(deps: Deps) -> int:
                     & ~Snapshot.transient
                     & (Snapshot.created_at < before)
                     & ~peewee.fn.EXISTS(_open_operations(Snapshot.id))
-                    & ~peewee.fn.EXISTS(needs_snapshot(Snapshot.id))
+                    & ~peewee.fn.EXISTS(templates_of(Snapshot.id))
                 )
                 .order_by(Snapshot.created_at)
                 .limit(_BATCH)
@@ -144,9 +151,9 @@ def failed(snapshot_id: str) -> None:
     ).execute()
 
 
-def hasten(node_id: str) -> None:
-    """The bulk lane of this node has just started: deletions it was at, or had been told of, are
-    announced now."""
+def make_due(node_id: str) -> None:
+    """Have every open deletion of this node announced again now, because its bulk lane has just
+    started and forgotten what it was told."""
     Snapshot.update(delete_due_at=now()).where(
         (Snapshot.node_id == node_id) & (Snapshot.state == SnapshotState.DELETING)
     ).execute()

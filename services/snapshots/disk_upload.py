@@ -1,5 +1,7 @@
-"""Uploads of captured snapshots from their node to the object store: announced until they are
-done."""
+"""Decides which captured disks a node still has to upload to the object store.
+
+An upload is announced to the node until it is done. After a failure it is tried again later.
+"""
 from datetime import timedelta
 from typing import Any
 
@@ -89,9 +91,9 @@ def _wanted(snapshot_id: str) -> Any:
     )
 
 
-def hasten(node_id: str) -> None:
-    """The bulk lane of this node has just started: what it was at, or had been told, is announced
-    again now. What was given up stays so."""
+def make_due(node_id: str) -> None:
+    """Have every open upload of this node announced again now, because its bulk lane has just
+    started and forgotten what it was told. What was given up stays so."""
     Snapshot.update(upload_due_at=now()).where(
         (Snapshot.node_id == node_id)
         & (Snapshot.state == SnapshotState.READY)

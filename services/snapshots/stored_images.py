@@ -1,5 +1,4 @@
-"""Which images in the object store are needed: an image stays while the row of any snapshot names
-it.
+"""Decides which images in the object store stay: those that the row of any snapshot names.
 
 1. An upload names its image in the snapshot's row, and touches the image's own, before it looks
    whether the image is there (`rely_on`). 2. A sweep marks an image that no row names as

@@ -1,5 +1,5 @@
-"""What the name of a template means: `<id>` is its latest version, `<id>-v<version>` one that never
-changes.
+"""Finds what the id of a template means: `<id>` is the latest version, `<id>-v<version>` one that
+never changes.
 
 A version begins with a digit, so that names and versions cannot be mistaken for each other:
 whatever has `-v` and a digit in it refers to a version, split at the first such place. `react-vite`
@@ -14,13 +14,12 @@ from models.states import SnapshotState
 from models.templates import Template
 from models.users import User
 from services.errors import Conflict, InvalidRequest, NotFound
+from services.snapshots.find import keep
 
 NAME_MAX, VERSION_MAX = 64, 32
 VERSION = re.compile(r"[0-9][A-Za-z0-9._-]*", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _REFERENCE = re.compile(r"(.+?)-v([0-9].*)", re.ASCII)
-# A reader's lock: whoever wants to remove the snapshot waits, other readers do not.
-_KEPT = "FOR SHARE"
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,8 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Baked:
-    """A template found for a new sandbox, and the snapshot it stands on."""
+class ResolvedTemplate:
+    """A template found for a new sandbox, and the snapshot that it was published from."""
 
     template: Template
     snapshot: Snapshot
@@ -79,7 +78,7 @@ def find(namespace: User | None, reference: Reference) -> Template | None:
         & Template.deleted_at.is_null())
 
 
-def resolve(owner: User, template_id: str) -> Baked:
+def resolve(owner: User, template_id: str) -> ResolvedTemplate:
     """What `templateId` means to `owner`: a private name if there is one, else the system's
     (contract, Templates 2).
 
@@ -90,21 +89,8 @@ def resolve(owner: User, template_id: str) -> Baked:
     template = find(owner, reference) or find(None, reference)
     if template is None:
         raise NotFound(f"There is no template {reference}.")
-    snapshot = keep_snapshot(template.snapshot_id)
+    snapshot = keep(template.snapshot_id)
     if snapshot is None or snapshot.state != SnapshotState.READY:
         raise Conflict(
             f"The snapshot of the template {reference} is gone; publish the template again.")
-    return Baked(template, snapshot)
-
-
-def keep_snapshot(snapshot_id: str) -> Snapshot | None:
-    """The row of a snapshot, kept from being changed by others until the current transaction
-    ends."""
-    return Snapshot.select().where(Snapshot.id == snapshot_id).for_update(_KEPT).get_or_none()
-
-
-def needs_snapshot(snapshot: Any) -> Any:
-    """The query of the templates that stand on a snapshot (an id or a column): while it finds one,
-    the snapshot must not be removed. To be asked with the snapshot's row locked."""
-    return Template.select().where((Template.snapshot_id == snapshot)
-                                   & Template.deleted_at.is_null())
+    return ResolvedTemplate(template, snapshot)

@@ -1,5 +1,5 @@
-"""The templates registry: publish a snapshot under a name, look it up, take it back (contract,
-Templates registry).
+"""Publishes a snapshot as a template, looks a template up, takes it back (contract, Templates
+registry).
 
 A namespace is a user's, or None: the system catalogue, which a service changes that acts for
 nobody.
@@ -16,8 +16,8 @@ from models.states import SnapshotState
 from models.templates import Template
 from models.users import User
 from services.errors import Conflict, Forbidden, InvalidRequest, NotFound
-from services.sandboxes import capture
-from services.templates.lookup import Reference, check_version, find, keep_snapshot, owned_by, parse
+from services.snapshots.find import get_owned, keep
+from services.templates.lookup import Reference, check_version, find, owned_by, parse
 from services.templates.start_command import check_launch
 
 # Longer numbers (a date with its time) are versions too, but not counted on from.
@@ -135,8 +135,8 @@ def _check_snapshot(namespace: User | None, snapshot_id: str) -> None:
     """The snapshot must be the user's and of a sandbox of theirs (a system template's: anybody's),
     and ready."""
     if namespace is not None:
-        capture.get_owned(namespace, snapshot_id)
-    row: Snapshot | None = keep_snapshot(snapshot_id)
+        get_owned(namespace, snapshot_id)
+    row: Snapshot | None = keep(snapshot_id)
     if row is None or row.transient or row.state == SnapshotState.DELETED:
         raise NotFound(f"There is no snapshot {snapshot_id}.")
     if row.state != SnapshotState.READY:

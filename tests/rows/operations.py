@@ -7,16 +7,17 @@ from models.states import SandboxStatus
 from models.users import User
 from services.operations import claims
 from services.sandboxes import create
-from services.sandboxes.create import CreateRequest, LaunchOptions
+from services.sandboxes.caller import Caller
 from services.sandboxes.idle import touch_values
 from services.sandboxes.outcomes import Outcome, finish
+from services.sandboxes.requests import CreateRequest, LaunchOptions
 
 CREATE = CreateRequest(LaunchOptions())
 
 
-def user(name):
+def caller(name, pinned_node=None):
     with connection():
-        return User.get_by_id(name)
+        return Caller(User.get_by_id(name), pinned_node=pinned_node)
 
 
 def row(sandbox_id):
@@ -35,6 +36,6 @@ def succeed(sandbox_id, status, **columns):
 
 
 def boot(deps, owner="alice", request=CREATE):
-    view = create.create(deps, user(owner), request)
+    view = create.create(deps, caller(owner), request)
     succeed(view.id, SandboxStatus.RUNNING, **touch_values(600))
     return view.id

@@ -13,8 +13,9 @@ from services.errors import Unavailable
 from services.operations import claims
 from services.sandboxes import capture as snapshots
 from services.sandboxes import create, outcomes
-from services.sandboxes.create import CreateRequest, LaunchOptions
+from services.sandboxes.caller import Caller
 from services.sandboxes.outcomes import Outcome
+from services.sandboxes.requests import CreateRequest, LaunchOptions
 
 OPTIONS = LaunchOptions()
 RUNNING, HIBERNATED, STOPPED = (
@@ -39,13 +40,13 @@ def begun(call, *arguments):
 
 
 def boot(deps, owner):
-    sandbox_id = create.create(deps, owner, CreateRequest(OPTIONS)).id
+    sandbox_id = create.create(deps, Caller(owner), CreateRequest(OPTIONS)).id
     finish(sandbox_id)
     return sandbox_id
 
 
 def capture(deps, owner, sandbox_id):
-    begun(snapshots.take, deps, owner, sandbox_id)
+    begun(snapshots.take, deps, Caller(owner), sandbox_id)
     finish(sandbox_id, state=SnapshotState.READY, rootfs_sha="ab" * 32, size_bytes=123)
     with connection():
         return Snapshot.select().where(Snapshot.source_sandbox_id == sandbox_id).order_by(

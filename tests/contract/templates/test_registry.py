@@ -8,6 +8,7 @@ from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import SnapshotState
 from models.templates import Template
+from services.snapshots import deletion
 from services.templates import lookup
 from tests.contract.templates.caller import SERVE, Caller, row
 
@@ -208,7 +209,7 @@ def test_a_service_may_mend_and_remove_a_version_of_the_catalogue(alice, service
 def test_a_snapshot_is_needed_while_any_version_stands_on_it(alice, name):
     def needed():
         with connection():
-            return lookup.needs_snapshot(taken).exists()
+            return deletion.templates_of(taken).exists()
 
     taken = alice.snapshot()
     assert not needed()

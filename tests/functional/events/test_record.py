@@ -19,9 +19,9 @@ from services.operations.claims import LeaseLost
 from services.protocols import Deps
 from services.sandboxes import capture as snapshots
 from services.sandboxes import create, forks, lifecycle, outcomes
-from services.sandboxes.create import CreateRequest
-from services.sandboxes.outcomes import Outcome
-from services.sandboxes.overdue import fail_overdue
+from services.sandboxes.caller import Caller
+from services.sandboxes.outcomes import Outcome, fail_overdue
+from services.sandboxes.requests import CreateRequest
 from tasks.wiring import no_guest
 from tests.contract.event_schemas import BODY, DATA, Strict
 from tests.fakes.outside import ListQueue
@@ -62,7 +62,7 @@ def alice():
 
 
 def test_a_sandbox_that_booted(deps, alice):
-    sandbox_id = create.create(deps, alice, CreateRequest(OPTIONS)).id
+    sandbox_id = create.create(deps, Caller(alice), CreateRequest(OPTIONS)).id
     assert told(alice) == [], "not before it is reachable"
     finish(sandbox_id)
     body, = told(alice)
@@ -78,21 +78,21 @@ def test_a_sandbox_that_booted(deps, alice):
 
 def test_sleep_and_wake_are_no_events(deps, alice):
     sandbox_id = boot(deps, alice)
-    begun(lifecycle.hibernate, deps, alice, sandbox_id)
+    begun(lifecycle.hibernate, deps, Caller(alice), sandbox_id)
     finish(sandbox_id, HIBERNATED)
-    begun(lifecycle.wake, deps, alice, sandbox_id)
+    begun(lifecycle.wake, deps, Caller(alice), sandbox_id)
     finish(sandbox_id)
     assert [body["type"] for body in told(alice)] == ["sandbox.started"]
 
 
 @pytest.mark.parametrize("first", [RUNNING, HIBERNATED, None])
 def test_a_deleted_sandbox(deps, alice, first):
-    sandbox_id = create.create(deps, alice, CreateRequest(OPTIONS)).id
+    sandbox_id = create.create(deps, Caller(alice), CreateRequest(OPTIONS)).id
     if first:
         finish(sandbox_id, first)
-    begun(lifecycle.delete, deps, alice, sandbox_id)
+    begun(lifecycle.delete, deps, Caller(alice), sandbox_id)
     finish(sandbox_id, STOPPED)
-    assert lifecycle.delete(deps, alice, sandbox_id).status == "stopped"
+    assert lifecycle.delete(deps, Caller(alice), sandbox_id).status == "stopped"
     stopped = [data for kind, data in brief(alice) if kind == "sandbox.stopped"]
     assert stopped == [{
         "sandboxId": sandbox_id, "nodeId": "n1", "reason": "deleted", "error": None
@@ -100,7 +100,7 @@ def test_a_deleted_sandbox(deps, alice, first):
 
 
 def test_a_boot_that_failed(deps, alice):
-    sandbox_id = create.create(deps, alice, CreateRequest(OPTIONS)).id
+    sandbox_id = create.create(deps, Caller(alice), CreateRequest(OPTIONS)).id
     finish(sandbox_id, STOPPED, ok=False, error="Nothing listened on port 3000 within 60 s.")
     assert brief(alice) == [("sandbox.stopped", {
         "sandboxId": sandbox_id, "nodeId": "n1", "reason": "boot_failed",
@@ -109,7 +109,7 @@ def test_a_boot_that_failed(deps, alice):
 
 
 def test_a_boot_that_nobody_took_in_time(deps, alice):
-    sandbox_id = create.create(deps, alice, CreateRequest(OPTIONS)).id
+    sandbox_id = create.create(deps, Caller(alice), CreateRequest(OPTIONS)).id
     with connection():
         Operation.update(deadline_at=now() - timedelta(seconds=1)).where(
             Operation.sandbox_id == sandbox_id
@@ -123,7 +123,7 @@ def test_a_boot_that_nobody_took_in_time(deps, alice):
 
 def test_a_fork_whose_source_could_not_be_captured(deps, alice):
     source = boot(deps, alice)
-    fork = forks.of_sandbox(deps, alice, source, OPTIONS).id
+    fork = forks.of_sandbox(deps, Caller(alice), source, OPTIONS).id
     finish(source, ok=False, error="disk full")
     assert brief(alice)[1:] == [("sandbox.stopped", {
         "sandboxId": fork, "nodeId": "n1", "reason": "source_not_captured", "error": "disk full",
@@ -132,7 +132,7 @@ def test_a_fork_whose_source_could_not_be_captured(deps, alice):
 
 def test_a_fork_and_its_capture_that_are_overdue_together_stop_once(deps, alice):
     source = boot(deps, alice)
-    fork = forks.of_sandbox(deps, alice, source, OPTIONS).id
+    fork = forks.of_sandbox(deps, Caller(alice), source, OPTIONS).id
     with connection():
         open_ones = Operation.sandbox_id.in_([source, fork]) & Operation.finished_at.is_null()
         Operation.update(deadline_at=now() - timedelta(seconds=1)).where(open_ones).execute()
@@ -144,8 +144,8 @@ def test_a_fork_and_its_capture_that_are_overdue_together_stop_once(deps, alice)
 
 def test_a_source_that_is_deleted_while_its_fork_waits(deps, alice):
     source = boot(deps, alice)
-    fork = forks.of_sandbox(deps, alice, source, OPTIONS).id
-    begun(lifecycle.delete, deps, alice, source)
+    fork = forks.of_sandbox(deps, Caller(alice), source, OPTIONS).id
+    begun(lifecycle.delete, deps, Caller(alice), source)
     finish(source, STOPPED)
     stopped = [(data["sandboxId"], data["reason"])
                for kind, data in brief(alice)
@@ -175,14 +175,14 @@ def test_a_snapshot_and_its_upload(deps, alice):
 
 def test_a_failed_snapshot_is_no_event(deps, alice):
     source = boot(deps, alice)
-    begun(snapshots.take, deps, alice, source)
+    begun(snapshots.take, deps, Caller(alice), source)
     finish(source, ok=False, error="disk full")
     assert [kind for kind, _ in brief(alice)] == ["sandbox.started"]
 
 
 def test_the_capture_that_carries_a_fork_is_no_event_and_the_fork_names_its_source(deps, alice):
     source = boot(deps, alice)
-    fork = forks.of_sandbox(deps, alice, source, OPTIONS).id
+    fork = forks.of_sandbox(deps, Caller(alice), source, OPTIONS).id
     finish(source, state=SnapshotState.READY)
     finish(fork)
     assert brief(alice)[1:] == [("sandbox.started", {
@@ -197,7 +197,7 @@ def test_the_capture_that_carries_a_fork_is_no_event_and_the_fork_names_its_sour
 def test_a_fork_of_a_snapshot_names_both(deps, alice):
     source = boot(deps, alice)
     snapshot_id = capture(deps, alice, source)
-    fork = forks.of_snapshot(deps, alice, snapshot_id, OPTIONS).id
+    fork = forks.of_snapshot(deps, Caller(alice), snapshot_id, OPTIONS).id
     finish(fork)
     data = brief(alice)[-1][1]
     assert (data["boot"], data["sourceSandboxId"], data["snapshotId"]) == (
@@ -207,9 +207,9 @@ def test_a_fork_of_a_snapshot_names_both(deps, alice):
 
 
 def test_a_result_that_does_not_count_tells_nothing(deps, alice):
-    sandbox_id = create.create(deps, alice, CreateRequest(OPTIONS)).id
+    sandbox_id = create.create(deps, Caller(alice), CreateRequest(OPTIONS)).id
     late = claim(sandbox_id)
-    begun(lifecycle.delete, deps, alice, sandbox_id)
+    begun(lifecycle.delete, deps, Caller(alice), sandbox_id)
     with connection(), pytest.raises(LeaseLost):
         outcomes.finish(late, Outcome(True, RUNNING))
     assert told(alice) == []
@@ -262,7 +262,7 @@ def test_every_type_of_the_contract_keeps_its_schema(deps, alice):
         record.snapshot_uploaded(snapshot_id)
         record.deploy_succeeded(alice.id, "shop", "run1", "intent \x00 \u2028 ü")
         record.deploy_failed(alice.id, "shop", "run2", None, "The build failed.")
-    begun(lifecycle.delete, deps, alice, source)
+    begun(lifecycle.delete, deps, Caller(alice), source)
     finish(source, STOPPED)
     bodies = told(alice)
     assert {body["type"]

@@ -18,8 +18,9 @@ from services.hosts.nodes import NodeFacts, heartbeat
 from services.operations import claims
 from services.protocols import Deps
 from services.sandboxes import create, lifecycle
-from services.sandboxes.create import CreateRequest, LaunchOptions
+from services.sandboxes.caller import Caller
 from services.sandboxes.outcomes import Outcome, finish
+from services.sandboxes.requests import CreateRequest, LaunchOptions
 
 HIBERNATED, STOPPED = SandboxStatus.HIBERNATED, SandboxStatus.STOPPED
 
@@ -63,7 +64,8 @@ def asleep(count=1):
     with connection():
         alice = User.create(id=new_id("usr"), email=f"{new_id()}@example.test", password_hash="x",
                             plan=Plan.LEGACY_PRO)
-    made = [create.create(deps, alice, CreateRequest(LaunchOptions())).id for _ in range(count)]
+    request = CreateRequest(LaunchOptions())
+    made = [create.create(deps, Caller(alice), request).id for _ in range(count)]
     for sandbox_id in made:
         with connection():
             claimed = claims.claim(sandbox_id, 1, "n1/ops", 10.0)
@@ -101,7 +103,7 @@ def test_no_row_is_ended_while_many_look_lost_at_once(node):
 def test_an_operation_under_way_is_left_to_itself(node):
     made, deps, alice = asleep()
     with pytest.raises(Unavailable):
-        lifecycle.wake(deps, alice, made[0])
+        lifecycle.wake(deps, Caller(alice), made[0])
     node.run()
     assert statuses(made) == [HIBERNATED]
 

@@ -24,14 +24,14 @@ from services.operations import outbox
 from services.operations.claims import LeaseLost
 from services.protocols import QueueUnavailable
 from services.sandboxes import capture as snapshots
-from services.sandboxes import create, forks, lifecycle
-from services.sandboxes.create import CreateRequest, LaunchOptions
+from services.sandboxes import create, find, forks, lifecycle
 from services.sandboxes.outcomes import Outcome, finish
-from tests.rows.operations import CREATE, boot, claim, row, succeed, user
+from services.sandboxes.requests import CreateRequest, LaunchOptions
+from tests.rows.operations import CREATE, boot, caller, claim, row, succeed
 
 
 def test_create_reserves_announces_and_returns_at_once(deps):
-    view = create.create(deps, user("alice"), CreateRequest(LaunchOptions(ports=(3000, 8080))))
+    view = create.create(deps, caller("alice"), CreateRequest(LaunchOptions(ports=(3000, 8080))))
     assert view.status == "provisioning"
     assert sorted(view.port_map.values()) == [3000, 8080]
     assert deps.queue.sent == [("node.n1.ops", "node.sandbox.boot", {
@@ -43,7 +43,7 @@ def test_create_reserves_announces_and_returns_at_once(deps):
 
 def test_no_secret_is_queued(deps):
     view = create.create(
-        deps, user("alice"), CreateRequest(LaunchOptions(env={"TOKEN": "hunter2"}))
+        deps, caller("alice"), CreateRequest(LaunchOptions(env={"TOKEN": "hunter2"}))
     )
     text = repr(deps.queue.sent)
     assert "hunter2" not in text and row(view.id).agent_token not in text
@@ -51,7 +51,7 @@ def test_no_secret_is_queued(deps):
 
 def test_a_broker_that_is_away_loses_nothing(deps):
     deps.queue.away = True
-    view = create.create(deps, user("alice"), CREATE)
+    view = create.create(deps, caller("alice"), CREATE)
     with connection():
         OutboxMessage.update(created_at=now() - timedelta(seconds=5)).execute()
         with pytest.raises(QueueUnavailable):
@@ -63,7 +63,7 @@ def test_a_broker_that_is_away_loses_nothing(deps):
 
 
 def test_only_one_of_many_claims_wins(deps):
-    view = create.create(deps, user("alice"), CREATE)
+    view = create.create(deps, caller("alice"), CREATE)
     won = []
     threads = [threading.Thread(target=lambda: won.append(claim(view.id))) for _ in range(8)]
     for thread in threads:
@@ -74,7 +74,7 @@ def test_only_one_of_many_claims_wins(deps):
 
 
 def test_an_expired_lease_is_taken_over_and_the_first_worker_cannot_finish(deps):
-    view = create.create(deps, user("alice"), CREATE)
+    view = create.create(deps, caller("alice"), CREATE)
     first = claim(view.id, lease_s=-1)
     second = claim(view.id)
     assert second.epoch == first.epoch + 1
@@ -87,14 +87,14 @@ def test_an_expired_lease_is_taken_over_and_the_first_worker_cannot_finish(deps)
 
 
 def test_a_stop_supersedes_the_boot(deps):
-    view = create.create(deps, user("alice"), CREATE)
+    view = create.create(deps, caller("alice"), CREATE)
     booting = claim(view.id)
     with pytest.raises(Unavailable):
-        lifecycle.delete(deps, user("alice"), view.id)
+        lifecycle.delete(deps, caller("alice"), view.id)
     with connection(), pytest.raises(LeaseLost):
         finish(booting, Outcome(True, SandboxStatus.RUNNING))
     succeed(view.id, SandboxStatus.STOPPED)
-    assert lifecycle.delete(deps, user("alice"), view.id).status == "stopped"
+    assert lifecycle.delete(deps, caller("alice"), view.id).status == "stopped"
     with connection():
         assert PortBinding.select().count() == 0
 
@@ -102,11 +102,11 @@ def test_a_stop_supersedes_the_boot(deps):
 def test_wake_waits_for_the_hibernate_under_way(deps):
     sandbox_id = boot(deps)
     with pytest.raises(Unavailable):
-        lifecycle.hibernate(deps, user("alice"), sandbox_id)
+        lifecycle.hibernate(deps, caller("alice"), sandbox_id)
     answers = []
     patient = replace(deps, settings=replace(deps.settings, operation_wait_s=10.0))
     waker = threading.Thread(
-        target=lambda: answers.append(lifecycle.wake(patient, user("alice"), sandbox_id)))
+        target=lambda: answers.append(lifecycle.wake(patient, caller("alice"), sandbox_id)))
     waker.start()
     succeed(sandbox_id, SandboxStatus.HIBERNATED)
     for _ in range(100):
@@ -120,17 +120,17 @@ def test_wake_waits_for_the_hibernate_under_way(deps):
 
 def test_no_op_and_wrong_state(deps):
     sandbox_id = boot(deps)
-    assert lifecycle.wake(deps, user("alice"), sandbox_id).status == "running"
+    assert lifecycle.wake(deps, caller("alice"), sandbox_id).status == "running"
     with connection():
         Sandbox.update(status=SandboxStatus.STOPPED).execute()
     for call in (lifecycle.wake, lifecycle.hibernate, snapshots.take):
         with pytest.raises(Conflict, match="stopped"):
-            call(deps, user("alice"), sandbox_id)
+            call(deps, caller("alice"), sandbox_id)
 
 
 def test_fork_of_a_live_sandbox_boots_after_the_capture(deps):
     source = boot(deps)
-    fork = forks.of_sandbox(deps, user("alice"), source, LaunchOptions())
+    fork = forks.of_sandbox(deps, caller("alice"), source, LaunchOptions())
     assert claim(fork.id) is None, "the boot must wait for the capture"
     with connection():
         capture = claim(source)
@@ -143,7 +143,7 @@ def test_fork_of_a_live_sandbox_boots_after_the_capture(deps):
 
 def test_a_failed_capture_stops_the_fork_and_spares_the_source(deps):
     source = boot(deps)
-    fork = forks.of_sandbox(deps, user("alice"), source, LaunchOptions())
+    fork = forks.of_sandbox(deps, caller("alice"), source, LaunchOptions())
     with connection():
         finish(claim(source), Outcome(False, SandboxStatus.RUNNING, error="disk full"))
     assert row(fork.id).status == "stopped" and row(fork.id).error == "disk full"
@@ -157,7 +157,7 @@ def test_parallel_creates_never_promise_more_than_the_node_has(deps):
 
     def one():
         try:
-            results.append(create.create(deps, user("alice"), CREATE).id)
+            results.append(create.create(deps, caller("alice"), CREATE).id)
         except Unavailable:
             results.append(None)
 
@@ -173,7 +173,7 @@ def test_parallel_replays_of_a_key_make_one_sandbox(deps):
     request = replace(CREATE, idempotency_key="k")
     views = []
     threads = [
-        threading.Thread(target=lambda: views.append(create.create(deps, user("alice"), request)))
+        threading.Thread(target=lambda: views.append(create.create(deps, caller("alice"), request)))
         for _ in range(10)
     ]
     for thread in threads:
@@ -184,37 +184,37 @@ def test_parallel_replays_of_a_key_make_one_sandbox(deps):
     with connection():
         assert Sandbox.select().count() == 1
     with pytest.raises(Conflict):
-        create.create(deps, user("alice"), replace(request, options=LaunchOptions(timeout=5)))
-    assert create.create(deps, user("mallory"), request).id != views[0].id
+        create.create(deps, caller("alice"), replace(request, options=LaunchOptions(timeout=5)))
+    assert create.create(deps, caller("mallory"), request).id != views[0].id
 
 
 def test_a_snapshot_key_returns_the_first_snapshot_even_after_the_sandbox_is_gone(deps):
     sandbox_id = boot(deps)
     with pytest.raises(Unavailable):
-        snapshots.take(deps, user("alice"), sandbox_id, idempotency_key="s")
+        snapshots.take(deps, caller("alice"), sandbox_id, idempotency_key="s")
     with connection():
         finish(
             claim(sandbox_id),
             Outcome(True, SandboxStatus.RUNNING, snapshot={"state": SnapshotState.READY}))
         Sandbox.update(status=SandboxStatus.STOPPED).execute()
         first = Snapshot.get()
-    assert snapshots.take(deps, user("alice"), sandbox_id, idempotency_key="s").id == first.id
+    assert snapshots.take(deps, caller("alice"), sandbox_id, idempotency_key="s").id == first.id
 
 
 def test_plans_ownership_and_pins(deps):
     with pytest.raises(PlanRequired):
-        create.create(deps, user("bob"), CREATE)
+        create.create(deps, caller("bob"), CREATE)
     with pytest.raises(PlanRequired):
-        create.create(deps, user("alice"), replace(CREATE, size="fleet"))
+        create.create(deps, caller("alice"), replace(CREATE, size="fleet"))
     with pytest.raises(InvalidRequest, match="unsupported shape"):
-        create.create(deps, user("alice"), replace(CREATE, vcpus=3, mem_mb=1024))
+        create.create(deps, caller("alice"), replace(CREATE, vcpus=3, mem_mb=1024))
     with pytest.raises(WrongNode):
-        create.create(deps, user("alice"), CREATE, pinned_node="elsewhere")
+        create.create(deps, caller("alice", "elsewhere"), CREATE)
     sandbox_id = boot(deps)
     with pytest.raises(Forbidden):
-        lifecycle.hibernate(deps, user("mallory"), sandbox_id)
+        lifecycle.hibernate(deps, caller("mallory"), sandbox_id)
     with pytest.raises(WrongNode):
-        create.get_owned(user("alice"), sandbox_id, pinned_node="elsewhere")
+        find.get_owned(caller("alice", "elsewhere"), sandbox_id)
 
 
 def test_fork_rule_four(deps):
@@ -224,4 +224,4 @@ def test_fork_rule_four(deps):
         LaunchOptions(start_command="serve", readiness_port=3000, ports=(3001,)),
     ):
         with pytest.raises(InvalidRequest):
-            forks.of_snapshot(deps, user("alice"), "snapx", options)
+            forks.of_snapshot(deps, caller("alice"), "snapx", options)

@@ -12,12 +12,12 @@ from services.guest_calls.activity import in_use
 from services.operations import sweeps
 from services.sandboxes import create, lifecycle
 from services.sandboxes.idle import hibernate_idle
-from services.sandboxes.overdue import fail_overdue
-from tests.rows.operations import CREATE, boot, claim, row, user
+from services.sandboxes.outcomes import fail_overdue
+from tests.rows.operations import CREATE, boot, caller, claim, row
 
 
 def test_a_neglected_operation_is_announced_again(deps):
-    view = create.create(deps, user("alice"), CREATE)
+    view = create.create(deps, caller("alice"), CREATE)
     deps.queue.sent.clear()
     with connection():
         Operation.update(announce_at=now() - timedelta(seconds=1)).execute()
@@ -53,9 +53,9 @@ def test_an_activity_of_a_dead_process_does_not_keep_a_sandbox_awake_for_ever(de
 
 
 def test_an_overdue_boot_ends_as_stopped_and_a_stop_is_never_given_up(deps):
-    never, stopping = create.create(deps, user("alice"), CREATE).id, boot(deps)
+    never, stopping = create.create(deps, caller("alice"), CREATE).id, boot(deps)
     with pytest.raises(Unavailable):
-        lifecycle.delete(deps, user("alice"), stopping)
+        lifecycle.delete(deps, caller("alice"), stopping)
     with connection():
         Operation.update(deadline_at=now() - timedelta(seconds=1)).execute()
     assert fail_overdue(deps) == 1

@@ -8,7 +8,7 @@ from models.database import connect, connection, database, now
 from models.nodes import Node
 from models.operations import Operation
 from models.sandboxes import Activity, Sandbox
-from models.states import OperationKind, Plan, SandboxKind, SandboxStatus
+from models.states import OperationKind, Plan, SandboxStatus
 from models.users import User
 from services.errors import NotFound
 from services.hosts.nodes import NodeFacts, heartbeat
@@ -17,9 +17,11 @@ from services.operations.begin import begin, lock_sandbox
 from services.operator import explain as explanations
 from services.protocols import Deps
 from services.sandboxes import create
-from services.sandboxes.create import CreateRequest, LaunchOptions
+from services.sandboxes.caller import Caller
 from services.sandboxes.idle import touch_values
+from services.sandboxes.insert import NewSandbox, insert
 from services.sandboxes.outcomes import Outcome, begin_stop, finish
+from services.sandboxes.requests import CreateRequest, LaunchOptions
 
 SETTINGS = Settings()
 
@@ -48,7 +50,7 @@ def sandbox_id():
                             plan=Plan.LEGACY_PRO)
     heartbeat(NodeFacts("n1", "127.0.0.1", 8, 8192, 20000, 20099, {}))
     options = LaunchOptions(env={"TOKEN": "hunter2"})
-    return create.create(Deps(SETTINGS, Taken(), None), owner, CreateRequest(options)).id
+    return create.create(Deps(SETTINGS, Taken(), None), Caller(owner), CreateRequest(options)).id
 
 
 def explain(subject, length=0):
@@ -145,8 +147,8 @@ def test_it_waits_for_another_one_which_is_explained_too(sandbox_id):
     with connection():
         before = Operation.get()
         row = Sandbox.get_by_id(sandbox_id)
-        fork = create.insert(Deps(SETTINGS, Taken(), None), User.get(), "fork", Node.get(),
-                             row.vcpus, row.mem_mb, LaunchOptions(), SandboxKind.API)
+        fork = insert(Deps(SETTINGS, Taken(), None), NewSandbox(
+            "fork", Caller(User.get()), Node.get(), row.vcpus, row.mem_mb, LaunchOptions()))
         waiting, _ = begin(SETTINGS, fork, OperationKind.BOOT, after=before)
     text = explain("fork")
     assert f"It waits until operation {before.id} has succeeded, and fails with it:" in text

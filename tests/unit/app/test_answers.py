@@ -15,7 +15,8 @@ from models.users import ApiKey
 from services.accounts.api_keys import NewKey
 from services.accounts.tokens import Token
 from services.events.record import rfc3339
-from services.sandboxes.views import SandboxView, SnapshotView
+from services.sandboxes.views import SandboxView
+from services.snapshots.views import SnapshotView
 
 MOMENT = datetime(2030, 1, 31, 14, 0, 0, 123456, timezone(timedelta(hours=2)))
 TEXT = "2030-01-31T12:00:00.123Z"

@@ -22,7 +22,7 @@ from models.states import SnapshotKind
 from services.errors import InvalidRequest
 from services.guest_calls.files import FileItem
 from services.protocols import ExecRequest
-from services.sandboxes.create import CreateRequest, LaunchOptions
+from services.sandboxes.requests import CreateRequest, LaunchOptions
 
 LINE = ExecRequest(None, "ls -l", None, {}, 60_000, False)
 NUMBERS = ["1", 1.5, True, None, [], {}, float("nan"), float("inf")]

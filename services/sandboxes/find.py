@@ -1,0 +1,35 @@
+"""Finds a sandbox for its owner: nobody else may see it or use it."""
+from models.database import connection
+from models.sandboxes import Sandbox
+from models.statements import Statement
+from services.errors import Forbidden, NotFound, WrongNode
+from services.sandboxes.caller import Caller
+from services.sandboxes.views import SandboxView, sandbox_view
+
+_BY_ID = Statement(Sandbox, lambda sandbox_id: Sandbox.select().where(Sandbox.id == sandbox_id))
+
+
+def get_owned(caller: Caller, sandbox_id: str) -> Sandbox:
+    """The row, if the caller owns it; raises NotFound, Forbidden, or WrongNode when the caller
+    pinned another node."""
+    with connection():
+        sandbox = _BY_ID.find(sandbox_id)
+    return check_owned(caller, sandbox, sandbox_id)
+
+
+def check_owned(caller: Caller, sandbox: Sandbox | None, sandbox_id: str) -> Sandbox:
+    """`sandbox` if it exists and the caller may use it; raises as `get_owned`."""
+    if sandbox is None:
+        raise NotFound(f"There is no sandbox {sandbox_id}.")
+    if sandbox.owner_id != caller.owner.id:
+        raise Forbidden("This sandbox belongs to another account.")
+    if caller.pinned_node not in (None, sandbox.node_id):
+        raise WrongNode(
+            f"Sandbox {sandbox_id} is on node {sandbox.node_id}, not on {caller.pinned_node}.")
+    return sandbox
+
+
+def get_view(caller: Caller, sandbox_id: str) -> SandboxView:
+    """The sandbox as its owner sees it; raises as `get_owned`."""
+    with connection():
+        return sandbox_view(get_owned(caller, sandbox_id))

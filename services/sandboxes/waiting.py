@@ -1,0 +1,102 @@
+"""Waits until a sandbox is free for the next operation, and for the end of an operation.
+
+1. The row is locked and the caller's attempt decides. 2. If another operation is under way, the
+attempt is rolled back, and repeated when the row has changed. 3. What the attempt began is
+announced after its commit.
+"""
+from collections.abc import Callable
+from typing import TypeVar
+
+from models.database import connection, database
+from models.operations import Operation, OutboxMessage
+from models.sandboxes import Sandbox
+from models.states import OperationKind, OperationState, SandboxStatus
+from services.errors import Conflict, Unavailable
+from services.operations import outbox
+from services.operations.begin import lock_sandbox
+from services.operations.transitions import describe
+from services.operations.waits import wait_until
+from services.protocols import Deps
+
+Result = TypeVar("Result")
+_FINAL = (OperationState.SUCCEEDED, OperationState.FAILED, OperationState.SUPERSEDED)
+
+
+class _Busy(Exception):
+    """Another operation is under way; the attempt is to be repeated when it has ended."""
+
+
+def attempt_when_free(deps: Deps, sandbox_id: str,
+                      attempt: Callable[[Sandbox], tuple[Result, list[OutboxMessage]]]) -> Result:
+    """Call `attempt` with the locked row, in a transaction, until `check_free` lets it through.
+
+    Returns its result and sends its messages. Raises what `attempt` raises, and Unavailable when
+    the sandbox is busy for longer than SVC_OPERATION_WAIT_S.
+    """
+
+    def locked_attempt() -> Result | None:
+        try:
+            with database.atomic():
+                sandbox = lock_sandbox(sandbox_id)
+                assert sandbox is not None
+                result, messages = attempt(sandbox)
+        except _Busy:
+            return None
+        outbox.flush(deps.queue, messages)
+        return result
+
+    found = wait_until(sandbox_id, locked_attempt, deps.settings.operation_wait_s)
+    if found is None:
+        raise _still_busy(sandbox_id)
+    return found
+
+
+def check_free(sandbox: Sandbox, kind: OperationKind) -> None:
+    """Let an attempt through that would begin `kind`, unless an operation is under way: then the
+    attempt is repeated later.
+
+    Only a wake waits for a boot. Everything else is refused with a Conflict that names the state
+    (our choice).
+    """
+    if sandbox.task is None:
+        return
+    if sandbox.status == SandboxStatus.PROVISIONING and kind is not OperationKind.WAKE:
+        raise Conflict(
+            f"The sandbox is {sandbox.status}; {kind.value} is not possible in that state.")
+    raise _Busy
+
+
+def check_free_to_capture(sandbox: Sandbox, kind: OperationKind) -> None:
+    """As `check_free`, but a sandbox that is being stopped is not waited for: to begin is a
+    Conflict at once."""
+    if sandbox.task != OperationKind.STOP:
+        check_free(sandbox, kind)
+
+
+def wait_for_operation(deps: Deps, sandbox_id: str, op_seq: int) -> Operation:
+    """Wait for the end of an operation; raises Unavailable if it failed or goes on too long,
+    Conflict if superseded."""
+
+    def probe() -> Operation | None:
+        return Operation.get_or_none((Operation.sandbox_id == sandbox_id)
+                                     & (Operation.op_seq == op_seq) & Operation.state.in_(_FINAL))
+
+    operation = wait_until(sandbox_id, probe, deps.settings.operation_wait_s)
+    if operation is None:
+        raise _still_busy(sandbox_id)
+    if operation.state == OperationState.SUPERSEDED:
+        raise Conflict("The sandbox was deleted meanwhile.")
+    if operation.state == OperationState.FAILED:
+        raise Unavailable(operation.error or "The operation failed.")
+    return operation
+
+
+def _still_busy(sandbox_id: str) -> Unavailable:
+    """The error for a caller who has waited long enough; what it waited for goes on."""
+    with connection():
+        sandbox = Sandbox.get_by_id(sandbox_id)
+    return Unavailable(
+        f"The sandbox is still {describe(sandbox.status, sandbox.task)}; the operation goes on, ask"
+        " again later.",
+        retry_after_s=5,
+    )
