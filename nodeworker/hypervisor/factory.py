@@ -11,7 +11,7 @@ def make_driver(settings: Settings) -> Driver:
 
         return QemuDriver(settings)
     if settings.driver == "simulated":
-        from nodeworker.hypervisor.simulated import SimulatedDriver
+        from nodeworker.hypervisor.simulated.driver import SimulatedDriver
 
         return SimulatedDriver(settings)
     raise ValueError(f"SVC_DRIVER must be qemu or simulated, not {settings.driver!r}")

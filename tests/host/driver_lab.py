@@ -15,7 +15,7 @@ from guest.client.agent_client import AgentClient
 from nodeworker.hypervisor.driver import Driver, Forward, LaunchSpec, Shape, VmState
 from nodeworker.hypervisor.factory import make_driver
 from nodeworker.hypervisor.qemu.rundir import RunDir
-from nodeworker.hypervisor.simulator.control import SimulatorControl
+from nodeworker.hypervisor.simulated.control import SimulatorControl
 
 SHAPE = Shape(1, 1024)
 CHILD_LIMIT_S = 300

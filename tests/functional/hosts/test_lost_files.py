@@ -10,7 +10,7 @@ from models.sandboxes import Sandbox
 from models.states import Plan, SandboxStatus
 from models.users import User
 from nodeworker.hypervisor.driver import LaunchSpec, Shape
-from nodeworker.hypervisor.simulated import SimulatedDriver
+from nodeworker.hypervisor.simulated.driver import SimulatedDriver
 from nodeworker.reconcile import Reconciler
 from nodeworker.wiring import NodeDeps
 from services.errors import Unavailable

@@ -14,7 +14,7 @@ from models.warm_images import Bake
 from nodeworker import warm_images as work
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import DriverError, Shape
-from nodeworker.hypervisor.simulated import SimulatedDriver
+from nodeworker.hypervisor.simulated.driver import SimulatedDriver
 from nodeworker.wiring import NodeDeps
 from services.hosts import warm_images
 from services.hosts.nodes import NodeFacts, heartbeat

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from nodeworker.hypervisor.simulator.control import SimulatorControl
+from nodeworker.hypervisor.simulated.control import SimulatorControl
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 
 from guest.client.agent_client import AgentClient
 from guest.client.errors import AgentError, AgentRefused
-from nodeworker.hypervisor.simulator.agent import AgentServer
-from nodeworker.hypervisor.simulator.guest import Guest
+from nodeworker.hypervisor.simulated.agent import AgentServer
+from nodeworker.hypervisor.simulated.guest import Guest
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ class SimulatorControl:
     def _launch(self) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
         # Forked away, so that it is nobody's child and ends without leaving a zombie.
-        command = [sys.executable, "-m", "nodeworker.hypervisor.simulator", str(self._directory)]
+        command = [sys.executable, "-m", "nodeworker.hypervisor.simulated", str(self._directory)]
         subprocess.run(["setsid", "--fork", *command], stdin=subprocess.DEVNULL,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True,
                        timeout=_START_LIMIT_S, env=_ENVIRONMENT)

@@ -19,7 +19,8 @@ from guest.agent.protocol import (
     FrameReader,
     Refused,
 )
-from nodeworker.hypervisor.simulator.guest import Guest
+from nodeworker.hypervisor.simulated.commands import execute
+from nodeworker.hypervisor.simulated.guest import Guest
 
 _PEER_LIMIT_S = 30.0
 
@@ -87,10 +88,10 @@ class _Connection(socketserver.BaseRequestHandler):
     def _exec(self, request: dict[str, Any]) -> None:
         result = {"timedOut": False, "stdoutTruncated": False, "stderrTruncated": False, "pid": 2}
         if request.get("detached"):
-            threading.Thread(target=self.server.guest.execute, args=(request,), daemon=True).start()
+            threading.Thread(target=execute, args=(self.server.guest, request), daemon=True).start()
             self._send(RESULT, {**result, "exitCode": 0, "logPath": "/var/log/svc/exec-2.log"})
             return
-        outcome = self.server.guest.execute(request)
+        outcome = execute(self.server.guest, request)
         self._stream(STDOUT, outcome.stdout)
         self._stream(STDERR, outcome.stderr)
         self._send(RESULT, {**result, "exitCode": outcome.exit_code, "timedOut": outcome.timed_out})

@@ -1,7 +1,7 @@
 """The simulator process of one node: holds the running guests, so that they outlive the workers, as
 real VMs do.
 
-`python -m nodeworker.hypervisor.simulator <directory>`; one per directory (a lock sees to it),
+`python -m nodeworker.hypervisor.simulated <directory>`; one per directory (a lock sees to it),
 driven through a Unix socket with one JSON line per connection. It ends when it has had no guest for
 a while or its directory is gone.
 """
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from nodeworker.hypervisor.locks import try_lock
-from nodeworker.hypervisor.simulator.agent import AgentServer
-from nodeworker.hypervisor.simulator.guest import Guest
+from nodeworker.hypervisor.simulated.agent import AgentServer
+from nodeworker.hypervisor.simulated.guest import Guest
 
 SOCKET_NAME = "control.sock"
 LOCK_NAME = "simulator.lock"

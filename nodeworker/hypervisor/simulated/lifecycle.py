@@ -1,0 +1,121 @@
+"""Create, hibernate and wake simulated sandboxes."""
+import secrets
+from dataclasses import replace
+from typing import Any
+
+from nodeworker.faults import fault
+from nodeworker.hypervisor.driver import DriverError, LaunchSpec, RunningVm, VmState
+from nodeworker.hypervisor.simulated.node import Record, SimulatedNode
+
+ADDRESS = "127.0.0.1"
+
+
+def create(node: SimulatedNode, spec: LaunchSpec) -> RunningVm:
+    """See Driver.create."""
+    with node.operation("create", spec.sandbox_id, create=True):
+        if node.inspect(spec.sandbox_id) is VmState.RUNNING:
+            return RunningVm(spec.sandbox_id, ADDRESS)
+        try:
+            return _create(node, spec)
+        except BaseException:
+            node.remove(spec.sandbox_id)
+            raise
+
+
+def _create(node: SimulatedNode, spec: LaunchSpec) -> RunningVm:
+    guest, reason = _source(node, spec)
+    shape = (spec.shape.vcpus, spec.shape.mem_mb)
+    node.simulator.ask("stop", sandbox_id=spec.sandbox_id)
+    record = Record(shape, False, "create", guest).write(node.record_path(spec.sandbox_id))
+    fault("create.recorded")
+    _run(node, spec, record, renew=True)
+    replace(record, task=None).write(node.record_path(spec.sandbox_id))
+    return RunningVm(spec.sandbox_id, ADDRESS, bool(reason), reason)
+
+
+def _source(node: SimulatedNode, spec: LaunchSpec) -> tuple[dict[str, Any], str]:
+    if spec.snapshot_id is None:
+        is_baked = node.warm_image(spec.shape).exists()
+        return node.blank, "" if is_baked else "this shape is not baked yet"
+    snapshot = node.get_snapshot(spec.snapshot_id)
+    fits = tuple(snapshot["shape"]) == (spec.shape.vcpus, spec.shape.mem_mb)
+    if fits:
+        return dict(snapshot["guest"]), ""
+    return _rebooted(snapshot["guest"]), "its memory is of another shape"
+
+
+def _run(node: SimulatedNode, spec: LaunchSpec, record: Record, *, renew: bool) -> None:
+    task = record.task
+    node.simulator.ask("start", sandbox_id=spec.sandbox_id, port=spec.agent_port,
+                       guest=record.guest)
+    fault(f"{task}.spawned")
+    fault(f"{task}.loaded")
+    if task == "wake":
+        replace(record, saved=False).write(node.record_path(spec.sandbox_id))
+        fault("wake.marked")
+    fault(f"{task}.running")
+    adoption = {
+        "newToken": spec.agent_token, "sandboxId": spec.sandbox_id, "env": spec.env,
+        "renew": renew, "machineId": secrets.token_hex(16), "hostname": spec.sandbox_id
+    }
+    node.simulator.ask("adopt", sandbox_id=spec.sandbox_id, request=adoption)
+    fault(f"{task}.adopted")
+
+
+def hibernate(node: SimulatedNode, sandbox_id: str) -> None:
+    """See Driver.hibernate."""
+    with node.operation("hibernate", sandbox_id):
+        record, path = node.get_record(sandbox_id), node.record_path(sandbox_id)
+        if not record.saved:
+            if sandbox_id not in node.simulator.running():
+                raise DriverError(f"{sandbox_id} has no process and no saved memory")
+            record = _save(node, sandbox_id, record)
+        node.simulator.ask("stop", sandbox_id=sandbox_id)
+        replace(record, task=None).write(path)
+        fault("hibernate.ended")
+
+
+def _save(node: SimulatedNode, sandbox_id: str, record: Record) -> Record:
+    path = node.record_path(sandbox_id)
+    replace(record, task="hibernate").write(path)
+    try:
+        for point in ("begun", "stopped", "state_written", "flushed"):
+            fault(f"hibernate.{point}")
+        guest = node.simulator.ask("state", sandbox_id=sandbox_id)["guest"]
+    except BaseException:
+        replace(record, task=None).write(path)
+        raise
+    record = replace(record, saved=True, task=None, guest=guest).write(path)
+    fault("hibernate.saved")
+    return record
+
+
+def wake(node: SimulatedNode, spec: LaunchSpec) -> RunningVm:
+    """See Driver.wake."""
+    with node.operation("wake", spec.sandbox_id):
+        record, path = node.get_record(spec.sandbox_id), node.record_path(spec.sandbox_id)
+        alive = spec.sandbox_id in node.simulator.running()
+        reason = (
+            ""
+            if record.saved or alive
+            else "no saved memory: its process ended without being hibernated"
+        )
+        if record.saved:
+            node.simulator.ask("stop", sandbox_id=spec.sandbox_id)
+        if record.saved or record.task or not alive:
+            guest = _rebooted(record.guest) if reason else record.guest
+            waking = replace(record, task="wake", guest=guest).write(path)
+            try:
+                fault("wake.begun")
+                _run(node, spec, waking, renew=False)
+            except BaseException:
+                node.simulator.ask("stop", sandbox_id=spec.sandbox_id)
+                replace(record, task=None).write(path)
+                raise
+            replace(record, saved=False, task=None).write(path)
+        return RunningVm(spec.sandbox_id, ADDRESS, bool(reason), reason)
+
+
+def _rebooted(guest: dict[str, Any]) -> dict[str, Any]:
+    """What a cold boot leaves of a guest: its files."""
+    return dict(guest) | {"listening": []}

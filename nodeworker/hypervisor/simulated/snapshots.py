@@ -1,0 +1,54 @@
+"""Take, delete and export snapshots of simulated sandboxes."""
+import hashlib
+import json
+from pathlib import Path
+
+from nodeworker.disks.durable import remove_tree, write_json
+from nodeworker.faults import InjectedFault, fault
+from nodeworker.hypervisor.driver import DiskExport, DriverError, SnapshotFacts
+from nodeworker.hypervisor.simulated.node import BLANK, SimulatedNode
+
+
+def snapshot(node: SimulatedNode, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
+    """See Driver.snapshot."""
+    known = node.find_snapshot(snapshot_id)
+    if known:
+        return SnapshotFacts(**known["facts"])
+    with node.operation("snapshot", sandbox_id):
+        record = node.get_record(sandbox_id)
+        for point in ("begun", "layer_recorded", "stopped", "switched", "state_written",
+                      "ram_copied", "resumed"):
+            fault(f"snapshot.{point}")
+        if not record.saved and sandbox_id not in node.simulator.running():
+            raise DriverError(f"{sandbox_id} is neither running nor saved")
+        guest = record.guest if record.saved else node.simulator.ask(
+            "state", sandbox_id=sandbox_id)["guest"]
+        content = json.dumps(guest, sort_keys=True).encode()
+        facts = SnapshotFacts(snapshot_id,
+                              hashlib.sha256(content).hexdigest(), len(content), 0.0)
+        fault("snapshot.flushed")
+        (node.snapshots / snapshot_id).mkdir(exist_ok=True)
+        write_json(node.snapshots / snapshot_id / "snapshot.json",
+                   {"facts": vars(facts), "shape": record.shape, "guest": guest})
+        fault("snapshot.complete")
+        return facts
+
+
+def delete_snapshot(node: SimulatedNode, snapshot_id: str) -> None:
+    """See Driver.delete_snapshot."""
+    try:
+        fault("delete.begun")
+        remove_tree(node.snapshots / snapshot_id, node.trash)
+        fault("delete.files_removed")
+    except (OSError, InjectedFault) as error:
+        raise DriverError(f"delete_snapshot: {error}") from error
+
+
+def export_disk(node: SimulatedNode, snapshot_id: str, target: Path) -> DiskExport:
+    """See Driver.export_disk."""
+    snapshot = node.get_snapshot(snapshot_id)
+    node.fail_if_injected("export_disk")
+    write_json(target, snapshot["guest"])
+    image = node.warm_images / "image.json"
+    write_json(image, BLANK)
+    return DiskExport("simulated", image)

@@ -1,2 +1,0 @@
-"""Guests of the simulated driver: a file tree and a handful of commands behind the agent's wire
-protocol."""
