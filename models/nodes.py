@@ -16,6 +16,7 @@ class Node(Row):
     host_port_high = peewee.IntegerField()
     host_tuple = JsonField(default=dict)
     accepting = peewee.BooleanField(default=True)
+    directory_id = peewee.TextField(null=True)
     started_at = TimeField(default=now)
     heartbeat_at = TimeField(default=now)
 

@@ -18,7 +18,7 @@ from models.operations import Operation
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import OPEN_STATES, OperationKind, SandboxStatus, SnapshotState
-from nodeworker import usage
+from nodeworker import node_directory, usage
 from nodeworker.handlers.lifecycle import forget_transient
 from nodeworker.hypervisor.driver import DriverError, UsageReading, VmBusy, VmState
 from nodeworker.wiring import NodeDeps
@@ -155,6 +155,10 @@ class Reconciler:
             log.error(
                 "%d sandboxes have no files on this node; stopping none. Is its disk mounted?",
                 len(missing))
+            return
+        if ripe and not node_directory.is_ours(self._deps):
+            log.error("%s is not this node's directory; stopping no sandbox for its lack of files."
+                      " Is its disk mounted?", self._deps.settings.node_dir)
             return
         for sandbox_id in ripe:
             messages = lost_files.stop(self._deps.settings, sandbox_id,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import peewee
 
 from models.database import connection
-from nodeworker import usage, warm_images
+from nodeworker import node_directory, usage, warm_images
 from nodeworker.faults import fault
 from nodeworker.handlers import archives
 from nodeworker.object_store import StoreUnavailable
@@ -38,7 +38,9 @@ def begin(deps: NodeDeps, lane: str) -> None:
     if lane == "ctl":
         _sample_what_ended(deps)
         deps.driver.reclaim()
+        _when_database_answers(lambda: node_directory.check(deps))
         _when_database_answers(lambda: nodes.heartbeat(node_facts(deps), started=True))
+        _when_database_answers(lambda: node_directory.claim(deps))
         _when_database_answers(lambda: get_reconciler(deps).run())
         _when_database_answers(lambda: warm_images.compare(deps, node_facts(deps)))
         threading.Thread(target=_heartbeats, args=(deps,), name="heartbeat", daemon=True).start()

@@ -53,6 +53,16 @@ def node_close(node_id: str) -> None:
     _set(node_id, accepting=False)
 
 
+@click.command("node-forget-directory")
+@click.argument("node_id")
+def node_forget_directory(node_id: str) -> None:
+    """Let NODE_ID begin anew in the directory that it finds at its next start. The sandboxes whose
+    files are not there are then stopped for good."""
+    if not nodes.forget_directory(node_id):
+        raise NotFound(f"There is no node {node_id}; `node-list` shows those there are.")
+    click.echo("forgotten")
+
+
 def _set(node_id: str, *, accepting: bool) -> None:
     if not nodes.set_accepting(node_id, accepting=accepting):
         raise NotFound(f"There is no node {node_id}; `node-list` shows those there are.")
@@ -96,4 +106,4 @@ def _machines(plan: PlanReport) -> str:
                      for size in plan.sizes) or "none"
 
 
-COMMANDS = (node_list, node_open, node_close, bake_list, plan_list)
+COMMANDS = (node_list, node_open, node_close, node_forget_directory, bake_list, plan_list)

@@ -45,6 +45,28 @@ def set_accepting(node_id: str, *, accepting: bool) -> bool:
         return bool(Node.update(accepting=accepting).where(Node.id == node_id).execute())
 
 
+def find_directory_id(node_id: str) -> str | None:
+    """The id of the directory that the node wrote to when it last started; None before its first
+    start and after `forget_directory`."""
+    with connection():
+        found: str | None = Node.select(Node.directory_id).where(Node.id == node_id).scalar()
+        return found
+
+
+def set_directory_id(node_id: str, directory_id: str) -> None:
+    """Remember the directory of a node that has none yet."""
+    with connection():
+        Node.update(directory_id=directory_id).where(
+            (Node.id == node_id) & Node.directory_id.is_null()).execute()
+
+
+def forget_directory(node_id: str) -> bool:
+    """Let the node take whatever directory it finds at its next start, and end the sandboxes whose
+    files are not in it; False if there is no such node."""
+    with connection():
+        return bool(Node.update(directory_id=None).where(Node.id == node_id).execute())
+
+
 def list_alive(settings: Settings) -> list[str]:
     """Ids of the nodes whose last heartbeat is fresh."""
     fresh = now() - timedelta(seconds=settings.node_dead_after_s)

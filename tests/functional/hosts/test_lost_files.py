@@ -9,11 +9,13 @@ from models.database import connect, connection, database, new_id
 from models.sandboxes import Sandbox
 from models.states import Plan, SandboxStatus
 from models.users import User
+from nodeworker import node_directory
 from nodeworker.hypervisor.driver import LaunchSpec, Shape
 from nodeworker.hypervisor.simulated.driver import SimulatedDriver
 from nodeworker.reconcile import Reconciler
 from nodeworker.wiring import NodeDeps
 from services.errors import Unavailable
+from services.hosts import nodes
 from services.hosts.nodes import NodeFacts, heartbeat
 from services.operations import claims
 from services.protocols import Deps
@@ -48,9 +50,11 @@ def node(tmp_path):
     """A reconciler, told by `patient` whether the grace period is over."""
     with connection():
         Sandbox.update(status=STOPPED, task=None).execute()
+    nodes.forget_directory("n1")
     settings = Settings(node_id="n1", node_dir=tmp_path, orphan_grace_s=0.0, orphan_brake=2,
                         operation_wait_s=0.05)
     deps = NodeDeps(settings, SimulatedDriver(settings), NoQueue(), None)
+    node_directory.claim(deps)
     return Reconciler(deps)
 
 
@@ -98,6 +102,31 @@ def test_no_row_is_ended_while_many_look_lost_at_once(node):
         Sandbox.update(status=STOPPED).where(Sandbox.id == made[0]).execute()
     node.run()
     assert statuses(made) == [STOPPED] * 3
+
+
+def test_a_disk_that_is_not_mounted_ends_nothing_and_keeps_the_node_from_starting(node, tmp_path):
+    made, *_ = asleep()
+    away = node_directory.NAME, "away"
+    (tmp_path / away[0]).rename(tmp_path / away[1])
+    node.run()
+    node.run()
+    assert statuses(made) == [HIBERNATED]
+    with pytest.raises(node_directory.ForeignDirectory, match="Mount its disk"):
+        node_directory.check(node._deps)
+    (tmp_path / away[1]).rename(tmp_path / away[0])
+    node_directory.check(node._deps)
+    node.run()
+    assert statuses(made) == [STOPPED]
+
+
+def test_a_node_whose_disk_is_lost_may_be_told_to_begin_anew(node, tmp_path):
+    made, *_ = asleep()
+    (tmp_path / node_directory.NAME).unlink()
+    assert nodes.forget_directory("n1")
+    node_directory.check(node._deps)
+    node_directory.claim(node._deps)
+    node.run()
+    assert statuses(made) == [STOPPED]
 
 
 def test_an_operation_under_way_is_left_to_itself(node):
