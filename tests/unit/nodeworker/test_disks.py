@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from nodeworker.disks import durable, qcow2, sparse
-from nodeworker.disks.layers import LayerStore
+from nodeworker.disks.layers import LayerStore, warm_image_reference
 
 MB = 1 << 20
 KB = 1 << 10
@@ -127,6 +127,12 @@ def layer(store):
     reference = store.new_reference()
     store.create(reference, MB)
     return reference
+
+
+def test_a_warm_image_keeps_the_name_that_records_of_sleeping_sandboxes_have(store, tmp_path):
+    assert warm_image_reference("small") == "template:small"
+    disk = tmp_path / "images" / "templates" / "small" / "disk.qcow2"
+    assert store.path("template:small") == disk
 
 
 def test_layers_that_nothing_refers_to_are_collected_and_all_others_stay(store):

@@ -2,9 +2,10 @@
 disk for every later create.
 
 1. One process at a time per warm image; a working directory of an earlier, dead attempt is removed
-first. 2. Cold boot, `prepare` (drop caches, settle), a few requests so that the hot path is in
-memory. 3. `stop`, device state, process ended; pages of zeros become holes. 4. Everything flushed,
-then renamed into place: nothing of a failed attempt is ever visible.
+   first.
+2. Cold boot, `prepare` (drop caches, settle), a few requests so that the hot path is in memory.
+3. `stop`, device state, process ended; pages of zeros become holes.
+4. Everything flushed, then renamed into place: nothing of a failed attempt is ever visible.
 """
 import fcntl
 import os

@@ -1,9 +1,10 @@
 """Start a new sandbox: a clone of a warm image or of a snapshot, or a cold boot where neither fits
 this host.
 
-1. Whatever an earlier attempt left is removed; a sandbox that runs already is returned as it is. 2.
-A new overlay on the source's frozen disk; the record names it, so nothing is ever nameless. 3. QEMU
-starts while the source's RAM is copied; then as every restore, with a new identity for the guest.
+1. Whatever an earlier attempt left is removed; a sandbox that runs already is returned as it is.
+2. A new overlay on the source's frozen disk; the record names it, so nothing is ever nameless.
+3. QEMU starts while the source's RAM is copied; then as every restore, with a new identity for the
+   guest.
 """
 import logging
 from dataclasses import dataclass, replace
