@@ -2,7 +2,7 @@
 in failure.
 
 A handler may run again after `kill -9` at any instruction: the driver's calls are repeatable, and
-the row is written only by `operations.finish`, under the epoch of the claim.
+the row is written only by `outcomes.finish`, under the epoch of the claim.
 """
 import logging
 from collections.abc import Callable
