@@ -26,8 +26,11 @@ status: venv ## what runs, and how far the warm images of the sizes are
 logs: ## follow the logs; P=api for one process
 	@tail -n 40 -F var/log/$(or $(P),*).log
 
-test: packages ## every test, on a private stack beside `make up`
+test: packages ## every test, on private stacks beside `make up`, and the slowest 30 of each run
 	@$(PYTHON) -m bin.test
+
+test-quick: packages ## unit, functional and contract tests, without virtual machines
+	@$(PYTHON) -m bin.test quick
 
 test-unit: venv ## rules and pure functions, style and layering
 	@$(PYTHON) -m bin.test unit

@@ -1,31 +1,101 @@
-"""`make test`: pytest over all rooms or the named ones, with the guest image made first where VMs
-are used.
+"""`make test`: the rooms of tests/ by pytest, and one line with the totals at the end.
 
-The fixtures of tests/conftest.py start and end the stacks; this only prepares what is shared and
-costly.
+1. The guest image is made where VMs are used. 2. What does not disturb each other runs in parallel,
+one stack for each worker process. 3. What boots VMs, kills servers or measures times against each
+other runs after that, alone. The exit code is that of the first run that failed.
 """
 import os
+import re
+import shutil
+import signal
+import subprocess
 import sys
+from collections import Counter
+from collections.abc import Sequence
+from types import FrameType
 
 from bin.console import explained
 from bin.image import ensure_images
+from bin.stack.running import remove_abandoned
 from bin.stack.site import ROOT
 
+PARALLEL = ("unit", "functional", "contract")
+ALONE = ("functional", "contract", "vm", "chaos")
 WITH_VMS = {"vm", "chaos"}
+# More would not be quicker on a machine of any size: most of the time is waited for.
+MAX_WORKERS = 4
+NO_TESTS = 5
+COUNT = re.compile(r"(\d+) (passed|failed|error)")
 
 
-def main(rooms: list[str]) -> None:
-    """Prepare, then become pytest, so that its closing line is the last one and its exit code
-    ours."""
+def runs(rooms: Sequence[str], *, quick: bool) -> list[list[str]]:
+    """Arguments of each pytest run, in order."""
+    workers = max(2, min(MAX_WORKERS, os.cpu_count() or 1))
+    beside = [f"tests/{room}" for room in rooms if room in PARALLEL]
+    alone = [f"tests/{room}" for room in rooms if room in ALONE]
+    wanted = "alone and not vm" if quick else "alone or vm or chaos"
+    made = []
+    if beside:
+        made.append([*beside, "-m", "not alone and not vm and not chaos", "-n", str(workers),
+                     "--dist", "loadfile"])
+    if alone:
+        made.append([*alone, "-m", wanted])
+    return made
+
+
+def pytest(arguments: Sequence[str]) -> tuple[int, Counter[str]]:
+    """One run, shown as it goes: its exit code and what its last line counts."""
+    command = [str(ROOT / ".venv/bin/python"), "-m", "pytest", "--durations=30", *arguments,
+               *os.environ.get("PYTEST_ARGUMENTS", "").split()]
+    shown = b""
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        try:
+            while piece := os.read(process.stdout.fileno(), 65536):
+                sys.stdout.buffer.write(piece)
+                sys.stdout.buffer.flush()
+                shown = (shown + piece)[-10_000:]
+        except BaseException:
+            process.terminate()  # its fixtures end what they started
+            process.wait()
+            raise
+    ends = [line for line in shown.decode(errors="replace").splitlines() if COUNT.search(line)]
+    last = ends[-1] if ends else ""
+    counted = Counter({word: int(count) for count, word in COUNT.findall(last)})
+    if process.returncode not in (0, NO_TESTS) and not counted["failed"] + counted["error"]:
+        counted["error"] = 1  # it broke off
+    return process.returncode, counted
+
+
+def interrupt(signum: int, frame: FrameType | None) -> None:
+    """End as Ctrl-C does, so that the stacks are ended too."""
+    raise KeyboardInterrupt
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the rooms named (all, if none is; `quick` for those without VMs) and return the exit
+    code."""
+    quick = list(words) == ["quick"]
+    rooms = PARALLEL if quick else tuple(words) or (*PARALLEL, *WITH_VMS)
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signum) is not signal.SIG_IGN:  # nohup
+            signal.signal(signum, interrupt)
     with explained():
-        if not rooms or WITH_VMS & set(rooms):
+        if WITH_VMS & set(rooms) or (not quick and "contract" in rooms):
             ensure_images()
-        os.chdir(ROOT)
-        paths = [f"tests/{room}" for room in rooms] or ["tests"]
-        python = str(ROOT / ".venv/bin/python")
-        os.execv(python,
-                 [python, "-m", "pytest", *paths, *os.environ.get("PYTEST_ARGUMENTS", "").split()])
+        shutil.rmtree(ROOT / "var" / "evidence", ignore_errors=True)
+        codes, totals = [], Counter[str]()
+        try:
+            for arguments in runs(rooms, quick=quick):
+                code, counted = pytest(arguments)
+                codes.append(code)
+                totals += counted
+        finally:
+            remove_abandoned()
+    print(f"{totals['passed']} passed, {totals['failed'] + totals['error']} failed", flush=True)
+    found = [code for code in codes if code != NO_TESTS]
+    return next(filter(None, found), 0 if found else NO_TESTS)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

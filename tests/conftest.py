@@ -43,6 +43,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if rank(item) in (3, 4):
             item.add_marker(ORDER[rank(item)])
+        if "vm_stack" in getattr(item, "fixturenames", ()):
+            item.add_marker("vm")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Before any worker process of pytest-xdist makes a stack, remove what an earlier, killed
+    session left."""
+    if session.config.getoption("numprocesses", None) and not _is_worker(session.config):
+        stacks.remove_abandoned()
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -67,10 +80,10 @@ def _keep_logs(stack: stacks.Stack) -> None:
 
 
 @pytest.fixture(scope="session")
-def clean_host() -> None:
-    """Remove what an earlier, killed session left."""
-    stacks.remove_abandoned()
-    shutil.rmtree(EVIDENCE, ignore_errors=True)
+def clean_host(request: pytest.FixtureRequest) -> None:
+    """Nothing that an earlier, killed session left is on the host."""
+    if not _is_worker(request.config):
+        stacks.remove_abandoned()
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,8 @@ from tests.fakes.receiver import Receiver
 from tests.stack.processes import Process
 from tests.stack.webhooks import lateness, occur, unfinished, until
 
+pytestmark = pytest.mark.alone
+
 BACKLOG = 10_000
 WAITS = (0.5, 2.0, 4.0)
 ROUNDS = 12

@@ -12,6 +12,8 @@ import pytest
 from bin.stack import health, ports
 from tests.stack.processes import Process
 
+pytestmark = pytest.mark.alone
+
 AT_ONCE = 100
 THREADS = 32  # of the small API below: 16 for calls on the data road, 12 of them for one owner
 

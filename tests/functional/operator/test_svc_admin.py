@@ -5,33 +5,57 @@ import subprocess
 import time
 
 import pytest
+from click.testing import CliRunner
 
+from app.operator import __main__
 from bin import admin
 from bin.console import Advice
 from bin.stack.site import ROOT
+from config.settings import get_settings
+from models.database import database
 from nodeworker.hypervisor.factory import make_driver
 from tests.stack.database import query
 
 
+def checked(code, printed, complaint, *, ok):
+    """What a command printed, or with `ok=False` its one-sentence complaint."""
+    assert (code == 0) is ok, printed + complaint
+    assert "Traceback" not in complaint
+    if ok:
+        return printed
+    assert code == 1 and printed == ""
+    (line,) = complaint.splitlines()
+    assert line.startswith("Error: ")
+    return line
+
+
 @pytest.fixture
-def svc_admin(sim_stack, tmp_path):
-    """Runs the command from anywhere; its output, or with `ok=False` its one-sentence complaint."""
+def program(sim_stack, tmp_path):
+    """Runs `bin/svc-admin` from anywhere, in a process of its own."""
 
     def run(*arguments, ok=True, **changes):
         done = subprocess.run([ROOT / "bin" / "svc-admin", *arguments], cwd=tmp_path,
                               env={**sim_stack.env, **changes}, capture_output=True, text=True,
                               timeout=90, check=False)
-        assert (done.returncode == 0) is ok, done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
-        if ok:
-            return done.stdout
-        assert done.returncode == 1 and done.stdout == ""
-        (line,) = done.stderr.splitlines()
-        assert line.startswith("Error: ")
-        return line
+        return checked(done.returncode, done.stdout, done.stderr, ok=ok)
+
+    return run
+
+
+@pytest.fixture
+def svc_admin(sim_stack):
+    """Runs the same command in this process, which takes a tenth of the time."""
+
+    def run(*arguments, ok=True):
+        done = CliRunner().invoke(__main__.main, arguments, env=sim_stack.env)
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
+        return checked(done.exit_code, done.stdout, done.stderr, ok=ok)
 
     run.json = lambda *arguments: json.loads(run(*arguments, "--json"))
-    return run
+    get_settings.cache_clear()
+    yield run
+    get_settings.cache_clear()
+    database.close_all()
 
 
 @pytest.fixture
@@ -94,8 +118,8 @@ def test_a_closed_node_takes_nothing_new_and_keeps_what_it_has(sim_stack, alice,
     alice.delete(f"/v1/sandboxes/{alice.create()['id']}")
 
 
-def test_plans(svc_admin):
-    rows = dict(table(svc_admin("plan-list"))[1:])
+def test_plans(svc_admin, program):
+    rows = dict(table(program("plan-list"))[1:])
     assert rows["always_on"] == "fleet (12 vCPU, 36864 MB)" and rows["free"] == "none"
     assert (
         rows["legacy_max"]
@@ -219,14 +243,14 @@ def test_no_command_shows_a_secret(sim_stack, alice, svc_admin, sandbox):
     (("sandbox-list", "nobody@example.test"), "There is no account"),
     (("explain", "99999"), "There is neither"),
 ])
-def test_a_mistake_is_one_sentence(svc_admin, arguments, complaint):
-    assert complaint in svc_admin(*arguments, ok=False)
+def test_a_mistake_is_one_sentence(program, arguments, complaint):
+    assert complaint in program(*arguments, ok=False)
 
 
-def test_servers_that_are_away_are_one_sentence(svc_admin, sandbox):
-    away = svc_admin("node-list", ok=False, SVC_DATABASE_URL="postgresql://svc@127.0.0.1:1/svc")
+def test_servers_that_are_away_are_one_sentence(program, sandbox):
+    away = program("node-list", ok=False, SVC_DATABASE_URL="postgresql://svc@127.0.0.1:1/svc")
     assert "The database does not answer" in away
-    assert "SVC_API_WORKERS" in svc_admin("node-list", ok=False, SVC_API_WORKERS="many")
+    assert "SVC_API_WORKERS" in program("node-list", ok=False, SVC_API_WORKERS="many")
 
 
 @pytest.fixture
