@@ -9,9 +9,9 @@ from bin.stack.running import SERVERS, Stack
 from bin.stack.site import ROOT, Site
 from config.settings import Settings
 from models.database import connect, database, now
-from models.states import BakeState
+from models.states import WarmImageState
 from services.hosts import warm_images
-from services.hosts.warm_images import BakeView
+from services.hosts.warm_images import WarmImageView
 from services.metering.plans import size_name
 
 
@@ -53,21 +53,21 @@ def list_warm_images(settings: Settings) -> list[str]:
     return [describe(view) for view in views] or ["none wanted yet"]
 
 
-def describe(view: BakeView) -> str:
+def describe(view: WarmImageView) -> str:
     """One warm image: its shape, how far it is, and what comes next."""
     shape = (
         f"{size_name(view.vcpus, view.mem_mb):9} {view.vcpus:2} vCPU {view.mem_mb:6} MB "
         f" {view.state.value:7}"
     )
     present = now()
-    if view.state is BakeState.BAKING:
+    if view.state is WarmImageState.BAKING:
         total = (
             f", {(present - view.began_at).total_seconds():.0f} s in all" if view.began_at else ""
         )
         return f"{shape} {view.phase} for {(present - view.since).total_seconds():.0f} s{total}"
-    if view.state is BakeState.BAKED:
+    if view.state is WarmImageState.BAKED:
         return f"{shape} in {view.took_s:.0f} s" if view.took_s else shape.rstrip()
-    if view.state is BakeState.QUEUED:
+    if view.state is WarmImageState.QUEUED:
         return f"{shape} for {(present - view.since).total_seconds():.0f} s, one is baked at a time"
     again = (
         f"; tried again in {max((view.next_try_at - present).total_seconds(), 0):.0f} s"

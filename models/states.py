@@ -70,9 +70,9 @@ class SnapshotKind(str, enum.Enum):
     FILES_ONLY = "files_only"
 
 
-class BakeState(str, enum.Enum):
-    """QUEUED waits for its turn, BAKING is at work; BAKED templates are restored from; FAILED is
-    tried again later."""
+class WarmImageState(str, enum.Enum):
+    """QUEUED waits for its turn, BAKING is at work; BAKED images are restored from; FAILED is tried
+    again later."""
 
     QUEUED = "queued"
     BAKING = "baking"

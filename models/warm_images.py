@@ -1,19 +1,19 @@
-"""Templates that a node is to have, one for each machine shape."""
+"""Warm images that a node is to have, one for each machine shape."""
 import peewee
 
 from models.database import JsonField, Row, TimeField, now
-from models.states import BakeState
+from models.states import WarmImageState
 
 
-class Bake(Row):
-    """The template of one shape on one node. `phase` says what is being done since `phase_at`;
+class WarmImage(Row):
+    """The warm image of one shape on one node. `phase` says what is being done since `phase_at`;
     `host_tuple` what a baked one was made on; `announce_at` when its node is told (again), never if
     empty."""
 
     node_id = peewee.TextField()
     vcpus = peewee.IntegerField()
     mem_mb = peewee.IntegerField()
-    state = peewee.TextField(default=BakeState.QUEUED)
+    state = peewee.TextField(default=WarmImageState.QUEUED)
     phase = peewee.TextField(default="")
     phase_at = TimeField(default=now)
     attempts = peewee.IntegerField(default=0)
@@ -25,5 +25,5 @@ class Bake(Row):
     finished_at = TimeField(null=True)
 
     class Meta:
-        table_name = "bakes"
+        table_name = "warm_images"
         primary_key = peewee.CompositeKey("node_id", "vcpus", "mem_mb")

@@ -43,8 +43,8 @@ def sample_usage(**payload: Any) -> None:
 
 
 @app.task(name=contracts.BAKE)  # type: ignore[untyped-decorator]
-def bake_template(**payload: Any) -> None:
-    """Bake the template of a shape that this node is to have."""
+def bake_warm_image(**payload: Any) -> None:
+    """Bake the warm image of a shape that this node is to have."""
     asked = contracts.parse(contracts.BAKE, payload)
     warm_images.bake(get_deps(), Shape(asked.vcpus, asked.mem_mb))
 

@@ -17,8 +17,8 @@ from nodeworker.reconcile import get_reconciler
 from nodeworker.snapshot_uploads import forget_dead
 from nodeworker.wiring import NodeDeps
 from services.hosts import nodes
-from services.hosts import warm_images as wanted
 from services.hosts.nodes import NodeFacts
+from services.hosts.warm_images import BAKES
 from services.operations import claims
 from services.operations.transitions import ARCHIVE_LANE
 from services.snapshots import deletion, disk_upload
@@ -48,9 +48,7 @@ def begin(deps: NodeDeps, lane: str) -> None:
         _when_database_answers(lambda: _discard_abandoned(deps))
     if lane == "bulk":
         forget_dead(deps)
-        _when_database_answers(lambda: disk_upload.make_due(deps.settings.node_id))
-        _when_database_answers(lambda: wanted.hasten(deps.settings.node_id))
-        _when_database_answers(lambda: deletion.make_due(deps.settings.node_id))
+        _when_database_answers(lambda: _make_due(deps.settings.node_id))
     _when_database_answers(lambda: _end_leases(f"{deps.settings.node_id}/{lane}"))
 
 
@@ -75,6 +73,11 @@ def _end_leases(worker: str) -> None:
     count = claims.release_leases(worker)
     if count:
         log.warning("%d operations were under way when %s last stopped; they go on", count, worker)
+
+
+def _make_due(node_id: str) -> None:
+    for work in (disk_upload.UPLOADS, BAKES, deletion.DELETIONS):
+        work.make_due(node_id)
 
 
 def _when_database_answers(action: Callable[[], object]) -> None:

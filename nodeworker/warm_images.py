@@ -1,5 +1,5 @@
-"""Bakes templates in the background, one at a time on this host, and says in the rows how far each
-is.
+"""Bakes warm images in the background, one at a time on this host, and says in the rows how far
+each is.
 
 The lock file says who bakes: the kernel frees it when its holder dies, however it dies. A job that
 finds it taken ends at once; whoever holds it announces the next bake when it is done.
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def bake(deps: NodeDeps, shape: Shape) -> None:
-    """Bake one wanted template, unless another bake is under way on this host; then tell of the
+    """Bake one wanted warm image, unless another bake is under way on this host; then tell of the
     next one."""
     node_id = deps.settings.node_id
     with _alone(deps) as alone:
@@ -52,13 +52,13 @@ def _bake(deps: NodeDeps, shape: Shape) -> None:
         deps.driver.bake(shape, progress)
     except Exception as error:
         # whatever went wrong, creates go on by booting cold, and the row says why
-        log.exception("the template of %s could not be baked", shape)
+        log.exception("the warm image of %s could not be baked", shape)
         with connection():
             warm_images.failed(*which, f"{type(error).__name__}: {error}")
         return
     with connection():
         warm_images.done(*which, dataclasses.asdict(deps.driver.host_tuple()))
-    log.info("baked the template of %s", shape)
+    log.info("baked the warm image of %s", shape)
 
 
 @contextmanager
@@ -87,8 +87,9 @@ def look_after(deps: NodeDeps) -> None:
 
 
 def compare(deps: NodeDeps, facts: NodeFacts) -> None:
-    """At the start of the node: look which templates are here, and want those of SVC_BAKE_SIZES and
-    of every shape that was ever asked for. The image or QEMU may be others than before."""
+    """At the start of the node: look which warm images are here, and want those of
+    SVC_BAKE_SIZES and of every shape that was ever asked for. The guest image or QEMU may be others
+    than before."""
     for shape in _wanted(deps):
         which = (facts.id, shape.vcpus, shape.mem_mb)
         if deps.driver.has_warm_image(shape):

@@ -32,9 +32,9 @@ def operations_sweep() -> None:
     count = sweeps.announce_neglected(deps)
     if count:
         log.warning("announced %d neglected operations again", count)
-    disk_upload.announce_due(deps)
+    disk_upload.UPLOADS.announce_due(deps)
     warm_images.announce_due(deps)
-    deletion.announce_due(deps)
+    deletion.DELETIONS.announce_due(deps)
     fail_overdue(deps)
 
 

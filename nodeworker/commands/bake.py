@@ -1,4 +1,4 @@
-"""Bakes templates while you wait: `python -m nodeworker.commands.bake [size ...]` (default:
+"""Bakes warm images while you wait: `python -m nodeworker.commands.bake [size ...]` (default:
 SVC_BAKE_SIZES). Workers bake in the background instead, see `nodeworker.warm_images`."""
 import argparse
 import logging

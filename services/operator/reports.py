@@ -11,7 +11,7 @@ from models.database import connection, now
 from models.nodes import Node
 from models.operations import Operation
 from models.sandboxes import Sandbox
-from models.states import OPEN_STATES, BakeState, OperationState, Plan, SandboxStatus
+from models.states import OPEN_STATES, OperationState, Plan, SandboxStatus, WarmImageState
 from services.accounts import users
 from services.hosts import nodes, warm_images
 from services.hosts.placement import promised
@@ -120,8 +120,9 @@ def _node(node: Node, alive: bool) -> NodeReport:
         .group_by(Sandbox.status)
         .tuples()
     )
+    current = node.host_tuple.get("image", "")
     baked = [size_name(view.vcpus, view.mem_mb) for view in warm_images.list_all(node.id)
-             if view.state is BakeState.BAKED and view.image == node.host_tuple.get("image", "")]
+             if view.state is WarmImageState.BAKED and view.image == current]
     return NodeReport(
         id=node.id, address=node.address, alive=alive, accepting=node.accepting,
         silent_s=round((now() - node.heartbeat_at).total_seconds(), 1),

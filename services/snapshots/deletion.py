@@ -19,12 +19,21 @@ from models.states import OPEN_STATES, SnapshotState
 from models.templates import Template
 from services.errors import Conflict, NotFound
 from services.operations import outbox
+from services.operations.due_work import DueWork
 from services.protocols import Deps
 
 JOB = "node.snapshot.delete"
-# A deletion that was announced this long ago (s) and is not done is announced again.
-_ANNOUNCE_AGAIN_S = 300
-_RETRY_S = 60
+DELETIONS = DueWork(
+    model=Snapshot,
+    due=Snapshot.delete_due_at,
+    waiting=Snapshot.state == SnapshotState.DELETING,
+    key=(Snapshot.id,),
+    job=JOB,
+    payload=lambda row: {"snapshot_id": row.id},
+    announce_again_s=300,
+    first_pause_s=60,
+    longest_pause_s=60,
+)
 _BATCH = 50
 _DELETABLE = (SnapshotState.READY, SnapshotState.FAILED)
 
@@ -45,7 +54,7 @@ def delete(deps: Deps, snapshot_id: str) -> None:
                 reason = find_reference(row)
                 if reason:
                     raise Conflict(f"Snapshot {snapshot_id} cannot be deleted: {reason}")
-            messages = [_announce(row)]
+            messages = _begin(row)
         outbox.flush(deps.queue, messages)
 
 
@@ -97,35 +106,16 @@ def expire(deps: Deps) -> int:
                 .for_update(UNLOCKED_ROWS)
             )
             # Asked again under the lock: a fork may have begun while the rows were looked for.
-            messages = [_announce(row) for row in list(old) if find_reference(row) is None]
+            unneeded = [row for row in list(old) if find_reference(row) is None]
+            messages = [message for row in unneeded for message in _begin(row)]
         outbox.flush(deps.queue, messages)
     return len(messages)
 
 
-def _announce(row: Snapshot) -> OutboxMessage:
-    again = now() + timedelta(seconds=_ANNOUNCE_AGAIN_S)
-    Snapshot.update(state=SnapshotState.DELETING, upload_due_at=None, delete_due_at=again).where(
-        Snapshot.id == row.id
-    ).execute()
-    return outbox.add(f"node.{row.node_id}.bulk", JOB, {"snapshot_id": row.id})
-
-
-def announce_due(deps: Deps) -> int:
-    """Announce the deletions that are due and not done; returns how many."""
-    with connection():
-        with database.atomic():
-            due = (
-                Snapshot.select()
-                .where(
-                    (Snapshot.state == SnapshotState.DELETING) & (Snapshot.delete_due_at <= now())
-                )
-                .order_by(Snapshot.delete_due_at)
-                .limit(_BATCH)
-                .for_update(UNLOCKED_ROWS)
-            )
-            messages = [_announce(row) for row in list(due)]
-        outbox.flush(deps.queue, messages)
-    return len(messages)
+def _begin(row: Snapshot) -> list[OutboxMessage]:
+    Snapshot.update(state=SnapshotState.DELETING, upload_due_at=None).where(
+        Snapshot.id == row.id).execute()
+    return DELETIONS.announce(Snapshot.id == row.id)
 
 
 def is_due_on(node_id: str, snapshot_id: str) -> bool:
@@ -133,27 +123,17 @@ def is_due_on(node_id: str, snapshot_id: str) -> bool:
     with connection():
         return bool(Snapshot.select().where(
             (Snapshot.id == snapshot_id) & (Snapshot.node_id == node_id)
-            & (Snapshot.state == SnapshotState.DELETING)).exists())
+            & DELETIONS.waiting).exists())
 
 
 def deleted(snapshot_id: str) -> None:
     """Nothing of the snapshot is left anywhere: the row is final. Again: no-op."""
     Snapshot.update(state=SnapshotState.DELETED, uploaded_to_store=False, delete_due_at=None).where(
-        (Snapshot.id == snapshot_id) & (Snapshot.state == SnapshotState.DELETING)
+        (Snapshot.id == snapshot_id) & DELETIONS.waiting
     ).execute()
 
 
 def failed(snapshot_id: str) -> None:
     """Something of it could not be removed: try again in a minute."""
-    again = now() + timedelta(seconds=_RETRY_S)
-    Snapshot.update(delete_due_at=again).where(
-        (Snapshot.id == snapshot_id) & (Snapshot.state == SnapshotState.DELETING)
-    ).execute()
-
-
-def make_due(node_id: str) -> None:
-    """Have every open deletion of this node announced again now, because its bulk lane has just
-    started and forgotten what it was told."""
-    Snapshot.update(delete_due_at=now()).where(
-        (Snapshot.node_id == node_id) & (Snapshot.state == SnapshotState.DELETING)
-    ).execute()
+    Snapshot.update(delete_due_at=DELETIONS.next_try_at(0)).where(
+        (Snapshot.id == snapshot_id) & DELETIONS.waiting).execute()

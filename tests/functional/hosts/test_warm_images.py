@@ -10,7 +10,7 @@ import pytest
 from config.settings import Settings
 from models.database import connect, connection, database, now
 from models.nodes import Node
-from models.warm_images import Bake
+from models.warm_images import WarmImage
 from nodeworker import warm_images as work
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import DriverError, Shape
@@ -36,7 +36,7 @@ class Letters:
     def deliver(self, host):
         letters, self.sent = self.sent, []
         for queue, job, payload in letters:
-            assert (queue, job) == ("node.n1.bulk", "node.template.bake")
+            assert (queue, job) == ("node.n1.bulk", "node.warm_image.bake")
             work.bake(host, Shape(**payload))
         return len(letters)
 
@@ -52,7 +52,7 @@ def schema(postgres_url):
 def host(tmp_path):
     """A node on an empty database and an empty directory."""
     with connection():
-        database.execute_sql("TRUNCATE bakes, nodes, outbox CASCADE")
+        database.execute_sql("TRUNCATE warm_images, nodes, outbox CASCADE")
     heartbeat(FACTS)
     settings = Settings(node_id="n1", node_dir=tmp_path, driver="simulated")
     return NodeDeps(settings, SimulatedDriver(settings), Letters(), lambda sandbox: None)
@@ -75,7 +75,7 @@ def want(host, shape):
 def age(column):
     """Make it as late as if the rows had waited for an hour."""
     with connection():
-        Bake.update(**{column: now() - timedelta(hours=1)}).execute()
+        WarmImage.update(**{column: now() - timedelta(hours=1)}).execute()
 
 
 def sweep(host):
@@ -152,7 +152,7 @@ def test_a_lost_message_is_sent_again_and_a_second_one_finds_nothing_to_do(host)
     age("announce_at")
     with connection():
         Node.update(heartbeat_at=now() - timedelta(hours=1)).execute()
-        Bake.update(state="queued").execute()
+        WarmImage.update(state="queued").execute()
     assert sweep(host) == 0, "a silent node is not told"
 
 
@@ -231,5 +231,5 @@ def test_a_lane_that_starts_does_not_wait(host):
     want(host, MEDIUM)
     host.queue.sent.clear()
     with connection():
-        warm_images.hasten("n1")
+        warm_images.BAKES.make_due("n1")
     assert sweep(host) == 1

@@ -45,7 +45,7 @@ def sandbox_id():
     """A sandbox whose boot is pending, on a node that lives."""
     with connection():
         database.execute_sql(
-            "TRUNCATE activities, operations, outbox, sandboxes, bakes, nodes, users CASCADE")
+            "TRUNCATE activities, operations, outbox, sandboxes, warm_images, nodes, users CASCADE")
         owner = User.create(id="alice", email="alice@example.test", password_hash="x",
                             plan=Plan.LEGACY_PRO)
     heartbeat(NodeFacts("n1", "127.0.0.1", 8, 8192, 20000, 20099, {}))

@@ -11,7 +11,7 @@ NOTE = "cold boot: the template of this shape was not baked on this node yet"
 
 
 def bake_state(stack, shape):
-    found = query(stack, "SELECT state FROM bakes WHERE (vcpus, mem_mb) = (%s, %s)", *shape)
+    found = query(stack, "SELECT state FROM warm_images WHERE (vcpus, mem_mb) = (%s, %s)", *shape)
     return found[0][0] if found else None
 
 
@@ -29,7 +29,7 @@ def unbaked(sim_stack):
     def remove(vcpus, mem_mb):
         becomes(
             lambda: query(sim_stack,
-                          "SELECT count(*) FROM bakes WHERE state IN ('queued', 'baking')"),
+                          "SELECT count(*) FROM warm_images WHERE state IN ('queued', 'baking')"),
             [(0, )])
         (sim_stack.settings.node_dir / "templates" / f"{vcpus}x{mem_mb}").unlink(missing_ok=True)
         return vcpus, mem_mb
@@ -65,7 +65,7 @@ def test_a_worker_killed_while_it_bakes_costs_only_time(sim_stack, alice, unbake
     assert create(sim_stack, alice, "large")[0] == NOTE
     becomes(lambda: bake_state(sim_stack, shape), "baked")
     assert query(sim_stack,
-                 "SELECT attempts FROM bakes WHERE (vcpus, mem_mb) = (4, 4096)") == [(0, )]
+                 "SELECT attempts FROM warm_images WHERE (vcpus, mem_mb) = (4, 4096)") == [(0, )]
     assert fault.reached(), "the worker was killed"
     assert create(sim_stack, alice, "large") == (None, None)
 
@@ -97,5 +97,5 @@ def test_a_bake_that_fails_harms_no_create(sim_stack, alice, unbaked, fault):
     line = next(line for line in status.list_warm_images(sim_stack.settings)
                 if line.startswith("medium"))
     assert "failed  InjectedFault" in line and "tried again in" in line
-    query(sim_stack, "UPDATE bakes SET announce_at = now()")
+    query(sim_stack, "UPDATE warm_images SET announce_at = now()")
     becomes(lambda: bake_state(sim_stack, shape), "baked")

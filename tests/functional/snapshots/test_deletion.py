@@ -157,7 +157,7 @@ def test_an_upload_whose_files_are_gone_is_given_up_and_an_operator_sees_why(
     listed = operator(sim_stack, "snapshot-list", sim_stack.people["SVC_ALICE_EMAIL"])
     assert next(line for line in listed.splitlines()
                 if taken in line).endswith(f"no snapshot {taken} on this host")
-    disk_upload.make_due(sim_stack.settings.node_id)
+    disk_upload.UPLOADS.make_due(sim_stack.settings.node_id)
     assert row(taken).upload_due_at is None
 
 

@@ -48,8 +48,8 @@ def wait_baked(stack, vcpus, mem_mb, timeout_s=200):
     phases = set()
     while True:
         state, phase, error = query(
-            stack, "SELECT state, phase, error FROM bakes WHERE (vcpus, mem_mb) = (%s, %s)", vcpus,
-            mem_mb)[0]
+            stack, "SELECT state, phase, error FROM warm_images WHERE (vcpus, mem_mb) = (%s, %s)",
+            vcpus, mem_mb)[0]
         if state == "baked":
             return phases
         assert state != "failed", error
@@ -132,7 +132,8 @@ def test_a_stack_that_ends_leaves_no_half_baked_machine(fresh, alice):
     while not leftovers.bakes_of(fresh.settings.net_prefix):
         assert query(
             fresh,
-            "SELECT count(*) FROM bakes WHERE state = 'baked'") == [(1, )], "it was baked already"
+            "SELECT count(*) FROM warm_images WHERE state = 'baked'"
+        ) == [(1, )], "it was baked already"
         assert time.monotonic() < deadline
         time.sleep(0.05)
     fresh.crash("node-bulk")
