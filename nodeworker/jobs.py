@@ -4,7 +4,15 @@ from typing import Any
 
 from models.database import connection
 from models.states import OperationKind
-from nodeworker import reconcile, runner, snapshot_removal, snapshot_uploads, usage, warm_images
+from nodeworker import (
+    disk_upload,
+    reconcile,
+    runner,
+    snapshot_deletion,
+    store_sweep,
+    usage,
+    warm_images,
+)
 from nodeworker.hypervisor.driver import Shape
 from nodeworker.object_store import ObjectStore
 from nodeworker.wiring import get_deps
@@ -54,7 +62,7 @@ def upload_snapshot(**payload: Any) -> None:
     """Carry the disk of a snapshot to the object store."""
     asked = contracts.parse(contracts.UPLOAD, payload)
     deps = get_deps()
-    snapshot_uploads.upload(deps, ObjectStore(deps.settings), asked.snapshot_id)
+    disk_upload.upload(deps, ObjectStore(deps.settings), asked.snapshot_id)
 
 
 @app.task(name=contracts.DELETE_SNAPSHOT)  # type: ignore[untyped-decorator]
@@ -62,7 +70,7 @@ def delete_snapshot(**payload: Any) -> None:
     """Remove a snapshot that is being deleted from this host and from the object store."""
     asked = contracts.parse(contracts.DELETE_SNAPSHOT, payload)
     deps = get_deps()
-    snapshot_removal.remove_snapshot(deps, ObjectStore(deps.settings), asked.snapshot_id)
+    snapshot_deletion.remove_snapshot(deps, ObjectStore(deps.settings), asked.snapshot_id)
 
 
 @app.task(name=contracts.STORE_SWEEP)  # type: ignore[untyped-decorator]
@@ -70,7 +78,7 @@ def sweep_store(**payload: Any) -> None:
     """Remove what the object store holds for nobody."""
     contracts.parse(contracts.STORE_SWEEP, payload)
     deps = get_deps()
-    snapshot_removal.sweep_store(deps, ObjectStore(deps.settings))
+    store_sweep.sweep_store(deps, ObjectStore(deps.settings))
 
 
 @app.task(name=contracts.DISK_SAMPLE)  # type: ignore[untyped-decorator]

@@ -10,11 +10,11 @@ import peewee
 
 from models.database import connection
 from nodeworker import node_directory, usage, warm_images
+from nodeworker.disk_upload import forget_dead
 from nodeworker.faults import fault
 from nodeworker.handlers import archives
 from nodeworker.object_store import StoreUnavailable
 from nodeworker.reconcile import get_reconciler
-from nodeworker.snapshot_uploads import forget_dead
 from nodeworker.wiring import NodeDeps
 from services.hosts import nodes
 from services.hosts.nodes import NodeFacts

@@ -88,7 +88,7 @@ def _sweep_rows(names: list[str], sender: str) -> list[str]:
                 return []
             if not _taken_up.is_set():
                 _take_up(sender)
-            deliveries.bury_expired(options.waits_s)
+            deliveries.release_expired(options.waits_s)
             deliveries.route(names, options.waits_s[0])
             due = deliveries.list_due(names)
         _taken_up.set()
@@ -97,7 +97,7 @@ def _sweep_rows(names: list[str], sender: str) -> list[str]:
 
 def _take_up(sender: str) -> None:
     _drop_strays()
-    while found := deliveries.bury_earlier(sender, options.waits_s):
+    while found := deliveries.release_earlier(sender, options.waits_s):
         log.warning(
             "going on with %d deliveries that an earlier life of this sender had not finished",
             found)

@@ -6,8 +6,8 @@ from config.settings import get_settings
 from services.errors import NotFound
 from services.hosts import nodes, warm_images
 from services.metering.plans import size_name
-from services.operator import reports
-from services.operator.reports import NodeReport, PlanReport
+from services.operator import listings
+from services.operator.listings import NodeReport, PlanReport
 
 
 @click.command("node-list")
@@ -16,7 +16,7 @@ def node_list(machine: bool) -> None:
     """Show every VM host: whether it reports and takes sandboxes, what it has promised, which sizes
     it restores."""
     print_rows(
-        reports.list_nodes(get_settings()),
+        listings.list_nodes(get_settings()),
         {
             "NODE": lambda node: node.id,
             "ADDRESS": lambda node: node.address,
@@ -97,7 +97,7 @@ def bake_list(machine: bool) -> None:
 def plan_list(machine: bool) -> None:
     """Show the plans and the machines each includes, the default first (`user-plan` puts an account
     on one)."""
-    print_rows(reports.list_plans(), {"PLAN": lambda plan: plan.plan, "MACHINES": _machines},
+    print_rows(listings.list_plans(), {"PLAN": lambda plan: plan.plan, "MACHINES": _machines},
                machine=machine)
 
 

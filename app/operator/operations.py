@@ -7,8 +7,8 @@ import redis
 from app.operator.output import as_json, print_json, print_rows
 from config.settings import Settings, get_settings
 from services.operator import explain as explanations
-from services.operator import reports
-from services.operator.reports import OperationFilter, OperationReport
+from services.operator import listings
+from services.operator.listings import OperationFilter, OperationReport
 
 # How long (s) the broker may take to say how long a queue is.
 _PATIENCE_S = 2.0
@@ -30,7 +30,7 @@ def operation_list(
     """Show operations, newest first."""
     wanted = OperationFilter(sandbox_id, node_id, only_open=only_open, only_failed=only_failed,
                              before=before)
-    found = reports.list_operations(wanted, limit)
+    found = listings.list_operations(wanted, limit)
     print_rows(found, {
         "OPERATION": lambda row: row.id,
         "SANDBOX": lambda row: row.sandbox_id,

@@ -7,7 +7,7 @@ from app.operator.output import as_json, print_rows
 from app.wiring import make_deps
 from config.settings import get_settings
 from models.states import SandboxStatus
-from services.operator import reports
+from services.operator import listings
 from services.sandboxes import lifecycle
 
 _STATUS = click.Choice([status.value for status in SandboxStatus])
@@ -24,8 +24,8 @@ def sandbox_list(
     email: str, status: str | None, stopped_too: bool, limit: int, offset: int, machine: bool
 ) -> None:
     """Show the sandboxes of the account EMAIL, newest first."""
-    found = reports.list_sandboxes(email, status=status, stopped_too=stopped_too, limit=limit,
-                                   offset=offset)
+    found = listings.list_sandboxes(email, status=status, stopped_too=stopped_too, limit=limit,
+                                    offset=offset)
     print_rows(found, {
         "SANDBOX": lambda row: row.id,
         "STATUS": lambda row: row.status,

@@ -13,7 +13,8 @@ from models.states import OperationKind, SandboxStatus, SnapshotState
 from nodeworker.handlers import archives
 from nodeworker.handlers.agent_server import start_agent_server
 from nodeworker.handlers.archives import ArchiveFailed
-from nodeworker.handlers.start_service import NotReady, launch_spec, start_service
+from nodeworker.handlers.launch_spec import launch_spec
+from nodeworker.handlers.start_service import NotReady, start_service
 from nodeworker.hypervisor.driver import RunningVm, Shape, VmNotFound, VmState
 from nodeworker.wiring import NodeDeps
 from services.guest_calls.disks import DEVICE_BYTES
@@ -31,7 +32,7 @@ _TOLD = (NotReady, ArchiveFailed)
 _TEXT_LIMIT = 2000
 _FLUSH_LIMIT_S = 10.0
 Handler = Callable[[NodeDeps, Claim, SandboxOnNode], Outcome]
-COLD_BOOT = "cold boot: the template of this shape was not baked on this node yet"
+COLD_BOOT = "cold boot: the warm image of this shape was not baked on this node yet"
 
 # The status that is true of what the driver finds on the host.
 STATUS_OF = {
@@ -43,12 +44,12 @@ STATUS_OF = {
 
 
 def boot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
-    """Make the machine from its template or snapshot; `running` means the agent answers and the
+    """Make the machine from its warm image or snapshot; `running` means the agent answers and the
     service is ready.
 
-    Without a template it boots from the image's disk, which takes longer: the operation says so
-    while it lasts and afterwards, and the template is baked for the next one. A copy of an archive
-    is a machine from the template into which the archive has been unpacked.
+    Without a warm image it boots from the guest image's disk, which takes longer: the operation
+    says so while it lasts and afterwards, and a warm image is baked for the next one. A copy of an
+    archive is a machine from the warm image into which the archive has been unpacked.
     """
     shape, packed = Shape(sandbox.vcpus, sandbox.mem_mb), lookup.find_directory(claimed.snapshot_id)
     captured_id = None if packed else claimed.snapshot_id

@@ -1,8 +1,8 @@
-"""Makes the driver's launch spec of a sandbox, and starts its service once the guest answers."""
+"""Starts the service of a sandbox by its start command, and waits until it is ready."""
 from guest.client.agent_client import AgentClient
 from guest.client.errors import AgentError, AgentRefused, AgentTimeout, AgentUnauthorized
 from nodeworker.faults import fault
-from nodeworker.hypervisor.driver import DriverError, Forward, LaunchSpec, Shape
+from nodeworker.hypervisor.driver import DriverError
 from nodeworker.wiring import NodeDeps
 from services.hosts.assignments import SandboxOnNode
 
@@ -27,19 +27,6 @@ class NotReady(DriverError):
     def told(self) -> str:
         """All the owner may know."""
         return f"{self} It said last: {self.output}" if self.output else str(self)
-
-
-def launch_spec(sandbox: SandboxOnNode, *, snapshot_id: str | None = None) -> LaunchSpec:
-    """The launch of `sandbox` with the ports bound to it."""
-    return LaunchSpec(
-        sandbox_id=sandbox.id,
-        shape=Shape(sandbox.vcpus, sandbox.mem_mb),
-        agent_token=sandbox.agent_token,
-        agent_port=sandbox.agent_port,
-        forwards=tuple(Forward(host, guest) for host, guest in sandbox.forwards.items()),
-        snapshot_id=snapshot_id,
-        env=sandbox.env,
-    )
 
 
 def start_service(deps: NodeDeps, sandbox: SandboxOnNode) -> None:

@@ -6,9 +6,9 @@ happens.
 2. `claim_due` gives a sender what is due, for the length of a lease. The attempt is counted and in
    the ledger before anything is sent, so there is never one more than the schedule has.
 3. `record_results` writes what became of it, and when the next attempt is due.
-4. A sender that died in between: `bury_expired` after the lease, or `bury_earlier` when it is back.
-   The attempt has counted, its outcome is unknown, and the schedule goes on. A receiver may
-   therefore get an event twice, and knows it by its id.
+4. A sender that died in between: `release_expired` after the lease, or `release_earlier` when it
+   is back. The attempt has counted, its outcome is unknown, and the schedule goes on. A receiver
+   may therefore get an event twice, and knows it by its id.
 """
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -156,7 +156,7 @@ def claim_due(receiver: str, sender: str, *, limit: int, lease_s: float) -> list
 def record_results(results: Sequence[Result], waits_s: Sequence[float]) -> None:
     """Write the results of claimed attempts in one transaction.
 
-    A result that comes after its attempt was buried corrects the ledger, and ends the delivery if
+    A result that comes after its attempt was given up corrects the ledger, and ends the delivery if
     it was a success.
     """
     attempts = [
@@ -189,23 +189,23 @@ def _columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-def bury_expired(waits_s: Sequence[float]) -> int:
+def release_expired(waits_s: Sequence[float]) -> int:
     """Go on with deliveries whose sender let its lease run out; returns how many, at most a
     batch."""
-    return _bury(Delivery.lease_until < now(), waits_s)
+    return _release(Delivery.lease_until < now(), waits_s)
 
 
-def bury_earlier(sender: str, waits_s: Sequence[float]) -> int:
+def release_earlier(sender: str, waits_s: Sequence[float]) -> int:
     """Go on at once with what earlier lives of this sender had claimed; `sender` is its name, a
     slash, and something that no other life of it has. Returns how many, at most a batch."""
     name = sender.split("/")[0]
     earlier = (peewee.fn.split_part(Delivery.claimed_by, "/", 1) == name) & (
         Delivery.claimed_by != sender
     )
-    return _bury(earlier, waits_s)
+    return _release(earlier, waits_s)
 
 
-def _bury(which: peewee.Expression, waits_s: Sequence[float]) -> int:
+def _release(which: peewee.Expression, waits_s: Sequence[float]) -> int:
     with database.atomic():
         orphans = list(
             Delivery.select()

@@ -15,7 +15,7 @@ from services.events.record import rfc3339
 from services.hosts import nodes
 from services.operations.announcements import job_name, queue_of
 from services.operations.transitions import describe
-from services.operator.reports import (
+from services.operator.listings import (
     OperationReport,
     SandboxReport,
     operation_report,

@@ -144,11 +144,11 @@ def test_a_dead_sender_costs_one_attempt_of_unknown_outcome_and_never_a_fourth()
         make_due()
         claimed, = claim(lease_s=-1)
         assert claimed.number == number
-        assert claim() == [], "nobody else may have it before the lease is buried"
-        assert deliveries.bury_expired(WAITS) == 1
+        assert claim() == [], "nobody else may have it before the lease is over"
+        assert deliveries.release_expired(WAITS) == 1
     assert Delivery.get().state == DROPPED
     assert [outcome for _, outcome in outcomes(claimed.delivery_id)] == [AttemptOutcome.UNKNOWN] * 3
-    assert deliveries.bury_expired(WAITS) == 0
+    assert deliveries.release_expired(WAITS) == 0
 
 
 def test_the_schedule_goes_on_from_the_attempt_that_was_lost():
@@ -156,7 +156,7 @@ def test_the_schedule_goes_on_from_the_attempt_that_was_lost():
     route("a")
     make_due()
     claimed, = claim(lease_s=-1)
-    deliveries.bury_expired(WAITS)
+    deliveries.release_expired(WAITS)
     assert Delivery.get().next_attempt_at == claimed.due_at + timedelta(seconds=5)
 
 
@@ -167,7 +167,7 @@ def test_a_sender_that_is_back_ends_the_leases_of_its_earlier_lives_only():
     earlier, = claim(sender="me@host/1", limit=1)
     mine, = claim(sender="me@host/2", limit=1)
     other, = claim(sender="me@host2/1", limit=1)
-    assert deliveries.bury_earlier("me@host/2", WAITS) == 1
+    assert deliveries.release_earlier("me@host/2", WAITS) == 1
     states = {row.id: row.state for row in Delivery.select()}
     assert states == {
         earlier.delivery_id: PENDING, mine.delivery_id: SENDING, other.delivery_id: SENDING
@@ -179,7 +179,7 @@ def test_a_late_success_counts_and_a_late_failure_changes_nothing():
     route("a")
     make_due()
     first, second = claim(lease_s=-1)
-    deliveries.bury_expired(WAITS)
+    deliveries.release_expired(WAITS)
     planned = Delivery.get_by_id(second.delivery_id).next_attempt_at
     deliver(first)
     fail(second)
@@ -195,7 +195,7 @@ def test_the_result_of_an_older_attempt_does_not_end_the_one_under_way():
     route("a")
     make_due()
     first, = claim(lease_s=-1)
-    deliveries.bury_expired(WAITS)
+    deliveries.release_expired(WAITS)
     make_due()
     second, = claim()
     fail(first)

@@ -7,7 +7,7 @@ import pytest
 from bin import status
 from tests.stack.database import query
 
-NOTE = "cold boot: the template of this shape was not baked on this node yet"
+NOTE = "cold boot: the warm image of this shape was not baked on this node yet"
 
 
 def bake_state(stack, shape):

@@ -7,7 +7,7 @@ import pytest
 from models.database import connection, now
 from models.snapshots import Snapshot
 from models.storage import StoreImage
-from nodeworker import snapshot_removal
+from nodeworker import store_sweep
 from nodeworker.object_store import ObjectStore
 from nodeworker.wiring import NodeDeps
 from services.snapshots import stored_images
@@ -24,7 +24,7 @@ def sweeper(sim_stack, rows, driver):
     def sweep(**changes):
         host = NodeDeps(dataclasses.replace(settings, **changes), driver, ListQueue(),
                         lambda sandbox: None)
-        snapshot_removal.sweep_store(host, ObjectStore(settings))
+        store_sweep.sweep_store(host, ObjectStore(settings))
     return sweep
 
 

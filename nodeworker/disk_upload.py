@@ -1,8 +1,8 @@
 """Carries the disk of a snapshot to the object store, in the bulk lane, so that it outlives its
 host.
 
-1. Export the disk to a file of this host. 2. Say that the snapshot needs the image it stands on,
-and store that, once for all. 3. Store the disk. 4. Only then the row says `uploaded_to_store`.
+1. Export the disk to a file of this host. 2. Say that the snapshot needs its image, and
+store that, once for all. 3. Store the disk. 4. Only then the row says `uploaded_to_store`.
 Dying anywhere, or a store that is away, costs a repetition: the sweep announces the upload again
 until the row says so, and objects are written once. A lock of the host keeps a second upload, and
 the deletion, of the same snapshot away meanwhile.
@@ -35,7 +35,7 @@ def upload(deps: NodeDeps, store: ObjectStore, snapshot_id: str) -> None:
     tried again later. One at a time on this host: a second announcement waits, and then finds
     nothing left to do."""
     try:
-        with _lane(deps, fcntl.LOCK_EX), snapshot_lock(deps, snapshot_id):
+        with _upload_lock(deps, fcntl.LOCK_EX), snapshot_lock(deps, snapshot_id):
             if disk_upload.is_due_on(deps.settings.node_id, snapshot_id):
                 _upload(deps, store, snapshot_id)
     except VmBusy:
@@ -43,7 +43,7 @@ def upload(deps: NodeDeps, store: ObjectStore, snapshot_id: str) -> None:
 
 
 @contextmanager
-def _lane(deps: NodeDeps, how: int) -> Iterator[None]:
+def _upload_lock(deps: NodeDeps, how: int) -> Iterator[None]:
     """Held by the one upload of this host; raises BlockingIOError if `how` says not to wait."""
     with (deps.settings.node_dir / "upload.lock").open("a") as lock:
         fcntl.flock(lock, how)
@@ -65,7 +65,7 @@ def snapshot_lock(deps: NodeDeps, snapshot_id: str) -> Iterator[None]:
 def forget_dead(deps: NodeDeps) -> None:
     """At start of the bulk lane: remove what uploads of an earlier life left half-made, unless one
     is at work again."""
-    with contextlib.suppress(BlockingIOError), _lane(deps, fcntl.LOCK_EX | fcntl.LOCK_NB):
+    with contextlib.suppress(BlockingIOError), _upload_lock(deps, fcntl.LOCK_EX | fcntl.LOCK_NB):
         for path in (deps.settings.node_dir / "uploads").glob(f"{_WORK}*"):
             shutil.rmtree(path, ignore_errors=True)
 
