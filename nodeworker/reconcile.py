@@ -24,8 +24,7 @@ from nodeworker.hypervisor.driver import DriverError, UsageReading, VmBusy, VmSt
 from nodeworker.wiring import NodeDeps
 from services.operations import outbox
 from services.operations.begin import begin, lock_sandbox
-from services.operations.waits import notify
-from services.sandboxes import lost_files
+from services.sandboxes import ended_machine, lost_files
 
 log = logging.getLogger(__name__)
 # CPU time (ms) that a halted machine's process may use from one look to the next.
@@ -130,9 +129,8 @@ class Reconciler:
                 return
             log.warning("sandbox %s was %s and is now %s: %s", row.id, row.status, status.value,
                         note)
-            values = {"status": status, "vm_ip": "", "idle_at": None, "operator_note": note}
-            Sandbox.update(**values).where(Sandbox.id == row.id).execute()
-            notify(row.id)
+            messages = ended_machine.hibernate(self._deps.settings, row, note)
+        outbox.flush(self._deps.queue, messages)
 
     def _missing(self, seen: Sandbox) -> None:
         """Nothing on the host for a row: never seen in health; say so loudly. `_stop_lost` ends it

@@ -1,0 +1,28 @@
+"""A machine that ended by itself: its row is written by an operation of the protocol."""
+from dataclasses import replace
+
+from models.database import connection
+from models.operations import Operation
+from models.states import OperationKind, OperationState, SandboxStatus
+from nodeworker.hypervisor.driver import LaunchSpec, Shape
+from nodeworker.hypervisor.simulated import SimulatedDriver
+from nodeworker.reconcile import Reconciler
+from nodeworker.wiring import NodeDeps
+from tests.rows.operations import boot, row
+
+
+def test_the_end_of_a_hibernation_says_that_it_is_asleep(deps, tmp_path):
+    sandbox_id = boot(deps)
+    settings = replace(deps.settings, node_id="n1", node_dir=tmp_path)
+    driver = SimulatedDriver(settings)
+    driver.create(LaunchSpec(sandbox_id, Shape(1, 1024), "token-0123456789", 30000))
+    driver.hibernate(sandbox_id)
+    Reconciler(NodeDeps(settings, driver, deps.queue, None)).run()
+    seen = row(sandbox_id)
+    assert (seen.status, seen.task, seen.idle_at) == (SandboxStatus.HIBERNATED, None, None)
+    with connection():
+        last = Operation.get((Operation.sandbox_id == sandbox_id)
+                             & (Operation.op_seq == seen.op_seq))
+    assert (last.kind, last.state, last.requested_by) == (
+        OperationKind.HIBERNATE, OperationState.SUCCEEDED, "reconciler")
+    assert last.note == seen.operator_note != ""
