@@ -13,18 +13,16 @@ import logging
 import threading
 import time
 
-from models.database import connection, database
-from models.operations import Operation
-from models.sandboxes import Sandbox
-from models.snapshots import Snapshot
-from models.states import OPEN_STATES, OperationKind, SandboxStatus, SnapshotState
+from models.database import connection
+from models.states import OperationKind, SandboxStatus
 from nodeworker import node_directory, usage
 from nodeworker.handlers.lifecycle import forget_transient
 from nodeworker.hypervisor.driver import DriverError, UsageReading, VmBusy, VmState
 from nodeworker.wiring import NodeDeps
 from services.operations import outbox
-from services.operations.begin import begin, lock_sandbox
-from services.sandboxes import ended_machine, lost_files
+from services.reconciliation import ended_machine, lost_files, rows
+from services.reconciliation.rows import SeenRow
+from services.snapshots import on_node
 
 log = logging.getLogger(__name__)
 # CPU time (ms) that a halted machine's process may use from one look to the next.
@@ -33,7 +31,7 @@ _STILL_MS = 20
 _RUNNING, _HIBERNATED = SandboxStatus.RUNNING, SandboxStatus.HIBERNATED
 
 # (status of the row, what is on the host) -> the operation that makes the row true again. What is
-# missing here is either consistent or handled by `_correct`.
+# missing here is either consistent or handled by `_fell_asleep`.
 REPAIRS: dict[tuple[SandboxStatus, VmState], OperationKind] = {
     (_RUNNING, VmState.PARTIAL): OperationKind.WAKE,
     (_HIBERNATED, VmState.RUNNING): OperationKind.HIBERNATE,
@@ -68,28 +66,23 @@ class Reconciler:
             self._lock.release()
 
     def _mend_rows(self, found: dict[str, VmState]) -> None:
-        rows = Sandbox.select().where(
-            (Sandbox.node_id == self._deps.settings.node_id)
-            & (Sandbox.status != SandboxStatus.STOPPED)
-            & Sandbox.task.is_null()
-        )
-        for row in rows:
-            status, actual = SandboxStatus(row.status), found.get(row.id)
+        settled = rows.list_settled(self._deps.settings.node_id)
+        for row in settled:
+            status, actual = row.status, found.get(row.id)
             if actual and (status, actual) in REPAIRS:
                 self._repair(row, REPAIRS[status, actual])
             elif status is _RUNNING and actual in (VmState.DISK_ONLY, VmState.SAVED):
                 usage.sample_sandbox(self._deps, row.id)
-                self._correct(row, _HIBERNATED,
-                              "its machine ended by itself; it wakes from its disk")
+                self._fell_asleep(row, "its machine ended by itself; it wakes from its disk")
             elif status is _RUNNING and actual is VmState.RUNNING:
                 self._end_if_halted(row)
             elif actual is None:
                 self._missing(row)
         self._last_reading = {
-            row.id: self._last_reading[row.id] for row in rows if row.id in self._last_reading
+            row.id: self._last_reading[row.id] for row in settled if row.id in self._last_reading
         }
 
-    def _end_if_halted(self, row: Sandbox) -> None:
+    def _end_if_halted(self, row: SeenRow) -> None:
         """Only a machine that has hardly used a CPU since the last time is looked at: one that is
         halted uses none."""
         try:
@@ -102,47 +95,38 @@ class Reconciler:
             )
             if still and self._deps.driver.end_if_halted(row.id):
                 usage.sample_sandbox(self._deps, row.id)
-                self._correct(row, _HIBERNATED,
-                              "its guest halted the machine; it wakes from its disk")
+                self._fell_asleep(row, "its guest halted the machine; it wakes from its disk")
         except VmBusy:
             return
         except DriverError as error:
             log.warning("sandbox %s was not looked at: %s", row.id, error)
 
-    def _repair(self, seen: Sandbox, kind: OperationKind) -> None:
-        with database.atomic():
-            row = self._unchanged(seen)
-            if row is None:
-                return
-            log.warning("sandbox %s is %s but the host disagrees; repairing by %s", row.id,
-                        row.status, kind.value)
-            _, messages = begin(self._deps.settings, row, kind, from_any=True)
-        outbox.flush(self._deps.queue, messages)
+    def _repair(self, seen: SeenRow, kind: OperationKind) -> None:
+        messages = rows.begin_repair(self._deps.settings, seen, kind)
+        if messages is not None:
+            log.warning("sandbox %s is %s but the host disagrees; repairing by %s", seen.id,
+                        seen.status.value, kind.value)
+            outbox.flush(self._deps.queue, messages)
 
-    def _correct(self, seen: Sandbox, status: SandboxStatus, note: str) -> None:
-        with database.atomic():
-            row = self._unchanged(seen)
-            # Looked at again under the row lock: a wake may have started the machine since the host
-            # was listed.
-            if row is None or self._deps.driver.inspect(
-                    row.id) in (VmState.RUNNING, VmState.PARTIAL):
-                return
-            log.warning("sandbox %s was %s and is now %s: %s", row.id, row.status, status.value,
-                        note)
-            messages = ended_machine.hibernate(self._deps.settings, row, note)
-        outbox.flush(self._deps.queue, messages)
+    def _fell_asleep(self, seen: SeenRow, note: str) -> None:
+        messages = ended_machine.hibernate(
+            self._deps.settings, seen, note,
+            lambda: self._deps.driver.inspect(seen.id) in (VmState.RUNNING, VmState.PARTIAL))
+        if messages is not None:
+            log.warning("sandbox %s was running and is now hibernated: %s", seen.id, note)
+            outbox.flush(self._deps.queue, messages)
 
-    def _missing(self, seen: Sandbox) -> None:
+    def _missing(self, seen: SeenRow) -> None:
         """Nothing on the host for a row: never seen in health; say so loudly. `_stop_lost` ends it
         after a while."""
-        if self._deps.driver.inspect(seen.id) is not None or self._unchanged_now(seen) is None:
+        if self._deps.driver.inspect(seen.id) is not None or not rows.is_unchanged(seen):
             return
         note = "nothing of it is on its node"
         if seen.operator_note != note:
-            log.error("sandbox %s is %s but %s", seen.id, seen.status, note)
-            Sandbox.update(operator_note=note).where(Sandbox.id == seen.id).execute()
-        if seen.status == _RUNNING:
-            self._correct(seen, _HIBERNATED, note)
+            log.error("sandbox %s is %s but %s", seen.id, seen.status.value, note)
+            rows.write_note(seen, note)
+        if seen.status is _RUNNING:
+            self._fell_asleep(seen, note)
 
     def _stop_lost(self, found: dict[str, VmState]) -> None:
         """End the rows whose files are gone. One that has an operation under way is waited for, and
@@ -165,29 +149,8 @@ class Reconciler:
                 log.error("sandbox %s is stopped: its files are gone from this node", sandbox_id)
                 outbox.flush(self._deps.queue, messages)
 
-    def _unchanged(self, seen: Sandbox) -> Sandbox | None:
-        row = lock_sandbox(seen.id)
-        if (
-            row is None
-            or row.task is not None
-            or row.op_seq != seen.op_seq
-            or row.status != seen.status
-        ):
-            return None
-        return row
-
-    def _unchanged_now(self, seen: Sandbox) -> Sandbox | None:
-        with database.atomic():
-            return self._unchanged(seen)
-
     def _remove_orphans(self, found: dict[str, VmState]) -> None:
-        wanted = {
-            row.id
-            for row in Sandbox.select(Sandbox.id).where(
-                (Sandbox.node_id == self._deps.settings.node_id)
-                & ((Sandbox.status != SandboxStatus.STOPPED) | Sandbox.task.is_null(False))
-            )
-        }
+        wanted = rows.list_wanted(self._deps.settings.node_id)
         for sandbox_id in self._ripe("sandboxes", set(found) - wanted):
             log.warning("removing machine %s, which has no row", sandbox_id)
             try:
@@ -196,25 +159,13 @@ class Reconciler:
                 log.info("machine %s is busy; next time", sandbox_id)
 
     def _remove_snapshots(self, kept: set[str]) -> None:
-        rows = Snapshot.select().where((Snapshot.node_id == self._deps.settings.node_id)
-                                       & Snapshot.state.in_((SnapshotState.PENDING,
-                                                             SnapshotState.READY,
-                                                             SnapshotState.DELETING)))
-        wanted = {row.id for row in rows if not row.transient or self._needed(row)}
+        wanted = on_node.list_needed(self._deps.settings.node_id)
         for snapshot_id in self._ripe("snapshots", kept - wanted):
             log.warning("removing snapshot %s, which nothing needs", snapshot_id)
             try:
                 forget_transient(self._deps, snapshot_id)
             except DriverError as error:
                 log.warning("snapshot %s could not be removed: %s", snapshot_id, error)
-
-    @staticmethod
-    def _needed(snapshot: Snapshot) -> bool:
-        return (
-            Operation.select()
-            .where((Operation.snapshot_id == snapshot.id) & Operation.state.in_(OPEN_STATES))
-            .exists()
-        )
 
     def _ripe(self, what: str, orphans: set[str]) -> list[str]:
         """Those seen for longer than the grace period; none at all if they are suspiciously

@@ -26,7 +26,7 @@ from services.operations import claims, outbox
 from services.operations.claims import Claim, LeaseLost
 from services.sandboxes import outcomes
 from services.sandboxes.outcomes import Outcome
-from services.snapshots import lookup
+from services.snapshots import on_node
 
 log = logging.getLogger(__name__)
 _BUSY_DELAY_S = 0.5
@@ -106,7 +106,7 @@ def _finish(deps: NodeDeps, claimed: Claim, outcome: Outcome) -> None:
         fault("runner.finished")
         outbox.flush(deps.queue, messages)
         if claimed.kind is OperationKind.BOOT and claimed.snapshot_id:
-            if lookup.is_transient(claimed.snapshot_id):
+            if on_node.is_transient(claimed.snapshot_id):
                 lifecycle.forget_transient(deps, claimed.snapshot_id)
 
 

@@ -6,9 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-import peewee
-
-from models.database import connection
+from models.database import DatabaseFailed, DatabaseUnavailable, connection
 from nodeworker import node_directory, usage, warm_images
 from nodeworker.disk_upload import forget_dead
 from nodeworker.faults import fault
@@ -58,7 +56,7 @@ def _sample_what_ended(deps: NodeDeps) -> None:
     not up."""
     try:
         usage.sample_node(deps)
-    except peewee.PeeweeException as error:
+    except DatabaseFailed as error:
         log.warning("usage not counted at start: %s", type(error).__name__)
 
 
@@ -86,7 +84,7 @@ def _when_database_answers(action: Callable[[], object]) -> None:
             with connection():
                 action()
             return
-        except peewee.OperationalError as error:
+        except DatabaseUnavailable as error:
             log.warning("waiting for the database: %s", type(error).__name__)
             time.sleep(1)
 
@@ -96,7 +94,7 @@ def _heartbeats(deps: NodeDeps) -> None:
         time.sleep(deps.settings.node_heartbeat_s)
         try:
             nodes.heartbeat(node_facts(deps))
-        except peewee.PeeweeException as error:
+        except DatabaseFailed as error:
             log.warning("heartbeat not written: %s", type(error).__name__)
 
 

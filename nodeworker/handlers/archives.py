@@ -20,8 +20,8 @@ from nodeworker.hypervisor.driver import DriverError
 from nodeworker.object_store import ObjectMissing, ObjectStore, StoreUnavailable
 from nodeworker.wiring import NodeDeps
 from services.hosts.assignments import SandboxOnNode
-from services.snapshots import lookup
-from services.snapshots.lookup import StoredDirectory
+from services.snapshots import on_node
+from services.snapshots.on_node import StoredDirectory
 from services.snapshots.stored_objects import SNAPSHOTS, archive_key, folder, owner_of
 
 _PIECE_BYTES = 1024 * 1024
@@ -87,7 +87,7 @@ def discard_abandoned(deps: NodeDeps) -> None:
     """
     store = ObjectStore(deps.settings)
     found = {owner_of(upload["Key"]) for upload in store.list_uploads(SNAPSHOTS)}
-    for snapshot_id in lookup.list_failed_archives(deps.settings.node_id, found):
+    for snapshot_id in on_node.list_failed_archives(deps.settings.node_id, found):
         store.remove_all(folder(snapshot_id))
 
 

@@ -24,7 +24,7 @@ from services.operations import claims, outbox
 from services.operations.claims import Claim
 from services.sandboxes.idle import touch_values
 from services.sandboxes.outcomes import Outcome
-from services.snapshots import lookup
+from services.snapshots import on_node
 
 log = logging.getLogger(__name__)
 # Errors whose text is for the owner.
@@ -51,7 +51,8 @@ def boot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     says so while it lasts and afterwards, and a warm image is baked for the next one. A copy of an
     archive is a machine from the warm image into which the archive has been unpacked.
     """
-    shape, packed = Shape(sandbox.vcpus, sandbox.mem_mb), lookup.find_directory(claimed.snapshot_id)
+    shape = Shape(sandbox.vcpus, sandbox.mem_mb)
+    packed = on_node.find_directory(claimed.snapshot_id)
     captured_id = None if packed else claimed.snapshot_id
     baked = captured_id is not None or deps.driver.has_warm_image(shape)
     if not baked:
@@ -111,7 +112,7 @@ def wake(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
 def snapshot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     """Capture the machine; the sandbox stays what it was."""
     assert claimed.snapshot_id is not None
-    if sandbox.status == SandboxStatus.RUNNING and not lookup.is_transient(claimed.snapshot_id):
+    if sandbox.status == SandboxStatus.RUNNING and not on_node.is_transient(claimed.snapshot_id):
         _flush_guest(deps, sandbox)
     facts = deps.driver.snapshot(sandbox.id, claimed.snapshot_id)
     return Outcome(
@@ -216,7 +217,7 @@ def forget_transient(deps: NodeDeps, snapshot_id: str) -> None:
     """Remove the capture that carried a fork, once no boot needs it; a row without files is
     harmless, so files go first."""
     deps.driver.delete_snapshot(snapshot_id)
-    lookup.transient_removed(snapshot_id)
+    on_node.transient_removed(snapshot_id)
 
 
 def _running(vm: RunningVm, sandbox: SandboxOnNode) -> dict[str, object]:
