@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from bin.console import Advice, explained
-from bin.stack.site import ROOT, Site, read_env
+from bin.stack.site import ROOT, Site
+from config.env_file import read_env
 
 SERVICE_ENV = Path("/etc/svc/service.env")
 

@@ -9,6 +9,7 @@ import click
 
 from app.identity.local_authority import LocalAuthority
 from app.identity.signing_keys import KeyDirectory
+from config.env_file import read_env
 from config.settings import Settings, get_settings
 from models.database import connection, now
 from models.states import Plan
@@ -21,16 +22,6 @@ from services.errors import Unauthenticated
 KEY_AGE = timedelta(hours=1)
 # Who there is: the owner, somebody without a paid plan, and a stranger.
 PERSONAS = {"ALICE": Plan.LEGACY_PRO, "BOB": Plan.FREE, "MALLORY": Plan.LEGACY_PRO}
-
-
-def read_lines(path: Path) -> dict[str, str]:
-    """KEY=VALUE lines of a file; a missing file is empty."""
-    if not path.is_file():
-        return {}
-    pairs = (line.split("=", 1)
-             for line in path.read_text().splitlines()
-             if "=" in line and not line.startswith("#"))
-    return {name.strip(): value.strip() for name, value in pairs}
 
 
 def seed(settings: Settings, known: Mapping[str, str]) -> dict[str, str]:
@@ -89,6 +80,6 @@ def _service_token(settings: Settings, text: str) -> str:
               help="KEY=VALUE lines; secrets that work are kept.")
 def seed_dev(existing: Path | None) -> None:
     """Make the development accounts, an API key and a service token; prints KEY=VALUE lines."""
-    known = read_lines(existing) if existing else {}
+    known = read_env(existing) if existing else {}
     for name, value in seed(get_settings(), known).items():
         click.echo(f"{name}={value}")

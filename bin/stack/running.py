@@ -18,7 +18,8 @@ from pathlib import Path
 from bin.console import Advice, say, step
 from bin.stack import health, leftovers, ports, servers, supervise
 from bin.stack.run_command import run_command
-from bin.stack.site import ROOT, Site, read_env, write_env
+from bin.stack.site import ROOT, Site, write_env
+from config.env_file import read_env
 from config.settings import Settings, load
 from nodeworker.hypervisor.qemu.images.image_users import unregister
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bin.stack import ports
+from config.env_file import read_env
 from config.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -131,16 +132,6 @@ def _generated(data_dir: Path, preferred: dict[str, int]) -> dict[str, str]:
         "SVC_FLOWER_PORT": str(port["flower"]),
         "SVC_FLOWER_BASIC_AUTH": f"admin:{secrets.token_urlsafe(18)}",
     }
-
-
-def read_env(path: Path) -> dict[str, str]:
-    """KEY=VALUE lines of a file as a dict; comments, blank lines and a missing file are nothing."""
-    if not path.is_file():
-        return {}
-    pairs = (line.split("=", 1)
-             for line in path.read_text().splitlines()
-             if "=" in line and not line.startswith("#"))
-    return {name.strip(): value.strip() for name, value in pairs}
 
 
 def write_env(path: Path, values: dict[str, str]) -> None:

@@ -6,7 +6,9 @@ Python.
 """
 import ipaddress
 
-_SPECIAL_V4 = tuple(
+# Private, link-local (cloud metadata), carrier NAT, test nets, multicast: the packet policy of the
+# hosts blocks the same ones.
+SPECIAL_V4 = tuple(
     map(
         ipaddress.IPv4Network,
         (
@@ -45,4 +47,4 @@ def is_public(literal: str) -> bool:
         if address.ipv4_mapped is None:
             return address in _UNICAST_V6 and not any(address in network for network in _SPECIAL_V6)
         address = address.ipv4_mapped
-    return not any(address in network for network in _SPECIAL_V4)
+    return not any(address in network for network in SPECIAL_V4)

@@ -5,26 +5,11 @@ the text again replaces the rules and keeps the forwarded ports, in one transact
 """
 from collections.abc import Iterable
 
+from guest.agentserver.addresses import SPECIAL_V4
 from nodeworker.network.addresses import GUEST_ADDRESS, TAP_NAME, UPLINK_NAME, Slot, device_group
 
-# Everything that is not the public internet: private, link-local (cloud metadata), carrier NAT,
-# test nets, multicast.
-BLOCKED_NETWORKS = (
-    "0.0.0.0/8",
-    "10.0.0.0/8",
-    "100.64.0.0/10",
-    "127.0.0.0/8",
-    "169.254.0.0/16",
-    "172.16.0.0/12",
-    "192.0.0.0/24",
-    "192.0.2.0/24",
-    "192.88.99.0/24",
-    "192.168.0.0/16",
-    "198.18.0.0/15",
-    "198.51.100.0/24",
-    "203.0.113.0/24",
-    "224.0.0.0/3",
-)
+# Everything that is not the public internet; a guest reaches none of it.
+BLOCKED_NETWORKS = tuple(map(str, SPECIAL_V4))
 FORWARDS_MAP = "forwards"
 _CHAINS = ("antispoof", "prerouting", "output", "postrouting", "from_guest", "to_guest", "forward",
            "input")

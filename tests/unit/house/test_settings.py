@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bin.stack.site import ROOT, Site, read_env
+from bin.stack.site import ROOT, Site
+from config.env_file import read_env
 from config.settings import Settings, SettingsError, load
 
 FIELDS = {f"SVC_{field.name.upper()}": field for field in dataclasses.fields(Settings)}
