@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from app import identity
+from app.identity import factory
 from app.identity.sessions import COOKIE
 from models.database import connection, now
 from models.users import LoginThrottle, Session
@@ -26,7 +26,7 @@ def clean_slate(edge):
 
 def host(edge, **changes):
     """Another identity process with other settings, on the same rows and keys."""
-    return identity.create_app(dataclasses.replace(edge.settings, **changes)).test_client()
+    return factory.create_app(dataclasses.replace(edge.settings, **changes)).test_client()
 
 
 def credentials(edge, name="alice"):

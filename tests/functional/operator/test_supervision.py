@@ -15,7 +15,7 @@ from bin.stack.site import ROOT
 
 # Makes a stack, says where it is, and waits to be killed.
 ORPHANED = """
-from bin.stack import private_stack
+from bin.stack.running import private_stack
 stack = private_stack("test-orphan", processes=())
 stack.start_servers()
 print(stack.site.data_dir, stack.supervisor._call("getPID"), flush=True)
