@@ -114,7 +114,8 @@ class SandboxAnswer(Answer):
     created_at = answers.Time()
     preferred_model = answers.Text("May be empty.")
     node_id = answers.Text("The node that holds the sandbox; what `X-Svc-Node` takes.")
-    error = answers.Text("Why the boot failed.", optional=True)
+    error = answers.Text("Why the boot failed, its service is not ready, or its files are gone.",
+                         optional=True)
 
 
 class SandboxListEntryAnswer(Answer):
