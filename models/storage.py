@@ -20,7 +20,7 @@ class DiskUse(Row):
 
 
 class StoreImage(Row):
-    """An image in the object store; `used_at` is when an upload last relied on it. Once `removing`,
+    """An image in the object store; `used_at` is when an upload last named it. Once `removing`,
     nobody may."""
 
     key = peewee.TextField(primary_key=True)

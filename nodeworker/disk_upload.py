@@ -23,7 +23,7 @@ from nodeworker.hypervisor.driver import DriverError, VmBusy, VmNotFound
 from nodeworker.object_store import ObjectStore, StoreUnavailable
 from nodeworker.wiring import NodeDeps
 from services.snapshots import disk_upload, stored_images
-from services.snapshots.stored_images import ImageIsGoing
+from services.snapshots.stored_images import ImageBeingRemoved
 from services.snapshots.stored_objects import disk_key, image_key
 
 log = logging.getLogger(__name__)
@@ -76,12 +76,13 @@ def _upload(deps: NodeDeps, store: ObjectStore, snapshot_id: str) -> None:
                                          prefix=_WORK) as folder:
             disk = Path(folder) / "rootfs.qcow2"
             export = deps.driver.export_disk(snapshot_id, disk)
-            stored_images.rely_on(snapshot_id, export.image_key, export.image_file.stat().st_size)
+            stored_images.add_reference(snapshot_id, export.image_key,
+                                        export.image_file.stat().st_size)
             store.put_once(image_key(export.image_key), export.image_file)
             fault("upload.image_stored")
             size_bytes = store.put_once(disk_key(snapshot_id), disk)
             fault("upload.stored")
-    except (DriverError, StoreUnavailable, ImageIsGoing) as error:
+    except (DriverError, StoreUnavailable, ImageBeingRemoved) as error:
         lost = isinstance(error, VmNotFound)
         log.warning("snapshot %s %s: %s", snapshot_id,
                     "cannot be uploaded" if lost else "is not uploaded yet", error)

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def begin(deps: NodeDeps, lane: str) -> None:
-    """Count usage, reclaim, look for templates and start the heartbeat (ctl), announce uploads,
+    """Count usage, reclaim, look for warm images and start the heartbeat (ctl), announce uploads,
     deletions and bakes again (bulk), remove what is half-stored for nobody (archive), end old
     leases (all).
 

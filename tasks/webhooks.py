@@ -96,7 +96,7 @@ def _sweep_rows(names: list[str], sender: str) -> list[str]:
 
 
 def _take_up(sender: str) -> None:
-    _drop_strays()
+    _drop_unconfigured()
     while found := deliveries.release_earlier(sender, options.waits_s):
         log.warning(
             "going on with %d deliveries that an earlier life of this sender had not finished",
@@ -118,14 +118,14 @@ def tidy() -> None:
     events are only kept."""
     get_deps()
     with connection():
-        _drop_strays()
+        _drop_unconfigured()
         while not _pumps and deliveries.route((), 0.0):
             pass
         while deliveries.forget_old(settings.event_days):
             pass
 
 
-def _drop_strays() -> None:
-    dropped = deliveries.drop_strays(list(_pumps))
+def _drop_unconfigured() -> None:
+    dropped = deliveries.drop_unconfigured(list(_pumps))
     if dropped:
         log.warning("dropped %d deliveries to receivers that are no longer configured", dropped)

@@ -14,7 +14,7 @@ from services.operator.listings import NodeReport, PlanReport
 @as_json
 def node_list(machine: bool) -> None:
     """Show every VM host: whether it reports and takes sandboxes, what it has promised, which sizes
-    it restores."""
+    have a warm image."""
     print_rows(
         listings.list_nodes(get_settings()),
         {
@@ -26,7 +26,7 @@ def node_list(machine: bool) -> None:
             "SANDBOXES": lambda node: ", ".join(
                 f"{count} {status}" for status, count in sorted(node.sandboxes.items())
             ),
-            "BAKED": lambda node: ", ".join(node.baked),
+            "WARM SIZES": lambda node: ", ".join(node.warm_sizes),
             "RUNS": lambda node: ", ".join(filter(None, node.host_tuple.values())),
         },
         machine=machine,

@@ -112,7 +112,7 @@ def alive_since(pid: int) -> str:
         return ""
 
 
-def sign(data_dir: Path) -> None:
+def write_owner(data_dir: Path) -> None:
     """Note in a private stack's directory that this process owns it."""
     (data_dir / "owner").write_text(f"{os.getpid()} {alive_since(os.getpid())}")
 

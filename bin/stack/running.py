@@ -283,7 +283,7 @@ def private_stack(
     """
     data_dir = ROOT / "var" / f"{name}-{os.getpid()}"
     data_dir.mkdir(mode=0o755, parents=True)
-    leftovers.sign(data_dir)
+    leftovers.write_owner(data_dir)
     return Stack(Site.private(data_dir, settings or {}), durable=durable, processes=processes)
 
 

@@ -28,20 +28,20 @@ def main() -> int:
     for name in parser.parse_args().sizes or settings.bake_sizes:
         shape = Shape(SIZES[name].vcpus, SIZES[name].mem_mb)
         if driver.has_warm_image(shape):
-            print(f"template {name}: ready")
+            print(f"warm image of {name}: ready")
             continue
         print(
-            f"template {name}: cold-booting and warming up a {shape.vcpus} vCPU, {shape.mem_mb} MB"
-            " guest",
+            f"warm image of {name}: cold-booting and warming up a guest of {shape.vcpus} vCPU,"
+            f" {shape.mem_mb} MB",
             flush=True,
         )
         begun = time.monotonic()
         try:
             _bake(settings, driver, shape)
         except DriverError as error:
-            print(f"template {name} could not be baked: {error}", file=sys.stderr)
+            print(f"the warm image of {name} could not be baked: {error}", file=sys.stderr)
             return 1
-        print(f"template {name}: baked in {time.monotonic() - begun:.0f} s")
+        print(f"warm image of {name}: baked in {time.monotonic() - begun:.0f} s")
     return 0
 
 

@@ -1,8 +1,7 @@
-"""Removes guest images and baked templates that nothing on this host needs any more: `python -m
+"""Removes guest images and warm images that nothing on this host needs any more: `python -m
 nodeworker.commands.prune`.
 
-Only what no sandbox, snapshot or template, and no running worker refers to; the current image
-always stays.
+Only what no sandbox, no snapshot and no running worker refers to; the current image always stays.
 """
 import argparse
 import sys

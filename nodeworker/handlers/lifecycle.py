@@ -104,8 +104,8 @@ def wake(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
         text = f"The sandbox runs, but not its service: {unready}"
         log.warning("wake of %s: %s", sandbox.id, unready)
         return Outcome(False, SandboxStatus.RUNNING,
-                       sandbox=values | {"error": printable(unready.told())}, error=printable(text),
-                       note=_cold(vm))
+                       sandbox=values | {"error": printable(unready.owner_text())},
+                       error=printable(text), note=_cold(vm))
     return Outcome(True, SandboxStatus.RUNNING, sandbox=values, note=_cold(vm))
 
 
@@ -188,7 +188,7 @@ def failure(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode, error: Excep
         deps.driver.destroy(sandbox.id)
         text = printable(str(error)) if isinstance(error,
                                                    _TOLD) else "The sandbox could not be started."
-        told = error.told() if isinstance(error, NotReady) else text
+        told = error.owner_text() if isinstance(error, NotReady) else text
         gone = {"stopped_at": now(), "error": printable(told), "vm_ip": "", "idle_at": None}
         return Outcome(False, SandboxStatus.STOPPED, sandbox=gone, error=text,
                        operator_error=operator_error)

@@ -24,7 +24,7 @@ class NotReady(DriverError):
         super().__init__(text)
         self.output = output
 
-    def told(self) -> str:
+    def owner_text(self) -> str:
         """All the owner may know."""
         return f"{self} It said last: {self.output}" if self.output else str(self)
 

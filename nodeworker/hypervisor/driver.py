@@ -96,8 +96,8 @@ class SnapshotFacts:
 
 @dataclass(frozen=True)
 class DiskExport:
-    """Where a snapshot's disk stands on: the image `image_key`, whose root disk is in `image_file`
-    (qcow2, compressed)."""
+    """The image below a snapshot's disk: its key, and the file of its root disk (qcow2,
+    compressed)."""
 
     image_key: str
     image_file: Path
@@ -120,8 +120,8 @@ class UsageReading:
 @dataclass(frozen=True)
 class DiskUse:
     """Allocated bytes on this host, every file counted once: by sandbox id, by snapshot id, and of
-    the node itself by name (`images` and `templates`, the latter being the warm images, which nodes
-    of one host may share, and `other`)."""
+    the node itself by name (`images` and `warm_images`, which nodes of one host may share, and
+    `other`)."""
 
     sandboxes: dict[str, int]
     snapshots: dict[str, int]
@@ -142,8 +142,8 @@ class HostTuple:
 Progress = Callable[[str], None]
 
 
-def unheard(phase: str) -> None:
-    """The progress nobody asked for."""
+def ignore_progress(phase: str) -> None:
+    """The `progress` of a bake that nobody follows."""
 
 
 class Driver(ABC):
@@ -160,7 +160,7 @@ class Driver(ABC):
         cold-booting."""
 
     @abstractmethod
-    def bake(self, shape: Shape, progress: Progress = unheard) -> None:
+    def bake(self, shape: Shape, progress: Progress = ignore_progress) -> None:
         """Cold-boot the image in `shape`, warm it up and save it as the warm image of that shape.
 
         `progress` is told in a few words what begins, such as "booting"; it must not raise. After

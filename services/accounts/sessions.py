@@ -23,7 +23,7 @@ def start(user: User) -> str:
         Session.create(
             id_hash=_digest(session_id),
             user=user.id,
-            password_print=_print(user),
+            password_print=_password_digest(user),
             created_at=present,
             expires_at=present + LIFETIME,
         )
@@ -40,8 +40,8 @@ def get_user(session_id: str) -> User:
             .where((Session.id_hash == _digest(session_id)) & (Session.expires_at > now()))
             .get_or_none()
         )
-    if session is None or session.user.disabled_at is not None or session.password_print != _print(
-            session.user):
+    if (session is None or session.user.disabled_at is not None
+            or session.password_print != _password_digest(session.user)):
         raise Unauthenticated("The session has ended; sign in again.")
     user: User = session.user
     return user
@@ -63,7 +63,7 @@ def _digest(session_id: str) -> str:
     return hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _print(user: User) -> str:
+def _password_digest(user: User) -> str:
     """Changes with the password: a session begun with the old one while it was being changed is
     none."""
     return hashlib.sha256(user.password_hash.encode()).hexdigest()[:16]

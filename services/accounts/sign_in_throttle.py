@@ -47,8 +47,8 @@ def pay(email: str, address: str) -> None:
 
 
 def refund(email: str, address: str) -> None:
-    """Give back what `pay` took, after the right password; the account's own slate at this address
-    is wiped."""
+    """Give back what `pay` took, after the right password; failed tries for this account from
+    this address are forgotten."""
     allowances = _allowances(email, address)
     pair = _pair(email, address)
     with connection(), relaxed_transaction():

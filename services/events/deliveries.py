@@ -112,7 +112,7 @@ def route(receivers: Sequence[str], first_wait_s: float) -> int:
             .for_update("FOR UPDATE SKIP LOCKED")
         )
         wait = timedelta(seconds=first_wait_s)
-        duties = [
+        rows = [
             {"event": event.id, "receiver": name, "next_attempt_at": event.occurred_at + wait}
             for event in fresh
             for name in receivers
@@ -121,8 +121,8 @@ def route(receivers: Sequence[str], first_wait_s: float) -> int:
             Event.update(routed_at=now()).where(
                 Event.id.in_([event.id for event in fresh])
             ).execute()
-        if duties:
-            Delivery.insert_many(duties).execute()
+        if rows:
+            Delivery.insert_many(rows).execute()
     return len(fresh)
 
 
@@ -231,7 +231,7 @@ def _put_back(orphan: Delivery, due: datetime | None) -> None:
                     **values).where(Delivery.id == orphan.id).execute()
 
 
-def drop_strays(receivers: Sequence[str]) -> int:
+def drop_unconfigured(receivers: Sequence[str]) -> int:
     """Drop what waits for receivers that are no longer configured; returns how many."""
     stray = (Delivery.state == DeliveryState.PENDING) & Delivery.receiver.not_in(list(receivers))
     return int(

@@ -115,12 +115,12 @@ def redeliver_range(wanted: Filter, receivers: Sequence[str], first_wait_s: floa
                 return made
             after = page[-1].id
             with database.atomic():
-                duties = _duties([event.id for event in page], receivers, wanted.state)
-                made += len(duties) if dry_run else _send_again(duties, first_wait_s)
+                to_send = _list_to_send([event.id for event in page], receivers, wanted.state)
+                made += len(to_send) if dry_run else _send_again(to_send, first_wait_s)
 
 
-def _duties(event_ids: list[str], receivers: Sequence[str],
-            state: DeliveryState | None) -> list[tuple[str, str]]:
+def _list_to_send(event_ids: list[str], receivers: Sequence[str],
+                  state: DeliveryState | None) -> list[tuple[str, str]]:
     last: dict[tuple[str, str], str] = {}
     for row in Delivery.select().where(Delivery.event.in_(event_ids)).order_by(Delivery.id):
         last[row.event_id, row.receiver] = row.state
@@ -132,9 +132,9 @@ def _duties(event_ids: list[str], receivers: Sequence[str],
     ]
 
 
-def _send_again(duties: list[tuple[str, str]], first_wait_s: float) -> int:
+def _send_again(to_send: list[tuple[str, str]], first_wait_s: float) -> int:
     unfinished = Delivery.state.in_((DeliveryState.PENDING, DeliveryState.SENDING))
-    ids = list({event_id for event_id, _ in duties})
+    ids = list({event_id for event_id, _ in to_send})
     busy = {
         (row.event_id, row.receiver)
         for row in Delivery.select().where(Delivery.event.in_(ids) & unfinished)
@@ -147,7 +147,7 @@ def _send_again(duties: list[tuple[str, str]], first_wait_s: float) -> int:
     due = now() + timedelta(seconds=first_wait_s)
     rows = [
         {"event": event_id, "receiver": name, "next_attempt_at": due, "redelivery": True}
-        for event_id, name in duties
+        for event_id, name in to_send
         if (event_id, name) not in busy and event_id not in fresh
     ]
     if rows:

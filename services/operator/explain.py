@@ -56,7 +56,7 @@ def explain(settings: Settings, subject: str, queue_length: QueueLength) -> Expl
             Sandbox.id == (operation.sandbox_id if operation else subject))
         if sandbox is None:
             raise NotFound(f"There is neither a sandbox nor an operation {subject}.")
-        about = _Teller(settings, queue_length)
+        about = _Explainer(settings, queue_length)
         if operation is not None:
             sentences = list(about.operation(operation))
         else:
@@ -80,7 +80,7 @@ def _find_operation(subject: str) -> Operation | None:
     return Operation.get_or_none(Operation.id == int(subject))
 
 
-class _Teller:
+class _Explainer:
     """Makes the sentences, all as of one moment."""
 
     def __init__(self, settings: Settings, queue_length: QueueLength) -> None:

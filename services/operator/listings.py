@@ -20,8 +20,8 @@ from services.metering.plans import PLAN_SIZES, SIZES, Size, size_name
 
 @dataclass(frozen=True)
 class NodeReport:
-    """A VM host. `vcpus` and `mem_mb` are what it may promise, `used_*` what it has; `baked` are
-    sizes that restore."""
+    """A VM host. `vcpus` and `mem_mb` are what it may promise, `used_*` what it has
+    promised; `warm_sizes` are those with a warm image, which a create restores."""
 
     id: str
     address: str
@@ -33,7 +33,7 @@ class NodeReport:
     used_mem_mb: int
     mem_mb: int
     sandboxes: dict[str, int]
-    baked: list[str]
+    warm_sizes: list[str]
     host_tuple: dict[str, str]
     started_at: datetime
 
@@ -121,13 +121,14 @@ def _node(node: Node, alive: bool) -> NodeReport:
         .tuples()
     )
     current = node.host_tuple.get("image", "")
-    baked = [size_name(view.vcpus, view.mem_mb) for view in warm_images.list_all(node.id)
-             if view.state is WarmImageState.BAKED and view.image == current]
+    warm_sizes = [size_name(view.vcpus, view.mem_mb) for view in warm_images.list_all(node.id)
+                  if view.state is WarmImageState.BAKED and view.image == current]
     return NodeReport(
         id=node.id, address=node.address, alive=alive, accepting=node.accepting,
         silent_s=round((now() - node.heartbeat_at).total_seconds(), 1),
         used_vcpus=used_vcpus, vcpus=node.vcpus, used_mem_mb=used_mem_mb, mem_mb=node.mem_mb,
-        sandboxes=dict(counts), baked=baked, host_tuple=node.host_tuple, started_at=node.started_at,
+        sandboxes=dict(counts), warm_sizes=warm_sizes, host_tuple=node.host_tuple,
+        started_at=node.started_at,
     )
 
 

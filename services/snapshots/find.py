@@ -10,9 +10,9 @@ from services.errors import Forbidden, NotFound
 _KEPT = "FOR SHARE"
 
 
-def keep(snapshot_id: str) -> Snapshot | None:
-    """The row of a snapshot, kept from being changed by others until the current transaction
-    ends."""
+def lock_shared(snapshot_id: str) -> Snapshot | None:
+    """The row of a snapshot with a shared lock: others may read it, and not change it, until the
+    current transaction ends."""
     return Snapshot.select().where(Snapshot.id == snapshot_id).for_update(_KEPT).get_or_none()
 
 
@@ -34,7 +34,7 @@ def list_of(owner: User) -> list[Snapshot]:
 def get_owned(owner: User, snapshot_id: str) -> Snapshot:
     """The row, if `owner` owns snapshot and source sandbox, kept from being deleted until the
     current transaction ends; raises NotFound, Forbidden."""
-    row = keep(snapshot_id)
+    row = lock_shared(snapshot_id)
     if row is None or row.state in (SnapshotState.DELETING, SnapshotState.DELETED):
         raise NotFound(f"There is no snapshot {snapshot_id}.")
     source_owner = Sandbox.select(Sandbox.owner).where(Sandbox.id == row.source_sandbox_id).scalar()

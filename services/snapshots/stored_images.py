@@ -1,9 +1,11 @@
 """Decides which images in the object store stay: those that the row of any snapshot names.
 
-1. An upload names its image in the snapshot's row, and touches the image's own, before it looks
-   whether the image is there (`rely_on`). 2. A sweep marks an image that no row names as
-   `removing`, then removes the object, then the row. Both lock the image's row, so an upload never
-   relies on an object that is about to go: it is told to come back later.
+1. An upload names its image in the snapshot's row, and renews `used_at` of the image's row, before
+   it looks whether the image is there (`add_reference`).
+2. A sweep marks an image that no row names as `removing`, then removes the object, then the row.
+
+Both lock the image's row, so an upload never refers to an object that is being removed: it is to
+try again later.
 """
 from datetime import timedelta
 
@@ -17,33 +19,33 @@ from models.storage import StoreImage
 _HOLDING = (SnapshotState.READY, SnapshotState.DELETING)
 
 
-class ImageIsGoing(Exception):
-    """The image is just being removed from the store; try again in a moment."""
+class ImageBeingRemoved(Exception):
+    """The image is being removed from the store; trying again in a moment helps."""
 
 
-def rely_on(snapshot_id: str, key: str, size_bytes: int) -> None:
-    """From now on the image `key`, `size_bytes` large in the store, stays there for this snapshot.
-    Raises ImageIsGoing."""
+def add_reference(snapshot_id: str, key: str, size_bytes: int) -> None:
+    """Let the snapshot refer to the image `key` (`size_bytes` in the store), which stays there from
+    now on. Raises ImageBeingRemoved."""
     with connection(), database.atomic():
         StoreImage.insert(key=key, size_bytes=size_bytes).on_conflict_ignore().execute()
         image = StoreImage.select().where(StoreImage.key == key).for_update(ROW_LOCK).get_or_none()
         if image is None or image.removing:
-            raise ImageIsGoing(key)
+            raise ImageBeingRemoved(key)
         StoreImage.update(used_at=now(),
                           size_bytes=size_bytes).where(StoreImage.key == key).execute()
         Snapshot.update(image_key=key).where(Snapshot.id == snapshot_id).execute()
 
 
 def adopt(key: str, size_bytes: int) -> None:
-    """Keep account of an image that was found in the store without a row; it stays for the grace
-    period at least."""
+    """Write the row of an image that was found in the store without one; the image stays for the
+    grace period at least."""
     with connection():
         StoreImage.insert(key=key, size_bytes=size_bytes).on_conflict_ignore().execute()
 
 
 def begin_removals(grace_s: float) -> list[str]:
-    """Mark the images that nothing needs and nothing relied on for `grace_s` seconds; returns all
-    that are to be removed, those included that an earlier sweep did not come to the end of."""
+    """Mark the images that nothing refers to and no upload has named for `grace_s` seconds. Returns
+    all that are to be removed, also those that an earlier sweep marked and did not remove."""
     unused = now() - timedelta(seconds=grace_s)
     with connection(), database.atomic():
         if not _nameless_uploads().exists():

@@ -14,7 +14,7 @@ from models.states import SnapshotState
 from models.templates import Template
 from models.users import User
 from services.errors import Conflict, InvalidRequest, NotFound
-from services.snapshots.find import keep
+from services.snapshots.find import lock_shared
 
 NAME_MAX, VERSION_MAX = 64, 32
 VERSION = re.compile(r"[0-9][A-Za-z0-9._-]*", re.ASCII)
@@ -89,7 +89,7 @@ def resolve(owner: User, template_id: str) -> ResolvedTemplate:
     template = find(owner, reference) or find(None, reference)
     if template is None:
         raise NotFound(f"There is no template {reference}.")
-    snapshot = keep(template.snapshot_id)
+    snapshot = lock_shared(template.snapshot_id)
     if snapshot is None or snapshot.state != SnapshotState.READY:
         raise Conflict(
             f"The snapshot of the template {reference} is gone; publish the template again.")

@@ -16,7 +16,7 @@ from models.states import SnapshotState
 from models.templates import Template
 from models.users import User
 from services.errors import Conflict, Forbidden, InvalidRequest, NotFound
-from services.snapshots.find import get_owned, keep
+from services.snapshots.find import get_owned, lock_shared
 from services.templates.lookup import Reference, check_version, find, owned_by, parse
 from services.templates.start_command import check_launch
 
@@ -136,7 +136,7 @@ def _check_snapshot(namespace: User | None, snapshot_id: str) -> None:
     and ready."""
     if namespace is not None:
         get_owned(namespace, snapshot_id)
-    row: Snapshot | None = keep(snapshot_id)
+    row: Snapshot | None = lock_shared(snapshot_id)
     if row is None or row.transient or row.state == SnapshotState.DELETED:
         raise NotFound(f"There is no snapshot {snapshot_id}.")
     if row.state != SnapshotState.READY:

@@ -11,7 +11,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from app.http.openapi.page import Book
+from app.http.openapi.page import DocumentReader
 
 Json = dict[str, Any]
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -53,7 +53,7 @@ class Conformance:
             return
         declared = operation["responses"].get(str(status))
         assert declared, f"{said} is not a declared status; see app/http/route.py"
-        self._check_content(Book(self._document).resolve(declared), headers, body, said)
+        self._check_content(DocumentReader(self._document).resolve(declared), headers, body, said)
 
     def _check_content(self, declared: Json, headers: Any, body: Any, said: str) -> None:
         content = declared.get("content", {})

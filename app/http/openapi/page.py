@@ -32,7 +32,7 @@ def render(document: Json) -> str:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True,
                               lstrip_blocks=True)
     environment.filters["code"] = mark_code
-    book = Book(document)
+    book = DocumentReader(document)
     return environment.from_string(_TEMPLATE).render(document=document, book=book,
                                                      style=Markup(_STYLE))
 
@@ -42,7 +42,7 @@ def mark_code(text: str) -> Markup:
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text, quote=False)))
 
 
-class Book:
+class DocumentReader:
     """What the template asks about a document."""
 
     def __init__(self, document: Json) -> None:
@@ -94,7 +94,7 @@ class Book:
         limits = [
             sentence.format(schema[name])
             for name, sentence in _LIMITS
-            if _tells(name, schema.get(name))
+            if _is_informative(name, schema.get(name))
         ]
         default = [f"default {json.dumps(schema['default'])}"] if "default" in schema else []
         return ", ".join([text, *limits, *default]).replace(", to ", " to ")
@@ -121,7 +121,7 @@ class Book:
         return " \\\n  ".join(parts)
 
 
-def _tells(name: str, value: Any) -> bool:
+def _is_informative(name: str, value: Any) -> bool:
     """Whether a limit says something to a reader: not what holds for every number, nor a pattern
     too long to read."""
     if value is None or (name,

@@ -21,7 +21,7 @@ from nodeworker.hypervisor.driver import (
     SnapshotFacts,
     UsageReading,
     VmState,
-    unheard,
+    ignore_progress,
 )
 from nodeworker.hypervisor.qemu.disk.disk_use import disk_use
 from nodeworker.hypervisor.qemu.disk.export import export_disk
@@ -80,7 +80,7 @@ class QemuDriver(Driver):
         return self.host.find_warm_image(shape) is not None
 
     @_operation
-    def bake(self, shape: Shape, progress: Progress = unheard) -> None:
+    def bake(self, shape: Shape, progress: Progress = ignore_progress) -> None:
         bake(self.host, shape, progress)
 
     @_operation

@@ -51,7 +51,7 @@ class SimulatedDriver(driver.Driver):
     def has_warm_image(self, shape: Shape) -> bool:
         return self.node.warm_image(shape).exists()
 
-    def bake(self, shape: Shape, progress: driver.Progress = driver.unheard) -> None:
+    def bake(self, shape: Shape, progress: driver.Progress = driver.ignore_progress) -> None:
         for phase, point in (("booting", "spawned"), ("saving", "saved")):
             progress(phase)
             time.sleep(self.node.latency_s)
@@ -85,7 +85,7 @@ class SimulatedDriver(driver.Driver):
     def disk_use(self) -> driver.DiskUse:
         sandboxes = {path.name: tree_bytes(path) for path in self.node.sandboxes.iterdir()}
         captured = {path.name: tree_bytes(path) for path in self.node.snapshots.iterdir()}
-        own = {"templates": tree_bytes(self.node.warm_images)}
+        own = {"warm_images": tree_bytes(self.node.warm_images)}
         return driver.DiskUse(sandboxes, captured, own)
 
     def end_if_halted(self, sandbox_id: str) -> bool:

@@ -207,7 +207,7 @@ def test_the_result_of_an_older_attempt_does_not_end_the_one_under_way():
 def test_what_waits_for_a_receiver_that_is_gone_is_dropped():
     occur()
     route("a", "gone")
-    assert deliveries.drop_strays(["a"]) == 1
+    assert deliveries.drop_unconfigured(["a"]) == 1
     assert {row.receiver: row.state for row in Delivery.select()} == {"a": PENDING, "gone": DROPPED}
 
 

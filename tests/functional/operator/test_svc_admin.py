@@ -90,10 +90,10 @@ def test_nodes(sim_stack, alice, svc_admin, sandbox):
         and node["used_mem_mb"] >= 1024
         and node["sandboxes"]["running"] >= 1
     )
-    assert "small" in node["baked"] and node["host_tuple"]["machine"] == "simulated"
+    assert "small" in node["warm_sizes"] and node["host_tuple"]["machine"] == "simulated"
     heading, line = table(svc_admin("node-list"))
     assert heading == [
-        "NODE", "ADDRESS", "STATE", "VCPUS", "MEMORY MB", "SANDBOXES", "BAKED", "RUNS"
+        "NODE", "ADDRESS", "STATE", "VCPUS", "MEMORY MB", "SANDBOXES", "WARM SIZES", "RUNS"
     ]
     assert line[:3] == [node["id"], "127.0.0.1", "alive, open"] and line[3].endswith("/512")
     assert [node["id"], "small (1 vCPU, 1024 MB)", "baked"] in [

@@ -92,11 +92,11 @@ def test_an_upload_never_relies_on_an_image_that_is_going(alice, sim_stack, rows
     becomes(lambda: row(taken).uploaded_to_store)
     with connection():
         StoreImage.create(key="going", removing=True)
-    with pytest.raises(stored_images.ImageIsGoing):
-        stored_images.rely_on(taken, "going", 1)
+    with pytest.raises(stored_images.ImageBeingRemoved):
+        stored_images.add_reference(taken, "going", 1)
     assert stored_images.begin_removals(grace_s=0) == ["going"]
     stored_images.removed("going")
-    stored_images.rely_on(taken, "going", 1)
+    stored_images.add_reference(taken, "going", 1)
     assert stored_images.begin_removals(grace_s=0) == []
     with connection():
         StoreImage.delete().where(StoreImage.key == "going").execute()

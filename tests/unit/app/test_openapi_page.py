@@ -111,7 +111,7 @@ def test_it_fits_a_phone_and_both_schemes(answer):
     ({}, "any value"),
 ], ids=str)
 def test_a_schema_in_words(schema, kind):
-    assert page.Book({}).kind(schema) == kind
+    assert page.DocumentReader({}).kind(schema) == kind
 
 
 def test_text_is_escaped_and_backticks_are_code():

@@ -165,4 +165,4 @@ def test_each_layer_counts_once_for_the_eldest_that_needs_it(node):
     assert set(after.sandboxes) == {fork} and after.sandboxes[fork] == before.sandboxes[fork]
     assert after.snapshots[snapshot_id] >= before.snapshots[snapshot_id] + frozen
     assert sum(after.sandboxes.values()) + sum(after.snapshots.values()) < total
-    assert after.node["images"] > 0 and after.node["templates"] > 0
+    assert after.node["images"] > 0 and after.node["warm_images"] > 0

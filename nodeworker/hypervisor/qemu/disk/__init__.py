@@ -1,1 +1,1 @@
-"""The disks of QEMU's machines: chains of layers, who needs which, and what leaves the host."""
+"""The disks of QEMU's machines: chains of layers, references to them, files for other hosts."""

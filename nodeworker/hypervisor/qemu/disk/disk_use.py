@@ -1,8 +1,8 @@
 """Count what sandboxes and snapshots occupy on this host, every file counted once.
 
-A disk layer counts for the one that made it: of those that refer to it the one that has been here
-longest, since whoever else refers to it was made from that one. When that one goes, the layer
-counts for the next.
+A disk layer counts for the sandbox or snapshot that made it. That is the oldest of those that refer
+to it, since the others were made from that one. When it is removed, the layer counts for the next
+oldest.
 """
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def disk_use(host: Host) -> DiskUse:
     }
     sandboxes = list(sandbox_holders(host.settings.node_dir))
     snapshots = list(snapshot_holders(host.settings.node_dir))
-    # Snapshots first: born in the same tick of the clock, a fork is the younger one.
+    # Snapshots first: a fork made in the same tick of the clock is the younger one.
     makers = _makers([*snapshots, *sandboxes])
     owned = _by_maker(layers, makers)
     spare = sum(size for name, size in layers.items() if name not in makers)
@@ -34,7 +34,7 @@ def disk_use(host: Host) -> DiskUse:
         },
         {
             "images": tree_bytes(host.image_dir / "images"),
-            "templates": tree_bytes(host.warm_images),
+            "warm_images": tree_bytes(host.warm_images),
             "other": spare + sum(map(tree_bytes, _others(host))),
         },
     )

@@ -1,5 +1,5 @@
-"""Write the disk of a snapshot, and the root disk of its image, as files that mean something
-outside this host.
+"""Write the disk of a snapshot, and the root disk of its image, as files that another host can
+use.
 
 The frozen layers are merged into one qcow2 file that holds only what differs from the image; the
 image is compressed once and kept beside it. Both are read by qemu-img at the lowest priority: this
@@ -34,11 +34,10 @@ def export_disk(host: Host, snapshot_id: str, target: Path) -> DiskExport:
 
 
 def _merge(rootfs: Path, layers: Sequence[Path], folder: Path) -> Path:
-    """One overlay on `rootfs` that holds what all the layers hold; the layers themselves are only
-    read.
+    """Merge the layers into one overlay on `rootfs`; the layers themselves are only read.
 
-    Our layers do not name what they stand on, so copies of them are told, and then committed down
-    one by one.
+    Our layers carry no backing file name. Each is copied, the copy gets the file below it as its
+    backing file (`rebase -u`), and is committed into that file.
     """
     merged = folder / "merged.qcow2"
     shutil.copyfile(layers[0], merged)

@@ -32,7 +32,7 @@ def hibernate(host: Host, sandbox_id: str) -> None:
     with created_vm(host, sandbox_id) as vm:
         if vm.record.phase is Phase.RUNNING:
             _save(vm)
-        _sleep(vm)
+        _end_saved(vm)
 
 
 def _save(vm: Vm) -> None:
@@ -58,12 +58,12 @@ def _save(vm: Vm) -> None:
             vm.write(replace(vm.record, phase=Phase.SAVED, task=None, machine=machine),
                      durable=True)
         except Exception:
-            _let_run(vm, monitor)
+            _resume_guest(vm, monitor)
             raise
     fault("hibernate.saved")
 
 
-def _let_run(vm: Vm, monitor: Monitor) -> None:
+def _resume_guest(vm: Vm, monitor: Monitor) -> None:
     """Undo: the guest executes again as if nothing had been asked."""
     try:
         monitor.run("cont")
@@ -73,7 +73,7 @@ def _let_run(vm: Vm, monitor: Monitor) -> None:
         _log.exception("the guest of %s could not be continued", vm.sandbox_id)
 
 
-def _sleep(vm: Vm) -> None:
+def _end_saved(vm: Vm) -> None:
     """End what is left of a VM whose state is saved. A wake that died before touching RAM counts as
     saved, too."""
     stop(vm)

@@ -34,7 +34,7 @@ def wake(host: Host, spec: LaunchSpec) -> RunningVm:
 def _wake(vm: Vm, spec: LaunchSpec) -> str:
     """Why it had to be booted from its disk; empty if it was restored or ran already."""
     if vm.rundir.is_alive():
-        if vm.record.phase is Phase.RUNNING and _keep(vm, spec):
+        if vm.record.phase is Phase.RUNNING and _keep_running(vm, spec):
             return ""
         stop(vm)
     _note_tokens(vm, spec)
@@ -88,7 +88,7 @@ def _record_start(vm: Vm, spec: LaunchSpec, machine: Machine, *, phase: Phase,
                      start_ticks=None, slot=None), durable=True)
 
 
-def _keep(vm: Vm, spec: LaunchSpec) -> bool:
+def _keep_running(vm: Vm, spec: LaunchSpec) -> bool:
     """Make a live VM what the spec says; False if it cannot be brought back to answering."""
     slot = vm.slot
     try:

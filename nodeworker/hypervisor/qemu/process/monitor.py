@@ -24,7 +24,7 @@ class Monitor(qmp.QmpClient):
         try:
             return cls(rundir.monitor)
         except qmp.QmpError as error:
-            words = started.last_words() if started else ""
+            words = started.error_output() if started else ""
             raise DriverError(f"QEMU of {rundir.sandbox_id}: {error}. {words}".strip()) from error
 
     def load(self, state_descriptor: int) -> None:

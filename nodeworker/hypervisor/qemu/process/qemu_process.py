@@ -30,7 +30,7 @@ class QemuProcess:
     start_ticks: int
     errors: int
 
-    def last_words(self) -> str:
+    def error_output(self) -> str:
         """What it has written to stderr so far, shortened; does not wait."""
         poller = select.poll()  # select fails above 1023 open files
         poller.register(self.errors, select.POLLIN)
