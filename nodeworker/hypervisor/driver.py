@@ -25,6 +25,18 @@ class VmBusy(DriverError):
     """Another worker holds this sandbox's lock; try again later."""
 
 
+class StillStarting(DriverError):
+    """The machine was started and its guest has not answered yet; nobody waits for it here.
+
+    The same call, repeated after `again_in_s` seconds, looks again, and gives up once the guest has
+    had its time.
+    """
+
+    def __init__(self, text: str, again_in_s: float) -> None:
+        super().__init__(text)
+        self.again_in_s = again_in_s
+
+
 class VmState(enum.Enum):
     """What is really on the host for one sandbox."""
 
@@ -175,8 +187,9 @@ class Driver(ABC):
         After success the sandbox is RUNNING, its agent answers to `spec.agent_token` only, and it
         has a machine-id, SSH host key, hostname, clock and random state of its own. After failure
         nothing of it is left on the host. Repeated after a crash: a RUNNING sandbox of this id is
-        returned as it is, anything less is removed and started anew. Raises VmNotFound if the
-        snapshot is not here, VmBusy, DriverError.
+        returned as it is, one that is still starting is waited for, anything less is removed and
+        started anew. Raises VmNotFound if the snapshot is not here, VmBusy, StillStarting,
+        DriverError.
         """
 
     @abstractmethod
@@ -197,7 +210,7 @@ class Driver(ABC):
         A saved state that does not fit this host (`HostTuple` differs) or fails to load is
         cold-booted from disk, with `cold=True`. After failure the sandbox is what it was before:
         the saved state is consumed only once the guest runs. Raises VmNotFound, VmBusy,
-        DriverError.
+        StillStarting, DriverError.
         """
 
     @abstractmethod
