@@ -19,16 +19,17 @@ from services.metering.prices import amount
 Json = dict[str, Any]
 Read = Callable[[Any], Any]
 
-FLAG = {"type": "boolean"}
-TEXT_OR_NULL = {"type": ["string", "null"]}
-AMOUNT = {"type": "number", "minimum": 0}
-AMOUNT_OR_NULL = {"type": ["number", "null"], "minimum": 0}
 PORT = {"type": "integer", "minimum": 1, "maximum": 65535}
 
 
 def whole(shown: Any) -> Any:
     """What a field reads that shows the object itself, not an attribute of it."""
     return shown
+
+
+def always(value: Any) -> Read:
+    """What a field reads that shows the same every time."""
+    return lambda _: value
 
 
 class Shown(fields.Field[Any]):
@@ -59,12 +60,13 @@ class Shown(fields.Field[Any]):
 
 
 Text = partial(Shown, openapi={"type": "string"})
-Flag = partial(Shown, openapi=FLAG)
+Flag = partial(Shown, openapi={"type": "boolean"})
 Count = partial(Shown, openapi={"type": "integer", "minimum": 0})
 Time = partial(Shown, openapi={"type": "string", "format": "date-time"}, show=rfc3339)
-Cost = partial(Shown, openapi=AMOUNT, show=amount)
+Amount = partial(Shown, openapi={"type": "number", "minimum": 0})
+Cost = partial(Amount, show=amount)
 # Milliseconds inside.
-Seconds = partial(Shown, openapi=AMOUNT, show=lambda milliseconds: milliseconds / 1000)
+Seconds = partial(Amount, show=lambda milliseconds: milliseconds / 1000)
 
 
 def one_of(words: type[Enum], about: str = "") -> Shown:
@@ -72,9 +74,9 @@ def one_of(words: type[Enum], about: str = "") -> Shown:
     return Shown(about, openapi={"type": "string", "enum": [word.value for word in words]})
 
 
-def always(value: Any, about: str = "", openapi: Json | None = None) -> Shown:
-    """The same value every time; `openapi` says what it may become in a later version."""
-    return Shown(about, openapi=openapi or {"const": value}, read=lambda _: value)
+def constant(value: Any) -> Shown:
+    """The one value that there is."""
+    return Shown(openapi={"const": value}, read=always(value))
 
 
 class Answer(CamelCase):
@@ -85,10 +87,12 @@ class Answer(CamelCase):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        readers = [(field.data_key or name, field.reader(), field.required)
-                   for name, field in self.fields.items() if isinstance(field, Shown)]
-        self._always = [(key, read) for key, read, is_always in readers if is_always]
-        self._optional = [(key, read) for key, read, is_always in readers if not is_always]
+        self._always: list[tuple[str, Read]] = []
+        self._optional: list[tuple[str, Read]] = []
+        for name, field in self.fields.items():
+            assert isinstance(field, Shown)
+            readers = self._always if field.required else self._optional
+            readers.append((field.data_key or name, field.reader()))
 
     def dump(self, obj: Any, *, many: bool | None = None) -> Any:
         """The JSON of `obj`. Marshmallow's own way takes ten times as long."""

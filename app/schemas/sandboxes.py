@@ -18,6 +18,8 @@ from models.states import SandboxKind, SandboxStatus
 from services.sandboxes.requests import CreateRequest, LaunchOptions
 
 LIST_LIMIT_DEFAULT = 100
+# Slugs come with previews; nothing is billed and raw SSH not offered, and that is what answers say.
+NULL, FALSE = answers.always(None), answers.always(False)
 PRESETS = ("opencode", "pi", "codex", "claude", "lfg")
 
 
@@ -121,9 +123,8 @@ class SandboxAnswer(Answer):
 class SandboxListEntryAnswer(Answer):
     """A sandbox in the list."""
 
-    # Slugs come with previews; nothing is billed and raw SSH not offered, and that is what it says.
     id = answers.Text()
-    slug = answers.always(None, openapi=answers.TEXT_OR_NULL)
+    slug = answers.Text(null=True, read=NULL)
     project = answers.Text(null=True, read="project_slug")
     project_id = answers.Text(null=True)
     app_id = answers.Text(null=True)
@@ -135,13 +136,13 @@ class SandboxListEntryAnswer(Answer):
     created_at = answers.Time()
     last_active_at = answers.Time()
     usage_seconds = answers.Seconds(read="wall_clock_ms")
-    usage_cost = answers.always(None, openapi=answers.AMOUNT_OR_NULL)
+    usage_cost = answers.Amount(null=True, read=NULL)
     compute_cost = answers.Cost("Estimate at list rates.", read="cost")
-    ssh_enabled = answers.always(False, openapi=answers.FLAG)
-    ssh_host = answers.always(None, openapi=answers.TEXT_OR_NULL)
-    ssh_user = answers.always(None, openapi=answers.TEXT_OR_NULL)
-    ssh_command = answers.always(None, openapi=answers.TEXT_OR_NULL)
-    ssh_keys_configured = answers.always(False, openapi=answers.FLAG)
+    ssh_enabled = answers.Flag(read=FALSE)
+    ssh_host = answers.Text(null=True, read=NULL)
+    ssh_user = answers.Text(null=True, read=NULL)
+    ssh_command = answers.Text(null=True, read=NULL)
+    ssh_keys_configured = answers.Flag(read=FALSE)
 
 
 class SandboxListAnswer(Answer):
@@ -150,9 +151,8 @@ class SandboxListAnswer(Answer):
     sandboxes = answers.Inner(SandboxListEntryAnswer, many=True, read="items")
     total_usage_seconds = answers.Seconds(read="used.wall_clock_ms")
     total_compute_cost = answers.Cost(read="used.cost")
-    compute_cost_billed = answers.always(
-        False, "`false` while billing is in shadow mode.", openapi=answers.FLAG)
-    total_llm_cost = answers.always(None, openapi=answers.AMOUNT_OR_NULL)
+    compute_cost_billed = answers.Flag("`false` while billing is in shadow mode.", read=FALSE)
+    total_llm_cost = answers.Amount(null=True, read=NULL)
     total = answers.Count()
     limit = answers.Count()
     offset = answers.Count()
@@ -164,8 +164,7 @@ class UsageAnswer(Answer):
     cpu_ms = answers.Count("CPU time of its virtual machine, boots and wakes included.")
     wall_clock_ms = answers.Count("Time in `running`.")
     usage_seconds = answers.Seconds("`wallClockMs` in seconds.", read="wall_clock_ms")
-    usage_cost = answers.always(None, "`null` while billing is in shadow mode.",
-                                openapi=answers.AMOUNT_OR_NULL)
+    usage_cost = answers.Amount("`null` while billing is in shadow mode.", null=True, read=NULL)
     compute_cost = answers.Cost("Estimate at list rates.", read="cost")
     sampled_at = answers.Time(
         "When it was last read; a running sandbox is read every few seconds.", null=True)

@@ -2,21 +2,13 @@
 (`app.http.route`)."""
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from flask import Flask
 from werkzeug.routing import Rule
 
-from app.http.credentials import (
-    ADMIN,
-    API_KEY,
-    SERVICE,
-    SESSION,
-    SESSION_COOKIE,
-    USER_JWT,
-    Credential,
-)
+from app.http.credentials import SESSION_COOKIE, Credential
 from app.http.errors import MEANINGS
 from app.http.openapi.components import Components
 from app.http.route import Content, ListOf, Route, route_of
@@ -24,42 +16,38 @@ from app.schemas.errors import ErrorAnswer
 
 Json = dict[str, Any]
 VERSION = "1.0"
+
+
+def _bearer(name: str, form: str, about: str) -> tuple[str, Json]:
+    return name, {"type": "http", "scheme": "bearer", "bearerFormat": form, "description": about}
+
+
 SCHEMES: dict[Credential, tuple[str, Json]] = {
-    credential: (name, {
-        "type": "http", "scheme": "bearer", "bearerFormat": form, "description": description
-    })
-    for credential, name, form, description in (
-        (API_KEY, "apiKey", "svc_sk_...", "An API key, from `POST /v1/api-keys`; shown once."),
-        (USER_JWT, "userToken", "JWT",
-         "A user token, from `POST /token` of the identity host; 15 minutes."),
-        (SERVICE, "serviceToken", "JWT", "A service token, made by an operator; lasts a year."),
-        (ADMIN, "adminToken", "JWT", "An administrator's token, made by an operator."),
-    )
-} | {
-    SESSION: ("session", {
+    Credential.API_KEY: _bearer(
+        "apiKey", "svc_sk_...", "An API key, from `POST /v1/api-keys`; shown once."),
+    Credential.USER_JWT: _bearer(
+        "userToken", "JWT", "A user token, from `POST /token` of the identity host; 15 minutes."),
+    Credential.SERVICE: _bearer(
+        "serviceToken", "JWT", "A service token, made by an operator; lasts a year."),
+    Credential.ADMIN: _bearer(
+        "adminToken", "JWT", "An administrator's token, made by an operator."),
+    Credential.SESSION: ("session", {
         "type": "apiKey", "in": "cookie", "name": SESSION_COOKIE,
         "description": "The cookie that `POST /login` sets; over TLS named `__Host-svc_session`."
     }),
 }
-_WAIT: Json = {"type": "integer", "minimum": 0}
+# Of the answers with these statuses.
 HEADERS: dict[int, tuple[str, str, Json]] = {
     401: ("WWW-Authenticate", "The kind of credential to send.", {"type": "string"}),
-    429: ("Retry-After", "Seconds to wait.", _WAIT),
-    503: ("Retry-After", "Seconds to wait, where we can tell.", _WAIT),
+    429: ("Retry-After", "Seconds to wait.", {"type": "integer", "minimum": 0}),
+    503: ("Retry-After", "Seconds to wait, where we can tell.", {"type": "integer", "minimum": 0}),
 }
-COMMON: dict[str, Json] = {
-    name: {
-        "in": "header", "name": name, "required": False, "schema": schema,
-        "description": description
-    }
-    for name, description, schema in (
-        ("X-Svc-Node",
-         "Pins the call to this node; 421 if it does not hold what the call is about.",
-         {"type": "string", "maxLength": 256}),
-        ("X-On-Behalf-Of",
-         "With a service token only: id of the user whom the service acts for.",
-         {"type": "string"}),
-    )
+# Of the requests to routes that fulfil the condition.
+REQUEST_HEADERS: dict[str, tuple[str, Json, Callable[[Route], bool]]] = {
+    "X-Svc-Node": ("Pins the call to this node; 421 if it does not hold what the call is about.",
+                   {"maxLength": 256}, lambda route: route.may_be_pinned),
+    "X-On-Behalf-Of": ("With a service token only: id of the user whom the service acts for.",
+                       {}, lambda route: Credential.SERVICE in route.accepts),
 }
 PATH_PARAMETERS = {
     "key_id": "Id of an API key of yours.",
@@ -74,7 +62,6 @@ def build(app: Flask, title: str, description: str, server: str) -> Json:
     """The document of `app`; `server` is its public URL. Routes that declare nothing are left
     out."""
     components = Components()
-    error = components.reference(ErrorAnswer)
     paths: Json = {}
     for rule, method, route in routes(app):
         operation = _operation(app, rule, method, route, components)
@@ -86,11 +73,11 @@ def build(app: Flask, title: str, description: str, server: str) -> Json:
         "tags": _tags(app, paths),
         "paths": paths,
         "components": {
+            "responses": {str(status): _error(status, components) for status in MEANINGS},
             "schemas": components.schemas(),
-            "responses": {str(status): _error(status, error) for status in MEANINGS},
             "parameters": {
-                name: common
-                for name, common in COMMON.items()
+                name: _parameter("header", name, about, False, **limits)
+                for name, (about, limits, _) in REQUEST_HEADERS.items()
                 if f"parameters/{name}" in str(paths)
             },
             "securitySchemes": {
@@ -124,7 +111,13 @@ def _operation(app: Flask, rule: Rule, method: str, route: Route, components: Co
         "operationId": _operation_id(app, rule),
         "tags": [rule.endpoint.split(".")[0]],
         "summary": first_paragraph(app.view_functions[rule.endpoint]),
-        "parameters": [*_path_parameters(rule), *_headers(route)],
+        "parameters": [
+            *(_parameter("path", name, PATH_PARAMETERS[name], True, minLength=1)
+              for name in re.findall(r"{(\w+)}", path_of(rule))),
+            *({"$ref": f"#/components/parameters/{name}"}
+              for name, (*_, is_taken) in REQUEST_HEADERS.items() if is_taken(route)),
+            *(components.query(route.query) if route.query is not None else ())
+        ],
         "security": [{name: []} for credential, (name, _) in SCHEMES.items()
                      if credential in route.accepts],
         "responses": {
@@ -132,8 +125,6 @@ def _operation(app: Flask, rule: Rule, method: str, route: Route, components: Co
             for status, content in sorted(route.successes.items())
         },
     }
-    if route.query is not None:
-        operation["parameters"] += components.query(route.query)
     if route.body is not None:
         operation["requestBody"] = _request_body(route, components)
     for status in route.error_statuses(rule.rule):
@@ -150,31 +141,24 @@ def _operation_id(app: Flask, rule: Rule) -> str:
     return f"{resource}_{view}"
 
 
-def _path_parameters(rule: Rule) -> list[Json]:
-    return [{
-        "in": "path", "name": name, "required": True, "description": PATH_PARAMETERS[name],
-        "schema": {"type": "string", "minLength": 1}
-    } for name in re.findall(r"<(?:[^:>]*:)?(\w+)>", rule.rule)]
-
-
-def _headers(route: Route) -> list[Json]:
-    wanted = [("X-Svc-Node", route.may_be_pinned), ("X-On-Behalf-Of", SERVICE in route.accepts)]
-    return [{"$ref": f"#/components/parameters/{name}"} for name, is_taken in wanted if is_taken]
+def _parameter(place: str, name: str, about: str, required: bool, **limits: Any) -> Json:
+    return {"in": place, "name": name, "required": required, "description": about,
+            "schema": {"type": "string", **limits}}
 
 
 def _request_body(route: Route, components: Components) -> Json:
     if isinstance(route.body, str):
         schema: Json = {"type": "string", "format": "binary"}
         return {"required": True, "content": {route.body: {"schema": schema}}}
-    item = route.body.item if isinstance(route.body, ListOf) else route.body
-    assert item is not None
-    schema, required = components.reference(item), any(f.required for f in item().fields.values())
     if isinstance(route.body, ListOf):
-        schema, required = {"type": "array", "items": schema, "maxItems": route.body.most}, True
-    content: Json = {"schema": schema}
-    if route.example is not None:
-        content["example"] = route.example
-    return {"required": required, "content": {"application/json": content}}
+        items = components.reference(route.body.item)
+        schema, required = {"type": "array", "items": items, "maxItems": route.body.most}, True
+    else:
+        assert route.body is not None
+        schema = components.reference(route.body)
+        required = any(field.required for field in route.body().fields.values())
+    example = {} if route.example is None else {"example": route.example}
+    return {"required": required, "content": {"application/json": {"schema": schema, **example}}}
 
 
 def _content(content: Content, components: Components) -> Json:
@@ -184,8 +168,8 @@ def _content(content: Content, components: Components) -> Json:
     return {"content": {content: {"schema": {"type": "string"}}}} if content else {}
 
 
-def _error(status: int, schema: Json) -> Json:
-    error = {"description": MEANINGS[status], "content": {"application/json": {"schema": schema}}}
+def _error(status: int, components: Components) -> Json:
+    error = {"description": MEANINGS[status], **_content(ErrorAnswer, components)}
     if status in HEADERS:
         name, description, kind = HEADERS[status]
         error["headers"] = {name: {"description": description, "schema": kind}}

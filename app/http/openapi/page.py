@@ -32,9 +32,8 @@ def render(document: Json) -> str:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True,
                               lstrip_blocks=True)
     environment.filters["code"] = mark_code
-    book = DocumentReader(document)
-    return environment.from_string(_TEMPLATE).render(document=document, book=book,
-                                                     style=Markup(_STYLE))
+    return environment.from_string(_TEMPLATE).render(
+        document=document, reader=DocumentReader(document), style=Markup(_STYLE))
 
 
 def mark_code(text: str) -> Markup:
@@ -71,13 +70,9 @@ class DocumentReader:
         schema = self.resolve(schema.get("items", schema))
         # What holds for every field of a request is said at the top of the page.
         spare = " or null" if schema.get("additionalProperties") is False else ""
-        return [
-            (
-                name, self.kind(field).replace(spare, ""), field.get("description", ""),
-                name in schema.get("required", ()),
-            )
-            for name, field in schema.get("properties", {}).items()
-        ]
+        return [(name, self.kind(field).replace(spare, ""), field.get("description", ""),
+                 name in schema.get("required", ()))
+                for name, field in schema.get("properties", {}).items()]
 
     def kind(self, schema: Json) -> str:
         """A schema in a few words, such as `integer or null, from 1 to 65535`."""
@@ -86,16 +81,11 @@ class DocumentReader:
         if "const" in schema:
             return f"always {json.dumps(schema['const'])}"
         kinds = schema.get("type", "any value")
-        kinds = [kinds] if isinstance(kinds, str) else kinds
-        text = " or ".join(
-            f"list of {self.kind(schema['items'])}" if kind == "array" else kind for kind in kinds)
-        if "enum" in schema:
-            text = " or ".join(json.dumps(word) for word in schema["enum"])
-        limits = [
-            sentence.format(schema[name])
-            for name, sentence in _LIMITS
-            if _is_informative(name, schema.get(name))
-        ]
+        words = [f"list of {self.kind(schema['items'])}" if kind == "array" else kind
+                 for kind in ([kinds] if isinstance(kinds, str) else kinds)]
+        text = " or ".join(map(json.dumps, schema["enum"]) if "enum" in schema else words)
+        limits = [sentence.format(schema[name]) for name, sentence in _LIMITS
+                  if name in schema and _is_informative(name, schema[name])]
         default = [f"default {json.dumps(schema['default'])}"] if "default" in schema else []
         return ", ".join([text, *limits, *default]).replace(", to ", " to ")
 
@@ -122,10 +112,8 @@ class DocumentReader:
 
 
 def _is_informative(name: str, value: Any) -> bool:
-    """Whether a limit says something to a reader: not what holds for every number, nor a pattern
-    too long to read."""
-    if value is None or (name,
-                         value) == ("minLength",
-                                    0) or name in ("minimum", "maximum") and abs(value) == INT32:
-        return False
-    return name != "pattern" or len(value) <= _SHOWN_PATTERN
+    """Whether a limit says something to a reader: not what holds for every number or text, nor a
+    pattern too long to read."""
+    if name == "pattern":
+        return len(value) <= _SHOWN_PATTERN
+    return value != 0 if name == "minLength" else abs(value) != INT32

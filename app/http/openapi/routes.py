@@ -1,6 +1,5 @@
 """`GET /openapi.json` and `GET /docs`, the same on every host, each about itself."""
 import json
-from dataclasses import dataclass
 
 from flask import Blueprint, Flask, Response, current_app, request
 from marshmallow import INCLUDE
@@ -22,30 +21,23 @@ class OpenApiAnswer(Answer):
     class Meta:
         unknown = INCLUDE
 
-    openapi = answers.always("3.1.0")
+    openapi = answers.constant("3.1.0")
     info = answers.Shown(openapi={"type": "object"})
     paths = answers.Shown(openapi={"type": "object"})
-
-
-@dataclass(frozen=True)
-class Written:
-    """What a host serves about itself, as bytes."""
-
-    document: bytes
-    page: bytes
 
 
 def install(app: Flask, *, title: str, description: str, server: str) -> None:
     """Write the document and the page of `app`; goes after the last of its routes is registered."""
     app.register_blueprint(routes)
     described = document.build(app, title, description, server)
-    app.extensions[_KEY] = Written(
-        json.dumps(described, indent=1).encode(),
-        page.render(described).encode())
+    app.extensions[_KEY] = {
+        "application/json": json.dumps(described, indent=1).encode(),
+        "text/html": page.render(described).encode()
+    }
 
 
-def _answer(content: bytes, mimetype: str) -> Response:
-    response = Response(content, mimetype=mimetype)
+def _answer(mimetype: str) -> Response:
+    response = Response(current_app.extensions[_KEY][mimetype], mimetype=mimetype)
     response.headers["Cache-Control"] = f"public, max-age={_CACHED_S}"
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.add_etag()
@@ -55,15 +47,13 @@ def _answer(content: bytes, mimetype: str) -> Response:
 @route(routes, "GET /openapi.json", accepts=(PUBLIC,), answers=OpenApiAnswer, also={304: None})
 def describe() -> Response:
     """This document."""
-    written: Written = current_app.extensions[_KEY]
-    return _answer(written.document, "application/json")
+    return _answer("application/json")
 
 
 @route(routes, "GET /docs", accepts=(PUBLIC,), answers="text/html", also={304: None})
 def read() -> Response:
     """The same to read, without scripts and without anything from elsewhere."""
-    written: Written = current_app.extensions[_KEY]
-    response = _answer(written.page, "text/html")
+    response = _answer("text/html")
     response.headers["Content-Security-Policy"] = page.POLICY
     response.headers["Referrer-Policy"] = "no-referrer"
     return response

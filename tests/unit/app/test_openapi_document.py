@@ -6,7 +6,7 @@ import jsonschema_rs
 import pytest
 
 from app.api import factory as api
-from app.http.credentials import PUBLIC, accepted_by
+from app.http.credentials import PUBLIC, SESSION, accepted_by
 from app.http.openapi import document
 from app.http.route import ListOf, route_of
 from app.identity import factory as identity
@@ -78,7 +78,7 @@ def test_the_credentials_are_those_of_the_route(app, described):
         }
         assert names == {document.SCHEMES[credential][0] for credential in accepted}, rule.rule
         assert names <= set(described["components"]["securitySchemes"])
-    assert document.SCHEMES[document.SESSION][1]["name"] == COOKIE
+    assert document.SCHEMES[SESSION][1]["name"] == COOKIE
 
 
 def test_operations_have_ids_of_their_own_and_say_what_they_do(described):
