@@ -4,7 +4,7 @@ from guest.client.errors import AgentError, AgentRefused
 from guest.client.results import DiskUsage
 from services.errors import Unavailable
 from services.guest_calls.activity import in_use, require_running
-from services.guest_calls.execs import connect, unreachable
+from services.guest_calls.guest import connect, unreachable
 from services.protocols import Deps
 from services.sandboxes import find, lifecycle
 from services.sandboxes.caller import Caller

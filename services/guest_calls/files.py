@@ -7,7 +7,7 @@ from guest.agent.protocol import NOT_FOUND, PERMISSION, TOO_LARGE
 from guest.client.errors import AgentError, AgentRefused
 from services.errors import Forbidden, InvalidRequest, NotFound, ServiceError, TooLarge, Unavailable
 from services.guest_calls.activity import in_use
-from services.guest_calls.execs import can_answer, connect, unreachable
+from services.guest_calls.guest import can_answer, connect, unreachable
 from services.operations.waits import changes
 from services.protocols import Deps
 from services.sandboxes import find
