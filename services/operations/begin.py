@@ -3,7 +3,8 @@
 1. With the sandbox row locked, the transition table is asked. 2. The row gets its `task` and a new
 `op_seq`. 3. The operation and the outbox message are written. All of it is one transaction. Then a
 worker claims the operation (`services/operations/claims.py`), and `services/operations/finish.py`
-ends it.
+ends it. An operation that has nothing left to do on the node is claimed at once, and no message is
+written (`begin_claimed`).
 
 Locks are always taken in one order, the sandbox row before its operations, so that no two of these
 wait for each other.
@@ -17,6 +18,7 @@ from models.sandboxes import Sandbox
 from models.states import OPEN_STATES, OperationKind, OperationState, SandboxStatus
 from services.errors import Conflict
 from services.operations.announcements import announce, lane_of
+from services.operations.claims import Claim, claim
 from services.operations.transitions import ARCHIVE_LANE, TRANSITIONS, describe
 from services.operations.waits import notify
 
@@ -44,6 +46,27 @@ def begin(
     supersedes what is open first: use `services.sandboxes.outcomes.begin_stop`. `requested_by` is
     kept where it was neither the owner nor the service itself, such as `operator`.
     """
+    _check_start(sandbox, kind, from_any=from_any)
+    operation = _insert(settings, sandbox, kind, snapshot_id=snapshot_id, after=after,
+                        requested_by=requested_by)
+    return operation, [] if after else [announce(operation)]
+
+
+def begin_claimed(settings: Settings, sandbox: Sandbox, kind: OperationKind, worker: str) -> Claim:
+    """Start an operation that has nothing left to do on the node, already claimed by `worker`.
+
+    The row is locked, and the caller finishes the operation in the same transaction: no message
+    announces it. Raises Conflict as `begin`.
+    """
+    _check_start(sandbox, kind)
+    operation = _insert(settings, sandbox, kind, requested_by=worker)
+    claimed = claim(sandbox.id, operation.op_seq, f"{sandbox.node_id}/{worker}",
+                    settings.operation_lease_s)
+    assert claimed is not None, "an operation of this very transaction is free"
+    return claimed
+
+
+def _check_start(sandbox: Sandbox, kind: OperationKind, *, from_any: bool = False) -> None:
     if sandbox.task is not None:
         raise Conflict(
             f"The sandbox is {describe(sandbox.status, sandbox.task)}; try again when that is done."
@@ -51,6 +74,11 @@ def begin(
     if not from_any and SandboxStatus(sandbox.status) not in TRANSITIONS[kind].starts:
         raise Conflict(
             f"The sandbox is {sandbox.status}; {kind.value} is not possible in that state.")
+
+
+def _insert(settings: Settings, sandbox: Sandbox, kind: OperationKind, *,
+            snapshot_id: str | None = None, after: Operation | None = None,
+            requested_by: str | None = None) -> Operation:
     limit_s = settings.boot_deadline_s
     if lane_of(kind, snapshot_id) == ARCHIVE_LANE:
         limit_s += settings.archive_timeout_s
@@ -58,7 +86,7 @@ def begin(
     sandbox.task = kind.value
     Sandbox.update(op_seq=sandbox.op_seq,
                    task=sandbox.task).where(Sandbox.id == sandbox.id).execute()
-    operation = Operation.create(
+    operation: Operation = Operation.create(
         sandbox_id=sandbox.id,
         op_seq=sandbox.op_seq,
         kind=kind.value,
@@ -71,7 +99,7 @@ def begin(
         deadline_at=now() + timedelta(seconds=limit_s),
     )
     notify(sandbox.id)
-    return operation, [] if after else [announce(operation)]
+    return operation
 
 
 def supersede(sandbox: Sandbox, error: str) -> list[Operation]:

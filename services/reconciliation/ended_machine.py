@@ -1,6 +1,6 @@
 """Makes a sandbox `hibernated` whose machine has ended by itself; it wakes from its disk.
 
-There is nothing left to do on the node, so the hibernation is begun, claimed and finished in one
+There is nothing left to do on the node, so the hibernation is begun and finished in one
 transaction, by the operation protocol as every other.
 """
 from collections.abc import Callable
@@ -9,12 +9,9 @@ from config.settings import Settings
 from models.database import connection, database
 from models.operations import OutboxMessage
 from models.states import OperationKind, SandboxStatus
-from services.operations.begin import begin
-from services.operations.claims import claim
-from services.reconciliation.rows import SeenRow, lock_unchanged
+from services.operations.begin import begin_claimed
+from services.reconciliation.rows import RECONCILER, SeenRow, lock_unchanged
 from services.sandboxes.outcomes import Outcome, finish
-
-_WORKER = "reconciler"
 
 
 def hibernate(settings: Settings, seen: SeenRow, note: str,
@@ -29,10 +26,7 @@ def hibernate(settings: Settings, seen: SeenRow, note: str,
         row = lock_unchanged(seen)
         if row is None or is_alive():
             return None
-        operation, messages = begin(settings, row, OperationKind.HIBERNATE, requested_by=_WORKER)
-        claimed = claim(row.id, operation.op_seq, f"{row.node_id}/{_WORKER}",
-                        settings.operation_lease_s)
-        assert claimed is not None, "an operation of this very transaction is free"
+        claimed = begin_claimed(settings, row, OperationKind.HIBERNATE, RECONCILER)
         values = {"vm_ip": "", "idle_at": None, "operator_note": note}
-        outcome = Outcome(True, SandboxStatus.HIBERNATED, sandbox=values, note=note)
-        return messages + finish(claimed, outcome)
+        return finish(claimed,
+                      Outcome(True, SandboxStatus.HIBERNATED, sandbox=values, note=note))

@@ -1,9 +1,9 @@
 """Ends sandboxes whose files are gone from their node for good: `stopped`, with an error that says
 so.
 
-There is nothing left to do on the node, so the stop is begun, claimed and finished in one
-transaction, by the operation protocol as every stop. The row is locked all the while: no wake can
-begin between the last look and the end.
+There is nothing left to do on the node, so the stop is begun and finished in one transaction, by
+the operation protocol as every stop. The row is locked all the while: no wake can begin between the
+last look and the end.
 """
 from collections.abc import Callable
 
@@ -11,15 +11,14 @@ from config.settings import Settings
 from models.database import database, now
 from models.operations import OutboxMessage
 from models.sandboxes import Sandbox
-from models.states import SandboxStatus
-from services.operations import claims
-from services.operations.begin import lock_sandbox
-from services.sandboxes.outcomes import Outcome, begin_stop, finish
+from models.states import OperationKind, SandboxStatus
+from services.operations.begin import begin_claimed, lock_sandbox
+from services.reconciliation.rows import RECONCILER
+from services.sandboxes.outcomes import Outcome, finish
 
 ERROR = "The sandbox's files are gone from its node, so it cannot be woken any more."
 # The states in which a sandbox has files, and so can lose them.
 HAS_FILES = (SandboxStatus.RUNNING, SandboxStatus.HIBERNATED)
-_WORKER = "reconciler"
 
 
 def list_candidates(node_id: str) -> set[str]:
@@ -43,10 +42,6 @@ def stop(settings: Settings, sandbox_id: str,
             return None
         if SandboxStatus(row.status) not in HAS_FILES or not is_gone():
             return None
-        operation, messages = begin_stop(settings, row, requested_by=_WORKER)
-        worker = f"{row.node_id}/{_WORKER}"
-        claimed = claims.claim(row.id, operation.op_seq, worker, settings.operation_lease_s)
-        assert claimed is not None, "an operation of this very transaction is free"
+        claimed = begin_claimed(settings, row, OperationKind.STOP, RECONCILER)
         values = {"stopped_at": now(), "vm_ip": "", "idle_at": None, "error": ERROR}
-        return messages + finish(
-            claimed, Outcome(True, SandboxStatus.STOPPED, sandbox=values, error=ERROR))
+        return finish(claimed, Outcome(True, SandboxStatus.STOPPED, sandbox=values, error=ERROR))

@@ -12,6 +12,9 @@ from models.sandboxes import Sandbox
 from models.states import OperationKind, SandboxStatus
 from services.operations.begin import begin, lock_sandbox
 
+# Who asked for, and held, the operations that are written here.
+RECONCILER = "reconciler"
+
 
 @dataclass(frozen=True)
 class SeenRow:

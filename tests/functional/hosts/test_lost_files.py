@@ -23,18 +23,10 @@ from services.sandboxes import create, lifecycle
 from services.sandboxes.caller import Caller
 from services.sandboxes.outcomes import Outcome, finish
 from services.sandboxes.requests import CreateRequest, LaunchOptions
+from tasks.wiring import no_guest
+from tests.fakes.outside import ListQueue
 
 HIBERNATED, STOPPED = SandboxStatus.HIBERNATED, SandboxStatus.STOPPED
-
-
-class NoQueue:
-    def publish(self, queue, job, payload):
-        pass
-
-
-class NoGuests:
-    def connect(self, address, port, token):
-        raise AssertionError("no guest is needed here")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -53,7 +45,7 @@ def node(tmp_path):
     nodes.forget_directory("n1")
     settings = Settings(node_id="n1", node_dir=tmp_path, orphan_grace_s=0.0, orphan_brake=2,
                         operation_wait_s=0.05)
-    deps = NodeDeps(settings, SimulatedDriver(settings), NoQueue(), None)
+    deps = NodeDeps(settings, SimulatedDriver(settings), ListQueue(), None)
     node_directory.claim(deps)
     return Reconciler(deps)
 
@@ -64,7 +56,7 @@ def patient(node, grace_s):
 
 def asleep(count=1):
     """Rows of hibernated sandboxes that have never been on this host."""
-    deps = Deps(Settings(operation_wait_s=0.05), NoQueue(), NoGuests())
+    deps = Deps(Settings(operation_wait_s=0.05), ListQueue(), no_guest)
     with connection():
         alice = User.create(id=new_id("usr"), email=f"{new_id()}@example.test", password_hash="x",
                             plan=Plan.LEGACY_PRO)
@@ -91,6 +83,7 @@ def test_it_has_to_be_seen_for_the_whole_grace_period(node):
     patient(node, 0.0)
     node.run()
     assert statuses(made) == [STOPPED]
+    assert node._deps.queue.sent == [], "the node is told of a stop that is finished"
 
 
 def test_no_row_is_ended_while_many_look_lost_at_once(node):

@@ -17,6 +17,7 @@ def test_the_end_of_a_hibernation_says_that_it_is_asleep(deps, tmp_path):
     driver = SimulatedDriver(settings)
     driver.create(LaunchSpec(sandbox_id, Shape(1, 1024), "token-0123456789", 30000))
     driver.hibernate(sandbox_id)
+    before = list(deps.queue.sent)
     Reconciler(NodeDeps(settings, driver, deps.queue, None)).run()
     seen = row(sandbox_id)
     assert (seen.status, seen.task, seen.idle_at) == (SandboxStatus.HIBERNATED, None, None)
@@ -26,3 +27,4 @@ def test_the_end_of_a_hibernation_says_that_it_is_asleep(deps, tmp_path):
     assert (last.kind, last.state, last.requested_by) == (
         OperationKind.HIBERNATE, OperationState.SUCCEEDED, "reconciler")
     assert last.note == seen.operator_note != ""
+    assert deps.queue.sent == before, "a node is told of an operation that is finished"
