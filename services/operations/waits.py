@@ -5,6 +5,7 @@ one poll interval.
 """
 import logging
 import select
+import socket
 import threading
 import time
 from collections import defaultdict
@@ -38,6 +39,9 @@ class _Listener(threading.Thread):
         super().__init__(name="row-listener", daemon=True)
         self._lock = threading.Lock()
         self._events: dict[str, set[threading.Event]] = defaultdict(set)
+        self._ended = threading.Event()
+        # Closing one of them wakes the thread out of its poll.
+        self._awake, self._alarm = socket.socketpair()
 
     def register(self, sandbox_id: str) -> threading.Event:
         event = threading.Event()
@@ -51,14 +55,21 @@ class _Listener(threading.Thread):
             if not self._events[sandbox_id]:
                 del self._events[sandbox_id]
 
+    def end(self) -> None:
+        """Return once the thread has closed its connection; its waiters go on polling."""
+        self._ended.set()
+        self._alarm.close()
+        self.join()
+
     def run(self) -> None:
-        while True:
-            try:
-                self._listen()
-            except psycopg2.Error as error:
-                log.warning("row listener lost its connection (%s); polling until it is back",
-                            type(error).__name__)
-                time.sleep(1)
+        with self._awake:
+            while not self._ended.is_set():
+                try:
+                    self._listen()
+                except psycopg2.Error as error:
+                    log.warning("row listener lost its connection (%s); polling until it is back",
+                                type(error).__name__)
+                    self._ended.wait(1)
 
     def _listen(self) -> None:
         parameters = {
@@ -72,7 +83,8 @@ class _Listener(threading.Thread):
             # poll, because select fails for a process with more than 1023 open files
             poller = select.poll()
             poller.register(link, select.POLLIN)
-            while True:
+            poller.register(self._awake, select.POLLIN)
+            while not self._ended.is_set():
                 if not poller.poll(30_000):
                     with link.cursor() as cursor:
                         cursor.execute("SELECT 1")
@@ -101,6 +113,16 @@ def _get_listener() -> _Listener:
             _listener = _Listener()
             _listener.start()
         return _listener
+
+
+def stop_listening() -> None:
+    """End this process's listener, if it has one, before its database goes; the next wait starts
+    another."""
+    global _listener
+    with _listener_lock:
+        if _listener is not None:
+            _listener.end()
+            _listener = None
 
 
 def wait_until(sandbox_id: str, probe: Callable[[], Result | None],

@@ -1,0 +1,62 @@
+"""The thread that listens for changed rows: what it says when it loses its connection, and its
+end."""
+import logging
+import threading
+
+import psycopg2
+import pytest
+
+from models.database import connection, database
+from services.operations import waits
+from tests.stack.waiting import eventually, until
+
+LOST = "row listener lost its connection"
+
+
+@pytest.fixture
+def listening(deps):
+    """A listener that has its connection."""
+    waits.stop_listening()
+    assert waits.wait_until("nobody", lambda: None, 0.0) is None
+    until(lambda: listeners() == 1)
+
+
+def listeners():
+    with connection():
+        return database.execute_sql(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND query = 'LISTEN sandbox'").fetchone()[0]
+
+
+def woken(sandbox_id):
+    """True if a waiter notices a change long before it would ask by itself."""
+    noticed = threading.Event()
+    with waits.changes(sandbox_id) as changed:
+        assert changed() and not changed()
+        with connection():
+            waits.notify(sandbox_id)
+        if eventually(changed, 5.0):
+            noticed.set()
+    return noticed.is_set()
+
+
+def test_one_that_is_stopped_says_nothing_and_the_next_wait_starts_another(listening, caplog):
+    with caplog.at_level(logging.WARNING):
+        waits.stop_listening()
+        until(lambda: listeners() == 0)
+        assert LOST not in caplog.text
+    assert waits.wait_until("nobody", lambda: None, 0.0) is None
+    until(lambda: listeners() == 1)
+    assert woken("some")
+
+
+def test_a_lost_connection_is_told_and_made_again(listening, postgres_url, caplog):
+    with caplog.at_level(logging.WARNING):
+        link = psycopg2.connect(postgres_url)
+        with link, link.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                           " WHERE datname = current_database() AND query = 'LISTEN sandbox'")
+        link.close()
+        until(lambda: LOST in caplog.text)
+        until(lambda: listeners() == 1)
+    assert woken("some")
