@@ -3,6 +3,7 @@ import dataclasses
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import argon2
 import jwt
 import pytest
 from jwt.algorithms import OKPAlgorithm
@@ -128,10 +129,16 @@ def test_a_new_password_ends_the_sessions(edge, browser):
     assert browser.post("/login", json=body | {"password": "second password"}).status_code == 200
 
 
+def test_an_account_that_does_not_exist_costs_as_much_as_one_that_does():
+    assert not argon2.PasswordHasher().check_needs_rehash(users.NOBODY), "its cost is another"
+
+
 def test_a_password_is_stored_as_a_slow_hash(edge):
+    made = users.create("slow@example.test", "the only password", users.Plan.FREE)
     with connection():
-        stored = User.get_by_id(edge.user("alice").id).password_hash
-    assert stored.startswith("$argon2id$") and edge.people["SVC_ALICE_PASSWORD"] not in stored
+        stored = User.get_by_id(made.id).password_hash
+    assert stored.startswith("$argon2id$") and "the only password" not in stored
+    assert not argon2.PasswordHasher().check_needs_rehash(stored)
 
 
 def test_guessing_is_slowed_down_for_one_account_only(edge, browser):
