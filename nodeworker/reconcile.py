@@ -16,7 +16,7 @@ import time
 from models.database import connection
 from models.states import OperationKind, SandboxStatus
 from nodeworker import node_directory, usage
-from nodeworker.handlers.lifecycle import forget_transient
+from nodeworker.handlers.lifecycle import ENDED_BY_ITSELF, forget_transient
 from nodeworker.hypervisor.driver import DriverError, UsageReading, VmBusy, VmState
 from nodeworker.wiring import NodeDeps
 from services.operations import outbox
@@ -73,7 +73,7 @@ class Reconciler:
                 self._repair(row, REPAIRS[status, actual])
             elif status is _RUNNING and actual in (VmState.DISK_ONLY, VmState.SAVED):
                 usage.sample_sandbox(self._deps, row.id)
-                self._fell_asleep(row, "its machine ended by itself; it wakes from its disk")
+                self._fell_asleep(row, ENDED_BY_ITSELF)
             elif status is _RUNNING and actual is VmState.RUNNING:
                 self._end_if_halted(row)
             elif actual is None:

@@ -15,7 +15,7 @@ from nodeworker.handlers.agent_server import start_agent_server
 from nodeworker.handlers.archives import ArchiveFailed
 from nodeworker.handlers.launch_spec import launch_spec
 from nodeworker.handlers.start_service import NotReady, start_service
-from nodeworker.hypervisor.driver import RunningVm, Shape, VmNotFound, VmState
+from nodeworker.hypervisor.driver import MemoryLost, RunningVm, Shape, VmNotFound, VmState
 from nodeworker.wiring import NodeDeps
 from services.guest_calls.disks import DEVICE_BYTES
 from services.hosts import warm_images
@@ -32,6 +32,8 @@ _TOLD = (NotReady, ArchiveFailed)
 _TEXT_LIMIT = 2000
 _FLUSH_LIMIT_S = 10.0
 Handler = Callable[[NodeDeps, Claim, SandboxOnNode], Outcome]
+ENDED_BY_ITSELF = "its machine ended by itself; it wakes from its disk"
+DISK_ALONE = "taken of the disk alone: the machine had ended by itself, so its copies boot cold"
 COLD_BOOT = "cold boot: the warm image of this shape was not baked on this node yet"
 
 # The status that is true of what the driver finds on the host.
@@ -81,8 +83,14 @@ def hibernate(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome
             sandbox.id) is VmState.SAVED:
         return Outcome(True, SandboxStatus.HIBERNATED)
     _flush_guest(deps, sandbox)
-    deps.driver.hibernate(sandbox.id)
-    return Outcome(True, SandboxStatus.HIBERNATED, sandbox={"vm_ip": "", "idle_at": None})
+    values: dict[str, object] = {"vm_ip": "", "idle_at": None}
+    try:
+        deps.driver.hibernate(sandbox.id)
+    except MemoryLost as lost:
+        log.warning("sandbox %s sleeps without its memory: %s", sandbox.id, lost)
+        return Outcome(True, SandboxStatus.HIBERNATED,
+                       sandbox=values | {"operator_note": ENDED_BY_ITSELF}, note=ENDED_BY_ITSELF)
+    return Outcome(True, SandboxStatus.HIBERNATED, sandbox=values)
 
 
 def wake(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
@@ -124,6 +132,7 @@ def snapshot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
             "size_bytes": facts.size_bytes,
             "pause_ms": facts.pause_ms,
         },
+        note=None if facts.has_memory else DISK_ALONE,
     )
 
 
@@ -149,6 +158,8 @@ def _flush_guest(deps: NodeDeps, sandbox: SandboxOnNode) -> None:
     """Bring what the guest has written but only holds in memory onto its disk: a template in
     another shape, a wake whose memory is of no use, and whoever uses the uploaded disk, boot from
     it. A guest that does not answer is saved as it is."""
+    if deps.driver.inspect(sandbox.id) is VmState.DISK_ONLY:
+        return
     try:
         deps.agent(sandbox).sync(_FLUSH_LIMIT_S)
     except AgentError as error:

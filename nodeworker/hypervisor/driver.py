@@ -12,6 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+# Why a copy of a snapshot without memory boots cold.
+NO_MEMORY = "its snapshot is of a disk alone, since the memory of its source was lost"
+
 
 class DriverError(Exception):
     """The hypervisor could not do what was asked; the text is for operators, never for clients."""
@@ -35,6 +38,10 @@ class StillStarting(DriverError):
     def __init__(self, text: str, again_in_s: float) -> None:
         super().__init__(text)
         self.again_in_s = again_in_s
+
+
+class MemoryLost(DriverError):
+    """The machine's process ended by itself, so there is no memory to save; its disk is here."""
 
 
 class VmState(enum.Enum):
@@ -98,12 +105,14 @@ class RunningVm:
 @dataclass(frozen=True)
 class SnapshotFacts:
     """A complete snapshot on this host: `rootfs_sha` is the SHA-256 chain over its disk layers,
-    `size_bytes` what its files occupy, `pause_ms` how long the source stood still."""
+    `size_bytes` what its files occupy, `pause_ms` how long the source stood still. Without
+    `has_memory` it is of a disk alone, and every copy of it boots cold."""
 
     snapshot_id: str
     rootfs_sha: str
     size_bytes: int
     pause_ms: float
+    has_memory: bool = True
 
 
 @dataclass(frozen=True)
@@ -199,7 +208,7 @@ class Driver(ABC):
 
         After success SAVED (repeating is a no-op). After failure the guest executes again as if
         nothing had been asked, or, if its process died meanwhile, the sandbox is DISK_ONLY. Raises
-        VmNotFound, VmBusy, DriverError.
+        MemoryLost if it is DISK_ONLY, VmNotFound, VmBusy, DriverError.
         """
 
     @abstractmethod
@@ -215,8 +224,8 @@ class Driver(ABC):
 
     @abstractmethod
     def snapshot(self, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
-        """Capture RAM, device state and disk of a RUNNING or SAVED sandbox as `snapshot_id`; the
-        sandbox stays what it was.
+        """Capture RAM, device state and disk of a RUNNING or SAVED sandbox as `snapshot_id`, or the
+        disk of a DISK_ONLY one; the sandbox stays what it was.
 
         The cut is consistent: disk and memory of one instant. Repeating with the id of a complete
         snapshot returns its facts (with `pause_ms` as first measured). After failure nothing of the

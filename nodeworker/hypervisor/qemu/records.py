@@ -109,13 +109,15 @@ class SandboxRecord:
 
 @dataclass(frozen=True)
 class SnapshotRecord:
-    """snapshot.json of a complete snapshot."""
+    """snapshot.json of a complete snapshot. Without `has_memory` it is of a disk alone: its source
+    had no memory any more."""
 
     snapshot_id: str
     machine: Machine
     rootfs_sha: str
     size_bytes: int
     pause_ms: float
+    has_memory: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object `from_json` reads."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from nodeworker.faults import fault
-from nodeworker.hypervisor.driver import DriverError, LaunchSpec, RunningVm, VmState
+from nodeworker.hypervisor.driver import NO_MEMORY, LaunchSpec, MemoryLost, RunningVm, VmState
 from nodeworker.hypervisor.simulated.node import Record, SimulatedNode
 
 ADDRESS = "127.0.0.1"
@@ -38,10 +38,11 @@ def _source(node: SimulatedNode, spec: LaunchSpec) -> tuple[dict[str, Any], str]
         is_baked = node.warm_image(spec.shape).exists()
         return node.blank, "" if is_baked else "this shape is not baked yet"
     snapshot = node.get_snapshot(spec.snapshot_id)
-    fits = tuple(snapshot["shape"]) == (spec.shape.vcpus, spec.shape.mem_mb)
-    if fits:
-        return dict(snapshot["guest"]), ""
-    return _rebooted(snapshot["guest"]), "its memory is of another shape"
+    if not snapshot["facts"].get("has_memory", True):
+        return _rebooted(snapshot["guest"]), NO_MEMORY
+    if tuple(snapshot["shape"]) != (spec.shape.vcpus, spec.shape.mem_mb):
+        return _rebooted(snapshot["guest"]), "its memory is of another shape"
+    return dict(snapshot["guest"]), ""
 
 
 def _run(node: SimulatedNode, spec: LaunchSpec, record: Record, *, renew: bool) -> None:
@@ -68,7 +69,7 @@ def hibernate(node: SimulatedNode, sandbox_id: str) -> None:
         record, path = node.get_record(sandbox_id), node.record_path(sandbox_id)
         if not record.saved:
             if sandbox_id not in node.simulator.running():
-                raise DriverError(f"{sandbox_id} has no process and no saved memory")
+                raise MemoryLost(f"the process of {sandbox_id} ended by itself; its disk is left")
             record = _save(node, sandbox_id, record)
         node.simulator.ask("stop", sandbox_id=sandbox_id)
         replace(record, task=None).write(path)

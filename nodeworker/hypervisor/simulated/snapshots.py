@@ -19,13 +19,12 @@ def snapshot(node: SimulatedNode, sandbox_id: str, snapshot_id: str) -> Snapshot
         for point in ("begun", "layer_recorded", "stopped", "switched", "state_written",
                       "ram_copied", "resumed"):
             fault(f"snapshot.{point}")
-        if not record.saved and sandbox_id not in node.simulator.running():
-            raise DriverError(f"{sandbox_id} is neither running nor saved")
-        guest = record.guest if record.saved else node.simulator.ask(
-            "state", sandbox_id=sandbox_id)["guest"]
+        alive = not record.saved and sandbox_id in node.simulator.running()
+        guest = node.simulator.ask(
+            "state", sandbox_id=sandbox_id)["guest"] if alive else record.guest
         content = json.dumps(guest, sort_keys=True).encode()
-        facts = SnapshotFacts(snapshot_id,
-                              hashlib.sha256(content).hexdigest(), len(content), 0.0)
+        facts = SnapshotFacts(snapshot_id, hashlib.sha256(content).hexdigest(), len(content), 0.0,
+                              has_memory=alive or record.saved)
         fault("snapshot.flushed")
         (node.snapshots / snapshot_id).mkdir(exist_ok=True)
         write_json(node.snapshots / snapshot_id / "snapshot.json",

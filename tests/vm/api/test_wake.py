@@ -46,6 +46,24 @@ def test_a_machine_that_its_user_turns_off_is_asleep_and_keeps_its_files(vm_alic
     assert vm_alice.exec(machine, "cat", "/root/note")["stdout"] == "kept\n"
 
 
+def test_a_machine_that_ended_by_itself_is_forked_and_captured_from_its_disk(vm_alice, machine):
+    """Its process is killed and the row not yet corrected, or the user has turned it off: the same
+    answers."""
+    vm_alice.exec(machine, "sh", "-c", "echo kept > /root/note && sync")
+    vm_alice.post(f"/v1/sandboxes/{machine}/exec", json={"cmd": "poweroff -f", "detached": True})
+    vm_alice.wait_for(machine, "hibernated")
+    taken = vm_alice.post(f"/v1/sandboxes/{machine}/snapshot")
+    assert taken.status_code == 201, taken.text
+    forked = vm_alice.post(f"/v1/sandboxes/{machine}/fork", json={})
+    assert forked.status_code == 201, forked.text
+    copy = vm_alice.wait_for(forked.json()["id"], "running")["id"]
+    try:
+        assert vm_alice.exec(copy, "cat", "/root/note")["stdout"] == "kept\n"
+        assert vm_alice.get(f"/v1/sandboxes/{machine}").json()["status"] == "hibernated"
+    finally:
+        vm_alice.delete(f"/v1/sandboxes/{copy}")
+
+
 def test_ports_added_to_a_running_sandbox_reach_it(vm_alice, machine):
     path = f"/v1/sandboxes/{machine}"
     server = {"cmd": "cd /etc && exec python3 -m http.server 3000", "detached": True}

@@ -5,7 +5,7 @@ import pytest
 
 from guest.client.errors import AgentError, AgentUnauthorized
 from nodeworker.hypervisor import locks
-from nodeworker.hypervisor.driver import DriverError, Shape, VmBusy, VmNotFound, VmState
+from nodeworker.hypervisor.driver import DriverError, MemoryLost, Shape, VmBusy, VmNotFound, VmState
 from tests.host.driver_checks import GROWN_BYTES, check_alive, check_grown, with_note
 from tests.host.driver_lab import SHAPE
 
@@ -166,6 +166,26 @@ def test_a_machine_that_died_is_found_by_looking_and_boots_from_its_disk(lab):
     assert running.cold and running.cold_reason
     assert lab.driver.inspect(spec.sandbox_id) is VmState.RUNNING
     assert lab.agent(spec).ping().adopted == spec.sandbox_id
+
+
+def test_a_machine_that_died_is_captured_from_its_disk_and_its_copies_boot_cold(lab):
+    spec = with_note(lab)
+    lab.agent(spec).sync()
+    lab.driver.hibernate(spec.sandbox_id)
+    lab.driver.wake(spec)
+    lab.kill_machine(spec.sandbox_id)
+    with pytest.raises(MemoryLost):
+        lab.driver.hibernate(spec.sandbox_id)
+    facts = lab.driver.snapshot(spec.sandbox_id, "snapdead")
+    assert not facts.has_memory and facts == lab.driver.snapshot(spec.sandbox_id, "snapdead")
+    assert lab.driver.inspect(spec.sandbox_id) is VmState.DISK_ONLY
+    clone = lab.spec("snapdead")
+    running = lab.driver.create(clone)
+    assert running.cold and "disk alone" in running.cold_reason
+    check_alive(lab, clone, b"first")
+    lab.driver.hibernate(clone.sandbox_id)
+    assert not lab.driver.wake(clone).cold, "from now on it is a machine like any other"
+    assert lab.driver.snapshot(clone.sandbox_id, "snapalive").has_memory
 
 
 def test_a_running_machine_is_untouched_by_reclaim(lab):

@@ -15,6 +15,7 @@ from nodeworker.disks import sparse
 from nodeworker.disks.durable import read_json, remove_tree
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import (
+    NO_MEMORY,
     DriverError,
     LaunchSpec,
     RunningVm,
@@ -129,11 +130,19 @@ def _find_source(host: Host, spec: LaunchSpec) -> Source:
         if snapshot is None:
             raise VmNotFound(f"no snapshot {spec.snapshot_id} on this host")
         machine = snapshot.machine
+        if not snapshot.has_memory:
+            return Source(machine, _tokens(host, directory, machine), unfit=NO_MEMORY)
+    return Source(machine, _tokens(host, directory, machine), directory,
+                  mismatch(host, machine, spec.shape))
+
+
+def _tokens(host: Host, directory: Path, machine: Machine) -> tuple[str, ...]:
+    """What the guest of a clone may be asking for: the token of its memory, or after a cold boot
+    the image's."""
     token = read_json(directory / "token")
     if token is None:
         raise DriverError(f"{directory} has no agent token")
-    tokens = (token["token"], host.image_for(machine).agent_token)
-    return Source(machine, tokens, directory, mismatch(host, machine, spec.shape))
+    return token["token"], host.image_for(machine).agent_token
 
 
 def mismatch(host: Host, machine: Machine, shape: Shape) -> str:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from nodeworker.disks.durable import sync_file
 from nodeworker.faults import fault
-from nodeworker.hypervisor.driver import DriverError
+from nodeworker.hypervisor.driver import MemoryLost
 from nodeworker.hypervisor.qemu.disk import flatten
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.operations.recover import settle_chain
@@ -37,7 +37,7 @@ def hibernate(host: Host, sandbox_id: str) -> None:
 
 def _save(vm: Vm) -> None:
     if not vm.rundir.is_alive():
-        raise DriverError(f"{vm.sandbox_id} has no process and no saved memory")
+        raise MemoryLost(f"the process of {vm.sandbox_id} ended by itself; its disk is left")
     with vm.monitor("hibernating") as monitor:
         try:
             if vm.record.task is not None:
@@ -81,7 +81,7 @@ def _end_saved(vm: Vm) -> None:
     record = vm.record
     if not ram_is_whole(record):
         vm.write(replace(record, phase=Phase.RUNNING, task=None), durable=False)
-        raise DriverError(f"{vm.sandbox_id} lost its memory in a power failure")
+        raise MemoryLost(f"{vm.sandbox_id} lost its memory in a power failure")
     if record.phase is not Phase.SAVED or record.pid is not None:
         asleep = replace(record, phase=Phase.SAVED, task=None, pid=None, start_ticks=None,
                          slot=None)

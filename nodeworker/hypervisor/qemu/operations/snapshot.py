@@ -1,5 +1,5 @@
-"""Capture a running or saved sandbox: disk and memory of one instant, while the sandbox stays what
-it was.
+"""Capture a running or sleeping sandbox: disk and memory of one instant, while the sandbox stays
+what it was.
 
 Of a running one: 1. A new overlay is made and recorded as the sandbox's own (an empty layer on top
 changes nothing, whenever we die). 2. `stop`; QEMU switches to the overlay; the layer below is
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from nodeworker.disks import sparse
 from nodeworker.disks.durable import remove_tree, sync_directory, sync_file, write_json
+from nodeworker.disks.sizes import occupied_bytes
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError, SnapshotFacts
 from nodeworker.hypervisor.qemu.disk import flatten
@@ -28,6 +29,8 @@ from nodeworker.hypervisor.qemu.records import Phase, SnapshotRecord, Task
 from nodeworker.hypervisor.qemu.rundir import ram_is_whole
 from nodeworker.hypervisor.qemu.vm import Vm, created_vm
 
+_MEMORY = ("ram", "state")
+
 
 def snapshot(host: Host, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
     """See Driver.snapshot."""
@@ -38,14 +41,16 @@ def snapshot(host: Host, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
         if vm.rundir.is_alive() and vm.record.phase is Phase.RUNNING:
             pause_ms = _capture_running(vm, directory)
         else:
-            pause_ms = _capture_saved(vm, directory)
+            _capture_asleep(vm, directory)
+            pause_ms = 0.0
         write_json(directory / "token", {"token": vm.rundir.tokens()[0]})
         return _facts(_complete(vm, directory, snapshot_id, pause_ms))
 
 
 def _facts(record: SnapshotRecord) -> SnapshotFacts:
     """What callers may know of a snapshot."""
-    return SnapshotFacts(record.snapshot_id, record.rootfs_sha, record.size_bytes, record.pause_ms)
+    return SnapshotFacts(record.snapshot_id, record.rootfs_sha, record.size_bytes, record.pause_ms,
+                         record.has_memory)
 
 
 @contextmanager
@@ -98,14 +103,16 @@ def _capture_running(vm: Vm, directory: Path) -> float:
     return pause_ms
 
 
-def _capture_saved(vm: Vm, directory: Path) -> float:
-    if vm.rundir.is_alive() or not ram_is_whole(vm.record):
-        raise DriverError(f"{vm.sandbox_id} is neither running nor saved")
+def _capture_asleep(vm: Vm, directory: Path) -> None:
+    """Copy memory and device state, unless the machine ended by itself: then its disk is all there
+    is."""
+    if vm.rundir.is_alive():
+        raise DriverError(f"{vm.sandbox_id} is neither running nor asleep")
     if not vm.host.layers.is_empty(vm.machine.chain[-1], vm.machine.disk_bytes):
         _grow_chain(vm, vm.record.task)
-    for name in ("ram", "state"):
-        _copy_ram(vm.rundir.path / name, directory / name)
-    return 0.0
+    if ram_is_whole(vm.record):
+        for name in _MEMORY:
+            _copy_ram(vm.rundir.path / name, directory / name)
 
 
 def _grow_chain(vm: Vm, task: Task | None) -> None:
@@ -148,15 +155,14 @@ def _complete(vm: Vm, directory: Path, snapshot_id: str, pause_ms: float) -> Sna
     for reference in chain:
         if reference.startswith("layer:"):
             host.layers.freeze(reference)
-    for name in ("ram", "state"):
-        sync_file(directory / name)
+    memory = [directory / name for name in _MEMORY if (directory / name).exists()]
+    for path in memory:
+        sync_file(path)
     fault("snapshot.flushed")
-    files = [
-        directory / "ram", directory / "state", *(host.layers.path(layer) for layer in chain[-1:])
-    ]
+    files = [*memory, *(host.layers.path(layer) for layer in chain[-1:])]
     complete = SnapshotRecord(
         snapshot_id, replace(vm.machine, chain=chain), host.layers.chain_sha(chain),
-        sum(path.stat().st_blocks * 512 for path in files), pause_ms)
+        sum(map(occupied_bytes, files)), pause_ms, bool(memory))
     write_json(directory / "snapshot.json", complete.to_json())
     os.rename(directory, host.snapshots / snapshot_id)
     sync_directory(host.snapshots)
