@@ -45,6 +45,14 @@ def _amounts(text: str) -> dict[str, Decimal]:
     return found
 
 
+def _counts(text: str) -> dict[str, int]:
+    """Whole numbers by name: `small=1,large=2`."""
+    found = {name: amount for name, amount in _amounts(text).items()}
+    if any(amount != int(amount) for amount in found.values()):
+        raise ValueError("expected name=number, whole numbers")
+    return {name: int(amount) for name, amount in found.items()}
+
+
 def _flag(text: str) -> bool:
     if text.lower() in {"1", "true", "yes", "on"}:
         return True
@@ -63,12 +71,25 @@ _PARSERS: dict[Any, Callable[[str], Any]] = {
     tuple[float, ...]: _numbers,
     tuple[str, ...]: _names,
     dict[str, Decimal]: _amounts,
+    dict[str, int]: _counts,
 }
 
 
 # 0.05 for a virtual CPU and 0.016 for a GiB of memory, per hour.
 _LIST_RATES = (
     "small=0.066,medium=0.132,large=0.264,standard=0.164,pro=0.328,xlarge=0.656,fleet=1.176"
+)
+_SANDBOX_QUOTA = (
+    "starter=50,starter_plus=100,personal=500,pro=1000"
+    ",always_on=2000,legacy_pro=1000,legacy_max=2000"
+)
+_SNAPSHOT_QUOTA = (
+    "starter=100,starter_plus=200,personal=1000,pro=2000"
+    ",always_on=4000,legacy_pro=2000,legacy_max=4000"
+)
+_STORAGE_QUOTA_GB = (
+    "starter=500,starter_plus=1000,personal=2000,pro=5000"
+    ",always_on=10000,legacy_pro=5000,legacy_max=10000"
 )
 
 
@@ -155,6 +176,7 @@ class Settings:
     reconcile_s: float = 5.0
     orphan_grace_s: float = 30.0
     orphan_brake: int = 20
+    disk_floor_mb: int = 4096
     host_ports: tuple[int, ...] = (20000, 29999)
     slot_network: str = "10.201.0.0/16"
     slot_pool: int = 3
@@ -181,6 +203,12 @@ class Settings:
         default_factory=lambda: _amounts(_LIST_RATES)
     )
     compute_credit: dict[str, Decimal] = dataclasses.field(default_factory=dict)
+    sandbox_quota: dict[str, int] = dataclasses.field(
+        default_factory=lambda: _counts(_SANDBOX_QUOTA))
+    snapshot_quota: dict[str, int] = dataclasses.field(
+        default_factory=lambda: _counts(_SNAPSHOT_QUOTA))
+    storage_quota_gb: dict[str, int] = dataclasses.field(
+        default_factory=lambda: _counts(_STORAGE_QUOTA_GB))
 
     # Flower
     flower_port: int = 15555

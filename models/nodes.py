@@ -6,7 +6,8 @@ from models.database import JsonField, Row, TimeField, now
 
 class Node(Row):
     """A VM host as its own heartbeat describes it; `vcpus` and `mem_mb` are what it may promise,
-    overcommit included."""
+    overcommit included. Of its disk (MiB) it tells the size, what is free, and what is to stay
+    free."""
 
     id = peewee.TextField(primary_key=True)
     address = peewee.TextField()
@@ -15,6 +16,9 @@ class Node(Row):
     host_port_low = peewee.IntegerField()
     host_port_high = peewee.IntegerField()
     host_tuple = JsonField(default=dict)
+    disk_mb = peewee.IntegerField(null=True)
+    disk_free_mb = peewee.IntegerField(null=True)
+    disk_floor_mb = peewee.IntegerField(default=0)
     accepting = peewee.BooleanField(default=True)
     directory_id = peewee.TextField(null=True)
     started_at = TimeField(default=now)

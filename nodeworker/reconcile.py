@@ -6,7 +6,8 @@ than the host is corrected, or an operation is begun that makes it true. 3. Mach
 without a row are removed, after a grace period (a create may be about to commit) and not when too
 many look orphaned at once: then it is our view that is wrong, and a person looks. 4. Rows without
 anything on the host become `stopped`, under the same two conditions. 5. A machine that uses no CPU
-is looked at: its guest may have halted it for good. Nothing is decided from memory except how long
+is looked at: its guest may have halted it for good, or it stands still before a full disk and can
+go on now. Nothing is decided from memory except how long
 an orphan or a loss has been seen.
 """
 import logging
@@ -17,7 +18,7 @@ from models.database import connection
 from models.states import OperationKind, SandboxStatus
 from nodeworker import node_directory, usage
 from nodeworker.handlers.lifecycle import ENDED_BY_ITSELF, forget_transient
-from nodeworker.hypervisor.driver import DriverError, UsageReading, VmBusy, VmState
+from nodeworker.hypervisor.driver import DiskPause, DriverError, UsageReading, VmBusy, VmState
 from nodeworker.wiring import NodeDeps
 from services.operations import outbox
 from services.reconciliation import ended_machine, lost_files, rows
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 # CPU time (ms) that a halted machine's process may use from one look to the next.
 _STILL_MS = 20
 
+DISK_FULL = "it stands still: the disk of its node is full; it goes on when there is room"
 _RUNNING, _HIBERNATED = SandboxStatus.RUNNING, SandboxStatus.HIBERNATED
 
 # (status of the row, what is on the host) -> the operation that makes the row true again. What is
@@ -75,16 +77,16 @@ class Reconciler:
                 usage.sample_sandbox(self._deps, row.id)
                 self._fell_asleep(row, ENDED_BY_ITSELF)
             elif status is _RUNNING and actual is VmState.RUNNING:
-                self._end_if_halted(row)
+                self._look_if_still(row)
             elif actual is None:
                 self._missing(row)
         self._last_reading = {
             row.id: self._last_reading[row.id] for row in settled if row.id in self._last_reading
         }
 
-    def _end_if_halted(self, row: SeenRow) -> None:
+    def _look_if_still(self, row: SeenRow) -> None:
         """Only a machine that has hardly used a CPU since the last time is looked at: one that is
-        halted uses none."""
+        halted, or stands still before a full disk, uses none."""
         try:
             reading, before = self._deps.driver.read_usage(row.id), self._last_reading.get(row.id)
             if reading is None:
@@ -93,6 +95,8 @@ class Reconciler:
             still = (
                 before and before.run == reading.run and reading.cpu_ms - before.cpu_ms <= _STILL_MS
             )
+            if still and self._is_paused(row):
+                return
             if still and self._deps.driver.end_if_halted(row.id):
                 usage.sample_sandbox(self._deps, row.id)
                 self._fell_asleep(row, "its guest halted the machine; it wakes from its disk")
@@ -100,6 +104,18 @@ class Reconciler:
             return
         except DriverError as error:
             log.warning("sandbox %s was not looked at: %s", row.id, error)
+
+    def _is_paused(self, row: SeenRow) -> bool:
+        """True if the machine stood still because the disk was full; once there is room it goes
+        on."""
+        pause = self._deps.driver.resume_if_paused(row.id)
+        if pause is DiskPause.WAITING and row.operator_note != DISK_FULL:
+            log.error("sandbox %s stands still: the disk of this host is full", row.id)
+            rows.write_note(row, DISK_FULL)
+        elif pause is DiskPause.RESUMED:
+            log.warning("sandbox %s goes on: the disk of this host has room again", row.id)
+            rows.write_note(row, None)
+        return pause is not None
 
     def _repair(self, seen: SeenRow, kind: OperationKind) -> None:
         messages = rows.begin_repair(self._deps.settings, seen, kind)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from models.database import DatabaseFailed, DatabaseUnavailable, connection
 from nodeworker import node_directory, usage, warm_images
 from nodeworker.disk_upload import forget_dead
+from nodeworker.disks.space import MIB
 from nodeworker.faults import fault
 from nodeworker.handlers import archives
 from nodeworker.object_store import StoreUnavailable
@@ -102,6 +103,7 @@ def node_facts(deps: NodeDeps) -> NodeFacts:
     """This host as its row describes it."""
     settings = deps.settings
     low, high = settings.host_ports
+    space = deps.driver.disk_space()
     return NodeFacts(
         id=settings.node_id,
         address=settings.node_address,
@@ -110,6 +112,9 @@ def node_facts(deps: NodeDeps) -> NodeFacts:
         host_port_low=low,
         host_port_high=high,
         host_tuple=dataclasses.asdict(deps.driver.host_tuple()),
+        disk_mb=space.total_bytes // MIB,
+        disk_free_mb=space.free_bytes // MIB,
+        disk_floor_mb=settings.disk_floor_mb,
     )
 
 

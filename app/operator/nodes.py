@@ -23,6 +23,7 @@ def node_list(machine: bool) -> None:
             "STATE": _state,
             "VCPUS": lambda node: f"{node.used_vcpus}/{node.vcpus}",
             "MEMORY MB": lambda node: f"{node.used_mem_mb}/{node.mem_mb}",
+            "DISK MB": _disk,
             "SANDBOXES": lambda node: ", ".join(
                 f"{count} {status}" for status, count in sorted(node.sandboxes.items())
             ),
@@ -36,6 +37,13 @@ def node_list(machine: bool) -> None:
 def _state(node: NodeReport) -> str:
     alive = "alive" if node.alive else f"silent for {node.silent_s:.0f} s"
     return f"{alive}, {'open' if node.accepting else 'closed'}"
+
+
+def _disk(node: NodeReport) -> str:
+    if node.disk_free_mb is None:
+        return ""
+    short = ", takes nothing new" if node.disk_free_mb < node.disk_floor_mb else ""
+    return f"{node.disk_free_mb} of {node.disk_mb} free{short}"
 
 
 @click.command("node-open")

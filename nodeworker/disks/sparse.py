@@ -92,7 +92,7 @@ def punch_zero_pages(descriptor: int) -> int:
         for start, end in list(data_ranges(descriptor)):
             for hole, length in _zero_runs(view, start, end):
                 if length >= MIN_HOLE_BYTES:
-                    _punch(descriptor, hole, length)
+                    punch(descriptor, hole, length)
                     freed += length
     finally:
         view.close()
@@ -113,7 +113,8 @@ def _zero_runs(view: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int
         yield run_start, end - run_start
 
 
-def _punch(descriptor: int, start: int, length: int) -> None:
+def punch(descriptor: int, start: int, length: int) -> None:
+    """Turn a range of the file into a hole; its length stays."""
     mode = _FALLOC_FL_PUNCH_HOLE | _FALLOC_FL_KEEP_SIZE
     if _libc.fallocate(descriptor, mode, ctypes.c_longlong(start), ctypes.c_longlong(length)) != 0:
         number = ctypes.get_errno()

@@ -15,7 +15,14 @@ from nodeworker.handlers.agent_server import start_agent_server
 from nodeworker.handlers.archives import ArchiveFailed
 from nodeworker.handlers.launch_spec import launch_spec
 from nodeworker.handlers.start_service import NotReady, start_service
-from nodeworker.hypervisor.driver import MemoryLost, RunningVm, Shape, VmNotFound, VmState
+from nodeworker.hypervisor.driver import (
+    MemoryLost,
+    NoDiskSpace,
+    RunningVm,
+    Shape,
+    VmNotFound,
+    VmState,
+)
 from nodeworker.wiring import NodeDeps
 from services.guest_calls.disks import DEVICE_BYTES
 from services.hosts import warm_images
@@ -33,6 +40,7 @@ _TEXT_LIMIT = 2000
 _FLUSH_LIMIT_S = 10.0
 Handler = Callable[[NodeDeps, Claim, SandboxOnNode], Outcome]
 ENDED_BY_ITSELF = "its machine ended by itself; it wakes from its disk"
+NO_SPACE = "Its node has no disk space for it at present."
 DISK_ALONE = "taken of the disk alone: the machine had ended by itself, so its copies boot cold"
 COLD_BOOT = "cold boot: the warm image of this shape was not baked on this node yet"
 
@@ -197,8 +205,11 @@ def failure(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode, error: Excep
     operator_error = printable(f"{type(error).__name__}: {error}")
     if claimed.kind is OperationKind.BOOT:
         deps.driver.destroy(sandbox.id)
-        text = printable(str(error)) if isinstance(error,
-                                                   _TOLD) else "The sandbox could not be started."
+        text = "The sandbox could not be started."
+        if isinstance(error, NoDiskSpace):
+            text = f"{text} {NO_SPACE}"
+        elif isinstance(error, _TOLD):
+            text = printable(str(error))
         told = error.owner_text() if isinstance(error, NotReady) else text
         gone = {"stopped_at": now(), "error": printable(told), "vm_ip": "", "idle_at": None}
         return Outcome(False, SandboxStatus.STOPPED, sandbox=gone, error=text,
@@ -208,6 +219,8 @@ def failure(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode, error: Excep
     text = f"The {claimed.kind.value} failed; the sandbox is {status.value}."
     if isinstance(error, VmNotFound):
         text = "The sandbox's files are not on its node."
+    elif isinstance(error, NoDiskSpace):
+        text = f"{text} {NO_SPACE}"
     elif isinstance(error, _TOLD):
         text = printable(str(error))
     return Outcome(False, status, error=text, operator_error=operator_error)

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nodeworker.disks.space import Space
+
 # Why a copy of a snapshot without memory boots cold.
 NO_MEMORY = "its snapshot is of a disk alone, since the memory of its source was lost"
 
@@ -42,6 +44,17 @@ class StillStarting(DriverError):
 
 class MemoryLost(DriverError):
     """The machine's process ended by itself, so there is no memory to save; its disk is here."""
+
+
+class NoDiskSpace(DriverError):
+    """The host's disk has no room for what was asked; nothing was begun."""
+
+
+class DiskPause(enum.Enum):
+    """What became of a machine that stands still because the host's disk was full when it wrote."""
+
+    WAITING = "waiting"    # there is still no room
+    RESUMED = "resumed"    # it goes on
 
 
 class VmState(enum.Enum):
@@ -181,6 +194,10 @@ class Driver(ABC):
         cold-booting."""
 
     @abstractmethod
+    def disk_space(self) -> Space:
+        """Size and free bytes of the file system that sandboxes and snapshots are on."""
+
+    @abstractmethod
     def bake(self, shape: Shape, progress: Progress = ignore_progress) -> None:
         """Cold-boot the image in `shape`, warm it up and save it as the warm image of that shape.
 
@@ -197,8 +214,8 @@ class Driver(ABC):
         has a machine-id, SSH host key, hostname, clock and random state of its own. After failure
         nothing of it is left on the host. Repeated after a crash: a RUNNING sandbox of this id is
         returned as it is, one that is still starting is waited for, anything less is removed and
-        started anew. Raises VmNotFound if the snapshot is not here, VmBusy, StillStarting,
-        DriverError.
+        started anew. Raises VmNotFound if the snapshot is not here, NoDiskSpace below the floor of
+        free space, VmBusy, StillStarting, DriverError.
         """
 
     @abstractmethod
@@ -219,7 +236,7 @@ class Driver(ABC):
         A saved state that does not fit this host (`HostTuple` differs) or fails to load is
         cold-booted from disk, with `cold=True`. After failure the sandbox is what it was before:
         the saved state is consumed only once the guest runs. Raises VmNotFound, VmBusy,
-        StillStarting, DriverError.
+        NoDiskSpace if there is no room for its memory, StillStarting, DriverError.
         """
 
     @abstractmethod
@@ -229,7 +246,8 @@ class Driver(ABC):
 
         The cut is consistent: disk and memory of one instant. Repeating with the id of a complete
         snapshot returns its facts (with `pause_ms` as first measured). After failure nothing of the
-        snapshot is left and the sandbox is unharmed.
+        snapshot is left and the sandbox is unharmed. Raises NoDiskSpace below the free-space floor,
+        VmNotFound, VmBusy, DriverError.
         """
 
     @abstractmethod
@@ -300,6 +318,12 @@ class Driver(ABC):
         """End a RUNNING machine whose guest has halted all its CPUs for good; True if that was so,
         and it is DISK_ONLY now. Never touches a machine that could still do anything. Raises
         VmNotFound, VmBusy, DriverError."""
+
+    @abstractmethod
+    def resume_if_paused(self, sandbox_id: str) -> DiskPause | None:
+        """Let a RUNNING machine go on that stands still because the host's disk was full, once
+        there is room; None if it does not stand still. Its write is repeated, nothing is lost.
+        Raises VmNotFound, VmBusy, DriverError."""
 
     @abstractmethod
     def reclaim(self) -> None:

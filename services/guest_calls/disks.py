@@ -5,6 +5,7 @@ from guest.client.results import DiskUsage
 from services.errors import Unavailable
 from services.guest_calls.activity import in_use, require_running
 from services.guest_calls.guest import connect, unreachable
+from services.hosts import placement
 from services.protocols import Deps
 from services.sandboxes import find, lifecycle
 from services.sandboxes.caller import Caller
@@ -51,6 +52,7 @@ def grow(deps: Deps, caller: Caller, sandbox_id: str) -> DiskUsage:
             found = _checked(guest.disk())
             if found.total_bytes >= FLOOR_BYTES:
                 return found
+            placement.check_disk(sandbox.node_id)
             lifecycle.grow(deps, caller, sandbox_id)
             return _checked(guest.grow_disk(DEVICE_BYTES))
         except AgentRefused as refusal:

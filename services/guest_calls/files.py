@@ -5,12 +5,14 @@ from dataclasses import dataclass
 
 from guest.agent.protocol import NOT_FOUND, PERMISSION, TOO_LARGE
 from guest.client.errors import AgentError, AgentRefused
+from models.database import connection
 from services.errors import Forbidden, InvalidRequest, NotFound, ServiceError, TooLarge, Unavailable
 from services.guest_calls.activity import in_use
 from services.guest_calls.guest import can_answer, connect, unreachable
+from services.hosts import placement
 from services.operations.waits import changes
 from services.protocols import Deps
-from services.sandboxes import find
+from services.sandboxes import find, quotas
 from services.sandboxes.caller import Caller
 
 READ_CAP_BYTES = 64 * 1024 * 1024
@@ -78,6 +80,9 @@ def upload(
     Unavailable, and what `content` raises.
     """
     sandbox = find.get_owned(caller, sandbox_id)
+    placement.check_disk(sandbox.node_id)
+    with connection():
+        quotas.check_bytes(deps.settings, caller.owner)
     target = "/" + "/".join(filter(None, posixpath.join(sandbox.cwd, path).split("/")))
     counted = _Counted(content)
     with in_use(sandbox, for_s=UPLOAD_LIMIT_S, what="an upload"), changes(sandbox.id) as changed:

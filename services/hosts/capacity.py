@@ -8,9 +8,28 @@ _LATER_S = 30
 
 
 @dataclass(frozen=True)
+class DiskRoom:
+    """The disk of a node (MiB): `free_mb` less what boots under way will take, and `floor_mb` that
+    stay free."""
+
+    free_mb: int
+    floor_mb: int
+
+    def refusal(self, node_id: str, mem_mb: int = 0) -> Unavailable | None:
+        """The error for something that takes `mem_mb` of it at once, the memory of a machine being
+        a file; None if there is room."""
+        if self.free_mb - mem_mb >= self.floor_mb:
+            return None
+        needed = f"{mem_mb} MB are needed and " if mem_mb else ""
+        return Unavailable(
+            f"Node {node_id} is short of disk space: {max(self.free_mb, 0)} MB are free,"
+            f" {needed}{self.floor_mb} MB are kept free.", retry_after_s=_LATER_S)
+
+
+@dataclass(frozen=True)
 class Room:
     """What a live node may promise in all, and what of it is free (below nothing after a change of
-    overcommit)."""
+    overcommit). `disk` is None where it does not matter, or the node does not tell."""
 
     node_id: str
     accepting: bool
@@ -18,6 +37,7 @@ class Room:
     mem_mb: int
     free_vcpus: int
     free_mem_mb: int
+    disk: DiskRoom | None = None
 
     def could_hold(self, vcpus: int, mem_mb: int) -> bool:
         """True if the machine fits the node when nothing else is on it."""
@@ -25,7 +45,8 @@ class Room:
 
     def can_hold(self, vcpus: int, mem_mb: int) -> bool:
         """True if the machine fits the node beside what is on it now."""
-        return vcpus <= self.free_vcpus and mem_mb <= self.free_mem_mb
+        has_disk = self.disk is None or self.disk.refusal(self.node_id, mem_mb) is None
+        return vcpus <= self.free_vcpus and mem_mb <= self.free_mem_mb and has_disk
 
 
 def refusal(vcpus: int, mem_mb: int, rooms: list[Room], pinned: str | None = None) -> Unavailable:
@@ -60,6 +81,10 @@ def refusal(vcpus: int, mem_mb: int, rooms: list[Room], pinned: str | None = Non
         open_ones,
         key=lambda room: (max(mem_mb - room.free_mem_mb, 0), max(vcpus - room.free_vcpus, 0)),
     )
+    if vcpus <= best.free_vcpus and mem_mb <= best.free_mem_mb and best.disk is not None:
+        full = best.disk.refusal(best.node_id, mem_mb)
+        if full is not None:
+            return full
     return Unavailable(
         f"There is no room for {machine} right now: node {best.node_id} has"
         f" {_cpus(max(best.free_vcpus, 0))} and {max(best.free_mem_mb, 0)} MB free.",

@@ -10,7 +10,7 @@ from models.nodes import Node
 @dataclass(frozen=True)
 class NodeFacts:
     """What a node says about itself; `vcpus` and `mem_mb` are what it may promise, overcommit
-    included."""
+    included. Of its disk `disk_free_mb` are free, of which `disk_floor_mb` are to stay so."""
 
     id: str
     address: str
@@ -19,6 +19,9 @@ class NodeFacts:
     host_port_low: int
     host_port_high: int
     host_tuple: dict[str, str]
+    disk_mb: int | None = None
+    disk_free_mb: int | None = None
+    disk_floor_mb: int = 0
 
 
 def heartbeat(facts: NodeFacts, *, started: bool = False) -> None:
@@ -30,6 +33,9 @@ def heartbeat(facts: NodeFacts, *, started: bool = False) -> None:
         "host_port_low": facts.host_port_low,
         "host_port_high": facts.host_port_high,
         "host_tuple": facts.host_tuple,
+        "disk_mb": facts.disk_mb,
+        "disk_free_mb": facts.disk_free_mb,
+        "disk_floor_mb": facts.disk_floor_mb,
         "heartbeat_at": now(),
     }
     if started:

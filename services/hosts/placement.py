@@ -12,21 +12,24 @@ import peewee
 
 from config.settings import Settings
 from guest.agent.protocol import AGENT_PORT
-from models.database import ROW_LOCK, now
+from models.database import ROW_LOCK, connection, now
 from models.nodes import Node, PortBinding
+from models.operations import Operation
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
-from models.states import OperationKind, SandboxStatus, SnapshotKind
+from models.states import OPEN_STATES, OperationKind, SandboxStatus, SnapshotKind
 from services.errors import InvalidRequest, Unavailable, WrongNode
-from services.hosts.capacity import Room, refusal
+from services.hosts.capacity import DiskRoom, Room, refusal
 
 PORTS_MAX = 64
 _PORT_TRIES = 8
 
 
-def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None = None) -> Node:
+def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None = None, *,
+               new_files: bool = True) -> Node:
     """Lock and return a live node that has room; the least loaded first, or exactly `pinned`.
 
+    Without `new_files` its disk does not matter: the machine has its files there already.
     Raises WrongNode when `pinned` does not exist, Unavailable when no node has room; its text says
     what is short.
     """
@@ -39,10 +42,22 @@ def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None =
     for node_id in order:
         node = Node.select().where((Node.id == node_id)
                                    & _alive(settings)).for_update(ROW_LOCK).get_or_none()
-        if node is not None and node.accepting and _room(node).can_hold(vcpus, mem_mb):
+        if node is not None and node.accepting and _room(node, new_files).can_hold(vcpus, mem_mb):
             return node
     asked = _alive(settings) if pinned is None else _alive(settings) & (Node.id == pinned)
-    raise refusal(vcpus, mem_mb, [_room(node) for node in Node.select().where(asked)], pinned)
+    rooms = [_room(node, new_files) for node in Node.select().where(asked)]
+    raise refusal(vcpus, mem_mb, rooms, pinned)
+
+
+def check_disk(node_id: str) -> None:
+    """Raises Unavailable if the node's disk is below its floor: what writes new files is not begun
+    there."""
+    with connection():
+        node = Node.get_or_none(Node.id == node_id)
+        room = _disk_room(node) if node is not None else None
+    refused = room.refusal(node_id) if room is not None else None
+    if refused is not None:
+        raise refused
 
 
 def node_of_copy(taken: Snapshot, pinned: str | None = None) -> str | None:
@@ -60,7 +75,7 @@ def node_of_copy(taken: Snapshot, pinned: str | None = None) -> str | None:
 
 def claim_capacity(settings: Settings, sandbox: Sandbox) -> None:
     """Make sure that the node of a sleeping sandbox has room to run it; raises Unavailable."""
-    claim_node(settings, sandbox.vcpus, sandbox.mem_mb, sandbox.node_id)
+    claim_node(settings, sandbox.vcpus, sandbox.mem_mb, sandbox.node_id, new_files=False)
 
 
 def bind_ports(node: Node, sandbox_id: str, guest_ports: tuple[int, ...]) -> dict[int, int]:
@@ -128,10 +143,26 @@ def _occupying() -> Any:
     )
 
 
-def _room(node: Node) -> Room:
+def _room(node: Node, new_files: bool) -> Room:
     used_vcpus, used_mem_mb = promised(node.id)
     return Room(node.id, node.accepting, node.vcpus, node.mem_mb, node.vcpus - used_vcpus,
-                node.mem_mb - used_mem_mb)
+                node.mem_mb - used_mem_mb, _disk_room(node) if new_files else None)
+
+
+def _disk_room(node: Node) -> DiskRoom | None:
+    """What the node told last, less the memory of the boots that it had not begun by then: their
+    files have not been made."""
+    if node.disk_free_mb is None:
+        return None
+    begun_since = Operation.started_at.is_null() | (Operation.started_at > node.heartbeat_at)
+    coming = (
+        Sandbox.select(peewee.fn.COALESCE(peewee.fn.SUM(Sandbox.mem_mb), 0))
+        .join(Operation, on=(Operation.sandbox_id == Sandbox.id))
+        .where((Sandbox.node_id == node.id) & Operation.state.in_(OPEN_STATES) & begun_since
+               & Operation.kind.in_((OperationKind.BOOT, OperationKind.WAKE)))
+        .scalar()
+    )
+    return DiskRoom(node.disk_free_mb - int(coming), node.disk_floor_mb)
 
 
 def promised(node_id: str) -> tuple[int, int]:

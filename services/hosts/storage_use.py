@@ -124,6 +124,19 @@ def _stored() -> Any:
         (SnapshotState.READY, SnapshotState.DELETING))
 
 
+def bytes_of(owner_id: str) -> int:
+    """What one owner has on nodes and in the store, as last sampled."""
+    found = [
+        DiskUse.select(peewee.fn.SUM(DiskUse.size_bytes))
+        .join(model, on=(model.id == DiskUse.resource_id))
+        .where((DiskUse.kind == kind) & (model.owner == owner_id)).scalar()
+        for kind, model in ((SANDBOX, Sandbox), (SNAPSHOT, Snapshot))
+    ]
+    stored = Snapshot.select(peewee.fn.SUM(Snapshot.tarball_size_bytes)).where(
+        _stored() & (Snapshot.owner == owner_id)).scalar()
+    return sum(int(each or 0) for each in (*found, stored))
+
+
 def items_of(owner: User) -> list[Item]:
     """What one owner has, the largest first."""
     with connection():

@@ -21,7 +21,8 @@ from services.metering.plans import PLAN_SIZES, SIZES, Size, size_name
 @dataclass(frozen=True)
 class NodeReport:
     """A VM host. `vcpus` and `mem_mb` are what it may promise, `used_*` what it has
-    promised; `warm_sizes` are those with a warm image, which a create restores."""
+    promised; `warm_sizes` are those with a warm image, which a create restores. Of its disk (MiB)
+    `disk_free_mb` are free; below `disk_floor_mb` the host takes nothing new."""
 
     id: str
     address: str
@@ -32,6 +33,9 @@ class NodeReport:
     vcpus: int
     used_mem_mb: int
     mem_mb: int
+    disk_free_mb: int | None
+    disk_floor_mb: int
+    disk_mb: int | None
     sandboxes: dict[str, int]
     warm_sizes: list[str]
     host_tuple: dict[str, str]
@@ -127,6 +131,7 @@ def _node(node: Node, alive: bool) -> NodeReport:
         id=node.id, address=node.address, alive=alive, accepting=node.accepting,
         silent_s=round((now() - node.heartbeat_at).total_seconds(), 1),
         used_vcpus=used_vcpus, vcpus=node.vcpus, used_mem_mb=used_mem_mb, mem_mb=node.mem_mb,
+        disk_free_mb=node.disk_free_mb, disk_floor_mb=node.disk_floor_mb, disk_mb=node.disk_mb,
         sandboxes=dict(counts), warm_sizes=warm_sizes, host_tuple=node.host_tuple,
         started_at=node.started_at,
     )

@@ -70,7 +70,7 @@ def begin_repair(settings: Settings, seen: SeenRow,
         return None if row is None else begin(settings, row, kind, from_any=True)[1]
 
 
-def write_note(seen: SeenRow, note: str) -> None:
-    """Tell operators something about a sandbox."""
+def write_note(seen: SeenRow, note: str | None) -> None:
+    """Tell operators something about a sandbox, or that there is nothing to tell any more."""
     with connection():
         Sandbox.update(operator_note=note).where(Sandbox.id == seen.id).execute()

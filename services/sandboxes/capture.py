@@ -5,11 +5,12 @@ from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import OperationKind, OperationState, SnapshotKind, SnapshotState
 from services.errors import Conflict, Unavailable
+from services.hosts import placement
 from services.operations import idempotency
 from services.operations.begin import begin
 from services.operations.waits import wait_until
 from services.protocols import Deps
-from services.sandboxes import find
+from services.sandboxes import find, quotas
 from services.sandboxes.caller import Caller
 from services.sandboxes.waiting import attempt_when_free, check_free_to_capture
 from services.snapshots import pending
@@ -41,6 +42,7 @@ def take(deps: Deps, caller: Caller, sandbox_id: str, *, kind: SnapshotKind = Sn
         # A busy sandbox takes the reservation back: a key must not stay reserved for a capture that
         # was not begun.
         check_free_to_capture(sandbox, _OPERATIONS[kind])
+        quotas.check_snapshot(deps.settings, caller.owner)
         _, messages = begin_capture(deps, sandbox, reserved.resource_id, kind=kind)
         return reserved.resource_id, messages
 
@@ -83,5 +85,7 @@ def begin_capture(
 ) -> tuple[Operation, list[OutboxMessage]]:
     """Write the row of a snapshot and begin its capture, in the current transaction, with the
     sandbox row locked."""
+    if kind is SnapshotKind.FULL:
+        placement.check_disk(sandbox.node_id)
     pending.create(sandbox, snapshot_id, kind, transient=transient)
     return begin(deps.settings, sandbox, _OPERATIONS[kind], snapshot_id=snapshot_id)

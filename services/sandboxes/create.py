@@ -11,6 +11,7 @@ from services.hosts import placement
 from services.metering import credit
 from services.metering.plans import Size, choose_size, included_size
 from services.protocols import Deps
+from services.sandboxes import quotas
 from services.sandboxes.caller import Caller
 from services.sandboxes.insert import NewSandbox, begin_boot, insert, make_once
 from services.sandboxes.requests import CreateRequest, LaunchOptions
@@ -34,6 +35,7 @@ def create(deps: Deps, caller: Caller, request: CreateRequest) -> SandboxView:
         template = _find_template(caller, request)
         size = _choose_size(caller, request, template)
         credit.check(deps.settings, caller.owner)
+        quotas.check_sandbox(deps.settings, caller.owner)
         node = placement.claim_node(deps.settings, size.vcpus, size.mem_mb,
                                     _node_needed(template, caller.pinned_node))
         options, snapshot = request.options, None

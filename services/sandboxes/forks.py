@@ -11,7 +11,7 @@ from services.hosts import placement
 from services.metering import credit
 from services.metering.plans import check_fork
 from services.protocols import Deps
-from services.sandboxes import agent_servers, capture, find
+from services.sandboxes import agent_servers, capture, find, quotas
 from services.sandboxes.caller import Caller
 from services.sandboxes.insert import NewSandbox, begin_boot, insert, make_once
 from services.sandboxes.requests import LaunchOptions
@@ -73,6 +73,7 @@ def _insert_fork(deps: Deps, caller: Caller, sandbox_id: str, taken: Snapshot, n
                  options: LaunchOptions, source: Sandbox) -> Sandbox:
     check_fork(caller.owner.plan, taken.vcpus, taken.mem_mb)
     credit.check(deps.settings, caller.owner)
+    quotas.check_sandbox(deps.settings, caller.owner)
     node = placement.claim_node(deps.settings, taken.vcpus, taken.mem_mb, node_id)
     return insert(deps, NewSandbox(sandbox_id, caller, node, taken.vcpus, taken.mem_mb,
                                    _inherit(options, source), taken))

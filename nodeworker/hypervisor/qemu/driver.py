@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from config.settings import Settings
+from nodeworker.disks.space import Space
 from nodeworker.faults import InjectedFault
 from nodeworker.hypervisor.driver import (
     DiskExport,
+    DiskPause,
     DiskUse,
     Driver,
     DriverError,
@@ -34,6 +36,7 @@ from nodeworker.hypervisor.qemu.operations.destroy import destroy
 from nodeworker.hypervisor.qemu.operations.grow import grow_disk
 from nodeworker.hypervisor.qemu.operations.halted import end_if_halted
 from nodeworker.hypervisor.qemu.operations.hibernate import hibernate
+from nodeworker.hypervisor.qemu.operations.paused import resume_if_paused
 from nodeworker.hypervisor.qemu.operations.reclaim import reclaim
 from nodeworker.hypervisor.qemu.operations.snapshot import snapshot
 from nodeworker.hypervisor.qemu.operations.wake import wake
@@ -80,6 +83,10 @@ class QemuDriver(Driver):
         return self.host.find_warm_image(shape) is not None
 
     @_operation
+    def disk_space(self) -> Space:
+        return self.host.space()
+
+    @_operation
     def bake(self, shape: Shape, progress: Progress = ignore_progress) -> None:
         bake(self.host, shape, progress)
 
@@ -87,7 +94,7 @@ class QemuDriver(Driver):
     def create(self, spec: LaunchSpec) -> RunningVm:
         running = create(self.host, spec)
         self.host.network.slots.fill_in_background()
-        if spec.snapshot_id is None and not running.cold:
+        if spec.snapshot_id is None and not running.cold and self.host.has_space():
             self.host.spares.refill_in_background(self.host.warm_image_dir(spec.shape))
         return running
 
@@ -153,6 +160,10 @@ class QemuDriver(Driver):
     @_operation
     def end_if_halted(self, sandbox_id: str) -> bool:
         return end_if_halted(self.host, sandbox_id)
+
+    @_operation
+    def resume_if_paused(self, sandbox_id: str) -> DiskPause | None:
+        return resume_if_paused(self.host, sandbox_id)
 
     @_operation
     def reclaim(self) -> None:

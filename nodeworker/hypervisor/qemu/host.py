@@ -8,7 +8,8 @@ from pathlib import Path
 
 from config.settings import Settings
 from nodeworker.disks.layers import WARM_IMAGES, LayerStore
-from nodeworker.hypervisor.driver import HostTuple, Shape
+from nodeworker.disks.space import MIB, Space, space_of
+from nodeworker.hypervisor.driver import HostTuple, NoDiskSpace, Shape
 from nodeworker.hypervisor.qemu.disk.references import UnreadableRecord, references
 from nodeworker.hypervisor.qemu.images.guest_image import Image, current_image, image_of
 from nodeworker.hypervisor.qemu.images.image_users import hold, register
@@ -27,6 +28,9 @@ from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.network.node import NodeNetwork
 
 _log = logging.getLogger(__name__)
+# Changed with what a baked guest is like, where its saved states go on fitting: 2 mounts its root
+# with `discard`.
+_BAKE_REVISION = "2"
 _BINARY = "qemu-system-x86_64"
 
 
@@ -51,6 +55,21 @@ class Host:
                                    node_address=settings.node_address,
                                    host_ports=(settings.host_ports[0], settings.host_ports[1]),
                                    pool_target=settings.slot_pool)
+
+    def space(self) -> Space:
+        """Size and free bytes of the file system of the node directory."""
+        return space_of(self.settings.node_dir)
+
+    def check_space(self, needed_bytes: int = 0) -> None:
+        """Raises NoDiskSpace unless the free-space floor is left when `needed_bytes` are taken."""
+        free, floor = self.space().free_bytes, self.settings.disk_floor_mb * MIB
+        if free - needed_bytes < floor:
+            raise NoDiskSpace(f"{free // MIB} MB are free; {needed_bytes // MIB} MB are needed and"
+                              f" {self.settings.disk_floor_mb} MB stay free")
+
+    def has_space(self) -> bool:
+        """True while the free-space floor is left."""
+        return self.space().free_bytes >= self.settings.disk_floor_mb * MIB
 
     @functools.cached_property
     def image(self) -> Image:
@@ -127,7 +146,8 @@ class Host:
 
 def warm_image_key(host: HostTuple, shape: Shape) -> str:
     """Name of a warm image: readable, and different wherever a saved state would not fit."""
-    parts = (host.hypervisor_version, host.machine, host.accelerator, host.cpu_model, host.image)
+    parts = (host.hypervisor_version, host.machine, host.accelerator, host.cpu_model, host.image,
+             _BAKE_REVISION)
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
     return f"{host.image[:24]}-{shape.vcpus}x{shape.mem_mb}-{digest}"
 

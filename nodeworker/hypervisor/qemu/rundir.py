@@ -9,6 +9,7 @@ is true follows from three facts:
    whether the host has been rebooted since.
 3. The task in its record: an operation at work, or one that died.
 """
+import errno
 import os
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -16,9 +17,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from nodeworker.disks import space
 from nodeworker.disks.durable import read_json, write_json
 from nodeworker.hypervisor import locks
-from nodeworker.hypervisor.driver import VmState
+from nodeworker.hypervisor.driver import NoDiskSpace, VmState
 from nodeworker.hypervisor.qemu.records import Phase, SandboxRecord, Task
 
 
@@ -143,6 +145,20 @@ class RunDir:
             os.ftruncate(descriptor, mem_mb * 1024 * 1024)
         finally:
             os.close(descriptor)
+
+    def reserve_ram(self) -> None:
+        """Make sure that the guest can write to all of its memory, whatever fills the disk
+        meanwhile. Raises NoDiskSpace."""
+        try:
+            space.reserve(self.ram)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise NoDiskSpace(f"no room for the memory of {self.sandbox_id}: {error}") from error
+
+    def release_ram(self) -> None:
+        """Give back what a sleeping guest has never used of its memory."""
+        space.release(self.ram)
 
     def remove_files(self) -> None:
         """Remove everything but the operation lock, which the caller holds."""

@@ -8,11 +8,15 @@ from pathlib import Path
 from config.settings import Settings
 from nodeworker.disks.durable import empty_trash
 from nodeworker.disks.sizes import tree_bytes
+from nodeworker.disks.space import Space
 from nodeworker.faults import fault
 from nodeworker.hypervisor import driver
 from nodeworker.hypervisor.driver import DriverError, Shape, VmBusy, VmNotFound, VmState
 from nodeworker.hypervisor.simulated import lifecycle, snapshots
 from nodeworker.hypervisor.simulated.node import Record, SimulatedNode
+
+# What its guests hold is in memory, so its disk is never full.
+_DISK_BYTES = 1 << 50
 
 
 class SimulatedDriver(driver.Driver):
@@ -50,6 +54,9 @@ class SimulatedDriver(driver.Driver):
 
     def has_warm_image(self, shape: Shape) -> bool:
         return self.node.warm_image(shape).exists()
+
+    def disk_space(self) -> Space:
+        return Space(_DISK_BYTES, _DISK_BYTES)
 
     def bake(self, shape: Shape, progress: driver.Progress = driver.ignore_progress) -> None:
         for phase, point in (("booting", "spawned"), ("saving", "saved")):
@@ -93,6 +100,9 @@ class SimulatedDriver(driver.Driver):
 
     def collect_layers(self) -> None:
         """Simulated disks have no layers."""
+
+    def resume_if_paused(self, sandbox_id: str) -> driver.DiskPause | None:
+        return None
 
     def reclaim(self) -> None:
         for name, state in self.node.list_sandboxes().items():

@@ -91,9 +91,11 @@ def test_nodes(sim_stack, alice, svc_admin, sandbox):
         and node["sandboxes"]["running"] >= 1
     )
     assert "small" in node["warm_sizes"] and node["host_tuple"]["machine"] == "simulated"
+    assert node["disk_mb"] >= node["disk_free_mb"] > node["disk_floor_mb"] == 4096
     heading, line = table(svc_admin("node-list"))
     assert heading == [
-        "NODE", "ADDRESS", "STATE", "VCPUS", "MEMORY MB", "SANDBOXES", "WARM SIZES", "RUNS"
+        "NODE", "ADDRESS", "STATE", "VCPUS", "MEMORY MB", "DISK MB", "SANDBOXES", "WARM SIZES",
+        "RUNS"
     ]
     assert line[:3] == [node["id"], "127.0.0.1", "alive, open"] and line[3].endswith("/512")
     assert [node["id"], "small (1 vCPU, 1024 MB)", "baked"] in [

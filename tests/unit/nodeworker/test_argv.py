@@ -93,7 +93,7 @@ def test_the_command_line_of_a_microvm():
             '"backing":"template"}'
         ),
         "-device",
-        "virtio-blk-device,drive=Labc",
+        "virtio-blk-device,drive=Labc,werror=enospc,rerror=report",
         "-netdev",
         "tap,id=net,fd=14,vhost=off",
         "-device",
@@ -121,7 +121,7 @@ def test_the_command_line_of_a_microvm():
     ({"incoming": True}, ("-incoming", "defer")),
     ({"accelerator": "kvm"}, ("-accel", "kvm")),
     ({"machine": "q35"}, ("-machine", "q35,memory-backend=ram")),
-    ({"machine": "q35"}, ("-device", "virtio-blk-pci,drive=Labc")),
+    ({"machine": "q35"}, ("-device", "virtio-blk-pci,drive=Labc,werror=enospc,rerror=report")),
     ({"machine": "q35"}, ("-device", "vmgenid,guid=auto")),
     ({"kernel": argv.Kernel(16, "quiet", 17)}, ("-initrd", "/proc/self/fd/17")),
 ])
@@ -141,3 +141,11 @@ def test_node_names_are_short_enough_for_qemu():
     assert argv.node_name("layer:" + "f" * 24) == "L" + "f" * 24
     assert len(argv.node_name("layer:" + "f" * 24) + "-file") <= 31
     assert argv.node_name("image:whatever") == "image"
+
+
+@pytest.mark.parametrize(("known", "wanted"), [
+    ("root=/dev/vda rw", "root=/dev/vda rw rootflags=discard"),
+    ("rootflags=noinit_itable quiet", "rootflags=discard,noinit_itable quiet"),
+])
+def test_the_root_is_mounted_so_that_deleted_blocks_are_discarded(known, wanted):
+    assert argv.with_discard(known) == wanted

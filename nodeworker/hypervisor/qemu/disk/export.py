@@ -24,6 +24,7 @@ def export_disk(host: Host, snapshot_id: str, target: Path) -> DiskExport:
     record = host.find_snapshot(snapshot_id)
     if record is None:
         raise VmNotFound(f"no snapshot {snapshot_id} on this host")
+    host.check_space()
     image = host.image_for(record.machine)
     layers = [host.layers.path(reference) for reference in record.machine.chain[1:]]
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:

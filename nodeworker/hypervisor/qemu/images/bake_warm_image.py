@@ -61,6 +61,7 @@ def _boot_and_save(vm: Vm, shape: Shape, limit_s: float, progress: Progress) -> 
     machine = replace(blank, chain=(*blank.chain, warm_image_reference(vm.rundir.path.name)))
     vm.host.layers.create(machine.chain[-1], machine.disk_bytes)
     vm.rundir.make_ram(shape.mem_mb)
+    vm.rundir.reserve_ram()
     vm.write(SandboxRecord(vm.sandbox_id, machine, Phase.RUNNING, None, boot_id(), agent_port=0,
                            forwards=()), durable=False)
     with ThreadPoolExecutor(max_workers=2) as background:

@@ -40,6 +40,7 @@ def boot_again_if_bad(vm: Vm, boot: Callable[[float], None],
 def _boot_once(vm: Vm, spec: LaunchSpec, limit_s: float, *, renew: bool) -> None:
     vm.rundir.state.unlink(missing_ok=True)
     vm.rundir.make_ram(vm.machine.shape.mem_mb)
+    vm.rundir.reserve_ram()
     with ThreadPoolExecutor(max_workers=2) as background:
         with started(vm, None, background) as begun:
             with vm.monitor("booting", begun.launched.process) as monitor:

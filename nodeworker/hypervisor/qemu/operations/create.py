@@ -13,6 +13,7 @@ from pathlib import Path
 
 from nodeworker.disks import sparse
 from nodeworker.disks.durable import read_json, remove_tree
+from nodeworker.disks.space import MIB
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import (
     NO_MEMORY,
@@ -29,7 +30,7 @@ from nodeworker.hypervisor.qemu.operations.restore import restore
 from nodeworker.hypervisor.qemu.process.monitor import LoadFailed
 from nodeworker.hypervisor.qemu.process.start_stop import stop
 from nodeworker.hypervisor.qemu.records import Machine, Phase, SandboxRecord, Task
-from nodeworker.hypervisor.qemu.rundir import boot_id
+from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id
 from nodeworker.hypervisor.qemu.vm import Vm
 
 _log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ def create(host: Host, spec: LaunchSpec) -> RunningVm:
         if rundir.inspect() is VmState.RUNNING:
             return vm.answer()
         try:
+            host.check_space(spec.shape.mem_mb * MIB)
             _clear(vm)
             return vm.answer(cold_reason=_start(vm, spec))
         except Exception:
@@ -105,16 +107,17 @@ def _start(vm: Vm, spec: LaunchSpec) -> str:
 
 
 def _clone(vm: Vm, spec: LaunchSpec, directory: Path) -> None:
-    ram, fill_ram = vm.rundir.ram, None
-    if not vm.host.spares.take(directory, ram):
-        fill_ram = partial(_fill_ram, directory / "ram", ram)
+    prepare_ram = vm.rundir.reserve_ram
+    if not vm.host.spares.take(directory, vm.rundir.ram):
+        prepare_ram = partial(_fill_ram, directory / "ram", vm.rundir)
         vm.rundir.make_ram(spec.shape.mem_mb)
-    restore(vm, spec, directory / "state", renew=True, fill_ram=fill_ram)
+    restore(vm, spec, directory / "state", renew=True, prepare_ram=prepare_ram)
 
 
-def _fill_ram(source: Path, target: Path) -> None:
-    with source.open("rb") as saved, target.open("r+b") as ram:
+def _fill_ram(source: Path, rundir: RunDir) -> None:
+    with source.open("rb") as saved, rundir.ram.open("r+b") as ram:
         sparse.clone(saved.fileno(), ram.fileno())
+    rundir.reserve_ram()
 
 
 def _find_source(host: Host, spec: LaunchSpec) -> Source:

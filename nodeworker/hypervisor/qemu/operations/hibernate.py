@@ -5,7 +5,7 @@ is flushed.
 2. Flush disk layer, RAM and state.
 3. The record says SAVED, flushed: the commit point. Before it a failure lets the guest run on;
    after it the sandbox sleeps.
-4. End QEMU, free network and cgroup.
+4. End QEMU, free network and cgroup, give back the memory that the guest never used.
 """
 import logging
 import os
@@ -86,4 +86,5 @@ def _end_saved(vm: Vm) -> None:
         asleep = replace(record, phase=Phase.SAVED, task=None, pid=None, start_ticks=None,
                          slot=None)
         vm.write(asleep, durable=record.phase is not Phase.SAVED)
+        vm.rundir.release_ram()
     fault("hibernate.ended")

@@ -1,7 +1,8 @@
 """Restore a guest from a saved device state and its RAM, for create and wake.
 
 The order makes a crash harmless:
-1. Slot, host ports, QEMU started stopped; RAM is put in place meanwhile (`fill_ram`).
+1. Slot, host ports, QEMU started stopped; RAM is put in place and reserved meanwhile
+   (`prepare_ram`).
 2. Device state loaded; still nothing has touched RAM.
 3. The record says RUNNING: from here the RAM file is worth nothing without the process.
 4. `cont`; the agent is adopted (clock, randomness, token; for a clone a new identity); the task is
@@ -24,19 +25,18 @@ FIRST_REPLY_LIMIT_S = 60.0
 
 
 def restore(vm: Vm, spec: LaunchSpec, state: Path, *, renew: bool,
-            fill_ram: Callable[[], None] | None = None) -> None:
+            prepare_ram: Callable[[], None]) -> None:
     """Start the guest from the device state in the file `state`; `renew` gives it a new identity.
 
     Raises LoadFailed if RAM is still whole, another DriverError if it is not.
     """
     task = vm.record.task.value if vm.record.task else "wake"
     with ThreadPoolExecutor(max_workers=3) as background:
-        filled = background.submit(fill_ram) if fill_ram else None
+        prepared = background.submit(prepare_ram)
         with started(vm, state, background) as begun:
             fault(f"{task}.spawned")
             with vm.monitor("restoring", begun.launched.process) as monitor:
-                if filled is not None:
-                    filled.result()
+                prepared.result()
                 assert begun.launched.state_descriptor is not None
                 monitor.load(begun.launched.state_descriptor)
                 fault(f"{task}.loaded")

@@ -37,6 +37,7 @@ def snapshot(host: Host, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
     known = host.find_snapshot(snapshot_id)
     if known is not None:
         return _facts(known)
+    host.check_space()
     with created_vm(host, sandbox_id) as vm, _making(host, snapshot_id) as directory:
         if vm.rundir.is_alive() and vm.record.phase is Phase.RUNNING:
             pause_ms = _capture_running(vm, directory)

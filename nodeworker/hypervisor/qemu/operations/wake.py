@@ -62,7 +62,7 @@ def _restore(vm: Vm, spec: LaunchSpec) -> None:
     _record_start(vm, spec, vm.machine, phase=Phase.WAKING, task=Task.WAKE)
     fault("wake.begun")
     try:
-        restore(vm, spec, vm.rundir.state, renew=False)
+        restore(vm, spec, vm.rundir.state, renew=False, prepare_ram=vm.rundir.reserve_ram)
     except LoadFailed:
         raise
     except Exception as error:

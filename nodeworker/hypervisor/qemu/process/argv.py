@@ -74,7 +74,7 @@ def qemu_argv(hardware: Hardware, binary: str = "qemu-system-x86_64") -> list[st
     argv += disk_options(hardware.layers)
     argv += [
         "-device",
-        f"virtio-blk-{suffix},drive={hardware.layers[-1].node}",
+        f"virtio-blk-{suffix},drive={hardware.layers[-1].node},werror=enospc,rerror=report",
         "-netdev",
         f"tap,id=net,fd={hardware.tap_descriptor},vhost=off",
         "-device",
@@ -107,6 +107,13 @@ def machine_option(machine: str) -> str:
     if machine == "microvm":
         return "microvm,acpi=off,pit=on,pic=on,rtc=on,isa-serial=on,memory-backend=ram"
     return f"{machine},memory-backend=ram"
+
+
+def with_discard(kernel_command_line: str) -> str:
+    """The kernel command line with `discard` among the options of the root's mount."""
+    if "rootflags=" not in kernel_command_line:
+        return f"{kernel_command_line} rootflags=discard"
+    return kernel_command_line.replace("rootflags=", "rootflags=discard,", 1)
 
 
 def accelerator_option(accelerator: str) -> str:

@@ -93,9 +93,9 @@ def _open_layers(host: Host, chain: tuple[str, ...], keep: Any) -> tuple[DiskLay
 
 def kernel_command_line(host: Host, image: Image) -> str:
     """The image's, plus the counter's rate where the guest could only guess it (see
-    `timestamp`)."""
+    `timestamp_counter`). The root is mounted so that what the guest deletes is free on the host."""
     known_rate = f" tsc_early_khz={host.counter_khz}" if host.accelerator == TCG else ""
-    return image.command_line + known_rate
+    return argv.with_discard(image.command_line) + known_rate
 
 
 def _open_kernel(image: Image, command_line: str, keep: Any) -> Kernel:

@@ -1,0 +1,127 @@
+"""Machines on a disk that runs full: a real file system of 2.4 GB in which two of them fit."""
+import contextlib
+import os
+import subprocess
+import time
+
+import pytest
+
+from bin.stack import running as stacks
+from nodeworker.disks.space import MIB, space_of
+from nodeworker.hypervisor.driver import DiskPause, NoDiskSpace, VmState
+from tests.host.driver_lab import SHAPE, Lab
+
+FLOOR_MB = 64
+WRITE = (
+    "dd if=/dev/urandom of=/root/noise bs=1M count=24 conv=fsync && "
+    "sha256sum /root/noise > /root/sum && sync && touch /root/done"
+)
+
+
+@pytest.fixture(scope="module")
+def small_lab(clean_host, tmp_path_factory):
+    """A node of its own whose directory is a mounted file."""
+    folder = tmp_path_factory.mktemp("full")
+    mounted = folder / "mounted"
+    mounted.mkdir()
+    with (folder / "disk.img").open("wb") as file:
+        file.truncate(2400 * MIB)
+    subprocess.run(["mkfs.ext4", "-q", str(folder / "disk.img")], check=True)
+    subprocess.run(["mount", "-o", "loop", str(folder / "disk.img"), str(mounted)], check=True)
+    stack = stacks.private_stack(
+        "test-full", {
+            "SVC_DRIVER": "qemu", "SVC_NODE_DIR": str(mounted / "node"), "SVC_RAM_SPARES": "0",
+            "SVC_DISK_FLOOR_MB": str(FLOOR_MB)
+        }, processes=())
+    try:
+        stack.ensure_images()
+        lab = Lab(stack.site.values)
+        lab.driver.bake(SHAPE)
+        yield lab
+        lab.clean()
+    finally:
+        stack.destroy()
+        subprocess.run(["umount", "--lazy", str(mounted)], check=True)
+
+
+@contextlib.contextmanager
+def filled(lab):
+    """Nothing is free for anybody but root."""
+    path = lab.settings.node_dir / "filler"
+    with path.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, space_of(lab.settings.node_dir).free_bytes)
+        for _ in range(100):  # what else was given back meanwhile
+            left = space_of(lab.settings.node_dir).free_bytes
+            if left:
+                os.posix_fallocate(file.fileno(), file.seek(0, os.SEEK_END), left)
+            time.sleep(0.02)
+    try:
+        yield
+    finally:
+        path.unlink()
+
+
+def until(probe, limit_s=90):
+    deadline = time.monotonic() + limit_s
+    while not probe():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.1)
+
+
+def test_what_runs_keeps_its_memory_and_waits_with_its_writes_and_nothing_new_begins(small_lab):
+    lab, driver = small_lab, small_lab.driver
+    writer, bystander = lab.create(), lab.create()
+    with pytest.raises(NoDiskSpace):
+        lab.create()
+    assert set(driver.list_sandboxes()) == {writer.sandbox_id, bystander.sandbox_id}
+    nonce = lab.shell(bystander, "echo $RANDOM | tee /dev/shm/nonce")
+    with filled(lab):
+        with pytest.raises(NoDiskSpace):
+            driver.snapshot(bystander.sandbox_id, "none")
+        with pytest.raises(NoDiskSpace):
+            driver.grow_disk(bystander.sandbox_id, 20 * 1024**3)
+        touched = "python3 -c 'print(len(b\"x\" * (600 << 20)))'"
+        assert int(lab.shell(bystander, touched)) == 600 << 20
+        assert lab.shell(bystander, "cat /dev/shm/nonce") == nonce
+        lab.agent(writer).exec(shell=WRITE, detached=True)
+        until(lambda: driver.resume_if_paused(writer.sandbox_id) is DiskPause.WAITING)
+        assert driver.inspect(writer.sandbox_id) is VmState.RUNNING
+        assert driver.resume_if_paused(bystander.sandbox_id) is None
+        driver.hibernate(bystander.sandbox_id)
+        assert driver.inspect(bystander.sandbox_id) is VmState.SAVED
+    assert driver.resume_if_paused(writer.sandbox_id) is DiskPause.RESUMED
+    assert driver.resume_if_paused(writer.sandbox_id) is None
+    until(lambda: lab.agent(writer).exec(["test", "-e", "/root/done"]).exit_code == 0)
+    lab.shell(writer, "echo 3 > /proc/sys/vm/drop_caches; sha256sum --check /root/sum")
+    assert not driver.wake(bystander).cold
+    assert lab.shell(bystander, "cat /dev/shm/nonce") == nonce
+
+
+def test_a_wake_without_room_for_its_memory_fails_and_loses_nothing(small_lab):
+    lab, driver = small_lab, small_lab.driver
+    lab.clean()
+    spec = lab.create()
+    nonce = lab.shell(spec, "echo $RANDOM | tee /dev/shm/nonce")
+    driver.hibernate(spec.sandbox_id)
+    with filled(lab):
+        with pytest.raises(NoDiskSpace):
+            driver.wake(spec)
+        assert driver.inspect(spec.sandbox_id) is VmState.SAVED
+    assert not driver.wake(spec).cold
+    assert lab.shell(spec, "cat /dev/shm/nonce") == nonce
+
+
+def test_what_a_guest_deletes_is_free_on_the_host(small_lab):
+    lab = small_lab
+    lab.clean()
+    spec = lab.create()
+    layer = lab.driver.host.layers.path(
+        lab.driver.host.rundir(spec.sandbox_id).find_record().machine.chain[-1])
+
+    def occupied():
+        return layer.stat().st_blocks * 512
+
+    lab.shell(spec, "head -c 120M /dev/urandom > /root/noise; sync")
+    assert occupied() > 120 * MIB
+    lab.shell(spec, "rm /root/noise; sync")
+    until(lambda: occupied() < 40 * MIB)
