@@ -178,6 +178,8 @@ class Settings:
     orphan_brake: int = 20
     disk_floor_mb: int = 4096
     host_ports: tuple[int, ...] = (20000, 29999)
+    agent_ports: tuple[int, ...] = (30000, 32699)
+    agent_sources: tuple[str, ...] = ()
     slot_network: str = "10.201.0.0/16"
     slot_pool: int = 3
     vm_uid_base: int = 900000
@@ -231,9 +233,18 @@ def load(environ: Mapping[str, str]) -> Settings:
         except ValueError as error:
             raise SettingsError(f"{name} is not valid: {error}. See config/example.env.") from error
     settings = Settings(**values)
-    if len(settings.host_ports) != 2 or settings.host_ports[0] > settings.host_ports[1]:
-        raise SettingsError("SVC_HOST_PORTS must be two numbers, low,high. See config/example.env.")
+    _check_ports(settings)
     return settings
+
+
+def _check_ports(settings: Settings) -> None:
+    ranges = {"SVC_HOST_PORTS": settings.host_ports, "SVC_AGENT_PORTS": settings.agent_ports}
+    for name, ports in ranges.items():
+        if len(ports) != 2 or ports[0] > ports[1]:
+            raise SettingsError(f"{name} must be two numbers, low,high. See config/example.env.")
+    (low, high), (agent_low, agent_high) = settings.host_ports, settings.agent_ports
+    if low <= agent_high and agent_low <= high:
+        raise SettingsError("SVC_AGENT_PORTS must be apart from SVC_HOST_PORTS.")
 
 
 @lru_cache(maxsize=1)

@@ -1,14 +1,14 @@
 """Compares the rows of this node with what the driver finds on the host, both ways, and mends the
 difference.
 
-1. Rows with an operation under way are left to that operation. 2. A row that says something else
-than the host is corrected, or an operation is begun that makes it true. 3. Machines and snapshots
-without a row are removed, after a grace period (a create may be about to commit) and not when too
-many look orphaned at once: then it is our view that is wrong, and a person looks. 4. Rows without
-anything on the host become `stopped`, under the same two conditions. 5. A machine that uses no CPU
-is looked at: its guest may have halted it for good, or it stands still before a full disk and can
-go on now. Nothing is decided from memory except how long
-an orphan or a loss has been seen.
+0. The packet policy is loaded again if somebody changed it. 1. Rows with an operation under way are
+left to that operation. 2. A row that says something else than the host is corrected, or an
+operation is begun that makes it true. 3. Machines and snapshots without a row are removed, after a
+grace period (a create may be about to commit) and not when too many look orphaned at once: then it
+is our view that is wrong, and a person looks. 4. Rows without anything on the host become
+`stopped`, under the same two conditions. 5. A machine that uses no CPU is looked at: its guest may
+have halted it for good, or it stands still before a full disk and can go on now. Nothing is decided
+from memory except how long an orphan or a loss has been seen.
 """
 import logging
 import threading
@@ -20,6 +20,7 @@ from nodeworker import node_directory, usage
 from nodeworker.handlers.lifecycle import ENDED_BY_ITSELF, forget_transient
 from nodeworker.hypervisor.driver import DiskPause, DriverError, UsageReading, VmBusy, VmState
 from nodeworker.wiring import NodeDeps
+from services.hosts import nodes
 from services.operations import outbox
 from services.reconciliation import ended_machine, lost_files, rows
 from services.reconciliation.rows import SeenRow
@@ -55,6 +56,7 @@ class Reconciler:
         if not self._lock.acquire(blocking=False):
             return
         try:
+            self._restore_network()
             with connection():
                 # The host first: a row that appears in between belongs to a machine we did not see,
                 # never the other way round.
@@ -66,6 +68,18 @@ class Reconciler:
                 self._remove_snapshots(kept)
         finally:
             self._lock.release()
+
+    def _restore_network(self) -> None:
+        """First of all: without the policy only the rules inside the slots hold a guest back."""
+        try:
+            if not self._deps.driver.restore_network():
+                return
+        except DriverError as error:
+            log.error("the packet policy of this host could not be looked at: %s", error)
+            return
+        log.error("the packet policy of this host was changed or removed by somebody else; it is"
+                  " loaded again")
+        nodes.policy_restored(self._deps.settings.node_id)
 
     def _mend_rows(self, found: dict[str, VmState]) -> None:
         settled = rows.list_settled(self._deps.settings.node_id)

@@ -112,6 +112,8 @@ def node_facts(deps: NodeDeps) -> NodeFacts:
         host_port_low=low,
         host_port_high=high,
         host_tuple=dataclasses.asdict(deps.driver.host_tuple()),
+        agent_port_low=settings.agent_ports[0],
+        agent_port_high=settings.agent_ports[1],
         disk_mb=space.total_bytes // MIB,
         disk_free_mb=space.free_bytes // MIB,
         disk_floor_mb=settings.disk_floor_mb,

@@ -36,7 +36,9 @@ def node_list(machine: bool) -> None:
 
 def _state(node: NodeReport) -> str:
     alive = "alive" if node.alive else f"silent for {node.silent_s:.0f} s"
-    return f"{alive}, {'open' if node.accepting else 'closed'}"
+    restored = node.policy_restored_at
+    changed = f", packet policy restored {restored:%Y-%m-%d %H:%M}" if restored else ""
+    return f"{alive}, {'open' if node.accepting else 'closed'}{changed}"
 
 
 def _disk(node: NodeReport) -> str:

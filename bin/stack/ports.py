@@ -42,8 +42,15 @@ class Share:
         """Below the kernel's ephemeral range (32768), so that no outgoing connection sits on
         one."""
         if self.number == 0:
-            return (20000, 24999)
-        return (25000 + 640 * (self.number - 1), 25639 + 640 * (self.number - 1))
+            return (20000, 23499)
+        first = 25000 + 640 * (self.number - 1)
+        return (first, first + 319)
+
+    @property
+    def agent_ports(self) -> tuple[int, int]:
+        """Right above the host ports, one for each sandbox."""
+        return (23500, 24999) if self.number == 0 else (self.host_ports[1] + 1,
+                                                        self.host_ports[1] + 320)
 
     @property
     def vm_uid_base(self) -> int:

@@ -105,9 +105,10 @@ def _wishes() -> dict[str, str]:
 
 
 def _share_values(share: ports.Share) -> dict[str, str]:
-    low, high = share.host_ports
+    ranges = {"SVC_HOST_PORTS": share.host_ports, "SVC_AGENT_PORTS": share.agent_ports}
     return {"SVC_NET_PREFIX": share.net_prefix, "SVC_SLOT_NETWORK": share.slot_network,
-            "SVC_HOST_PORTS": f"{low},{high}", "SVC_VM_UID_BASE": str(share.vm_uid_base)}
+            **{name: f"{low},{high}" for name, (low, high) in ranges.items()},
+            "SVC_VM_UID_BASE": str(share.vm_uid_base)}
 
 
 def _generated(data_dir: Path, preferred: dict[str, int]) -> dict[str, str]:

@@ -326,6 +326,11 @@ class Driver(ABC):
         Raises VmNotFound, VmBusy, DriverError."""
 
     @abstractmethod
+    def restore_network(self) -> bool:
+        """Load the packet policy and the forwarded ports of live sandboxes again if somebody
+        changed or removed them; True if that was so. Cheap, for every tick of the reconciler."""
+
+    @abstractmethod
     def reclaim(self) -> None:
         """At start of the node worker, before any job: remove leftovers that belong to no sandbox
         (half-made clones and snapshots, namespaces, taps, nftables elements, cgroups), re-create

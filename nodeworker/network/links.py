@@ -5,6 +5,7 @@ Fixed MACs and permanent neighbour entries on all ends: no ARP round trip in fro
 first packet. 3. NAT and packet rules inside; a route to the slot address outside.
 """
 import os
+import socket
 from pathlib import Path
 
 from pyroute2 import IPRoute, NetlinkError
@@ -35,7 +36,9 @@ def _build(slot: Slot, group: int) -> None:
             }
             host.link("add", ifname=slot.host_interface, kind="veth", peer=peer,
                       address=addresses.HOST_MAC)
-            namespaces.in_namespace(slot.namespace, lambda: _inside(slot))
+            own = [address.get("local", address.get("address")) for address in
+                   host.get_addr(family=socket.AF_INET)]
+            namespaces.in_namespace(slot.namespace, lambda: _inside(slot, own))
             _outside(host, slot, group)
     finally:
         os.close(descriptor)
@@ -52,7 +55,7 @@ def _outside(host: IPRoute, slot: Slot, group: int) -> None:
     host.route("add", dst=f"{slot.address}/32", oif=index, scope=253, prefsrc=slot.host_address)
 
 
-def _inside(slot: Slot) -> None:
+def _inside(slot: Slot, host_addresses: list[str]) -> None:
     _write_sysctl("ipv6/conf/all/disable_ipv6", "1", required=False)
     _write_sysctl("ipv4/ip_forward", "1")
     os.close(namespaces.open_tap(addresses.TAP_NAME, persist=True))
@@ -70,7 +73,7 @@ def _inside(slot: Slot) -> None:
                     state=_NUD_PERMANENT)
         inner.route("add", dst=f"{slot.host_address}/32", oif=uplink, scope=253)
         inner.route("add", dst="0.0.0.0/0", gateway=slot.host_address, oif=uplink)
-    nft.apply(ruleset.slot_ruleset(slot))
+    nft.apply(ruleset.slot_ruleset(slot, host_addresses))
 
 
 def _write_sysctl(name: str, value: str, *, required: bool = True) -> None:

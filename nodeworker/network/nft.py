@@ -18,6 +18,14 @@ def apply(commands: str) -> None:
         raise NftError(done.stderr.strip() or f"nft ended with {done.returncode}")
 
 
+def rules(table: str) -> str:
+    """Chains and rules of table `inet <table>` as nft prints them, without counters and the
+    elements of sets and maps; empty if there is no such table."""
+    done = subprocess.run(["nft", "--stateless", "--terse", "list", "table", "inet", table],
+                          capture_output=True, text=True, timeout=_TIMEOUT_S)
+    return done.stdout if done.returncode == 0 else ""
+
+
 def listing(*what: str) -> list[dict[str, Any]]:
     """`nft -j list <what>` as objects; an empty list if there is no such thing."""
     done = subprocess.run(["nft", "-j", "list", *what], capture_output=True, text=True,

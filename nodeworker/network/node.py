@@ -3,22 +3,25 @@ one object."""
 import logging
 from pathlib import Path
 
+from nodeworker.disks.durable import write_atomic
 from nodeworker.network import forwarding, nft, ruleset
 from nodeworker.network.addresses import Slot
 from nodeworker.network.forwards import ForwardTable
+from nodeworker.network.ruleset import NodePorts
 from nodeworker.network.slots import SlotPool
 
 _log = logging.getLogger(__name__)
 
 
 class NodeNetwork:
-    """Network of the node with `prefix`; `directory` holds its records, `node_address` is where
-    host ports are offered."""
+    """Network of the node with `prefix`; `directory` holds its records, `offered` are the host
+    ports that lead to guests."""
 
-    def __init__(self, directory: Path, *, prefix: str, slot_network: str, node_address: str,
-                 host_ports: tuple[int, int], pool_target: int) -> None:
+    def __init__(self, directory: Path, *, prefix: str, slot_network: str, offered: NodePorts,
+                 pool_target: int) -> None:
         self._memory = directory / "forwarding-was-off"
-        self._rules = ruleset.node_ruleset(prefix, slot_network, node_address, host_ports)
+        self._loaded = directory / "policy-as-loaded"
+        self._rules = ruleset.node_ruleset(prefix, slot_network, offered)
         self._prefix = prefix
         self._table_ready = False
         self.slots = SlotPool(directory, prefix, slot_network, pool_target)
@@ -33,7 +36,15 @@ class NodeNetwork:
         """Load the policy table again (forwarded ports in it stay) and switch forwarding on."""
         nft.apply(self._rules)
         forwarding.enable(self._memory)
+        write_atomic(self._loaded, nft.rules(self._prefix).encode(), durable=False)
         self._table_ready = True
+
+    def is_intact(self) -> bool:
+        """True if the packet policy is what was loaded last, by whatever process of the node."""
+        try:
+            return self._loaded.read_bytes() == nft.rules(self._prefix).encode() != b""
+        except FileNotFoundError:
+            return False
 
     def claim(self, owner: str) -> Slot:
         """A slot for `owner`; one it already has is removed first. Raises NoSlot, OSError,

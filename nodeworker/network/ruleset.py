@@ -3,26 +3,44 @@
 One table per node, `inet <prefix>`; our interfaces are recognised by their device group. Loading
 the text again replaces the rules and keeps the forwarded ports, in one transaction.
 """
+import ipaddress
 from collections.abc import Iterable
+from dataclasses import dataclass
 
+from guest.agent.protocol import AGENT_PORT
 from guest.agentserver.addresses import SPECIAL_V4
 from nodeworker.network.addresses import GUEST_ADDRESS, TAP_NAME, UPLINK_NAME, Slot, device_group
 
 # Everything that is not the public internet; a guest reaches none of it.
 BLOCKED_NETWORKS = tuple(map(str, SPECIAL_V4))
 FORWARDS_MAP = "forwards"
+# Connections of one guest at a time, as the kernel tracks them: those it opens, those to its ports,
+# those to its agent.
+OUTGOING_MOST, INCOMING_MOST, AGENT_MOST = 4096, 1024, 256
 _CHAINS = ("antispoof", "prerouting", "output", "postrouting", "from_guest", "to_guest", "forward",
            "input")
 
 
-def node_ruleset(
-    prefix: str, slot_network: str, node_address: str, host_ports: tuple[int, int]
-) -> str:
+@dataclass(frozen=True)
+class NodePorts:
+    """The ports that a node offers at `address`: `tenants` (low, high) to everybody, `agents` to
+    this host and to the addresses or networks `agent_sources`."""
+
+    address: str
+    tenants: tuple[int, int]
+    agents: tuple[int, int]
+    agent_sources: tuple[str, ...] = ()
+
+
+def node_ruleset(prefix: str, slot_network: str, offered: NodePorts) -> str:
     """nft commands for the host: NAT, forwarded ports and what may pass from and to guests."""
     group = device_group(prefix)
     table = f"inet {prefix}"
-    own = ", ".join(sorted({"127.0.0.1", node_address}))
-    ports = f"{host_ports[0]}-{host_ports[1]}"
+    own = ", ".join(sorted({"127.0.0.1", offered.address}))
+    agents = f"{offered.agents[0]}-{offered.agents[1]}"
+    ports = f"{{ {offered.tenants[0]}-{offered.tenants[1]}, {agents} }}"
+    strangers = f"ip saddr != {{ {', '.join(offered.agent_sources)} }} " \
+        if offered.agent_sources else ""
     dnat = f"dnat ip to tcp dport map @{FORWARDS_MAP}"
     lines = [
         f"add table {table}",
@@ -38,6 +56,10 @@ def node_ruleset(
         *(f"flush chain {table} {chain}" for chain in _CHAINS),
         f"add rule {table} antispoof iifgroup {group} meta nfproto ipv6 drop",
         f"add rule {table} antispoof iifgroup {group} fib saddr . iif oif missing drop",
+        (
+            f"add rule {table} antispoof iifname != lo ip daddr {{ {own} }} tcp dport {agents}"
+            f" {strangers}drop"
+        ),
         (
             f"add rule {table} prerouting iifgroup != {group} ip daddr {{ {own} }} tcp dport"
             f" {ports} {dnat}"
@@ -59,10 +81,18 @@ def node_ruleset(
     return "\n".join(lines) + "\n"
 
 
-def slot_ruleset(slot: Slot) -> str:
+def slot_ruleset(slot: Slot, host_addresses: Iterable[str] = ()) -> str:
     """nft commands inside a slot's namespace: one-to-one NAT, no IPv6, no forged sources, nothing
-    for the namespace itself."""
+    for the namespace itself.
+
+    The host's policy once more, should somebody flush the host's: the guest opens no connection to
+    what is not the public internet, nor to `host_addresses`. And how many connections there may be,
+    so that nobody fills the host's table of them: of the guest's own, to its ports, to its agent.
+    """
     table = "inet slot"
+    closed = ", ".join((*BLOCKED_NETWORKS, *_public(host_addresses)))
+    outwards = f"add rule {table} forward iifname {TAP_NAME} oifname {UPLINK_NAME}"
+    inwards = f"add rule {table} forward iifname {UPLINK_NAME} oifname {TAP_NAME}"
     lines = [
         f"add table {table}",
         f"add chain {table} prerouting {{ type nat hook prerouting priority dstnat; }}",
@@ -77,16 +107,27 @@ def slot_ruleset(slot: Slot) -> str:
             f"add rule {table} postrouting oifname {UPLINK_NAME} ip saddr {GUEST_ADDRESS} snat ip"
             f" to {slot.address}"
         ),
-        (
-            f"add rule {table} forward iifname {TAP_NAME} oifname {UPLINK_NAME} ip saddr"
-            f" {GUEST_ADDRESS} accept"
-        ),
-        (
-            f"add rule {table} forward iifname {UPLINK_NAME} oifname {TAP_NAME} ip daddr"
-            f" {GUEST_ADDRESS} accept"
-        ),
+        f"add rule {table} forward meta nfproto ipv6 drop",
+        f"{outwards} ip saddr != {GUEST_ADDRESS} drop",
+        f"{inwards} ip daddr != {GUEST_ADDRESS} drop",
+        f"add rule {table} forward ct state established,related accept",
+        f"{outwards} ip daddr {{ {closed} }} drop",
+        f"{outwards} ct state new ct count over {OUTGOING_MOST} drop",
+        f"{outwards} accept",
+        f"{inwards} tcp dport {AGENT_PORT} ct state new ct count over {AGENT_MOST}"
+        " reject with tcp reset",
+        f"{inwards} tcp dport != {AGENT_PORT} ct state new ct count over {INCOMING_MOST}"
+        " reject with tcp reset",
+        f"{inwards} accept",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _public(host_addresses: Iterable[str]) -> list[str]:
+    """Those that are in none of the blocked networks: nftables takes no overlapping elements."""
+    found = {ipaddress.IPv4Address(each) for each in host_addresses}
+    return [str(each) for each in sorted(found)
+            if not any(each in network for network in SPECIAL_V4)]
 
 
 def add_forwards(prefix: str, address: str, ports: Iterable[tuple[int, int]]) -> str:

@@ -22,6 +22,8 @@ class NodeFacts:
     disk_mb: int | None = None
     disk_free_mb: int | None = None
     disk_floor_mb: int = 0
+    agent_port_low: int | None = None
+    agent_port_high: int | None = None
 
 
 def heartbeat(facts: NodeFacts, *, started: bool = False) -> None:
@@ -33,6 +35,8 @@ def heartbeat(facts: NodeFacts, *, started: bool = False) -> None:
         "host_port_low": facts.host_port_low,
         "host_port_high": facts.host_port_high,
         "host_tuple": facts.host_tuple,
+        "agent_port_low": facts.agent_port_low,
+        "agent_port_high": facts.agent_port_high,
         "disk_mb": facts.disk_mb,
         "disk_free_mb": facts.disk_free_mb,
         "disk_floor_mb": facts.disk_floor_mb,
@@ -43,6 +47,12 @@ def heartbeat(facts: NodeFacts, *, started: bool = False) -> None:
     with connection(), database.atomic():
         Node.insert(id=facts.id, **values).on_conflict(conflict_target=[Node.id],
                                                        update=values).execute()
+
+
+def policy_restored(node_id: str) -> None:
+    """Note that the node found its packet policy changed by somebody else, and loaded it again."""
+    with connection():
+        Node.update(policy_restored_at=now()).where(Node.id == node_id).execute()
 
 
 def set_accepting(node_id: str, *, accepting: bool) -> bool:

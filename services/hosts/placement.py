@@ -74,8 +74,10 @@ def node_of_copy(taken: Snapshot, pinned: str | None = None) -> str | None:
 
 
 def claim_capacity(settings: Settings, sandbox: Sandbox) -> None:
-    """Make sure that the node of a sleeping sandbox has room to run it; raises Unavailable."""
-    claim_node(settings, sandbox.vcpus, sandbox.mem_mb, sandbox.node_id, new_files=False)
+    """Make sure that the node of a sleeping sandbox has room to run it, and that its agent has a
+    port of the node's range for agents; raises Unavailable."""
+    node = claim_node(settings, sandbox.vcpus, sandbox.mem_mb, sandbox.node_id, new_files=False)
+    _move_agent_port(node, sandbox)
 
 
 def bind_ports(node: Node, sandbox_id: str, guest_ports: tuple[int, ...]) -> dict[int, int]:
@@ -97,8 +99,27 @@ def bind_ports(node: Node, sandbox_id: str, guest_ports: tuple[int, ...]) -> dic
     return bound
 
 
+def _move_agent_port(node: Node, sandbox: Sandbox) -> None:
+    """Give the agent of a sleeping sandbox a port of the agents' range, if it has another: the
+    range was set or moved since it was made."""
+    if sandbox.agent_port in _range_for(node, AGENT_PORT):
+        return
+    PortBinding.delete().where((PortBinding.sandbox_id == sandbox.id)
+                               & (PortBinding.guest_port == AGENT_PORT)).execute()
+    sandbox.agent_port = _bind_one(node, sandbox.id, AGENT_PORT)
+    Sandbox.update(agent_port=sandbox.agent_port).where(Sandbox.id == sandbox.id).execute()
+
+
+def _range_for(node: Node, guest_port: int) -> range:
+    """The host ports that may lead to a guest port: those of agents are reached by ourselves
+    only."""
+    if guest_port == AGENT_PORT and node.agent_port_low is not None:
+        return range(node.agent_port_low, node.agent_port_high + 1)
+    return range(node.host_port_low, node.host_port_high + 1)
+
+
 def _bind_one(node: Node, sandbox_id: str, guest_port: int) -> int:
-    everything = range(node.host_port_low, node.host_port_high + 1)
+    everything = _range_for(node, guest_port)
     for _ in range(_PORT_TRIES):
         if _insert_binding(node.id, sandbox_id, guest_port, random.choice(everything)) is not None:
             break

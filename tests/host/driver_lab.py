@@ -40,9 +40,10 @@ class Lab:
     def spec(self, snapshot_id=None, **changes) -> LaunchSpec:
         """A launch with an id, a token and host ports nobody else has."""
         number = next(self.numbers)
+        agent_port = self.settings.agent_ports[0] + number
         port = self.settings.host_ports[0] + 2 * number
-        spec = LaunchSpec(f"box{number}", SHAPE, f"token-of-box-{number}-0123456789", port,
-                          (Forward(port + 1, 8000), ), snapshot_id, {"NUMBER": str(number)})
+        spec = LaunchSpec(f"box{number}", SHAPE, f"token-of-box-{number}-0123456789", agent_port,
+                          (Forward(port, 8000), ), snapshot_id, {"NUMBER": str(number)})
         return replace(spec, **changes)
 
     def create(self, snapshot_id=None) -> LaunchSpec:

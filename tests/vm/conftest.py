@@ -7,6 +7,7 @@ import pytest
 
 from bin.stack import running as stacks
 from tests.host.driver_lab import SHAPE, Lab
+from tests.host.guest_network import public_server
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +31,8 @@ def simulated_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Guests in memory; needs neither root nor an image."""
     directory: Path = tmp_path_factory.mktemp("simulated")
     lab = Lab({
-        "SVC_DRIVER": "simulated", "SVC_NODE_DIR": str(directory), "SVC_HOST_PORTS": "30000,32700"
+        "SVC_DRIVER": "simulated", "SVC_NODE_DIR": str(directory), "SVC_HOST_PORTS": "30000,30999",
+        "SVC_AGENT_PORTS": "31000,32700"
     })
     lab.driver.reclaim()
     lab.driver.bake(SHAPE)
@@ -51,3 +53,10 @@ def real(qemu_lab: Lab) -> Iterator[Lab]:
     """The driver with real VMs; every sandbox and snapshot of a test is removed after it."""
     yield qemu_lab
     qemu_lab.clean()
+
+
+@pytest.fixture
+def internet(real: Lab) -> Iterator[int]:
+    """A listener at a public address; its port."""
+    with public_server(real.settings.net_prefix) as port:
+        yield port

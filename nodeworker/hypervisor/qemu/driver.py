@@ -37,7 +37,7 @@ from nodeworker.hypervisor.qemu.operations.grow import grow_disk
 from nodeworker.hypervisor.qemu.operations.halted import end_if_halted
 from nodeworker.hypervisor.qemu.operations.hibernate import hibernate
 from nodeworker.hypervisor.qemu.operations.paused import resume_if_paused
-from nodeworker.hypervisor.qemu.operations.reclaim import reclaim
+from nodeworker.hypervisor.qemu.operations.reclaim import reclaim, restore_network
 from nodeworker.hypervisor.qemu.operations.snapshot import snapshot
 from nodeworker.hypervisor.qemu.operations.wake import wake
 from nodeworker.hypervisor.qemu.process.cpu_usage import read_usage
@@ -164,6 +164,10 @@ class QemuDriver(Driver):
     @_operation
     def resume_if_paused(self, sandbox_id: str) -> DiskPause | None:
         return resume_if_paused(self.host, sandbox_id)
+
+    @_operation
+    def restore_network(self) -> bool:
+        return restore_network(self.host)
 
     @_operation
     def reclaim(self) -> None:

@@ -26,6 +26,7 @@ from nodeworker.hypervisor.qemu.records import (
 )
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.network.node import NodeNetwork
+from nodeworker.network.ruleset import NodePorts
 
 _log = logging.getLogger(__name__)
 # Changed with what a baked guest is like, where its saved states go on fitting: 2 mounts its root
@@ -52,9 +53,7 @@ class Host:
         self.cgroups = CgroupTree(settings.net_prefix)
         self.network = NodeNetwork(settings.node_dir / "net", prefix=settings.net_prefix,
                                    slot_network=settings.slot_network,
-                                   node_address=settings.node_address,
-                                   host_ports=(settings.host_ports[0], settings.host_ports[1]),
-                                   pool_target=settings.slot_pool)
+                                   offered=_offered(settings), pool_target=settings.slot_pool)
 
     def space(self) -> Space:
         """Size and free bytes of the file system of the node directory."""
@@ -142,6 +141,12 @@ class Host:
         except UnreadableRecord as error:
             _log.error("no disk layer is deleted while %s cannot be read", error)
             return None
+
+
+def _offered(settings: Settings) -> NodePorts:
+    (low, high), (agent_low, agent_high) = settings.host_ports, settings.agent_ports
+    return NodePorts(settings.node_address, (low, high), (agent_low, agent_high),
+                     settings.agent_sources)
 
 
 def warm_image_key(host: HostTuple, shape: Shape) -> str:

@@ -104,6 +104,9 @@ class SimulatedDriver(driver.Driver):
     def resume_if_paused(self, sandbox_id: str) -> driver.DiskPause | None:
         return None
 
+    def restore_network(self) -> bool:
+        return False
+
     def reclaim(self) -> None:
         for name, state in self.node.list_sandboxes().items():
             if state is VmState.PARTIAL and self._is_half_made(name):

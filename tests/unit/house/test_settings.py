@@ -51,6 +51,12 @@ def test_a_malformed_port_range_is_refused_by_name(value):
         load({"SVC_HOST_PORTS": value})
 
 
+@pytest.mark.parametrize("value", ["20000", "3,2", "29000,30000", "10000,40000", "20500,20600"])
+def test_the_agents_have_a_port_range_of_their_own(value):
+    with pytest.raises(SettingsError, match="SVC_AGENT_PORTS"):
+        load({"SVC_AGENT_PORTS": value})
+
+
 def test_an_env_file_is_read_without_comments_and_blanks(tmp_path: Path):
     path = tmp_path / "some.env"
     path.write_text("# a comment\n\nSVC_NODE_ID=n1\nSVC_URL=http://h/?a=b\n")

@@ -19,7 +19,8 @@ def test_slot_networks_are_apart():
 
 
 def test_forwarded_ports_are_apart_and_below_the_ephemeral_range():
-    taken = [range(low, high + 1) for low, high in (share.host_ports for share in ALL)]
+    taken = [range(low, high + 1) for share in ALL
+             for low, high in (share.host_ports, share.agent_ports)]
     assert not [pair for pair in itertools.combinations(taken, 2) if set(pair[0]) & set(pair[1])]
     assert max(ports[-1] for ports in taken) < 32768
 

@@ -8,12 +8,9 @@ from nodeworker.network import addresses, ruleset
 NETWORK = "10.201.0.0/16"
 
 
-def node_rules(**changes):
-    values = {
-        "prefix": "svc", "slot_network": NETWORK, "node_address": "127.0.0.1",
-        "host_ports": (20000, 29999)
-    }
-    return ruleset.node_ruleset(**{**values, **changes})
+def node_rules(address="127.0.0.1", sources=()):
+    return ruleset.node_ruleset(
+        "svc", NETWORK, ruleset.NodePorts(address, (20000, 29999), (30000, 32699), sources))
 
 
 def test_every_slot_has_an_address_of_its_own_inside_the_network():
@@ -96,9 +93,17 @@ def test_loading_the_policy_again_keeps_the_forwarded_ports():
 
 
 def test_a_node_with_an_address_of_its_own_offers_its_ports_there_and_on_loopback():
-    assert "ip daddr { 127.0.0.1, 203.0.113.9 } tcp dport 20000-29999" in node_rules(
-        node_address="203.0.113.9")
+    assert "ip daddr { 127.0.0.1, 203.0.113.9 } tcp dport { 20000-29999, 30000-32699 }" in \
+        node_rules("203.0.113.9")
     assert "ip daddr { 127.0.0.1 } tcp dport" in node_rules()
+
+
+@pytest.mark.parametrize(("sources", "strangers"), [
+    ((), ""), (("203.0.113.1", "203.0.113.64/28"),
+               "ip saddr != { 203.0.113.1, 203.0.113.64/28 } ")])
+def test_the_agents_ports_are_for_the_hosts_that_are_named_only(sources, strangers):
+    assert ("add rule inet svc antispoof iifname != lo ip daddr { 127.0.0.1 } tcp dport 30000-32699"
+            f" {strangers}drop") in node_rules(sources=sources)
 
 
 def test_forwards_are_added_and_deleted_by_one_command():
@@ -110,8 +115,17 @@ def test_forwards_are_added_and_deleted_by_one_command():
 
 def test_inside_a_slot_only_the_guest_s_own_address_passes():
     slot = addresses.slot("svc", NETWORK, 3)
-    lines = ruleset.slot_ruleset(slot).splitlines()
-    assert "add rule inet slot forward iifname tap0 oifname up ip saddr 172.30.0.2 accept" in lines
+    lines = ruleset.slot_ruleset(slot, ["10.0.0.7", "9.9.9.1"]).splitlines()
+    forward = [line.removeprefix("add rule inet slot forward ") for line in lines
+               if line.startswith("add rule inet slot forward ")]
+    closed = ", ".join((*ruleset.BLOCKED_NETWORKS, "9.9.9.1"))
+    outwards = "iifname tap0 oifname up "
+    assert forward[:6] == [
+        "meta nfproto ipv6 drop", f"{outwards}ip saddr != 172.30.0.2 drop",
+        "iifname up oifname tap0 ip daddr != 172.30.0.2 drop",
+        "ct state established,related accept", f"{outwards}ip daddr {{ {closed} }} drop",
+        f"{outwards}ct state new ct count over {ruleset.OUTGOING_MOST} drop"
+    ]
     assert (
         f"add rule inet slot postrouting oifname up ip saddr 172.30.0.2 snat ip to {slot.address}"
         in lines

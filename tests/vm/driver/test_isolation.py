@@ -1,6 +1,5 @@
 """What a guest and its QEMU process may reach: the public internet and their own files, nothing
 else."""
-import json
 import os
 import socket
 import subprocess
@@ -12,37 +11,7 @@ import pytest
 
 from guest.agent.protocol import AGENT_PORT
 from nodeworker.network import addresses, namespaces, nft
-
-# Stands for any public server; lives in a namespace of its own, so that the test needs no internet.
-PUBLIC = "9.9.9.53"
-CONNECT = """
-import socket, sys
-guest = socket.socket()
-guest.settimeout(2)
-guest.bind((sys.argv[3], 0))
-guest.connect((sys.argv[1], int(sys.argv[2])))
-"""
-
-
-@pytest.fixture
-def internet(real):
-    """A listener at a public address; yields its port."""
-    name = f"{real.settings.net_prefix}-0internet"
-    namespaces.create_namespace(name)
-    try:
-        for line in (f"link add {name[:12]}p type veth peer name inside netns {name}",
-                     f"link set {name[:12]}p up", f"addr add 192.0.2.250/32 dev {name[:12]}p",
-                     f"route add {PUBLIC}/32 dev {name[:12]}p",
-                     f"-n {name} addr add {PUBLIC}/32 dev inside", f"-n {name} link set inside up",
-                     f"-n {name} route add 192.0.2.250/32 dev inside"):
-            subprocess.run(["ip", *line.split()], check=True)
-        listener = namespaces.in_namespace(
-            name, lambda: socket.create_server((PUBLIC, 0), backlog=16)
-        )
-        with listener:
-            yield listener.getsockname()[1]
-    finally:
-        namespaces.delete_namespace(name)
+from tests.host.guest_network import PUBLIC, connects, own_addresses, server_at
 
 
 @pytest.fixture
@@ -50,18 +19,6 @@ def host_listener():
     """Something on the host that listens on every address, as a careless service would."""
     with socket.create_server(("0.0.0.0", 0), backlog=16) as listener:
         yield listener.getsockname()[1]
-
-
-def connects(lab, spec, address, port, source="0.0.0.0"):
-    result = lab.agent(spec).exec(["python3", "-c", CONNECT, address, str(port), source])
-    return result.exit_code == 0
-
-
-def own_addresses():
-    """Every IPv4 address of this host."""
-    listing = json.loads(
-        subprocess.run(["ip", "-j", "-4", "addr"], capture_output=True, check=True).stdout)
-    return {entry["local"] for link in listing for entry in link["addr_info"]}
 
 
 def process_of(lab, spec):
@@ -102,13 +59,7 @@ def test_a_guest_reaches_no_other_guest_by_any_road(real):
     "address", ["169.254.169.254", "10.0.0.1", "172.16.0.1", "192.168.1.1", "100.100.100.200"])
 def test_packets_to_private_and_metadata_addresses_never_leave_the_host(real, internet, address):
     """The address is routed to a live listener, so that only the policy stands in between."""
-    name = f"{real.settings.net_prefix}-0internet"
-    subprocess.run(["ip", "-n", name, "addr", "add", f"{address}/32", "dev", "inside"], check=True)
-    subprocess.run(["ip", "route", "add", f"{address}/32", "dev", f"{name[:12]}p"], check=True)
-    listener = namespaces.in_namespace(name, lambda: socket.create_server((address, 0)))
-    with listener:
-        port = listener.getsockname()[1]
-        socket.create_connection((address, port), timeout=2).close()
+    with server_at(real.settings.net_prefix, address) as port:
         assert not connects(real, real.create(), address, port)
 
 

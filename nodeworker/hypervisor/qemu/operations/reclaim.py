@@ -42,6 +42,15 @@ def reclaim(host: Host) -> None:
     host.network.slots.fill()
 
 
+def restore_network(host: Host) -> bool:
+    """See Driver.restore_network."""
+    if host.network.is_intact():
+        return False
+    host.network.reload()
+    _restore_forwards(host)
+    return True
+
+
 def _remove_half_made(host: Host) -> None:
     """What is at work is left alone. Others may begin or finish while we look, so each is decided
     on under its lock."""

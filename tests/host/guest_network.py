@@ -1,0 +1,72 @@
+"""A public server that needs no internet, and whether a guest gets through to an address."""
+import json
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nodeworker.network import namespaces
+
+# Stands for any public server; lives in a namespace of its own.
+PUBLIC = "9.9.9.53"
+# The host's address towards it.
+HOST_SIDE = "192.0.2.250"
+CONNECT = """
+import socket, sys
+guest = socket.socket()
+guest.settimeout(2)
+guest.bind((sys.argv[3], 0))
+guest.connect((sys.argv[1], int(sys.argv[2])))
+"""
+
+
+def namespace_of(prefix):
+    return f"{prefix}-0internet"
+
+
+@contextmanager
+def public_server(prefix) -> Iterator[int]:
+    """A listener at `PUBLIC` in the block; gives its port."""
+    name = namespace_of(prefix)
+    link = f"{name[:12]}p"
+    namespaces.create_namespace(name)
+    try:
+        for line in (f"link add {link} type veth peer name inside netns {name}",
+                     f"link set {link} up", f"addr add {HOST_SIDE}/32 dev {link}",
+                     f"route add {PUBLIC}/32 dev {link}",
+                     f"-n {name} addr add {PUBLIC}/32 dev inside", f"-n {name} link set inside up",
+                     f"-n {name} route add {HOST_SIDE}/32 dev inside"):
+            subprocess.run(["ip", *line.split()], check=True)
+        listener = namespaces.in_namespace(
+            name, lambda: socket.create_server((PUBLIC, 0), backlog=16)
+        )
+        with listener:
+            yield listener.getsockname()[1]
+    finally:
+        namespaces.delete_namespace(name)
+
+
+@contextmanager
+def server_at(prefix, address) -> Iterator[int]:
+    """A listener at another address beside the public server's, to which this host has a route."""
+    name = namespace_of(prefix)
+    subprocess.run(["ip", "-n", name, "addr", "add", f"{address}/32", "dev", "inside"], check=True)
+    subprocess.run(["ip", "route", "add", f"{address}/32", "dev", f"{name[:12]}p"], check=True)
+    listener = namespaces.in_namespace(name, lambda: socket.create_server((address, 0)))
+    with listener:
+        port = listener.getsockname()[1]
+        socket.create_connection((address, port), timeout=2).close()
+        yield port
+
+
+def connects(lab, spec, address, port, source="0.0.0.0"):
+    """True if the guest of `spec` opens a connection."""
+    result = lab.agent(spec).exec(["python3", "-c", CONNECT, address, str(port), source])
+    return result.exit_code == 0
+
+
+def own_addresses():
+    """Every IPv4 address of this host."""
+    listing = json.loads(
+        subprocess.run(["ip", "-j", "-4", "addr"], capture_output=True, check=True).stdout)
+    return {entry["local"] for link in listing for entry in link["addr_info"]}
