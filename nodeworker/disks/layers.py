@@ -21,6 +21,7 @@ from nodeworker.faults import fault
 # Warm images were called templates once. Records of sandboxes that sleep name them so, and a wake
 # must find their disks: on disk the old words stay.
 WARM_IMAGES = "templates"
+_IMAGE_KIND = "image:"
 _WARM_IMAGE_KIND = "template"
 _HASH_CHUNK_BYTES = 1024 * 1024
 # A layer and the digest of a frozen one.
@@ -55,6 +56,19 @@ class LayerStore:
         if kind == "layer":
             return self._layers / f"{name}.qcow2"
         raise ValueError(f"unknown kind of disk layer: {reference}")
+
+    def open(self, reference: str, *, writable: bool) -> int:
+        """A descriptor of the file, for a QEMU; the one place where layers are opened for one.
+        Raises UnsafeLayer for an overlay that names other files."""
+        mode = os.O_RDWR if writable else os.O_RDONLY
+        descriptor = os.open(self.path(reference), mode | os.O_CLOEXEC)
+        try:
+            if not reference.startswith(_IMAGE_KIND):
+                qcow2.check_overlay(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
 
     def new_reference(self) -> str:
         """A reference no layer has. Create the file and record the reference within one

@@ -6,6 +6,7 @@ never be opened with a wrong one.
 """
 import os
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 CLUSTER_BITS = 16
@@ -13,6 +14,8 @@ CLUSTER_BYTES = 1 << CLUSTER_BITS
 _L2_REACH_BYTES = CLUSTER_BYTES * (CLUSTER_BYTES // 8)
 _HEADER = struct.Struct(">4sIQIIQIIQQIIQQQQII")
 _COPIED_METADATA_CLUSTERS = 3
+# The name of an external data file, and encryption.
+_FOREIGN_EXTENSIONS = {0x44415441, 0x0537BE77}
 
 
 def overlay_parts(size_bytes: int) -> list[tuple[int, bytes]]:
@@ -44,3 +47,41 @@ def create_overlay(path: Path, size_bytes: int) -> None:
             os.pwrite(descriptor, content, offset)
     finally:
         os.close(descriptor)
+
+
+class UnsafeLayer(ValueError):
+    """A file that is to be a disk layer is not what we made: it names other files, or is of a kind
+    that we never make."""
+
+
+def check_overlay(descriptor: int) -> None:
+    """Raises UnsafeLayer unless the file is an overlay as we make them, whatever was written to it
+    since: it names no backing file, has no data file of its own, no encryption, and no feature that
+    a reader must know."""
+    header = os.pread(descriptor, _HEADER.size, 0)
+    if len(header) < _HEADER.size:
+        raise UnsafeLayer("a disk layer is too short for a header")
+    (magic, version, backing_offset, backing_bytes, cluster_bits, _, encryption, _, _, _, _,
+     snapshots, _, incompatible, _, _, _, header_bytes) = _HEADER.unpack(header)
+    if (magic, version, cluster_bits) != (b"QFI\xfb", 3, CLUSTER_BITS):
+        raise UnsafeLayer("a disk layer is not a qcow2 file as we make them")
+    if backing_offset and backing_bytes:
+        raise UnsafeLayer("a disk layer names a backing file")
+    if incompatible:
+        raise UnsafeLayer(f"a disk layer has the incompatible features {incompatible:#x}")
+    if encryption or snapshots:
+        raise UnsafeLayer("a disk layer is encrypted or has snapshots inside")
+    for kind in _extensions(descriptor, header_bytes):
+        if kind in _FOREIGN_EXTENSIONS:
+            raise UnsafeLayer(f"a disk layer has the header extension {kind:#x}")
+
+
+def _extensions(descriptor: int, position: int) -> Iterator[int]:
+    """The kinds of the header's extensions, which must be in the first cluster."""
+    while position <= CLUSTER_BYTES - 8:
+        kind, length = struct.unpack(">II", os.pread(descriptor, 8, position).ljust(8, b"\0"))
+        if kind == 0:
+            return
+        yield kind
+        position += 8 + -(-length // 8) * 8
+    raise UnsafeLayer("the header of a disk layer does not end")

@@ -1,22 +1,22 @@
-"""Write the disk of a snapshot, and the root disk of its image, as files that another host can
-use.
+"""Write the disk of a snapshot, and the root disk of its image, as files that mean something
+outside this host.
 
 The frozen layers are merged into one qcow2 file that holds only what differs from the image; the
-image is compressed once and kept beside it. Both are read by qemu-img at the lowest priority: this
-must not slow down anybody's sandbox.
+image is compressed once and kept beside it. qemu-img works on copies, without privileges and at the
+lowest priority (`qemu_img`): a layer may be what a hostile QEMU made of it, and none of this may
+slow down anybody's sandbox. The image itself is not needed to tell what differs from it, so an
+empty file of its size stands in for it.
 """
 import os
-import shutil
-import subprocess
 import tempfile
-from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
-from nodeworker.hypervisor.driver import DiskExport, DriverError, VmNotFound
+from nodeworker.hypervisor.driver import DiskExport, VmNotFound
+from nodeworker.hypervisor.qemu.disk.qemu_img import QemuImg
 from nodeworker.hypervisor.qemu.host import Host
 
 _COMPRESSED = ("-c", "-o", "compression_type=zstd", "-O", "qcow2")
-_LIMIT_S = 1800.0
 
 
 def export_disk(host: Host, snapshot_id: str, target: Path) -> DiskExport:
@@ -27,45 +27,40 @@ def export_disk(host: Host, snapshot_id: str, target: Path) -> DiskExport:
     host.check_space()
     image = host.image_for(record.machine)
     layers = [host.layers.path(reference) for reference in record.machine.chain[1:]]
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        merged = _merge(image.rootfs, layers, Path(folder))
-        _qemu_img("convert", *_COMPRESSED, "-B", str(image.rootfs), "-F", "raw", str(merged),
-                  str(target))
-    return DiskExport(image.key, _compressed_image(image.rootfs))
+    qemu_img = QemuImg(host.settings.vm_uid_base)
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder, ExitStack() as stack:
+        base = stack.enter_context(qemu_img.new(Path(folder) / "base", image.disk_bytes))
+        merged = stack.enter_context(
+            qemu_img.copy(layers[0], Path(folder) / "merged", overlay=True))
+        qemu_img.run("rebase", "-u", "-f", "qcow2", "-F", "raw", "-b", base, merged)
+        for layer in layers[1:]:
+            _commit(qemu_img, layer, Path(folder) / "upper", merged, base)
+        exported = stack.enter_context(qemu_img.new(target))
+        qemu_img.run("convert", *_COMPRESSED, "-f", "qcow2", "-B", base, "-F", "raw", merged,
+                     exported)
+        qemu_img.run("rebase", "-u", "-f", "qcow2", "-b", "", exported)
+    return DiskExport(image.key, _compressed_image(qemu_img, image.rootfs))
 
 
-def _merge(rootfs: Path, layers: Sequence[Path], folder: Path) -> Path:
-    """Merge the layers into one overlay on `rootfs`; the layers themselves are only read.
-
-    Our layers carry no backing file name. Each is copied, the copy gets the file below it as its
-    backing file (`rebase -u`), and is committed into that file.
-    """
-    merged = folder / "merged.qcow2"
-    shutil.copyfile(layers[0], merged)
-    _qemu_img("rebase", "-u", "-F", "raw", "-b", str(rootfs), str(merged))
-    for layer in layers[1:]:
-        upper = folder / "upper.qcow2"
-        shutil.copyfile(layer, upper)
-        _qemu_img("rebase", "-u", "-F", "qcow2", "-b", str(merged), str(upper))
-        _qemu_img("commit", "-d", str(upper))
-    return merged
+def _commit(qemu_img: QemuImg, layer: Path, copied: Path, merged: str,
+            base: str) -> None:
+    """Write what `layer` holds into `merged`. Our layers do not name what they stand on, so a copy
+    of it is told."""
+    with qemu_img.copy(layer, copied, overlay=True) as upper:
+        qemu_img.run("rebase", "-u", "-f", "qcow2", "-F", "qcow2", "-b", merged, upper)
+        qemu_img.run("commit", "-f", "qcow2", "-d", upper, also=(merged, base))
+    copied.unlink()
 
 
-def _compressed_image(rootfs: Path) -> Path:
+def _compressed_image(qemu_img: QemuImg, rootfs: Path) -> Path:
     done = rootfs.with_suffix(".qcow2")
     if not done.exists():
-        draft = rootfs.with_suffix(f".{os.getpid()}.draft")
+        draft, copied = (rootfs.with_suffix(f".{os.getpid()}.{kind}") for kind in ("draft", "copy"))
         try:
-            _qemu_img("convert", *_COMPRESSED, "-f", "raw", str(rootfs), str(draft))
+            with qemu_img.copy(rootfs, copied, overlay=False) as raw, qemu_img.new(draft) as file:
+                qemu_img.run("convert", *_COMPRESSED, "-f", "raw", raw, file)
             draft.rename(done)
         finally:
-            draft.unlink(missing_ok=True)
+            for path in (draft, copied):
+                path.unlink(missing_ok=True)
     return done
-
-
-def _qemu_img(*arguments: str) -> None:
-    argv = ["nice", "-n", "19", "qemu-img", *arguments]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=_LIMIT_S,
-                          stdin=subprocess.DEVNULL)
-    if done.returncode:
-        raise DriverError(f"qemu-img {arguments[0]}: {done.stderr.strip()}")

@@ -130,7 +130,7 @@ def _grow_chain(vm: Vm, task: Task | None) -> None:
 def _attach_overlay(vm: Vm, monitor: Monitor) -> str:
     """Open the top layer in QEMU, not yet in use; returns the name of its node."""
     reference = vm.machine.chain[-1]
-    descriptor = os.open(vm.host.layers.path(reference), os.O_RDWR | os.O_CLOEXEC)
+    descriptor = vm.host.layers.open(reference, writable=True)
     try:
         fd_set = monitor.run("add-fd", descriptor=descriptor)["fdset-id"]
     finally:

@@ -84,8 +84,7 @@ def confine(vm: Vm, started: QemuProcess) -> None:
 def _open_layers(host: Host, chain: tuple[str, ...], keep: Any) -> tuple[DiskLayer, ...]:
     layers = []
     for number, reference in enumerate(chain):
-        mode = os.O_RDWR if number == len(chain) - 1 else os.O_RDONLY
-        descriptor = keep(os.open(host.layers.path(reference), mode | os.O_CLOEXEC))
+        descriptor = keep(host.layers.open(reference, writable=number == len(chain) - 1))
         layers.append(
             DiskLayer("raw" if number == 0 else "qcow2", argv.node_name(reference), descriptor))
     return tuple(layers)

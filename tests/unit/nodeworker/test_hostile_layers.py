@@ -1,0 +1,135 @@
+"""Disk layers that a hostile QEMU process has written: nothing that reads them follows them to
+other files."""
+import os
+import struct
+
+import pytest
+
+from nodeworker.disks import qcow2
+from nodeworker.disks.qcow2 import UnsafeLayer, check_overlay
+from nodeworker.hypervisor.driver import DriverError
+from tests.host.disk_node import BLOCK, BLOCKS, Node, qemu
+
+SIZE = BLOCK * BLOCKS
+SECRET = b"nobody but root reads this\n" * 100
+
+
+@pytest.fixture
+def secret(tmp_path):
+    """A file of root's, as large as a disk."""
+    path = tmp_path / "secret"
+    path.write_bytes(SECRET.ljust(SIZE, b"."))
+    path.chmod(0o600)
+    return path
+
+
+def checked(path):
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        check_overlay(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def with_data_file(path, secret):
+    """Its content is in another file, which qemu-img opens by the name in the header."""
+    kept = secret.read_bytes()
+    qemu("qemu-img", "create", "-q", "-f", "qcow2", "-o",
+         f"data_file={secret},data_file_raw=on,preallocation=metadata", str(path), str(SIZE))
+    secret.write_bytes(kept)
+
+
+def with_backing_file(path, secret):
+    qemu("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(secret), "-F", "raw", str(path))
+
+
+def with_backing_file_of_any_format(path, secret):
+    qemu("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(secret), "-F", "raw", str(path))
+    qemu("qemu-img", "rebase", "-q", "-u", "-b", str(secret), "-F", "raw", str(path))
+
+
+def patched(offset, content):
+    def craft(path, secret):
+        qcow2.create_overlay(path, SIZE)
+        with path.open("r+b") as file:
+            os.pwrite(file.fileno(), content, offset)
+    return craft
+
+
+CRAFTED = {
+    "data file": with_data_file,
+    "backing file": with_backing_file,
+    "backing file again": with_backing_file_of_any_format,
+    "unknown feature": patched(72, struct.pack(">Q", 1 << 40)),
+    "corrupt": patched(72, struct.pack(">Q", 2)),
+    "encrypted": patched(32, struct.pack(">I", 1)),
+    "snapshots inside": patched(60, struct.pack(">I", 1)),
+    "name of a data file": patched(112, struct.pack(">II", 0x44415441, 8) + b"/etc/pas"),
+    "endless extensions": patched(112, struct.pack(">II", 1, 8).ljust(16, b"x") * 5000),
+    "another version": patched(4, struct.pack(">I", 2)),
+    "no qcow2": patched(0, b"RAW!"),
+    "cut": lambda path, secret: path.write_bytes(b"QFI"),
+}
+
+
+@pytest.mark.parametrize("craft", CRAFTED.values(), ids=CRAFTED)
+def test_a_header_that_leads_elsewhere_is_refused(tmp_path, secret, craft):
+    craft(tmp_path / "layer", secret)
+    with pytest.raises(UnsafeLayer):
+        checked(tmp_path / "layer")
+
+
+def test_what_we_make_and_what_qemu_makes_of_it_is_taken(tmp_path):
+    path = tmp_path / "layer"
+    qcow2.create_overlay(path, SIZE)
+    checked(path)
+    qemu("qemu-io", "-c", f"write -P 7 0 {BLOCK}", "-c", f"discard 0 {BLOCK}", str(path))
+    qemu("qemu-img", "resize", "-q", "-f", "qcow2", str(path), str(2 * SIZE))
+    qemu("qemu-img", "rebase", "-q", "-u", "-b", "", str(path))
+    checked(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+@pytest.mark.parametrize("craft", [with_data_file, with_backing_file])
+@pytest.mark.parametrize("position", [0, 1], ids=["lower", "upper"])
+def test_an_export_reads_and_writes_no_file_that_a_layer_names(tmp_path, secret, craft, position):
+    node = Node(tmp_path)
+    box = node.create()
+    node.write(box, 3, 33)
+    first = node.snapshot(box)
+    copy = node.create(first)
+    node.write(copy, 4, 44)
+    second = node.snapshot(copy)
+    layers = [node.host.layers.path(each) for each in node.chain("snapshots", second)[2:]]
+    assert len(layers) == 2
+    layers[position].unlink()
+    craft(layers[position], secret)
+    target = tmp_path / "out" / "disk.qcow2"
+    target.parent.mkdir()
+    with pytest.raises(DriverError):
+        node.driver.export_disk(second, target)
+    assert SECRET[:27] not in (target.read_bytes() if target.exists() else b"")
+    assert secret.read_bytes() == SECRET.ljust(SIZE, b".")
+    with pytest.raises(UnsafeLayer):
+        node.host.layers.open(node.chain("snapshots", second)[2 + position], writable=False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+def test_an_honest_export_holds_every_block_and_names_no_file_of_this_host(tmp_path):
+    node = Node(tmp_path)
+    box = node.create()
+    for number in range(3):
+        node.write(box, number, 10 + number)
+        box = node.create(node.snapshot(box))
+    node.write(box, 1, 99)
+    snapshot_id = node.snapshot(box)
+    target = tmp_path / "out" / "disk.qcow2"
+    target.parent.mkdir()
+    node.driver.export_disk(snapshot_id, target)
+    checked_raw = tmp_path / "exported.raw"
+    qemu("qemu-img", "convert", "-f", "qcow2", "-O", "raw", str(target), str(checked_raw))
+    content = checked_raw.read_bytes()
+    assert {each: content[each * BLOCK] for each in range(BLOCKS) if content[each * BLOCK]} == \
+        node.snapshots[snapshot_id]
+    assert str(tmp_path).encode() not in target.read_bytes()
+    assert target.stat().st_uid == 0 and list(target.parent.iterdir()) == [target]
