@@ -38,6 +38,12 @@ def overlay_bytes(size_bytes: int) -> int:
     return (_COPIED_METADATA_CLUSTERS + -(-l1_entries * 8 // CLUSTER_BYTES)) * CLUSTER_BYTES
 
 
+def most_bytes(size_bytes: int) -> int:
+    """How long the file of an overlay of `size_bytes` may become: every cluster written, with its
+    metadata, and what was written anew while old clusters were still in use."""
+    return size_bytes + size_bytes // 8 + 64 * 1024 * 1024
+
+
 def create_overlay(path: Path, size_bytes: int) -> None:
     """Create `path` (mode 0600, must not exist) as an empty overlay of a disk of `size_bytes`."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)

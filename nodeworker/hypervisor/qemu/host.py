@@ -45,7 +45,8 @@ class Host:
         self.snapshots = settings.node_dir / "snapshots"
         self.trash = settings.node_dir / "trash"
         self.warm_images = settings.image_dir / WARM_IMAGES
-        for directory in (self.sandboxes, self.snapshots, self.trash, self.warm_images):
+        self.empty = settings.node_dir / "empty"
+        for directory in (self.sandboxes, self.snapshots, self.trash, self.warm_images, self.empty):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         register(settings.image_dir, settings.node_dir)
         self.layers = LayerStore(settings.node_dir, settings.image_dir)

@@ -1,7 +1,9 @@
 """The QEMU monitor's client against a monitor that answers, refuses and is silent."""
+import contextlib
 import json
 import socket
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -70,3 +72,40 @@ def test_no_monitor_is_an_error_at_once(tmp_path):
         stale.bind(str(Path(tmp_path) / "stale"))
         with pytest.raises(qmp.QmpError):
             qmp.QmpClient(tmp_path / "stale")
+
+
+def register_of(text):
+    return b'{"event": "STOP", "data": {"reason": "' + text + b'"}}\n'
+
+
+@pytest.mark.parametrize("flood", [
+    b"x" * 65536, register_of(b"y" * 1000), b"[[],[],[]]\n", b"[" * 60000 + b"\n", b"{}\n" * 100,
+    b'{"return": ' + b"9" * 5000 + b"}\n", b'{"error": 7}\n'
+], ids=["endless line", "events", "lists", "depth", "nothing", "number", "odd error"])
+def test_a_hostile_monitor_is_an_error_and_costs_no_memory(tmp_path, flood):
+    """750 MB were kept of one that sent events for 8 s."""
+    server, sent = qmp.listen(tmp_path / "qmp.sock"), []
+
+    def serve():
+        peer, _ = server.accept()
+        with peer, contextlib.suppress(OSError):
+            peer.sendall(b'{"QMP": {}}\n{"return": {}}\n')
+            peer.recv(65536)
+            while sum(sent) < 1 << 30:
+                peer.sendall(flood)
+                sent.append(len(flood))
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    tracemalloc.start()
+    try:
+        with qmp.QmpClient(tmp_path / "qmp.sock") as client, pytest.raises(qmp.QmpError) as error:
+            client.run("query-status")
+            client.wait_event(lambda event: event["event"] == "MIGRATION", 30)
+        assert tracemalloc.get_traced_memory()[1] < 64 * 1024 * 1024
+        assert len(str(error.value)) < 1000
+    finally:
+        tracemalloc.stop()
+    thread.join(10)
+    assert sum(sent) < 16 * 1024 * 1024
+    server.close()

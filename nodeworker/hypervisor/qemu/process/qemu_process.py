@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodeworker.hypervisor.driver import DriverError
+from nodeworker.hypervisor.qemu.process.private_view import take_private_view
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.network.namespaces import in_namespace
 
@@ -52,10 +53,10 @@ def start_ticks(pid: int) -> int | None:
     return int(stat.rpartition(")")[2].split()[19])
 
 
-def spawn(argv: list[str], *, uid: int, groups: tuple[int, ...], namespace: str,
+def spawn(argv: list[str], *, uid: int, groups: tuple[int, ...], namespace: str, empty: Path,
           descriptors: tuple[int, ...]) -> QemuProcess:
-    """Start `argv` as user and group `uid` inside `namespace`; it inherits exactly
-    `descriptors`."""
+    """Start `argv` as user and group `uid` inside the network `namespace`, with a view of its own
+    of this host, in which the directory `empty` covers data; it inherits exactly `descriptors`."""
     supplementary = f"--groups={','.join(map(str, groups))}" if groups else "--clear-groups"
     command = [
         "setpriv", f"--reuid={uid}", f"--regid={uid}", supplementary, "--no-new-privs",
@@ -66,14 +67,18 @@ def spawn(argv: list[str], *, uid: int, groups: tuple[int, ...], namespace: str,
     # Inherited by QEMU: a core file would hold a guest's memory (this worker's own would hold its
     # secrets).
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    try:
-        process = in_namespace(
-            namespace,
-            lambda: subprocess.Popen(
-                command, pass_fds=descriptors, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=writer, start_new_session=True, cwd="/", env={"PATH": os.defpath},
-            ),
+
+    def start() -> "subprocess.Popen[bytes]":
+        take_private_view(empty)
+        # Signals stay as in this Python: a file at its limit is an error for QEMU, not its end.
+        return subprocess.Popen(
+            command, pass_fds=descriptors, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=writer, start_new_session=True, cwd="/", env={"PATH": os.defpath},
+            restore_signals=False,
         )
+
+    try:
+        process = in_namespace(namespace, start)
     except BaseException:
         os.close(reader)
         raise
@@ -81,6 +86,11 @@ def spawn(argv: list[str], *, uid: int, groups: tuple[int, ...], namespace: str,
         os.close(writer)
     _children[process.pid] = process
     return QemuProcess(process.pid, start_ticks(process.pid) or 0, reader)
+
+
+def limit_file_size(pid: int, most_bytes: int) -> None:
+    """The largest file that process `pid` may make of those it can write to."""
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
 
 
 def end_vm(rundir: RunDir) -> None:

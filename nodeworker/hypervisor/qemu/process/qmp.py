@@ -1,5 +1,5 @@
 """A small QMP client: one command at a time, every wait bounded, descriptors passed along, events
-collected."""
+collected; what a hostile monitor sends beyond measure is an error."""
 import json
 import socket
 import time
@@ -11,6 +11,11 @@ from typing import Any, TypeVar
 from nodeworker.hypervisor.sockets import short_path
 
 _READ_BYTES = 65536
+# A monitor may be what a hostile guest made of QEMU. The longest honest line is the console, 64 KiB
+# escaped; an honest connection of a few commands comes to less than that.
+_LINE_MOST_BYTES = 512 * 1024
+_SHOWN = 500
+_TOTAL_MOST_BYTES = 4 * 1024 * 1024
 
 
 class QmpError(Exception):
@@ -26,6 +31,7 @@ class QmpClient:
     def __init__(self, path: Path, deadline_s: float = 30.0) -> None:
         self._deadline_s = deadline_s
         self._buffer = b""
+        self._received_bytes = 0
         self.events: list[dict[str, Any]] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -72,9 +78,11 @@ class QmpClient:
             if "event" in reply:
                 self.events.append(reply)
             elif "error" in reply:
-                raise QmpError(f"{command}: {reply['error'].get('desc')}")
+                raise QmpError(f"{command}: {_described(reply['error'])}")
             elif "return" in reply:
                 return reply["return"]
+            else:
+                raise QmpError(f"{command}: the monitor sent neither an answer nor an event")
 
     def wait_event(self, wanted: Callable[[dict[str, Any]], bool],
                    deadline_s: float) -> dict[str, Any]:
@@ -102,10 +110,25 @@ class QmpClient:
             if not chunk:
                 raise QmpError("QEMU ended")
             self._buffer += chunk
+            self._received_bytes += len(chunk)
+            if len(self._buffer) > _LINE_MOST_BYTES or self._received_bytes > _TOTAL_MOST_BYTES:
+                raise QmpError("the monitor sends more than any honest one")
         line, _, self._buffer = self._buffer.partition(b"\n")
+        return _parsed(line)
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    try:
         message = json.loads(line)
-        assert isinstance(message, dict)
-        return message
+    except (ValueError, RecursionError) as error:
+        raise QmpError(f"the monitor sent no JSON: {type(error).__name__}") from error
+    if not isinstance(message, dict):
+        raise QmpError("the monitor sent something else than an object")
+    return message
+
+
+def _described(error: Any) -> str:
+    return str(error.get("desc") if isinstance(error, dict) else error)[:_SHOWN]
 
 
 def listen(path: Path) -> socket.socket:
