@@ -17,6 +17,7 @@ import time
 from models.database import connection
 from models.states import OperationKind, SandboxStatus
 from nodeworker import node_directory, usage
+from nodeworker.faults import fault
 from nodeworker.handlers.lifecycle import ENDED_BY_ITSELF, forget_transient
 from nodeworker.hypervisor.driver import DiskPause, DriverError, UsageReading, VmBusy, VmState
 from nodeworker.wiring import NodeDeps
@@ -182,6 +183,9 @@ class Reconciler:
     def _remove_orphans(self, found: dict[str, VmState]) -> None:
         wanted = rows.list_wanted(self._deps.settings.node_id)
         for sandbox_id in self._ripe("sandboxes", set(found) - wanted):
+            fault("reconcile.orphan_seen")
+            if sandbox_id in rows.list_wanted(self._deps.settings.node_id):
+                continue
             log.warning("removing machine %s, which has no row", sandbox_id)
             try:
                 self._deps.driver.destroy(sandbox_id)

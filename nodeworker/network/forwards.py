@@ -1,15 +1,44 @@
 """Host TCP ports forwarded to guests by the kernel: elements of one nftables map, found by looking,
-never from memory."""
-from collections.abc import Mapping
+never from memory.
+
+What is looked at is changed under one lock of the host, so that two workers do not undo each
+other's changes.
+"""
+import fcntl
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
 from nodeworker.network import nft, ruleset
 
 
 class ForwardTable:
-    """The forwarded ports of one node (`prefix` names its nftables table)."""
+    """The forwarded ports of one node (`prefix` names its nftables table, `directory` is where its
+    lock is)."""
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, directory: Path) -> None:
         self._prefix = prefix
+        self._lock_file = directory / "forwards.lock"
+        self._mine = threading.RLock()
+        self._depth = 0
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else changes the forwarded ports in the block; may be nested in one thread."""
+        with self._mine:
+            if self._depth:
+                yield
+                return
+            descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._depth += 1
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                yield
+            finally:
+                self._depth -= 1
+                os.close(descriptor)
 
     def current(self) -> dict[int, tuple[str, int]]:
         """Host port -> (slot address, guest port), as the kernel has it."""
@@ -23,6 +52,10 @@ class ForwardTable:
     def replace(self, address: str, ports: Mapping[int, int]) -> None:
         """Make `ports` (host port -> guest port) exactly what is forwarded to `address`; takes
         ports over from others."""
+        with self.locked():
+            self._replace(address, ports)
+
+    def _replace(self, address: str, ports: Mapping[int, int]) -> None:
         present = self.current()
         wanted = {host: (address, guest) for host, guest in ports.items()}
         stale = [host for host, target in present.items()
@@ -39,10 +72,11 @@ class ForwardTable:
         """Forward `ports` to `address`: one nft run where no port is in the way, else `replace`."""
         if not ports:
             return
-        try:
-            nft.apply(ruleset.add_forwards(self._prefix, address, ports.items()))
-        except nft.NftError:
-            self.replace(address, ports)
+        with self.locked():
+            try:
+                nft.apply(ruleset.add_forwards(self._prefix, address, ports.items()))
+            except nft.NftError:
+                self._replace(address, ports)
 
     def remove(self, address: str) -> None:
         """End every forwarding to `address`."""

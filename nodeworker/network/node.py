@@ -25,7 +25,7 @@ class NodeNetwork:
         self._prefix = prefix
         self._table_ready = False
         self.slots = SlotPool(directory, prefix, slot_network, pool_target)
-        self.forwards = ForwardTable(prefix)
+        self.forwards = ForwardTable(prefix, directory)
 
     def prepare(self) -> None:
         """Load the policy table and switch forwarding on, once per process; idempotent."""
@@ -63,6 +63,14 @@ class NodeNetwork:
             _log.warning("loading the packet policy again: the table was gone or incomplete")
             self.reload()
             self.forwards.replace(slot.address, ports)
+
+    def remove_stale_forwards(self, address: str) -> None:
+        """End what is forwarded to a slot address, unless somebody has claimed the slot since: a
+        claim comes before its ports are forwarded, and both wait for the same lock."""
+        with self.forwards.locked():
+            owned = {self.slots.slot(number).address for number in self.slots.owners().values()}
+            if address not in owned:
+                self.forwards.remove(address)
 
     def release(self, owner: str) -> None:
         """End the owner's forwarded ports, then remove its slot."""

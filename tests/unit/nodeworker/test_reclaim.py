@@ -116,3 +116,34 @@ def test_a_process_of_a_wake_that_begins_meanwhile_is_not_ended_as_a_stray(node,
         woken.set()
         thread.join()
     assert killed == []
+
+
+def test_a_snapshot_that_another_worker_completes_meanwhile_is_the_answer_of_both(
+        node, tmp_path, monkeypatch):
+    name, answers = node.create(), []
+    (tmp_path / "fault").write_text("snapshot.looked sleep:1")
+    monkeypatch.setenv("SVC_FAULT_FILE", str(tmp_path / "fault"))
+    slow = threading.Thread(target=lambda: answers.append(node.driver.snapshot(name, "snap")))
+    slow.start()
+    while not (tmp_path / "fault.done").exists():
+        time.sleep(0.001)
+    answers.append(node.driver.snapshot(name, "snap"))
+    slow.join()
+    assert len(answers) == 2 and answers[0] == answers[1]
+    assert [path.name for path in node.host.snapshots.iterdir()] == ["snap"]
+
+
+def test_a_snapshot_whose_directory_is_taken_away_before_it_is_locked_makes_it_again(
+        node, monkeypatch):
+    name, directory = node.create(), node.host.snapshots / "snap.tmp"
+    mkdir, taken = type(directory).mkdir, []
+
+    def taken_away(path, *arguments, **options):
+        mkdir(path, *arguments, **options)
+        if path == directory and not taken:
+            taken.append(path)
+            reclaim._remove_half_made(node.host)
+
+    monkeypatch.setattr(type(directory), "mkdir", taken_away)
+    node.driver.snapshot(name, "snap")
+    assert taken and node.driver.list_snapshots() == {"snap"}

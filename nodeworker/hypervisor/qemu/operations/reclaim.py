@@ -134,7 +134,8 @@ def _restore_forwards(host: Host) -> None:
     owners = host.network.slots.owners()
     in_use = {host.network.slots.slot(number).address for number in owners.values()}
     for address in forwarded - in_use:
-        host.network.forwards.remove(address)
+        fault("reclaim.stale_forward_seen")
+        host.network.remove_stale_forwards(address)
     for name, number in owners.items():
         _restore_forward(host, name, number)
 

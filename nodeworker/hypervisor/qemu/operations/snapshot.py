@@ -6,7 +6,6 @@ changes nothing, whenever we die). 2. `stop`; QEMU switches to the overlay; the 
 frozen from now on. 3. Device state is written while RAM is copied; `cont`. Only this is the pause.
 4. Flush, hash the layers, and rename the directory into its final name: the commit point.
 """
-import fcntl
 import os
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from nodeworker.disks import sparse
 from nodeworker.disks.durable import remove_tree, sync_directory, sync_file, write_json
 from nodeworker.disks.sizes import occupied_bytes
 from nodeworker.faults import fault
+from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import DriverError, SnapshotFacts
 from nodeworker.hypervisor.qemu.disk import flatten
 from nodeworker.hypervisor.qemu.host import Host
@@ -38,14 +38,22 @@ def snapshot(host: Host, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
     if known is not None:
         return _facts(known)
     host.check_space()
-    with created_vm(host, sandbox_id) as vm, _making(host, snapshot_id) as directory:
+    fault("snapshot.looked")
+    with created_vm(host, sandbox_id) as vm:
+        # Another worker may have completed it while this one waited for the lock.
+        known = host.find_snapshot(snapshot_id)
+        return _facts(known if known is not None else _capture(vm, snapshot_id))
+
+
+def _capture(vm: Vm, snapshot_id: str) -> SnapshotRecord:
+    with _making(vm.host, snapshot_id) as directory:
         if vm.rundir.is_alive() and vm.record.phase is Phase.RUNNING:
             pause_ms = _capture_running(vm, directory)
         else:
             _capture_asleep(vm, directory)
             pause_ms = 0.0
         write_json(directory / "token", {"token": vm.rundir.tokens()[0]})
-        return _facts(_complete(vm, directory, snapshot_id, pause_ms))
+        return _complete(vm, directory, snapshot_id, pause_ms)
 
 
 def _facts(record: SnapshotRecord) -> SnapshotFacts:
@@ -57,16 +65,16 @@ def _facts(record: SnapshotRecord) -> SnapshotFacts:
 @contextmanager
 def _making(host: Host, snapshot_id: str) -> Iterator[Path]:
     """A locked working directory `<id>.tmp`; whatever an earlier attempt left in it is removed, and
-    what this one leaves."""
+    what this one leaves. A reclaim that sees it before it is locked may take it away: then it is
+    made again."""
     directory = host.snapshots / f"{snapshot_id}.tmp"
     remove_tree(directory, host.trash)
-    directory.mkdir(mode=0o700)
-    with (directory / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            yield directory
-        finally:
-            remove_tree(directory, host.trash)
+    lock = locks.wait_lock(directory / "lock", make_directory=True)
+    try:
+        yield directory
+    finally:
+        os.close(lock)
+        remove_tree(directory, host.trash)
 
 
 def _capture_running(vm: Vm, directory: Path) -> float:
