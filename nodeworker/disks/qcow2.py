@@ -13,6 +13,8 @@ CLUSTER_BITS = 16
 CLUSTER_BYTES = 1 << CLUSTER_BITS
 _L2_REACH_BYTES = CLUSTER_BYTES * (CLUSTER_BYTES // 8)
 _HEADER = struct.Struct(">4sIQIIQIIQQIIQQQQII")
+# No disk grows beyond half of it while its machine runs.
+_GROWN_BYTES = 40 * 1024**3
 _COPIED_METADATA_CLUSTERS = 3
 # The name of an external data file, and encryption.
 _FOREIGN_EXTENSIONS = {0x44415441, 0x0537BE77}
@@ -39,9 +41,9 @@ def overlay_bytes(size_bytes: int) -> int:
 
 
 def most_bytes(size_bytes: int) -> int:
-    """How long the file of an overlay of `size_bytes` may become: every cluster written, with its
-    metadata, and what was written anew while old clusters were still in use."""
-    return size_bytes + size_bytes // 8 + 64 * 1024 * 1024
+    """How long the file of an overlay of `size_bytes` may become while a process has it: its disk
+    may grow meanwhile, and old clusters may still be in use when new ones are written."""
+    return max(2 * size_bytes, _GROWN_BYTES)
 
 
 def create_overlay(path: Path, size_bytes: int) -> None:

@@ -10,21 +10,18 @@ from config.settings import Settings
 from nodeworker.disks.space import Space
 from nodeworker.faults import InjectedFault
 from nodeworker.hypervisor.driver import (
-    DiskExport,
     DiskPause,
-    DiskUse,
     Driver,
     DriverError,
-    HostTuple,
     LaunchSpec,
     Progress,
     RunningVm,
     Shape,
     SnapshotFacts,
-    UsageReading,
     VmState,
     ignore_progress,
 )
+from nodeworker.hypervisor.facts import DiskExport, DiskUse, HostTuple, UsageReading
 from nodeworker.hypervisor.qemu.disk.disk_use import disk_use
 from nodeworker.hypervisor.qemu.disk.export import export_disk
 from nodeworker.hypervisor.qemu.disk.references import UnreadableRecord

@@ -9,7 +9,8 @@ from pathlib import Path
 from config.settings import Settings
 from nodeworker.disks.layers import WARM_IMAGES, LayerStore
 from nodeworker.disks.space import MIB, Space, space_of
-from nodeworker.hypervisor.driver import HostTuple, NoDiskSpace, Shape
+from nodeworker.hypervisor.driver import NoDiskSpace, Shape
+from nodeworker.hypervisor.facts import HostTuple
 from nodeworker.hypervisor.qemu.disk.references import UnreadableRecord, references
 from nodeworker.hypervisor.qemu.images.guest_image import Image, current_image, image_of
 from nodeworker.hypervisor.qemu.images.image_users import hold, register

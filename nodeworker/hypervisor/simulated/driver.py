@@ -12,6 +12,7 @@ from nodeworker.disks.space import Space
 from nodeworker.faults import fault
 from nodeworker.hypervisor import driver
 from nodeworker.hypervisor.driver import DriverError, Shape, VmBusy, VmNotFound, VmState
+from nodeworker.hypervisor.facts import DiskExport, DiskUse, HostTuple, UsageReading
 from nodeworker.hypervisor.simulated import lifecycle, snapshots
 from nodeworker.hypervisor.simulated.node import Record, SimulatedNode
 
@@ -40,7 +41,7 @@ class SimulatedDriver(driver.Driver):
     def delete_snapshot(self, snapshot_id: str) -> None:
         snapshots.delete_snapshot(self.node, snapshot_id)
 
-    def export_disk(self, snapshot_id: str, target: Path) -> driver.DiskExport:
+    def export_disk(self, snapshot_id: str, target: Path) -> DiskExport:
         return snapshots.export_disk(self.node, snapshot_id, target)
 
     def inspect(self, sandbox_id: str) -> VmState | None:
@@ -49,8 +50,8 @@ class SimulatedDriver(driver.Driver):
     def list_sandboxes(self) -> dict[str, VmState]:
         return self.node.list_sandboxes()
 
-    def host_tuple(self) -> driver.HostTuple:
-        return driver.HostTuple("simulated", "simulated", "none", "none", "none")
+    def host_tuple(self) -> HostTuple:
+        return HostTuple("simulated", "simulated", "none", "none", "none")
 
     def has_warm_image(self, shape: Shape) -> bool:
         return self.node.warm_image(shape).exists()
@@ -82,18 +83,18 @@ class SimulatedDriver(driver.Driver):
             fault("destroy.begun")
             self.node.remove(sandbox_id)
 
-    def read_usage(self, sandbox_id: str) -> driver.UsageReading | None:
+    def read_usage(self, sandbox_id: str) -> UsageReading | None:
         used = self.node.simulator.usage(sandbox_id)
-        return driver.UsageReading(used["run"], used["cpu_ms"], used["age_ms"]) if used else None
+        return UsageReading(used["run"], used["cpu_ms"], used["age_ms"]) if used else None
 
     def list_snapshots(self) -> set[str]:
         return {path.parent.name for path in self.node.snapshots.glob("*/snapshot.json")}
 
-    def disk_use(self) -> driver.DiskUse:
+    def disk_use(self) -> DiskUse:
         sandboxes = {path.name: tree_bytes(path) for path in self.node.sandboxes.iterdir()}
         captured = {path.name: tree_bytes(path) for path in self.node.snapshots.iterdir()}
         own = {"warm_images": tree_bytes(self.node.warm_images)}
-        return driver.DiskUse(sandboxes, captured, own)
+        return DiskUse(sandboxes, captured, own)
 
     def end_if_halted(self, sandbox_id: str) -> bool:
         return False

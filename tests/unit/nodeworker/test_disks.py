@@ -1,4 +1,5 @@
-"""Sparse copies, qcow2 overlays, layers and records: every byte, and what a crash may leave."""
+"""Sparse copies, reserved files, qcow2 overlays, layers and records: every byte, and what a crash
+may leave."""
 import errno
 import fcntl
 import os
@@ -7,7 +8,7 @@ import threading
 
 import pytest
 
-from nodeworker.disks import durable, qcow2, sparse
+from nodeworker.disks import durable, qcow2, space, sparse
 from nodeworker.disks.layers import LayerStore, warm_image_reference
 
 MB = 1 << 20
@@ -186,3 +187,63 @@ def test_a_shared_lock_does_not_keep_out_another_reference(store):
     with store.referring():
         with (store.path("layer:x").parent / "lock").open("r+") as other:
             fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+NOISE = os.urandom(MB)
+
+
+@pytest.fixture
+def memory(tmp_path):
+    """A sparse file of 64 MiB with a little in it."""
+    path = tmp_path / "ram"
+    with path.open("wb") as file:
+        file.truncate(64 * MB)
+        os.pwrite(file.fileno(), NOISE, 8 * MB)
+    return path
+
+
+def content_ranges(path):
+    with path.open("rb") as file:
+        return list(sparse.data_ranges(file.fileno()))
+
+
+def test_a_reserved_file_occupies_its_size_and_still_reads_as_holes(memory):
+    before = content_ranges(memory)
+    space.reserve(memory)
+    assert blocks(memory) >= 64 * MB and memory.stat().st_size == 64 * MB
+    assert content_ranges(memory) == before == [(8 * MB, 9 * MB)]
+    assert memory.read_bytes()[8 * MB:9 * MB] == NOISE
+
+
+def test_what_nobody_wrote_is_given_back_and_the_rest_is_kept(memory):
+    space.reserve(memory)
+    with memory.open("r+b") as file:
+        os.pwrite(file.fileno(), NOISE, 40 * MB)
+    space.release(memory)
+    assert 2 * MB <= blocks(memory) < 4 * MB and memory.stat().st_size == 64 * MB
+    content = memory.read_bytes()
+    assert content[8 * MB:9 * MB] == NOISE == content[40 * MB:41 * MB]
+    assert not any(content[:8 * MB]) and not any(content[41 * MB:])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
+def test_a_full_disk_refuses_a_reservation_before_anybody_relies_on_it(tmp_path):
+    image, mounted = tmp_path / "disk.img", tmp_path / "mounted"
+    mounted.mkdir()
+    with image.open("wb") as file:
+        file.truncate(48 * MB)
+    subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
+    subprocess.run(["mount", "-o", "loop", str(image), str(mounted)], check=True)
+    try:
+        found = space.space_of(mounted)
+        assert 0 < found.free_bytes < found.total_bytes < 48 * MB
+        path = mounted / "ram"
+        with path.open("wb") as file:
+            file.truncate(64 * MB)
+        with pytest.raises(OSError) as refused:
+            space.reserve(path)
+        assert refused.value.errno == errno.ENOSPC
+        space.release(path)
+        assert space.space_of(mounted).free_bytes > found.free_bytes - MB
+    finally:
+        subprocess.run(["umount", str(mounted)], check=True)

@@ -7,7 +7,7 @@ oldest.
 from pathlib import Path
 
 from nodeworker.disks.sizes import occupied_bytes, tree_bytes
-from nodeworker.hypervisor.driver import DiskUse
+from nodeworker.hypervisor.facts import DiskUse
 from nodeworker.hypervisor.qemu.disk.references import Holder, sandbox_holders, snapshot_holders
 from nodeworker.hypervisor.qemu.host import Host
 

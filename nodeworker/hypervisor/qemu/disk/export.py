@@ -12,7 +12,8 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from nodeworker.hypervisor.driver import DiskExport, VmNotFound
+from nodeworker.hypervisor.driver import VmNotFound
+from nodeworker.hypervisor.facts import DiskExport
 from nodeworker.hypervisor.qemu.disk.qemu_img import QemuImg
 from nodeworker.hypervisor.qemu.host import Host
 

@@ -9,14 +9,12 @@
 """
 from dataclasses import replace
 
-from nodeworker.disks import qcow2
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError
 from nodeworker.hypervisor.qemu.disk import flatten
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.operations.recover import settle_chain
 from nodeworker.hypervisor.qemu.process import argv
-from nodeworker.hypervisor.qemu.process.qemu_process import limit_file_size
 from nodeworker.hypervisor.qemu.records import Phase
 from nodeworker.hypervisor.qemu.vm import Vm, created_vm
 
@@ -40,8 +38,6 @@ def _grow(vm: Vm, size_bytes: int) -> None:
             machine = replace(vm.machine, disk_bytes=wanted)
             vm.write(replace(vm.record, machine=machine), durable=True)
         fault("grow.recorded")
-        if vm.record.pid is not None:
-            limit_file_size(vm.record.pid, qcow2.most_bytes(wanted))
         monitor.run("block_resize",
                     {"node-name": argv.node_name(vm.machine.chain[-1]), "size": wanted})
         fault("grow.resized")

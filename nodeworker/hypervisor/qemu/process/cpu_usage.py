@@ -9,7 +9,7 @@ used until its last moment can still be read.
 import os
 import time
 
-from nodeworker.hypervisor.driver import UsageReading
+from nodeworker.hypervisor.facts import UsageReading
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process.qemu_process import start_ticks
 from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id

@@ -17,11 +17,7 @@ from nodeworker.hypervisor.qemu.process import argv, qmp
 from nodeworker.hypervisor.qemu.process.accelerator import TCG, device_groups
 from nodeworker.hypervisor.qemu.process.argv import DiskLayer, Hardware, Kernel
 from nodeworker.hypervisor.qemu.process.cgroup import Limits
-from nodeworker.hypervisor.qemu.process.qemu_process import (
-    QemuProcess,
-    limit_file_size,
-    spawn,
-)
+from nodeworker.hypervisor.qemu.process.qemu_process import QemuProcess, spawn
 from nodeworker.hypervisor.qemu.vm import Vm
 from nodeworker.network import namespaces
 from nodeworker.network.addresses import GUEST_MAC, TAP_NAME, Slot
@@ -73,19 +69,18 @@ def launch(vm: Vm, slot: Slot, state: Path | None = None) -> Launched:
             argv.qemu_argv(hardware), uid=uid,
             groups=device_groups(host.accelerator, host.settings.vm_uid_base),
             namespace=slot.namespace, empty=host.empty, descriptors=tuple(descriptors),
+            file_most_bytes=qcow2.most_bytes(machine.disk_bytes),
         )
     return Launched(started, incoming)
 
 
 def confine(vm: Vm, started: QemuProcess) -> None:
     """Put a started QEMU into a cgroup with the limits of its shape, a new one: the CPU time of a
-    process that ended by itself is not this one's. And let it make no file larger than its disk can
-    become."""
+    process that ended by itself is not this one's."""
     cgroups = vm.host.cgroups
     cgroups.remove(vm.sandbox_id)
     cgroups.create(vm.sandbox_id, Limits.of(vm.machine.shape))
     cgroups.join(vm.sandbox_id, started.pid)
-    limit_file_size(started.pid, qcow2.most_bytes(vm.machine.disk_bytes))
 
 
 def _open_layers(host: Host, chain: tuple[str, ...], keep: Any) -> tuple[DiskLayer, ...]:

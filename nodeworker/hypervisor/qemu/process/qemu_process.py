@@ -16,7 +16,7 @@ from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.network.namespaces import in_namespace
 
 _END_WAIT_S = 10.0
-_OURS = ("qemu-system", "setpriv")
+_OURS = ("qemu-system", "setpriv", "prlimit")
 # Started by this worker and not yet collected; VMs outlive the worker, so this is only about
 # zombies.
 _children: dict[int, "subprocess.Popen[bytes]"] = {}
@@ -54,13 +54,17 @@ def start_ticks(pid: int) -> int | None:
 
 
 def spawn(argv: list[str], *, uid: int, groups: tuple[int, ...], namespace: str, empty: Path,
-          descriptors: tuple[int, ...]) -> QemuProcess:
+          descriptors: tuple[int, ...], file_most_bytes: int) -> QemuProcess:
     """Start `argv` as user and group `uid` inside the network `namespace`, with a view of its own
-    of this host, in which the directory `empty` covers data; it inherits exactly `descriptors`."""
+    of this host.
+
+    In that the directory `empty` covers data. The process inherits exactly `descriptors` and can
+    make none of their files larger than `file_most_bytes`.
+    """
     supplementary = f"--groups={','.join(map(str, groups))}" if groups else "--clear-groups"
     command = [
-        "setpriv", f"--reuid={uid}", f"--regid={uid}", supplementary, "--no-new-privs",
-        "--inh-caps=-all", "--bounding-set=-all", *argv
+        "prlimit", f"--fsize={file_most_bytes}", "setpriv", f"--reuid={uid}", f"--regid={uid}",
+        supplementary, "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all", *argv
     ]
     reader, writer = os.pipe2(os.O_CLOEXEC)
     _reap()
@@ -86,11 +90,6 @@ def spawn(argv: list[str], *, uid: int, groups: tuple[int, ...], namespace: str,
         os.close(writer)
     _children[process.pid] = process
     return QemuProcess(process.pid, start_ticks(process.pid) or 0, reader)
-
-
-def limit_file_size(pid: int, most_bytes: int) -> None:
-    """The largest file that process `pid` may make of those it can write to."""
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
 
 
 def end_vm(rundir: RunDir) -> None:

@@ -1,0 +1,49 @@
+"""What a driver tells of its host: exported disks, used time and space, and what memory depends
+on."""
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class DiskExport:
+    """The image below a snapshot's disk: its key, and the file of its root disk (qcow2,
+    compressed)."""
+
+    image_key: str
+    image_file: Path
+
+
+@dataclass(frozen=True)
+class UsageReading:
+    """What the host has charged to one run of a sandbox, a run being the life of one VM process.
+
+    `cpu_ms` is CPU time, device emulation included, and `age_ms` the time since the process started
+    (0 once it has ended); both in milliseconds, by the host's own monotonic counters. Another `run`
+    counts from 0 again, and no run is ever named twice.
+    """
+
+    run: str
+    cpu_ms: int
+    age_ms: int
+
+
+@dataclass(frozen=True)
+class DiskUse:
+    """Allocated bytes on this host, every file counted once: by sandbox id, by snapshot id, and of
+    the node itself by name (`images` and `warm_images`, which nodes of one host may share, and
+    `other`)."""
+
+    sandboxes: dict[str, int]
+    snapshots: dict[str, int]
+    node: dict[str, int]
+
+
+@dataclass(frozen=True)
+class HostTuple:
+    """What a memory snapshot depends on; RAM restores only where all of it is equal."""
+
+    hypervisor_version: str
+    machine: str
+    accelerator: str
+    cpu_model: str
+    image: str
