@@ -35,14 +35,17 @@ def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Replace `path` (mode 0600) in one step; with `durable` it survives a power failure, else only
     the death of processes."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        os.write(descriptor, content)
-        if durable:
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.rename(temporary, path)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:  # writes all of it or raises, on a full disk too
+            file.write(content)
+            file.flush()
+            if durable:
+                os.fsync(descriptor)
+        os.rename(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     if durable:
         sync_directory(path.parent)
 

@@ -1,5 +1,6 @@
 """The QEMU driver: one entry point per operation, each in a module of its own; here only errors and
 the pool of slots."""
+import errno
 import functools
 import subprocess
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from nodeworker.hypervisor.driver import (
     Driver,
     DriverError,
     LaunchSpec,
+    NoDiskSpace,
     Progress,
     RunningVm,
     Shape,
@@ -59,6 +61,8 @@ def _operation(method: _Method) -> _Method:
         except DriverError:
             raise
         except _FAILURES as error:
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                raise NoDiskSpace(f"{method.__name__}: {error}") from error
             raise DriverError(f"{method.__name__}: {type(error).__name__}: {error}") from error
 
     return guarded  # type: ignore[return-value]
