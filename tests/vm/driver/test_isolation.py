@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from guest.agent.protocol import AGENT_PORT
+from nodeworker.disks import qcow2
 from nodeworker.network import addresses, namespaces, nft
 from tests.host.guest_network import PUBLIC, connects, own_addresses, server_at
 
@@ -104,6 +105,19 @@ def test_qemu_runs_without_any_privilege_in_a_place_of_its_own(real):
     assert record.pid in real.driver.host.cgroups.pids(spec.sandbox_id)
     groups = (process / "cgroup").read_text()
     assert f"/{real.settings.net_prefix}/{spec.sandbox_id}" in groups
+
+
+def test_qemu_sees_no_data_of_the_host_and_no_process_of_another(real):
+    process, record = process_of(real, real.create())
+    for kind in ("mnt", "pid", "ipc", "uts"):
+        assert os.stat(process / "ns" / kind).st_ino != os.stat(f"/proc/self/ns/{kind}").st_ino
+    for path in ("home", "root", "run", "tmp", "var", "dev/shm"):
+        assert os.listdir(process / "root" / path) == [], path
+    mounts = (process / "mountinfo").read_text().splitlines()
+    assert any(" /proc " in line and "hidepid=" in line for line in mounts)
+    limits = (process / "limits").read_text()
+    (line,) = [line for line in limits.splitlines() if line.startswith("Max file size")]
+    assert line.split()[3] == line.split()[4] == str(qcow2.most_bytes(record.machine.disk_bytes))
 
 
 def test_qemu_has_no_file_of_another_sandbox_open(real):
