@@ -15,15 +15,9 @@ SANDBOXES = "/v1/sandboxes"
 FULL = replace(NODE, disk_mb=100_000, disk_free_mb=3_999, disk_floor_mb=4_000)
 
 
-@pytest.fixture
-def owner(edge):
-    heartbeat(NODE)
-    yield edge.newcomer()
-    heartbeat(NODE)
-
-
-def create(edge, owner):
-    return edge.api.post(SANDBOXES, json={"vcpus": 1, "memMb": 1024}, headers=edge.key(owner))
+def create(nodeless, owner):
+    return nodeless.api.post(SANDBOXES, json={"vcpus": 1, "memMb": 1024},
+                             headers=nodeless.key(owner))
 
 
 def settle(sandbox_id, status):
@@ -33,9 +27,10 @@ def settle(sandbox_id, status):
 
 
 @pytest.mark.parametrize("status", ["running", "hibernated"])
-def test_below_the_floor_nothing_new_is_begun_and_what_is_there_can_be_used(edge, owner, status):
-    headers = edge.key(owner)
-    source = create(edge, owner).json["id"]
+def test_below_the_floor_nothing_new_is_begun_and_what_is_there_can_be_used(
+        nodeless, owner, status):
+    headers = nodeless.key(owner)
+    source = create(nodeless, owner).json["id"]
     settle(source, status)
     snapshot_id = new_id("snap")
     with connection():
@@ -48,36 +43,36 @@ def test_below_the_floor_nothing_new_is_begun_and_what_is_there_can_be_used(edge
         ("POST", f"{SANDBOXES}/{source}/fork", {}),
         ("POST", f"{SANDBOXES}/{source}/snapshot", {}),
     ]
-    answers = [edge.api.open(path, method=method, json=body, headers=headers)
+    answers = [nodeless.api.open(path, method=method, json=body, headers=headers)
                for method, path, body in calls]
-    answers.append(edge.api.put(f"{SANDBOXES}/{source}/uploads/a", data=b"x", headers=headers,
-                                content_type="application/octet-stream"))
+    answers.append(nodeless.api.put(f"{SANDBOXES}/{source}/uploads/a", data=b"x", headers=headers,
+                                    content_type="application/octet-stream"))
     for answer in answers:
         assert answer.status_code == 503 and "short of disk space" in answer.json["error"]
         assert int(answer.headers["Retry-After"]) > 0
     with connection():
         assert Sandbox.get_by_id(source).task is None
-    assert edge.api.get(f"{SANDBOXES}/{source}", headers=headers).json["status"] == status
+    assert nodeless.api.get(f"{SANDBOXES}/{source}", headers=headers).json["status"] == status
 
 
-def test_the_memory_of_boots_that_have_not_begun_is_counted(edge, owner):
+def test_the_memory_of_boots_that_have_not_begun_is_counted(nodeless, owner):
     heartbeat(replace(FULL, disk_free_mb=4_000 + 2 * 1024))
-    first = create(edge, owner)
-    assert first.status_code == create(edge, owner).status_code == 201
-    refused = create(edge, owner)
+    first = create(nodeless, owner)
+    assert first.status_code == create(nodeless, owner).status_code == 201
+    refused = create(nodeless, owner)
     assert refused.status_code == 503 and "1024 MB are needed" in refused.json["error"]
     with connection():
         Operation.update(started_at=now()).where(
             (Operation.sandbox_id == first.json["id"])
             & (Operation.kind == OperationKind.BOOT)).execute()
     heartbeat(replace(FULL, disk_free_mb=4_000 + 2 * 1024))
-    assert create(edge, owner).status_code == 201, "the node's figure holds what has begun"
+    assert create(nodeless, owner).status_code == 201, "the node's figure holds what has begun"
 
 
-def test_a_wake_needs_no_new_files(edge, owner):
-    sandbox_id = create(edge, owner).json["id"]
+def test_a_wake_needs_no_new_files(nodeless, owner):
+    sandbox_id = create(nodeless, owner).json["id"]
     settle(sandbox_id, "hibernated")
     heartbeat(FULL)
-    edge.api.post(f"{SANDBOXES}/{sandbox_id}/wake", headers=edge.key(owner))
+    nodeless.api.post(f"{SANDBOXES}/{sandbox_id}/wake", headers=nodeless.key(owner))
     with connection():
         assert Sandbox.get_by_id(sandbox_id).task == OperationKind.WAKE
