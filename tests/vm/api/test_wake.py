@@ -1,8 +1,13 @@
 """Waking real machines: a resume, not a boot; and ports that a wake brings."""
+import os
+import signal
 import socket
 import time
 
 import pytest
+
+from nodeworker.hypervisor.qemu.rundir import RunDir
+from tests.stack.database import query
 
 pytestmark = pytest.mark.vm
 
@@ -44,6 +49,22 @@ def test_a_machine_that_its_user_turns_off_is_asleep_and_keeps_its_files(vm_alic
     vm_alice.wait_for(machine, "hibernated")
     assert vm_alice.post(f"/v1/sandboxes/{machine}/wake").json()["status"] == "running"
     assert vm_alice.exec(machine, "cat", "/root/note")["stdout"] == "kept\n"
+
+
+@pytest.mark.parametrize("action", ["hibernate", "snapshot"])
+def test_a_machine_that_was_killed_a_moment_ago_is_asleep_or_captured_at_once(
+        vm_alice, vm_stack, machine, action):
+    """The row still says `running`. This took 20 s, for the agent's silence and four attempts."""
+    vm_alice.exec(machine, "sh", "-c", "echo kept > /root/note && sync")
+    record = RunDir(vm_stack.settings.node_dir / "sandboxes" / machine).find_record()
+    os.kill(record.pid, signal.SIGKILL)
+    answer = vm_alice.post(f"/v1/sandboxes/{machine}/{action}")
+    assert answer.status_code == (201 if action == "snapshot" else 200), answer.text
+    ended = query(
+        vm_stack, "SELECT attempts, state FROM operations WHERE sandbox_id = %s AND kind = %s"
+        " ORDER BY op_seq DESC LIMIT 1", machine, action)
+    assert ended == [(1, "succeeded")]
+    vm_alice.wait_for(machine, "hibernated")
 
 
 def test_a_machine_that_ended_by_itself_is_forked_and_captured_from_its_disk(vm_alice, machine):
