@@ -169,9 +169,10 @@ class Driver(ABC):
         After success the sandbox is RUNNING, its agent answers to `spec.agent_token` only, and it
         has a machine-id, SSH host key, hostname, clock and random state of its own. After failure
         nothing of it is left on the host. Repeated after a crash: a RUNNING sandbox of this id is
-        returned as it is, one that is still starting is waited for, anything less is removed and
-        started anew. Raises VmNotFound if the snapshot is not here, NoDiskSpace below the floor of
-        free space, VmBusy, StillStarting, DriverError.
+        returned as it is, one that is still starting is waited for, one that was completely created
+        and sleeps or has ended since is woken, anything less is removed and started anew. Raises
+        VmNotFound if the snapshot is not here, NoDiskSpace below the floor of free space, VmBusy,
+        StillStarting, DriverError.
         """
 
     @abstractmethod

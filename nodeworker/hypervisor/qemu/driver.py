@@ -29,7 +29,7 @@ from nodeworker.hypervisor.qemu.disk.export import export_disk
 from nodeworker.hypervisor.qemu.disk.references import UnreadableRecord
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.images.bake_warm_image import bake
-from nodeworker.hypervisor.qemu.operations.create import create
+from nodeworker.hypervisor.qemu.operations.create import AlreadyCreated, create
 from nodeworker.hypervisor.qemu.operations.delete_snapshot import delete_snapshot
 from nodeworker.hypervisor.qemu.operations.destroy import destroy
 from nodeworker.hypervisor.qemu.operations.grow import grow_disk
@@ -93,7 +93,10 @@ class QemuDriver(Driver):
 
     @_operation
     def create(self, spec: LaunchSpec) -> RunningVm:
-        running = create(self.host, spec)
+        try:
+            running = create(self.host, spec)
+        except AlreadyCreated:
+            running = wake(self.host, spec)
         self.host.network.slots.fill_in_background()
         if spec.snapshot_id is None and not running.cold and self.host.has_space():
             self.host.spares.refill_in_background(self.host.warm_image_dir(spec.shape))

@@ -13,13 +13,16 @@ ADDRESS = "127.0.0.1"
 def create(node: SimulatedNode, spec: LaunchSpec) -> RunningVm:
     """See Driver.create."""
     with node.operation("create", spec.sandbox_id, create=True):
-        if node.inspect(spec.sandbox_id) is VmState.RUNNING:
+        found = node.inspect(spec.sandbox_id)
+        if found is VmState.RUNNING:
             return RunningVm(spec.sandbox_id, ADDRESS)
-        try:
-            return _create(node, spec)
-        except BaseException:
-            node.remove(spec.sandbox_id)
-            raise
+        if found not in (VmState.SAVED, VmState.DISK_ONLY):
+            try:
+                return _create(node, spec)
+            except BaseException:
+                node.remove(spec.sandbox_id)
+                raise
+    return wake(node, spec)
 
 
 def _create(node: SimulatedNode, spec: LaunchSpec) -> RunningVm:

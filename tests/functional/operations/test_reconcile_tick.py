@@ -1,13 +1,16 @@
 """What the reconciler asks of the driver at each tick, and what of it operators are told."""
 import logging
+import threading
+import time
 from dataclasses import replace
 
 import pytest
 
 from models.database import connection
 from models.nodes import Node
+from models.sandboxes import Sandbox
 from models.states import SandboxStatus
-from nodeworker.hypervisor.driver import DiskPause, LaunchSpec, Shape
+from nodeworker.hypervisor.driver import DiskPause, LaunchSpec, Shape, VmState
 from nodeworker.hypervisor.facts import UsageReading
 from nodeworker.hypervisor.simulated.driver import SimulatedDriver
 from nodeworker.reconcile import DISK_FULL, Reconciler
@@ -71,3 +74,30 @@ def test_a_changed_packet_policy_is_told_in_the_log_and_in_the_node_s_row(
     assert "packet policy of this host was changed" in caplog.text
     with connection():
         assert Node.get_by_id("n1").policy_restored_at is not None
+
+
+def test_a_machine_whose_row_needs_it_again_is_not_removed_as_an_orphan(
+        deps, host, reconciler, tmp_path, monkeypatch):
+    """As after a restored backup: the row says that it runs between the look and the removal."""
+    sandbox_id = boot(deps)
+    host.create(LaunchSpec(sandbox_id, Shape(1, 1024), "token-0123456789", 30000))
+    write_status(sandbox_id, SandboxStatus.STOPPED)
+    fault = tmp_path / "fault"
+    fault.write_text("reconcile.orphan_seen sleep:1")
+    monkeypatch.setenv("SVC_FAULT_FILE", str(fault))
+    monkeypatch.setattr(reconciler, "_ripe", lambda what, orphans: sorted(orphans))
+    running = threading.Thread(target=reconciler.run)
+    running.start()
+    while not fault.with_name("fault.done").exists():
+        time.sleep(0.001)
+    write_status(sandbox_id, SandboxStatus.RUNNING)
+    running.join()
+    assert host.inspect(sandbox_id) is VmState.RUNNING
+    write_status(sandbox_id, SandboxStatus.STOPPED)
+    reconciler.run()
+    assert host.inspect(sandbox_id) is None
+
+
+def write_status(sandbox_id, status):
+    with connection():
+        Sandbox.update(status=status, task=None).where(Sandbox.id == sandbox_id).execute()

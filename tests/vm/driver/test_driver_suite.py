@@ -26,6 +26,14 @@ def test_create_of_a_running_sandbox_returns_it_as_it_is(lab):
     check_alive(lab, spec, b"first")
 
 
+def test_a_late_create_of_a_sandbox_that_sleeps_wakes_it_and_loses_nothing(lab):
+    """As by a worker that stood still, while another created it and its owner put it to sleep."""
+    spec = with_note(lab)
+    lab.driver.hibernate(spec.sandbox_id)
+    assert not lab.driver.create(spec).cold
+    check_alive(lab, spec, b"first")
+
+
 def test_creates_of_one_id_at_once_make_one_machine(lab):
     spec, outcomes = lab.spec(), []
 

@@ -47,13 +47,20 @@ class Source:
     unfit: str = ""
 
 
+class AlreadyCreated(DriverError):
+    """The sandbox was completely created once. Whatever has become of it since, its files are not a
+    create's to remove: this one comes late, after another worker's."""
+
+
 def create(host: Host, spec: LaunchSpec) -> RunningVm:
-    """See Driver.create."""
+    """See Driver.create. Raises AlreadyCreated for one that sleeps or whose process has ended."""
     rundir = host.rundir(spec.sandbox_id)
     with rundir.operation(create=True):
         vm = Vm(host, rundir)
         if rundir.inspect() is VmState.RUNNING:
             return vm.answer()
+        if rundir.was_created():
+            raise AlreadyCreated(f"{spec.sandbox_id} is here already")
         try:
             host.check_space(spec.shape.mem_mb * MIB)
             _clear(vm)
