@@ -1,6 +1,7 @@
 """Whether the parts of a stack answer: looked at from outside, as a client or a neighbouring
 process would."""
 import contextlib
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Collection
@@ -54,18 +55,15 @@ def node_reports(site: Site, node_id: str) -> bool:
 def workers_answer(site: Site, node_id: str, processes: Collection[str]) -> bool:
     """True if each Celery worker among `processes` (Procfile names) answers a ping within a
     second."""
-    wanted = {
-        f"{lane}@{node_id}"
-        for lane in ("ctl", "ops", "bulk", "archive")
-        if f"node-{lane}" in processes
-    }
+    lanes = ("ctl", "ops", "bulk", "archive")
+    wanted = {f"{lane}@{node_id}" for lane in lanes if f"node-{lane}" in processes}
+    wanted |= {f"{name}@{socket.gethostname()}" for name in {"control", "webhooks"} & {*processes}}
     app = Celery(broker=site.values["SVC_REDIS_URL"])
     try:
-        names = {name for reply in app.control.ping(timeout=1.0) for name in reply}
+        # With a limit it returns at the last answer; without one it goes on listening for a second.
+        replies = app.control.ping(destination=[*wanted], timeout=1.0, limit=len(wanted))
     except (OperationalError, RedisError):
         return False
     finally:
         app.close()
-    return wanted <= names and {"control", "webhooks"} & set(processes) <= {
-        name.split("@")[0] for name in names
-    }
+    return wanted <= {name for reply in replies for name in reply}
