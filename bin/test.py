@@ -37,7 +37,7 @@ def runs(rooms: Sequence[str], *, quick: bool) -> list[list[str]]:
     made = []
     if beside:
         made.append([*beside, "-m", "not alone and not vm and not chaos", "-n", str(workers),
-                     "--dist", "loadfile"])
+                     "--dist", "loadfile", "--no-loadscope-reorder"])
     if alone:
         made.append([*alone, "-m", wanted])
     return made

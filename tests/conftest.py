@@ -15,6 +15,10 @@ import pytest
 
 from bin.stack import running as stacks
 from bin.stack.site import ROOT
+from models.database import connect, database
+from models.users import User
+from services.operations import waits
+from tests.fakes.receiver import Receiver
 from tests.stack.database import Databases
 from tests.stack.edge import Edge, make_edge
 from tests.stack.fault_points import FaultPoint, fault_point
@@ -22,6 +26,8 @@ from tests.stack.personas import Persona
 from tests.stack.times import QUICK
 
 ORDER = ("unit", "functional", "contract", "vm", "chaos")
+# In parallel the rooms with long files go first: at the end no worker is to wait for another.
+PARALLEL_ORDER = ("contract", "functional", "unit")
 EVIDENCE = ROOT / "var" / "evidence"
 
 
@@ -34,15 +40,17 @@ def pytest_configure(config: pytest.Config) -> None:
             signal.signal(signum, interrupt)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Quick tests first: unit, functional, contract, vm, chaos."""
-    def rank(item: pytest.Item) -> int:
-        room = item.path.relative_to(Path(__file__).parent).parts[0]
-        return ORDER.index(room) if room in ORDER else len(ORDER)
-    items.sort(key=rank)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Quick tests first: unit, functional, contract, vm, chaos. In parallel, long ones first."""
+    order = PARALLEL_ORDER if _is_worker(config) else ORDER
+
+    def room(item: pytest.Item) -> str:
+        return item.path.relative_to(Path(__file__).parent).parts[0]
+
+    items.sort(key=lambda item: order.index(room(item)) if room(item) in order else len(order))
     for item in items:
-        if rank(item) in (3, 4):
-            item.add_marker(ORDER[rank(item)])
+        if room(item) in ("vm", "chaos"):
+            item.add_marker(room(item))
         if "vm_stack" in getattr(item, "fixturenames", ()):
             item.add_marker("vm")
 
@@ -110,7 +118,16 @@ def postgres_url(databases: Databases) -> Iterator[str]:
     """URL of a fresh, migrated, empty database, dropped after the module's last test."""
     url = databases.create()
     yield url
+    waits.stop_listening()
     databases.drop(url)
+
+
+@pytest.fixture(scope="module")
+def fresh_rows(postgres_url: str) -> Iterator[None]:
+    """The rows of this process are those of `postgres_url`."""
+    connect(postgres_url, pool_size=20)
+    yield
+    database.close_all()
 
 
 @pytest.fixture(scope="session")
@@ -199,6 +216,28 @@ def edge(postgres_url: str, redis_url: str,
          tmp_path_factory: pytest.TempPathFactory) -> Iterator[Edge]:
     """Both hosts on an empty database with one big node that nobody works on."""
     yield from make_edge(postgres_url, redis_url, tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture
+def owner(edge: Edge) -> User:
+    """An account of `edge` that no other test uses."""
+    return edge.newcomer()
+
+
+@pytest.fixture
+def sandbox(alice: Persona) -> Iterator[str]:
+    """Id of a running sandbox of alice's on the simulated stack."""
+    made = alice.create()["id"]
+    yield made
+    alice.delete(f"/v1/sandboxes/{made}")
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[Receiver]:
+    """A receiver of webhooks."""
+    made = Receiver()
+    yield made
+    made.close()
 
 
 @pytest.fixture

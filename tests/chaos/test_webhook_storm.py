@@ -12,8 +12,8 @@ from models.database import connect, connection, database
 from models.events import DeliveryAttempt
 from models.states import AttemptOutcome, DeliveryState
 from services.events.receivers import webhook_options
-from tests.fakes.receiver import Receiver
-from tests.stack.webhooks import check_signatures, lateness, ledger, occur, unfinished, until
+from tests.stack.waiting import until
+from tests.stack.webhooks import check_signatures, lateness, ledger, occur, unfinished
 
 EVENTS = 1000
 PER_SECOND = 50
@@ -22,13 +22,6 @@ PATHS = ("/ok", "/coin", "/fail", "/slow")
 WAITS = (1.0, 5.0, 20.0)
 SECRET = "storm"
 VICTIMS = ("webhooks", "webhooks", "redis", "postgres", "beat")
-
-
-@pytest.fixture(scope="module")
-def receiver():
-    made = Receiver()
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module")

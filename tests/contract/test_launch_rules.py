@@ -20,11 +20,6 @@ SANDBOXES = "/v1/sandboxes"
 
 
 @pytest.fixture
-def owner(edge):
-    return edge.newcomer()
-
-
-@pytest.fixture
 def post(edge, owner):
     headers = edge.key(owner)
 

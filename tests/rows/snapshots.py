@@ -1,10 +1,11 @@
 """Snapshots of a running stack: taken over HTTP, looked at in their rows."""
-import time
 
 from models.database import connection, now
 from models.snapshots import Snapshot
 from models.states import SnapshotState
 from services.snapshots import deletion
+from tests.stack.operator import run_operator
+from tests.stack.waiting import becomes
 
 
 def take(alice, sandbox_id, path="snapshot"):
@@ -16,13 +17,6 @@ def take(alice, sandbox_id, path="snapshot"):
 def row(snapshot_id):
     with connection():
         return Snapshot.get_by_id(snapshot_id)
-
-
-def becomes(probe, wanted=True, timeout_s=30):
-    deadline = time.monotonic() + timeout_s
-    while (found := probe()) != wanted:
-        assert time.monotonic() < deadline, f"{found}, wanted {wanted}"
-        time.sleep(0.1)
 
 
 def make_due(snapshot_id):
@@ -39,4 +33,6 @@ def remove(sim_stack, deps, snapshot_id):
 
 
 def operator(sim_stack, *arguments):
-    return sim_stack.run(f"python -m app.operator {' '.join(arguments)}")
+    code, printed, complaint = run_operator(sim_stack.env, *arguments)
+    assert code == 0, printed + complaint
+    return printed

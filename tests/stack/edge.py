@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import argon2
 from flask.testing import FlaskClient
 
 from app.api import factory as api
@@ -16,9 +17,9 @@ from app.identity.local_authority import LocalAuthority
 from app.identity.signing_keys import KeyDirectory
 from app.operator import seeds
 from config.settings import Settings
-from models.database import connection, database, new_id, now
+from models.database import Row, connection, database, new_id, now
 from models.states import Plan
-from models.users import User
+from models.users import ApiKey, ServiceToken, User
 from services.accounts import api_keys, tokens, users
 from services.hosts.nodes import NodeFacts, heartbeat
 from tests.stack.conformance import conforming
@@ -70,15 +71,57 @@ class Edge:
 
 
 def make_edge(database_url: str, redis_url: str, keys_dir: Path, **changes: Any) -> Iterator[Edge]:
-    """The same with other settings."""
+    """The same with other settings; the people have the same secrets everywhere."""
     settings = dataclasses.replace(
         Settings(database_url=database_url, redis_url=redis_url, signing_keys_dir=keys_dir,
                  session_secret="for tests"),
         **changes,
     )
+    _copy_keys(keys_dir)
     api_app = conforming(api.create_app(settings, LocalAuthority(settings)))
     identity_app = conforming(identity.create_app(settings))
-    people = seeds.seed(settings, {})
+    people = _seed(settings)
     heartbeat(NODE)
     yield Edge(settings, people, api_app.test_client(), identity_app.test_client())
     database.close_all()
+
+
+@dataclasses.dataclass
+class _Seeded:
+    """What was seeded once in this process, since every hash of a password takes a fifth of a
+    second; those of the people are cheap ones, so that signing in takes none."""
+
+    people: dict[str, str]
+    rows: dict[type[Row], list[dict[str, Any]]]
+    keys: dict[str, bytes]
+
+
+_seeded: list[_Seeded] = []
+_CHEAP = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+
+
+def _copy_keys(directory: Path) -> None:
+    """The signing keys of the first edge, if this is another one."""
+    for name, content in _seeded[0].keys.items() if _seeded else ():
+        (directory / name).touch(mode=0o600)
+        (directory / name).write_bytes(content)
+
+
+def _seed(settings: Settings) -> dict[str, str]:
+    """The development accounts and credentials: made the first time, copied afterwards."""
+    if _seeded:
+        with connection():
+            for model, seeded_rows in _seeded[0].rows.items():
+                model.insert_many(seeded_rows).on_conflict_ignore().execute()
+        return _seeded[0].people
+    people = seeds.seed(settings, {})
+    with connection():
+        for name in seeds.PERSONAS:
+            cheap = _CHEAP.hash(people[f"SVC_{name}_PASSWORD"])
+            User.update(password_hash=cheap).where(
+                User.email == people[f"SVC_{name}_EMAIL"]).execute()
+        models: list[type[Row]] = [User, ApiKey, ServiceToken]
+        rows = {model: list(model.select().dicts()) for model in models}
+    keys = {path.name: path.read_bytes() for path in settings.signing_keys_dir.iterdir()}
+    _seeded.append(_Seeded(people, rows, keys))
+    return people

@@ -1,7 +1,7 @@
 """A stack of API and identity host, and more processes of either, as on other hosts."""
 import http.client
+import shlex
 import subprocess
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,11 +10,13 @@ import psycopg2
 
 from bin.stack import health, ports
 from bin.stack.site import ROOT
+from tests.stack.operator import run_operator
+from tests.stack.waiting import until
 
 POLL_S = 1
 SETTINGS = {
-    "SVC_DRIVER": "simulated", "SVC_IDENTITY_POLL_S": str(POLL_S), "SVC_KEY_PUBLISH_S": "10",
-    "SVC_USER_JWT_S": "15"
+    "SVC_DRIVER": "simulated", "SVC_IDENTITY_POLL_S": str(POLL_S), "SVC_KEY_PUBLISH_S": "6",
+    "SVC_USER_JWT_S": "10"
 }
 MODELS, SANDBOXES, KEYS = "/v1/models", "/v1/sandboxes", "/v1/api-keys"
 
@@ -67,7 +69,9 @@ class Site:
         return browser
 
     def operator(self, command):
-        return self.stack.run(f"python -m app.operator {command}")
+        code, printed, complaint = run_operator(self.stack.env, *shlex.split(command))
+        assert code == 0, printed + complaint
+        return printed
 
     def mint(self, name):
         return tuple(
@@ -76,13 +80,6 @@ class Site:
 
     def log_of(self, name):
         return (self.stack.site.data_dir / "log" / f"{name}.log").read_text()
-
-
-def until(condition, timeout_s=60):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def token_of(browser):
@@ -115,10 +112,8 @@ def execute(site, statement, values=None):
 
 
 def attempt(site, command):
-    result = subprocess.run(["python", "-m", "app.operator", "keys", *command.split()],
-                            cwd=ROOT, env=site.stack.env, capture_output=True, text=True,
-                            timeout=60, check=False)
-    return result.stdout + result.stderr
+    _, printed, complaint = run_operator(site.stack.env, "keys", *shlex.split(command))
+    return printed + complaint
 
 
 def refused(site, command):

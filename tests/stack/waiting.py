@@ -1,7 +1,10 @@
-"""Waiting for what an agent does in its own time."""
+"""Waiting for what another process does in its own time."""
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+_POLL_S = 0.03
 
 
 def eventually(condition: Callable[[], bool], within_s: float = 20.0) -> bool:
@@ -10,8 +13,25 @@ def eventually(condition: Callable[[], bool], within_s: float = 20.0) -> bool:
     while time.monotonic() < end:
         if condition():
             return True
-        time.sleep(0.02)
+        time.sleep(_POLL_S)
     return condition()
+
+
+def until(condition: Callable[[], Any], timeout_s: float = 60.0) -> None:
+    """Return once the condition holds; an assertion fails after `timeout_s` seconds."""
+    assert eventually(condition, timeout_s), f"not within {timeout_s} s"
+
+
+def becomes(probe: Callable[[], Any], wanted: Any = True, timeout_s: float = 60.0) -> None:
+    """Return once `probe` gives `wanted`; else the assertion says what it gave instead."""
+    seen: Any = None
+
+    def equal() -> bool:
+        nonlocal seen
+        seen = probe()
+        return bool(seen == wanted)
+
+    assert eventually(equal, timeout_s), f"{seen}, wanted {wanted}"
 
 
 def is_alive(pid: int) -> bool:

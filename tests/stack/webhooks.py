@@ -2,7 +2,7 @@
 receivers got."""
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 
 import peewee
@@ -27,14 +27,6 @@ def occur(patience_s: float = 0.0) -> str:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
-
-
-def until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
-    """Return once the condition holds; an assertion fails after `timeout_s` seconds."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s"
-        time.sleep(0.05)
 
 
 def unfinished(ids: Iterable[str]) -> int:

@@ -12,22 +12,15 @@ from models.events import Delivery, Event
 from models.states import DeliveryState
 from sdk.webhooks import verify
 from services.events.receivers import webhook_options
-from tests.fakes.receiver import Receiver
 from tests.stack.processes import Process
-from tests.stack.webhooks import lateness, occur, unfinished, until
+from tests.stack.waiting import until
+from tests.stack.webhooks import lateness, occur, unfinished
 
 pytestmark = pytest.mark.alone
 
 BACKLOG = 10_000
 WAITS = (0.5, 2.0, 4.0)
 ROUNDS = 12
-
-
-@pytest.fixture(scope="module")
-def receiver():
-    made = Receiver()
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module")

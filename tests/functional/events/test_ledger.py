@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from models.database import connect, connection, database, now
+from models.database import connection, database, now
 from models.events import Delivery, DeliveryAttempt, Event
 from models.states import AttemptOutcome
 from services.errors import NotFound
@@ -27,16 +27,11 @@ from tests.rows.ledger import (
     route,
 )
 
-
-@pytest.fixture(scope="module", autouse=True)
-def base(postgres_url):
-    connect(postgres_url, pool_size=20)
-    yield
-    database.close_all()
+pytestmark = pytest.mark.usefixtures("fresh_rows")
 
 
 @pytest.fixture(autouse=True)
-def held():
+def held(fresh_rows):
     """An empty ledger and a connection for the test."""
     with connection():
         database.execute_sql("TRUNCATE events CASCADE")

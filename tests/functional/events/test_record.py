@@ -6,7 +6,7 @@ from datetime import timedelta, timezone
 import pytest
 
 from config.settings import Settings
-from models.database import connect, connection, database, new_id, now
+from models.database import connection, database, new_id, now
 from models.events import Event
 from models.operations import Operation
 from models.snapshots import Snapshot
@@ -41,11 +41,8 @@ from tests.rows.told_events import (
 
 
 @pytest.fixture(scope="module", autouse=True)
-def base(postgres_url):
-    connect(postgres_url, pool_size=20)
+def base(fresh_rows):
     heartbeat(NodeFacts("n1", "127.0.0.1", 10_000, 10_000_000, 20000, 29999, {}))
-    yield
-    database.close_all()
 
 
 @pytest.fixture

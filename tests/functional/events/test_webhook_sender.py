@@ -17,9 +17,9 @@ from models.events import Delivery, DeliveryAttempt
 from models.states import AttemptOutcome, DeliveryState
 from services.events import ledger as event_ledger
 from services.events.receivers import webhook_options
-from tests.fakes.receiver import Receiver
 from tests.stack.processes import Process
-from tests.stack.webhooks import check_signatures, lateness, ledger, occur, unfinished, until
+from tests.stack.waiting import until
+from tests.stack.webhooks import check_signatures, lateness, ledger, occur, unfinished
 
 WAITS = (0.5, 1.5, 3.0)
 TIMEOUT_S = 2.0
@@ -41,13 +41,6 @@ def stack(clean_host):
     finally:
         database.close_all()
         made.destroy()
-
-
-@pytest.fixture(scope="module")
-def receiver():
-    made = Receiver()
-    yield made
-    made.close()
 
 
 @pytest.fixture

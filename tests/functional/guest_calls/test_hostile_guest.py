@@ -73,11 +73,6 @@ def guest():
 
 
 @pytest.fixture
-def owner(edge):
-    return edge.newcomer()
-
-
-@pytest.fixture
 def sandbox(edge, owner, guest):
     """A running sandbox whose agent is `guest`."""
     heartbeat(NODE)  # nobody else speaks for it, and the other tests took their time
@@ -182,9 +177,13 @@ def test_a_silent_guest_costs_the_deadline_and_no_more(edge, owner, sandbox, gue
 def test_a_sandbox_that_goes_to_sleep_is_noticed_while_its_guest_is_silent(
         edge, owner, sandbox, guest):
     guest.silent_s = 60
+    ends_with_sleep(sandbox, lambda: run(edge, owner, sandbox, timeoutMs=50_000))
+
+
+def ends_with_sleep(sandbox, call):
+    """`call`, which waits for the guest, ends once the sandbox is put to sleep."""
     answers = []
-    thread = threading.Thread(
-        target=lambda: answers.append(run(edge, owner, sandbox, timeoutMs=50_000)))
+    thread = threading.Thread(target=lambda: answers.append(call()))
     thread.start()
     time.sleep(0.5)
     with connection():
@@ -211,15 +210,7 @@ def test_an_upload_counts_only_if_the_guest_took_all_of_it(edge, owner, sandbox,
 
 def test_an_upload_ends_when_its_sandbox_goes_to_sleep(edge, owner, sandbox, guest):
     guest.silent_s = 60
-    answers = []
-    thread = threading.Thread(
-        target=lambda: answers.append(upload(edge, owner, sandbox, bytes(30_000_000))))
-    thread.start()
-    time.sleep(0.5)
-    with connection():
-        Sandbox.update(status="hibernated").where(Sandbox.id == sandbox).execute()
-    thread.join(30)
-    assert answers and answers[0].status_code == 409 and "put to sleep" in answers[0].json["error"]
+    ends_with_sleep(sandbox, lambda: upload(edge, owner, sandbox, bytes(30_000_000)))
 
 
 def test_no_connection_of_the_pool_is_held_while_a_command_runs(edge, owner, sandbox, guest):

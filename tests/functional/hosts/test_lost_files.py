@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from config.settings import Settings
-from models.database import connect, connection, database, new_id
+from models.database import connection, new_id
 from models.sandboxes import Sandbox
 from models.states import Plan, SandboxStatus
 from models.users import User
@@ -30,11 +30,8 @@ HIBERNATED, STOPPED = SandboxStatus.HIBERNATED, SandboxStatus.STOPPED
 
 
 @pytest.fixture(scope="module", autouse=True)
-def base(postgres_url):
-    connect(postgres_url, pool_size=20)
+def base(fresh_rows):
     heartbeat(NodeFacts("n1", "127.0.0.1", 10_000, 10_000_000, 20000, 29999, {}))
-    yield
-    database.close_all()
 
 
 @pytest.fixture

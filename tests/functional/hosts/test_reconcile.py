@@ -1,26 +1,19 @@
 """Rows and machines are compared both ways, and what differs is mended, on a whole stack with the
 simulated driver."""
 import json
-import time
 
 import psycopg2
 import pytest
 
 from nodeworker.hypervisor.driver import VmState
 from nodeworker.hypervisor.factory import make_driver
+from tests.stack.waiting import becomes
 
 
 @pytest.fixture
 def host(sim_stack):
     """The driver of the stack's node, as another process sees it."""
     return make_driver(sim_stack.settings)
-
-
-@pytest.fixture
-def sandbox(alice):
-    sandbox_id = alice.create()["id"]
-    yield sandbox_id
-    alice.delete(f"/v1/sandboxes/{sandbox_id}")
 
 
 def rewrite(stack, statement, *values):
@@ -36,13 +29,6 @@ def query(stack, statement, *values):
         found = cursor.fetchall()
     link.close()
     return found
-
-
-def becomes(probe, wanted, timeout_s=30):
-    deadline = time.monotonic() + timeout_s
-    while (found := probe()) != wanted:
-        assert time.monotonic() < deadline, f"{found}, wanted {wanted}"
-        time.sleep(0.1)
 
 
 def test_a_machine_without_a_row_is_removed_after_the_grace_period(sim_stack, alice, host):

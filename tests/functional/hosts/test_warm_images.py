@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from config.settings import Settings
-from models.database import connect, connection, database, now
+from models.database import connection, database, now
 from models.nodes import Node
 from models.warm_images import WarmImage
 from nodeworker import warm_images as work
@@ -20,6 +20,7 @@ from services.hosts import warm_images
 from services.hosts.nodes import NodeFacts, heartbeat
 from services.protocols import Deps
 
+pytestmark = pytest.mark.usefixtures("fresh_rows")
 FACTS = NodeFacts("n1", "127.0.0.1", 8, 16384, 20000, 20099, {"image": "first"})
 MEDIUM, LARGE = Shape(2, 2048), Shape(4, 4096)
 
@@ -39,13 +40,6 @@ class Letters:
             assert (queue, job) == ("node.n1.bulk", "node.warm_image.bake")
             work.bake(host, Shape(**payload))
         return len(letters)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def schema(postgres_url):
-    connect(postgres_url, pool_size=20)
-    yield
-    database.close_all()
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ import pytest
 
 from bin.stack import health
 from bin.stack.running import private_stack
-from tests.stack.identity_site import SETTINGS, Site, until
+from tests.stack.identity_site import SETTINGS, Site
+from tests.stack.waiting import until
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,6 @@ KEYS = "/v1/api-keys"
 RECORD = {"id", "name", "prefix", "scopes", "createdAt", "lastUsedAt", "revokedAt", "expiresAt"}
 
 
-@pytest.fixture
-def owner(edge):
-    return edge.newcomer()
-
-
 def create(edge, owner, **body):
     return edge.client().post(KEYS, json={"name": "laptop"} | body, headers=edge.jwt(owner))
 

@@ -8,7 +8,8 @@ import jwt
 
 from app.http.identity_mirror import REFETCH_S
 from tests.stack.credentials import bearer
-from tests.stack.identity_site import MODELS, SANDBOXES, attempt, refused, statuses, token_of, until
+from tests.stack.identity_site import MODELS, SANDBOXES, attempt, refused, statuses, token_of
+from tests.stack.waiting import until
 
 
 class Traffic(threading.Thread):

@@ -18,11 +18,6 @@ RATE = 100_000
 
 
 @pytest.fixture
-def owner(edge):
-    return edge.newcomer()
-
-
-@pytest.fixture
 def boxes(edge, owner):
     """Three running sandboxes of one owner."""
     headers = edge.key(owner)

@@ -9,13 +9,6 @@ import pytest
 from nodeworker.hypervisor.simulated.control import SimulatorControl
 
 
-@pytest.fixture
-def sandbox(alice):
-    made = alice.create()["id"]
-    yield made
-    alice.delete(f"/v1/sandboxes/{made}")
-
-
 def usage(persona, sandbox_id):
     answer = persona.get(f"/v1/sandboxes/{sandbox_id}/usage")
     assert answer.status_code == 200, answer.text

@@ -2,8 +2,7 @@
 import pytest
 
 from config.settings import Settings
-from models.database import connect, connection, database
-from models.migrate import migrate
+from models.database import connection, database
 from models.nodes import Node, PortBinding
 from models.operations import IdempotencyKey, Operation, OutboxMessage
 from models.sandboxes import Activity, Sandbox
@@ -19,16 +18,8 @@ TABLES = (Activity, Operation, OutboxMessage, IdempotencyKey, PortBinding, Snaps
           User)
 
 
-@pytest.fixture(scope="module")
-def schema(postgres_url):
-    connect(postgres_url, pool_size=20)
-    migrate()
-    yield
-    database.close_all()
-
-
 @pytest.fixture
-def deps(schema):
+def deps(fresh_rows):
     with connection():
         database.execute_sql("TRUNCATE " + ", ".join(model._meta.table_name
                                                      for model in TABLES) + " CASCADE")

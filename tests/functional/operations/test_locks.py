@@ -3,16 +3,11 @@ import psycopg2
 import pytest
 
 from models import locks
-from models.database import connect, connection, database
+from models.database import connection, database
 from models.locks import Lock, LockClass
 from services.metering import totals
 
-
-@pytest.fixture(scope="module", autouse=True)
-def base(postgres_url):
-    connect(postgres_url, pool_size=5)
-    yield
-    database.close_all()
+pytestmark = pytest.mark.usefixtures("fresh_rows")
 
 
 @pytest.fixture

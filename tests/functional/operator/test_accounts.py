@@ -1,4 +1,4 @@
-"""The operator's commands, as an operator runs them."""
+"""What an operator does with accounts, service tokens and signing keys."""
 import os
 import subprocess
 import sys
@@ -7,6 +7,7 @@ import pytest
 
 from bin.stack.site import ROOT
 from services.accounts import users
+from tests.stack.operator import run_operator
 
 NAMES = [
     "SVC_API_KEY", "SVC_ALICE_EMAIL", "SVC_ALICE_PASSWORD", "SVC_BOB_EMAIL", "SVC_BOB_PASSWORD",
@@ -15,22 +16,25 @@ NAMES = [
 
 
 @pytest.fixture
-def command(edge):
-    """Runs a module as a process on the same database and keys."""
+def environ(edge):
+    """The environment of a command on the same database and keys."""
     settings = edge.settings
-    environ = os.environ | {
+    return {
         "SVC_DATABASE_URL": settings.database_url,
         "SVC_SIGNING_KEYS_DIR": str(settings.signing_keys_dir),
         "SVC_AUTH_URL": settings.auth_url,
         "SVC_REDIS_URL": settings.redis_url,
     }
 
+
+@pytest.fixture
+def command(environ):
+    """Runs a command of the operator."""
+
     def run(*arguments, ok=True):
-        result = subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, env=environ,
-                                capture_output=True, text=True, timeout=60, check=False)
-        assert (result.returncode == 0) is ok, result.stdout + result.stderr
-        assert "Traceback" not in result.stderr
-        return result.stdout if ok else result.stderr
+        code, printed, complaint = run_operator(environ, *arguments)
+        assert (code == 0) is ok, printed + complaint
+        return printed if ok else complaint
 
     return run
 
@@ -43,8 +47,10 @@ def status(edge, headers):
     return edge.api.get("/v1/sandboxes", headers=headers).status_code
 
 
-def test_seeding_gives_credentials_that_work(edge, command):
-    people = lines(command("app.operator", "seed-dev"))
+def test_seeding_gives_credentials_that_work(edge, environ):
+    people = lines(subprocess.run([sys.executable, "-m", "app.operator", "seed-dev"], cwd=ROOT,
+                                  env=os.environ | environ, capture_output=True, text=True,
+                                  timeout=60, check=True).stdout)
     assert list(people) == NAMES
     assert status(edge, {"Authorization": f"Bearer {people['SVC_API_KEY']}"}) == 200
     behalf = {"X-On-Behalf-Of": edge.user("bob").id}
@@ -55,12 +61,12 @@ def test_seeding_gives_credentials_that_work(edge, command):
 
 
 def test_seeding_again_keeps_what_works_and_replaces_the_rest(edge, command, tmp_path):
-    people = lines(command("app.operator", "seed-dev"))
+    people = lines(command("seed-dev"))
     remembered = tmp_path / "dev.env"
     remembered.write_text(
         "# a comment\n" + "\n".join(f"{name}={value}" for name, value in people.items())
     )
-    again = ("app.operator", "seed-dev", "--existing", str(remembered))
+    again = ("seed-dev", "--existing", str(remembered))
     assert lines(command(*again)) == people
     remembered.write_text(remembered.read_text().replace(people["SVC_API_KEY"], "svc_sk_revoked"))
     changed = lines(command(*again))
@@ -69,7 +75,7 @@ def test_seeding_again_keeps_what_works_and_replaces_the_rest(edge, command, tmp
         and changed["SVC_BOB_PASSWORD"] == people["SVC_BOB_PASSWORD"]
     )
     assert (
-        lines(command("app.operator", "seed-dev", "--existing", str(tmp_path / "none"))).keys()
+        lines(command("seed-dev", "--existing", str(tmp_path / "none"))).keys()
         == people.keys()
     )
 
@@ -84,13 +90,13 @@ def test_the_seeded_key_leaves_the_hours_allowance(edge, command):
 
 
 def test_accounts(edge, command):
-    made = command("app.operator", "user-create", "New.Person@example.test", "--plan", "personal")
+    made = command("user-create", "New.Person@example.test", "--plan", "personal")
     password = made.split("password ")[1].strip()
     body = {"email": "new.person@example.test", "password": password}
     assert edge.identity.post("/login", json=body).json["plan"] == "personal"
-    command("app.operator", "user-plan", "new.person@example.test", "pro")
+    command("user-plan", "new.person@example.test", "pro")
     assert edge.identity.post("/login", json=body).json["plan"] == "pro"
-    changed = command("app.operator", "user-password",
+    changed = command("user-password",
                       "new.person@example.test").split("password ")[1].strip()
     assert edge.identity.post("/login", json=body).status_code == 401
     assert edge.identity.post("/login", json=body | {"password": changed}).status_code == 200
@@ -99,12 +105,12 @@ def test_accounts(edge, command):
 def test_service_tokens(edge, command):
     minted = dict(
         line.split(" ", 1)
-        for line in command("app.operator", "service-token-mint", "deployer").splitlines())
+        for line in command("service-token-mint", "deployer").splitlines())
     headers = {
         "Authorization": f"Bearer {minted['token']}", "X-On-Behalf-Of": edge.user("alice").id
     }
     assert status(edge, headers) == 200
-    command("app.operator", "service-token-revoke", minted["jti"])
+    command("service-token-revoke", minted["jti"])
     assert status(edge, headers) == 401
     assert minted["jti"] in edge.identity.get("/tokens/revoked").json["jtis"]
 
@@ -117,7 +123,7 @@ def test_an_administrator_revokes_service_tokens_over_http(edge, command):
     admin, target = (
         dict(
             line.split(" ", 1)
-            for line in command("app.operator", "service-token-mint", name).splitlines()
+            for line in command("service-token-mint", name).splitlines()
         )
         for name in ("admin", "target")
     )
@@ -144,40 +150,40 @@ def test_an_administrator_revokes_service_tokens_over_http(edge, command):
 
 
 def test_an_administrators_token_is_not_a_users(edge, command):
-    minted = command("app.operator", "service-token-mint", "admin").split("token ")[1].strip()
+    minted = command("service-token-mint", "admin").split("token ")[1].strip()
     headers = {"Authorization": f"Bearer {minted}", "X-On-Behalf-Of": edge.user("alice").id}
     assert status(edge, headers) == 403
 
 
 def test_service_tokens_are_listed_without_their_secret(edge, command):
     minted = dict(line.split(" ", 1) for line in command(
-        "app.operator", "service-token-mint", "listed", "--app-id", "app-7").splitlines())
-    listed = command("app.operator", "service-token-list")
+        "service-token-mint", "listed", "--app-id", "app-7").splitlines())
+    listed = command("service-token-list")
     line = next(line for line in listed.splitlines() if minted["jti"] in line)
     assert line.split()[1:3] == ["svc:listed", "app-7"] and line.endswith(" valid")
     assert edge.keys.get_signing().kid in line and minted["token"] not in listed
-    command("app.operator", "service-token-revoke", minted["jti"])
-    assert minted["jti"] not in command("app.operator", "service-token-list")
+    command("service-token-revoke", minted["jti"])
+    assert minted["jti"] not in command("service-token-list")
     assert any(minted["jti"] in line and line.endswith(" revoked")
-               for line in command("app.operator", "service-token-list", "--all").splitlines())
+               for line in command("service-token-list", "--all").splitlines())
 
 
 def test_an_account_is_shut_out_and_let_in_again(edge, command):
-    password = command("app.operator", "user-create",
+    password = command("user-create",
                        "shut@example.test").split("password ")[1].strip()
     body, key = {"email": "shut@example.test", "password": password}, edge.key(
         users.get_by_email("shut@example.test"))
     browser = edge.identity.application.test_client()
     assert browser.post("/login", json=body).status_code == 200
-    assert " shut@example.test free active" in command("app.operator", "user-list")
-    command("app.operator", "user-disable", "shut@example.test")
-    assert " shut@example.test free disabled" in command("app.operator", "user-list")
+    assert " shut@example.test free active" in command("user-list")
+    command("user-disable", "shut@example.test")
+    assert " shut@example.test free disabled" in command("user-list")
     assert browser.post("/token", json={"appId": "x"}).status_code == 401
     assert browser.post("/login", json=body).status_code == 401 and status(edge, key) == 401
-    command("app.operator", "user-enable", "shut@example.test")
+    command("user-enable", "shut@example.test")
     assert browser.post("/token", json={"appId": "x"}).status_code == 401, "its sessions ended"
     assert browser.post("/login", json=body).status_code == 200 and status(edge, key) == 200
-    assert command("app.operator", "user-sign-out", "shut@example.test").strip() == "ended 1"
+    assert command("user-sign-out", "shut@example.test").strip() == "ended 1"
     assert browser.post("/token", json={"appId": "x"}).status_code == 401
 
 
@@ -192,11 +198,11 @@ def test_an_account_is_shut_out_and_let_in_again(edge, command):
     ],
 )
 def test_a_mistake_is_one_sentence(command, arguments):
-    assert "Error: " in command("app.operator", *arguments, ok=False)
+    assert "Error: " in command(*arguments, ok=False)
 
 
 def test_the_signing_key_is_made_once_and_only_its_owner_reads_it(edge, command):
     directory = edge.settings.signing_keys_dir
-    first = command("app.operator", "keys", "ensure").strip()
-    assert command("app.operator", "keys", "ensure").strip() == first
+    first = command("keys", "ensure").strip()
+    assert command("keys", "ensure").strip() == first
     assert (directory / f"{first}.private.pem").stat().st_mode & 0o077 == 0

@@ -4,7 +4,7 @@ from datetime import timedelta
 import pytest
 
 from config.settings import Settings
-from models.database import connect, connection, database, now
+from models.database import connection, database, now
 from models.nodes import Node
 from models.operations import Operation
 from models.sandboxes import Activity, Sandbox
@@ -23,6 +23,7 @@ from services.sandboxes.insert import NewSandbox, insert
 from services.sandboxes.outcomes import Outcome, begin_stop, finish
 from services.sandboxes.requests import CreateRequest, LaunchOptions
 
+pytestmark = pytest.mark.usefixtures("fresh_rows")
 SETTINGS = Settings()
 
 
@@ -31,13 +32,6 @@ class Taken:
 
     def publish(self, queue, job, payload):
         pass
-
-
-@pytest.fixture(scope="module", autouse=True)
-def schema(postgres_url):
-    connect(postgres_url, pool_size=5)
-    yield
-    database.close_all()
 
 
 @pytest.fixture

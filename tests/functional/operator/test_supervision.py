@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import httpx
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from bin.stack import leftovers, ports
 from bin.stack.running import SERVERS, remove_abandoned
 from bin.stack.site import ROOT
+from tests.stack.waiting import until
 
 # Makes a stack, says where it is, and waits to be killed.
 ORPHANED = """
@@ -21,13 +21,6 @@ stack.start_servers()
 print(stack.site.data_dir, stack.supervisor._call("getPID"), flush=True)
 input()
 """
-
-
-def until(condition, timeout_s=30):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("name", SERVERS)

@@ -5,16 +5,13 @@ import subprocess
 import time
 
 import pytest
-from click.testing import CliRunner
 
-from app.operator import __main__
 from bin import admin
 from bin.console import Advice
 from bin.stack.site import ROOT
-from config.settings import get_settings
-from models.database import database
 from nodeworker.hypervisor.factory import make_driver
 from tests.stack.database import query
+from tests.stack.operator import run_operator
 
 
 def checked(code, printed, complaint, *, ok):
@@ -44,18 +41,13 @@ def program(sim_stack, tmp_path):
 
 @pytest.fixture
 def svc_admin(sim_stack):
-    """Runs the same command in this process, which takes a tenth of the time."""
+    """Runs the same command in this process."""
 
     def run(*arguments, ok=True):
-        done = CliRunner().invoke(__main__.main, arguments, env=sim_stack.env)
-        assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
-        return checked(done.exit_code, done.stdout, done.stderr, ok=ok)
+        return checked(*run_operator(sim_stack.env, *arguments), ok=ok)
 
     run.json = lambda *arguments: json.loads(run(*arguments, "--json"))
-    get_settings.cache_clear()
-    yield run
-    get_settings.cache_clear()
-    database.close_all()
+    return run
 
 
 @pytest.fixture

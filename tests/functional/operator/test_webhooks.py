@@ -6,22 +6,17 @@ from click.testing import CliRunner
 
 from app.operator import __main__ as admin
 from config import settings as configuration
-from models.database import connect, connection, database, now
+from models.database import connection, database, now
 from models.events import Delivery, DeliveryAttempt, Event
 from models.states import AttemptOutcome
 from services.events.receivers import webhook_options
 from tests.rows.ledger import dropped, occur
 
-
-@pytest.fixture(scope="module", autouse=True)
-def pool(postgres_url):
-    connect(postgres_url, pool_size=20)
-    yield
-    database.close_all()
+pytestmark = pytest.mark.usefixtures("fresh_rows")
 
 
 @pytest.fixture(autouse=True)
-def held(pool):
+def held(fresh_rows):
     """An empty ledger and a connection for the test."""
     with connection():
         database.execute_sql("TRUNCATE events CASCADE")

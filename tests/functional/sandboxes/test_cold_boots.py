@@ -1,11 +1,11 @@
 """A create of a shape that is not baked: it boots cold, says so in the operation, and the template
 follows."""
-import time
 
 import pytest
 
 from bin import status
 from tests.stack.database import query
+from tests.stack.waiting import becomes
 
 NOTE = "cold boot: the warm image of this shape was not baked on this node yet"
 
@@ -13,13 +13,6 @@ NOTE = "cold boot: the warm image of this shape was not baked on this node yet"
 def bake_state(stack, shape):
     found = query(stack, "SELECT state FROM warm_images WHERE (vcpus, mem_mb) = (%s, %s)", *shape)
     return found[0][0] if found else None
-
-
-def becomes(probe, wanted, timeout_s=40):
-    deadline = time.monotonic() + timeout_s
-    while (found := probe()) != wanted:
-        assert time.monotonic() < deadline, f"{found}, wanted {wanted}"
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -72,7 +65,7 @@ def test_a_worker_killed_while_it_bakes_costs_only_time(sim_stack, alice, unbake
 
 def test_uploads_pass_a_bake_and_a_second_bake_waits_for_it(sim_stack, alice, unbaked, fault):
     medium, large = unbaked(2, 2048), unbaked(4, 4096)
-    fault("bake.saved", "sleep:10")
+    fault("bake.saved", "sleep:6")
     assert create(sim_stack, alice, "medium")[0] == NOTE
     becomes(lambda: bake_state(sim_stack, medium), "baking")
     assert any("saving for" in line for line in status.list_warm_images(sim_stack.settings))

@@ -14,11 +14,6 @@ SHAPE = {"id", "status", "cwd", "vmIP", "portMap", "createdAt", "preferredModel"
 
 
 @pytest.fixture
-def owner(edge):
-    return edge.newcomer()
-
-
-@pytest.fixture
 def create(edge, owner):
     headers = edge.key(owner)
 

@@ -5,7 +5,7 @@ import threading
 import time
 from collections import Counter
 
-THREADS, SANDBOXES, SECONDS = 12, 4, 12
+THREADS, SANDBOXES, SECONDS = 12, 4, 6
 
 # Action -> statuses it may have while others hibernate, wake, fork and delete the same sandbox.
 ACTIONS = {

@@ -32,10 +32,3 @@ def driver(sim_stack):
 def deps(sim_stack, rows):
     """Use cases on the stack's rows; the stack's own sweep announces what they begin."""
     return Deps(sim_stack.settings, ListQueue(), no_guest)
-
-
-@pytest.fixture
-def sandbox(alice):
-    sandbox_id = alice.create()["id"]
-    yield sandbox_id
-    alice.delete(f"/v1/sandboxes/{sandbox_id}")

@@ -16,7 +16,8 @@ from models.states import OperationState, SnapshotState
 from services.errors import Conflict, NotFound
 from services.snapshots import deletion, disk_upload
 from services.snapshots.stored_objects import folder
-from tests.rows.snapshots import becomes, make_due, operator, remove, row, take
+from tests.rows.snapshots import make_due, operator, remove, row, take
+from tests.stack.waiting import becomes
 
 
 @pytest.mark.parametrize("path", ["snapshot", "filesystem-snapshot"])

@@ -17,13 +17,6 @@ def store(sim_stack):
     return ObjectStore(sim_stack.settings)
 
 
-@pytest.fixture
-def sandbox(alice):
-    sandbox_id = alice.create()["id"]
-    yield sandbox_id
-    alice.delete(f"/v1/sandboxes/{sandbox_id}")
-
-
 def uploaded(alice, sandbox_id, key):
     """The snapshot taken under `key`, as it is now."""
     return alice.post(f"/v1/sandboxes/{sandbox_id}/snapshot", json={"idempotencyKey": key}).json()

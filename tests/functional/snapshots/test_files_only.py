@@ -5,7 +5,6 @@ import contextlib
 import gzip
 import hashlib
 import json
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg2
@@ -15,6 +14,7 @@ from nodeworker.faults import FAULT_POINTS
 from nodeworker.object_store import ObjectMissing, ObjectStore
 from services.snapshots.stored_objects import archive_key, folder
 from tests.functional.snapshots.test_snapshots_and_forks import SNAPSHOT
+from tests.stack.waiting import until
 
 ROUTES = {"filesystem-snapshot": {}, "tarball": {}, "snapshot": {"restoreKind": "project_only"}}
 CONTENT = {
@@ -81,13 +81,6 @@ def objects(store, snapshot_id):
 def halves(store):
     """Keys of what is half-stored."""
     return [upload["Key"] for upload in store.list_uploads("snapshots/")]
-
-
-def until(condition, timeout_s=120):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("route", ROUTES)

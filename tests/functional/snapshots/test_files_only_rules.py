@@ -31,11 +31,6 @@ def edge(postgres_url, redis_url, tmp_path):
 
 
 @pytest.fixture
-def owner(edge):
-    return edge.newcomer()
-
-
-@pytest.fixture
 def source(edge, owner):
     """A running sandbox on n1."""
     made = edge.api.post(SANDBOXES, json={}, headers=edge.key(owner)).json["id"]

@@ -4,7 +4,8 @@ import json
 from models.database import connection
 from models.storage import DiskUse
 from services.hosts import storage_use
-from tests.rows.snapshots import becomes, operator, row, take
+from tests.rows.snapshots import operator, row, take
+from tests.stack.waiting import becomes
 
 
 def test_an_operator_sees_what_each_owner_occupies(alice, bob, sim_stack, deps, sandbox):

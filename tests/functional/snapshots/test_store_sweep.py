@@ -13,7 +13,8 @@ from nodeworker.wiring import NodeDeps
 from services.snapshots import stored_images
 from services.snapshots.stored_objects import disk_key, folder, image_key
 from tests.fakes.outside import ListQueue
-from tests.rows.snapshots import becomes, remove, row, take
+from tests.rows.snapshots import remove, row, take
+from tests.stack.waiting import becomes
 
 
 @pytest.fixture
