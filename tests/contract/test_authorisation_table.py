@@ -1,9 +1,9 @@
-"""Every route times every kind of credential, against the real processes; and proof that the table
-would notice.
+"""Every route times every kind of credential; and proof that the table would notice.
 
-`test_a_cell` asks the API and the identity host of a whole stack. The mutations run on both hosts
-in this process: each widens one route by one credential, or blinds the verifier in one respect, and
-some cell has to come out wrong.
+`test_a_cell` asks the API and the identity host of a whole stack: every route with each good
+credential, and one route of each surface with each bad one. Every cell is asked of both hosts in
+this process, and so are the mutations: each widens one route by one credential, or blinds the
+verifier in one respect, and some cell has to come out wrong.
 """
 import dataclasses
 import secrets

@@ -7,6 +7,7 @@ import httpx
 from app.identity.signing_keys import KeyDirectory
 from tests.stack.conformance import Conformance
 from tests.stack.credentials import bearer
+from tests.stack.operator import run_operator
 
 
 def _body(answer):
@@ -32,13 +33,17 @@ class RealService:
         return answer.status_code, _body(answer), answer.headers.get("set-cookie", "")
 
     def make_user(self, email, password):
-        self.stack.run(
-            f"python -m app.operator user-create {email} --plan legacy_pro --password '{password}'")
+        self._operator("user-create", email, "--plan", "legacy_pro", "--password", password)
 
     def mint(self, name):
-        printed = self.stack.run(f"python -m app.operator service-token-mint {name}").splitlines()
+        printed = self._operator("service-token-mint", name).splitlines()
         return tuple(
             line.split(" ", 1)[1] for line in printed if line.startswith(("jti ", "token ")))
+
+    def _operator(self, *words):
+        code, printed, complaint = run_operator(self.stack.env, *words)
+        assert code == 0, printed + complaint
+        return printed
 
     def signing_key(self):
         return KeyDirectory(self.stack.settings.signing_keys_dir).get_signing()
