@@ -167,7 +167,8 @@ def test_a_guest_that_does_not_know_us_is_no_fault_of_the_caller(edge, owner, sa
     assert read.status_code == 503
 
 
-def test_a_silent_guest_costs_the_deadline_and_no_more(edge, owner, sandbox, guest):
+def test_a_silent_guest_costs_the_deadline_and_no_more(edge, owner, sandbox, guest, monkeypatch):
+    monkeypatch.setattr("guest.client.execs.EXEC_GRACE_S", 1.0)
     guest.silent_s = 60
     began = time.monotonic()
     assert run(edge, owner, sandbox, timeoutMs=100).status_code == 503
