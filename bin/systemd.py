@@ -1,50 +1,122 @@
-"""`make systemd`: units for production in var/systemd, from the Procfile by honcho.
+"""`make systemd`: units for production in var/systemd, from the Procfile by honcho, with a drop-in
+for each process: its account, its settings (config/processes.py) and what it may touch.
 
 honcho's template already says `Restart=always` and `KillMode=process`; the latter matters, because
-the virtual machines a node worker started must outlive it. A drop-in adds what it lacks: the
-settings file, an order, a file limit.
+the virtual machines a node worker started must outlive it. All units read one settings file, which
+only root can, and each forgets what the table does not give it.
 """
+import dataclasses
 import re
+import shlex
 import subprocess
+import sys
+from pathlib import Path
 
 from bin.console import explained, say
 from bin.stack.site import ROOT
 from bin.stack.supervise import procfile
+from config.processes import NODE_CAPABILITIES, PROCESSES, Process, accounts
+from config.settings import Settings
 
-DROP_IN = """[Unit]
+SETTINGS = "/etc/svc/service.env"
+_EVERY = """[Unit]
 After=network-online.target
 
 [Service]
 Environment=PATH={root}/.venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-EnvironmentFile=/etc/svc/service.env
+EnvironmentFile={settings}
+UnsetEnvironment={forgotten}
+User={account}
+Group={account}
+UMask=0077
 LimitNOFILE=65536
 TimeoutStopSec=30
-KillMode=process
 RestartSec=1
+NoNewPrivileges=yes
+LockPersonality=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+CapabilityBoundingSet={capabilities}
 """
+# Nothing of the host can be written but the directory of its own, and of the homes and of the
+# checkout's var/ nothing can be seen.
+_CONFINED = """AmbientCapabilities=
+ProtectSystem=strict
+ProtectHome=tmpfs
+BindReadOnlyPaths={visible}
+InaccessiblePaths=-{root}/var -{root}/.env
+PrivateTmp=yes
+PrivateDevices=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectControlGroups=yes
+ProtectClock=yes
+ProtectHostname=yes
+ProtectProc=invisible
+ProcSubset=pid
+RestrictNamespaces=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged @resources
+SystemCallErrorNumber=EPERM
+"""
+# A mount namespace of its own would hide the network namespaces that the node workers of a host
+# make together, so nothing that needs one is here; the virtual machines are confined by the driver.
+_NODE = """KillMode=process
+"""
+
+
+def drop_in(process: Process) -> str:
+    """The text of the drop-in of a process's unit."""
+    every = {f"SVC_{field.name.upper()}" for field in dataclasses.fields(Settings)}
+    text = _EVERY.format(
+        root=ROOT, settings=SETTINGS, account=process.account,
+        forgotten=" ".join(sorted(every - process.variables)),
+        capabilities=" ".join(f"CAP_{capability.upper()}" for capability in NODE_CAPABILITIES)
+        if process.is_root else "",
+    )
+    if process.is_root:
+        return text + _NODE
+    visible = f"{ROOT} -{sys.base_prefix}"
+    text += _CONFINED.format(root=ROOT, visible=visible)
+    if process.directory:
+        text += f"StateDirectory=svc/{process.directory}\nStateDirectoryMode=0700\n"
+    return text
+
+
+def sysusers() -> str:
+    """The accounts, for systemd-sysusers."""
+    lines = [f'u {name} - "Sandbox service" - -' for name in accounts() if name != "svc-s3"]
+    return "\n".join(lines) + "\n"
+
+
+def export(target: Path) -> None:
+    """Write units, drop-ins and accounts into a directory."""
+    target.mkdir(parents=True, exist_ok=True)
+    subprocess.run([
+        str(ROOT / ".venv/bin/honcho"), "export", "systemd",
+        str(target), "--app", "svc", "--user", "root", "--app-root",
+        str(ROOT), "--concurrency", "release=0"
+    ], check=True, cwd=ROOT, capture_output=True)
+    for name, command in procfile().items():
+        unit = target / f"svc-{name}-1.service"
+        # honcho's shell is a login shell, which would read /etc/profile and lose PATH; and it
+        # leaves Celery's %h as it is, which systemd would read as the home directory.
+        line = f"/bin/sh -c {shlex.quote(command)}".replace("%", "%%").replace("$", "$$")
+        begin, end = re.split(r"(?<=^ExecStart=).*$", unit.read_text(), flags=re.MULTILINE)
+        unit.write_text(f"{begin}{line}{end}")
+        directory = target / f"{unit.name}.d"
+        directory.mkdir(exist_ok=True)
+        (directory / "service.conf").write_text(drop_in(PROCESSES[name]))
+    (target / "svc-sysusers.conf").write_text(sysusers())
 
 
 def main() -> None:
     with explained():
         target = ROOT / "var" / "systemd"
-        target.mkdir(parents=True, exist_ok=True)
-        subprocess.run([
-            str(ROOT / ".venv/bin/honcho"), "export", "systemd",
-            str(target), "--app", "svc", "--user", "root", "--app-root",
-            str(ROOT), "--concurrency", "release=0"
-        ], check=True, cwd=ROOT)
-        for name in procfile():
-            unit = target / f"svc-{name}-1.service"
-            # honcho leaves Celery's %h as it is, and systemd would read it as the home directory.
-            unit.write_text(
-                re.sub(
-                    r"^ExecStart=.*$", lambda line: line[0].replace("%", "%%").replace("$", "$$"),
-                    unit.read_text(), flags=re.MULTILINE,
-                )
-            )
-            directory = target / f"{unit.name}.d"
-            directory.mkdir(exist_ok=True)
-            (directory / "service.conf").write_text(DROP_IN.format(root=ROOT))
+        export(target)
         say(f"units are in {target}; docs/operations.md says what to do with them")
 
 

@@ -164,6 +164,7 @@ class KeyDirectory:
     def _changing(self) -> Iterator[None]:
         self._path.mkdir(mode=0o755, parents=True, exist_ok=True)
         with open(self._path / ".lock", "w", encoding="ascii") as lock:
+            _give(lock.fileno(), self._path)
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
@@ -190,8 +191,16 @@ def _write(path: Path, content: bytes, mode: int) -> None:
     draft = path.with_suffix(".draft")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with os.fdopen(descriptor, "wb") as stream:
+        _give(descriptor, path.parent)
         stream.write(content)
         stream.flush()
         os.fsync(stream.fileno())
     os.chmod(draft, mode)
     draft.replace(path)
+
+
+def _give(descriptor: int, directory: Path) -> None:
+    """Make a file that an operator writes as root the identity host's, whose directory it is in."""
+    if os.geteuid() == 0:
+        owner = directory.stat()
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)

@@ -11,7 +11,8 @@ from celery import Celery
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
-from bin.stack import ports, servers
+from bin.stack import ports
+from bin.stack.database import make_database
 from bin.stack.site import Site
 
 
@@ -28,7 +29,7 @@ def answers(url: str, headers: dict[str, str] | None = None) -> bool:
 def database_made(site: Site) -> bool:
     """True if Postgres takes connections; role and database are there afterwards."""
     try:
-        servers.make_database(site)
+        make_database(site)
     except psycopg2.OperationalError:
         return False
     return True

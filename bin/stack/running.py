@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from bin.console import Advice, say, step
-from bin.stack import health, leftovers, ports, servers, supervise
+from bin.stack import accounts, health, leftovers, ports, servers, supervise
 from bin.stack.run_command import run_command
 from bin.stack.site import ROOT, Site, write_env
 from config.env_file import read_env
@@ -24,6 +24,7 @@ from config.settings import Settings, load
 from nodeworker.hypervisor.qemu.images.image_users import unregister
 
 SERVERS = ("postgres", "redis", "s3")
+CODE = ("app", "config", "guest", "models", "services", "tasks")
 PEOPLE = ("ALICE", "BOB", "MALLORY")
 DEV_ENV = ("SVC_API_URL", "SVC_AUTH_URL", "SVC_SHELL_URL", "SVC_API_KEY",
            *(f"SVC_{name}_{what}" for name in PEOPLE
@@ -40,7 +41,7 @@ class Stack:
         self.durable = durable
         known = supervise.procfile()
         self.processes = tuple(known if processes is None else processes)
-        self.supervisor = supervise.Supervisor(site, {**servers.commands(), **known})
+        self.supervisor = supervise.Supervisor(site, {**servers.commands(site), **known})
 
     @property
     def env(self) -> dict[str, str]:
@@ -83,6 +84,7 @@ class Stack:
         """Postgres, Redis and the S3 server, answering, with the database made."""
         if not self.supervisor.running():
             leftovers.end(self._processes)
+        accounts.prepare(self.site)
         servers.prepare(self.site, durable=self.durable)
         self.supervisor.launch()
         for name, setting in zip(SERVERS, ("SVC_DATABASE_URL", "SVC_REDIS_URL", "SVC_S3_URL"),
@@ -115,7 +117,8 @@ class Stack:
         self.run("python -m nodeworker.commands.bake small", timeout_s=1800, show=show)
 
     def prepare(self) -> None:
-        """Signing keys and migrations; both leave alone what is there."""
+        """Compiled code, signing keys and migrations; all leave alone what is there."""
+        self.run(f"python -m compileall -q {' '.join(CODE)}")
         self.run("python -m app.operator keys ensure")
         self.run(supervise.release_command())
 

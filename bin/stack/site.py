@@ -1,9 +1,9 @@
-"""One stack on one host: its directory, its environment and its secrets, made once and remembered
-in `stack.env`.
+"""One stack on one host: its directory, its settings and its secrets, made once and remembered in
+`stack.env`.
 
 `Site.development()` is what `make up` runs, under var/. Tests and measurements make theirs with
-`Site.private()`. Both hand the same environment to the same Procfile, so that what is tested is
-what runs.
+`Site.private()`. Both hand each process of the same Procfile what config/processes.py says, so that
+what is tested is what runs.
 """
 import os
 import secrets
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from bin.stack import ports
 from config.env_file import read_env
+from config.processes import Process
 from config.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -22,10 +23,14 @@ PREFERRED = {
     "postgres": 15432, "redis": 16379, "api": 18080, "identity": 18081, "gateway": 18082,
     "s3": 19000, "flower": 15555
 }
-# What the processes may inherit from the operator's shell. AWS_* stays out: boto3 would read it.
-INHERITED = ("HOME", "LANG", "LC_ALL", "TZ", "TERM", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy",
-             "https_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
-             "NODE_EXTRA_CA_CERTS", "CI")
+# What every process may inherit from the operator's shell. AWS_* stays out: boto3 would read it.
+INHERITED = ("LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
+             "CURL_CA_BUNDLE")
+# And what besides commands and node workers may; the address of a proxy may hold a password.
+INHERITED_BY_ROOT = ("HOME", "TERM", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy",
+                     "NODE_EXTRA_CA_CERTS", "CI")
+# Where tests arm a fault point (nodeworker/faults.py); no setting.
+FAULT_FILE = "SVC_FAULT_FILE"
 # Facts of the host or wishes of the operator that hold for test stacks too.
 HOST_SETTINGS = ("SVC_GUEST_DISTRO", "SVC_ACCELERATOR", "SVC_MACHINE", "SVC_IMAGE_DIR",
                  "SVC_GUEST_DNS")
@@ -60,7 +65,7 @@ class Site:
         share = ports.claim_share(data_dir, 1)
         values = {
             **_generated(data_dir, {}), **_share_values(share), "SVC_NODE_ID": f"test-{share}",
-            "SVC_FAULT_FILE": str(data_dir / "fault")
+            FAULT_FILE: str(data_dir / "fault")
         }
         for source in (read_env(ROOT / ".env"), os.environ):
             values.update({name: source[name] for name in HOST_SETTINGS if name in source})
@@ -78,21 +83,47 @@ class Site:
 
     @property
     def environ(self) -> dict[str, str]:
-        """The whole environment of a process of this stack."""
-        inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-        path = f"{ROOT}/.venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        known = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
-        direct = ",".join(filter(None, (known, "127.0.0.1,localhost")))
+        """The whole environment of a command that root runs for this stack."""
         return {
-            **inherited, "PATH": path, "NO_PROXY": direct, "no_proxy": direct,
-            "PYTHONUNBUFFERED": "1",
-            "SVC_OPS_CONCURRENCY": str(Settings.ops_concurrency),
-            **self.values,
+            **_inherited(*INHERITED, *INHERITED_BY_ROOT), **_paths(),
+            "SVC_OPS_CONCURRENCY": str(Settings.ops_concurrency), **self.values,
         }
+
+    @property
+    def supervisor_environ(self) -> dict[str, str]:
+        """The environment of the supervisor: no setting but the one that tells whose it is."""
+        return {**_inherited(*INHERITED), **_paths(), "SVC_DATA_DIR": str(self.data_dir)}
+
+    def environ_of(self, process: Process) -> dict[str, str]:
+        """The environment of a process: its own settings and no others."""
+        told = {name: value for name, value in self.environ.items() if name in process.variables}
+        if not process.is_root:
+            return {**_inherited(*INHERITED), **_paths(), "HOME": "/nonexistent", **told}
+        if FAULT_FILE in self.values:
+            told[FAULT_FILE] = self.values[FAULT_FILE]
+        return {**_inherited(*INHERITED, *INHERITED_BY_ROOT), **_paths(), **told}
+
+    def directory_of(self, process: Process) -> Path | None:
+        """The one directory that a process writes, if it writes any."""
+        if not process.directory:
+            return None
+        chosen = self.values.get("SVC_SIGNING_KEYS_DIR") if process.directory == "keys" else None
+        return Path(chosen) if chosen else self.data_dir / process.directory
 
     def port(self, name: str) -> int:
         """The port out of a URL setting, such as `SVC_API_URL`."""
         return urlsplit(self.values[name]).port or 0
+
+
+def _inherited(*names: str) -> dict[str, str]:
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def _paths() -> dict[str, str]:
+    known = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
+    direct = ",".join(filter(None, (known, "127.0.0.1,localhost")))
+    path = f"{ROOT}/.venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    return {"PATH": path, "NO_PROXY": direct, "no_proxy": direct, "PYTHONUNBUFFERED": "1"}
 
 
 def _wishes() -> dict[str, str]:

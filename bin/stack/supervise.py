@@ -1,5 +1,5 @@
 """Keeps the processes of a stack alive with supervisord: configuration from the Procfile, control
-over a unix socket.
+over a unix socket. Each is started by a script of its own (bin/stack/start_scripts.py).
 
 honcho ends every process as soon as one of them ends; a crashed worker has to come back by itself
 instead. See docs/decisions/0002-supervisor.md.
@@ -13,15 +13,20 @@ import signal
 import subprocess
 import time
 import xmlrpc.client
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from supervisor.xmlrpc import SupervisorTransport
 
 from bin.console import Advice
+from bin.stack import start_scripts
 from bin.stack.site import ROOT, Site
+from config.processes import PROCESSES, STORE
 
 RELEASE = "release"
+# Postgres and Redis have accounts of their packages, and no setting of ours.
+TABLE = {**PROCESSES, "s3": STORE}
 _FAULT_NOT_RUNNING, _FAULT_ALREADY_STARTED = 70, 60
 
 
@@ -36,9 +41,8 @@ def release_command() -> str:
     return str(re.findall(rf"^{RELEASE}: *(.+)$", (ROOT / "Procfile").read_text(), re.MULTILINE)[0])
 
 
-def configuration(site: Site, programs: dict[str, str]) -> str:
-    """The text of supervisord.conf; environment and secrets are inherited, so the file holds
-    none."""
+def configuration(site: Site, names: Iterable[str]) -> str:
+    """The text of supervisord.conf; it holds no setting: each process has a script of its own."""
     sections = [
         f"[supervisord]\nuser=root\ndirectory={ROOT}\nlogfile={_log(site, 'supervisord')}\n"
         f"logfile_maxbytes=5MB\nlogfile_backups=1\npidfile={site.data_dir}/supervisord.pid\n"
@@ -47,10 +51,11 @@ def configuration(site: Site, programs: dict[str, str]) -> str:
         "[rpcinterface:supervisor]\n"
         "supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface",
     ]
-    for name, command in programs.items():
-        quoted = shlex.quote(command).replace("%", "%%")
+    for name in names:
+        quoted = shlex.quote(f"{site.data_dir}/start/{name}.sh").replace("%", "%%")
         sections.append(
-            f"[program:{name}]\ncommand=/bin/sh -c {quoted}\ndirectory={ROOT}\nautostart=false\n"
+            f"[program:{name}]\ncommand=/usr/bin/env -i /bin/sh {quoted}\ndirectory={ROOT}\n"
+            f"autostart=false\n"
             f"autorestart=true\nstartsecs={_start_s(name)}\nstartretries=1000\nstopwaitsecs=25\n"
             "killasgroup=true\nredirect_stderr=true\n"
             f"stopsignal={'INT' if name == 'postgres' else 'TERM'}\n"
@@ -61,10 +66,10 @@ def configuration(site: Site, programs: dict[str, str]) -> str:
 
 
 def _start_s(name: str) -> int:
-    """How long a process must live to count as started. A node worker's start may fail some seconds
-    after its process began, and that is to be shown as BACKOFF and tried again at growing
+    """How long (s) a process must live to count as started. The start of one of ours may fail some
+    seconds after it began, and that is to be shown as BACKOFF and tried again at growing
     intervals."""
-    return 5 if name.startswith("node-") else 1
+    return 5 if name in PROCESSES else 1
 
 
 def _log(site: Site, name: str) -> Path:
@@ -84,6 +89,7 @@ class Supervisor:
     the servers."""
 
     def __init__(self, site: Site, programs: dict[str, str]) -> None:
+        """`programs` are lines of the shell by name."""
         self.site, self.programs = site, programs
 
     def _call(self, method: str, *arguments: Any) -> Any:
@@ -106,12 +112,16 @@ class Supervisor:
 
     def launch(self) -> None:
         """Start supervisord, with no program running yet, or make a running one read a changed
-        configuration."""
+        configuration. Processes get today's settings when they start next."""
         path = self.site.data_dir / "supervisord.conf"
         text = configuration(self.site, self.programs)
         changed = not path.exists() or path.read_text() != text
         (self.site.data_dir / "log").mkdir(mode=0o700, exist_ok=True)
+        for name, line in self.programs.items():
+            start_scripts.write(self.site, name, TABLE.get(name), line)
         path.write_text(text)
+        if self.running() and self._knows_settings():
+            self.shutdown()
         if self.running():
             if changed:
                 self._reread()
@@ -119,8 +129,8 @@ class Supervisor:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard if 0 < hard < 65536 else 65536, hard))
         command = [str(ROOT / ".venv/bin/supervisord"), "--configuration", str(path)]
-        result = subprocess.run(command, env=self.site.environ, cwd=ROOT, stdin=subprocess.DEVNULL,
-                                text=True, capture_output=True, check=False)
+        result = subprocess.run(command, env=self.site.supervisor_environ, cwd=ROOT, text=True,
+                                stdin=subprocess.DEVNULL, capture_output=True, check=False)
         if result.returncode:
             raise Advice(
                 f"supervisord did not start: {result.stderr.strip() or result.stdout.strip()}")
@@ -129,6 +139,11 @@ class Supervisor:
             if time.monotonic() > deadline:
                 raise Advice(f"supervisord does not answer; see {_log(self.site, 'supervisord')}.")
             time.sleep(0.05)
+
+    def _knows_settings(self) -> bool:
+        """True for a supervisord of an earlier version, which handed everything to everybody."""
+        environ = Path(f"/proc/{self._call('getPID')}/environ").read_bytes()
+        return b"\0SVC_DATABASE_URL=" in b"\0" + environ
 
     def _reread(self) -> None:
         for kind, names in zip(("added", "changed", "removed"),

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg2
 
+from bin.stack.database import superuser_connection
 from bin.stack.running import Stack
 
 _TEMPLATE = "svc"
@@ -38,14 +39,8 @@ class Databases:
         self._execute(f"DROP DATABASE {urlsplit(url).path.lstrip('/')} WITH (FORCE)")
 
     def _execute(self, statement: str) -> None:
-        connection = psycopg2.connect(host=self._url.hostname, port=self._url.port, user="postgres",
-                                      password=self._url.password, dbname="postgres")
-        connection.autocommit = True
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute(statement)
-        finally:
-            connection.close()
+        with superuser_connection(self._stack.site) as link, link.cursor() as cursor:
+            cursor.execute(statement)
 
 
 def query(stack: Stack, statement: str, *values: object) -> list[tuple[Any, ...]]:

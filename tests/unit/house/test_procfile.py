@@ -3,7 +3,7 @@ import configparser
 
 import pytest
 
-from bin.stack import servers, supervise
+from bin.stack import servers, start_scripts, supervise
 from bin.stack.site import Site
 from config.gunicorn_base import bind_of
 
@@ -30,8 +30,7 @@ def test_the_procfile_names_every_process_and_a_release_step():
 
 def test_every_process_is_supervised_and_started_again_when_it_ends(site):
     parser = configparser.RawConfigParser()
-    parser.read_string(supervise.configuration(site,
-                                               {**servers.commands(), **supervise.procfile()}))
+    parser.read_string(supervise.configuration(site, [*servers.commands(site), *NAMES]))
     programs = [
         name.removeprefix("program:") for name in parser.sections() if name.startswith("program:")
     ]
@@ -39,9 +38,12 @@ def test_every_process_is_supervised_and_started_again_when_it_ends(site):
     assert all(parser[f"program:{name}"]["autorestart"] == "true" for name in programs)
 
 
-def test_neither_configuration_nor_command_lines_hold_a_secret(site):
-    text = supervise.configuration(site, {**servers.commands(), **supervise.procfile()})
-    assert "sesame" not in text
+def test_neither_configuration_nor_start_scripts_hold_a_secret(site):
+    programs = {**servers.commands(site), **supervise.procfile()}
+    for name, command in programs.items():
+        start_scripts.write(site, name, supervise.TABLE.get(name), command)
+        assert "sesame" not in (site.data_dir / "start" / f"{name}.sh").read_text()
+    assert "sesame" not in supervise.configuration(site, programs)
 
 
 @pytest.mark.parametrize(("explicit", "url", "bind"), [

@@ -1,0 +1,113 @@
+"""How a process of the one-box stack starts: a shell script for each, which becomes the process's
+account and shows it only the files it needs.
+
+1. It reads the settings of the process (config/processes.py) from a file beside it. 2. In a mount
+namespace of its own the checkout and Python are there, read-only, at the paths they have; closed
+directories above them (such as root's home), var/ and `.env` are covered; the one directory that
+the process writes is put back. 3. It drops every privilege. A node worker stays root, sees
+everything, and keeps the capabilities of the table. The scripts hold no secret.
+"""
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bin.stack.site import ROOT, Site
+from config.processes import NODE_CAPABILITIES, Process
+
+# Files of certificates that the operator's environment may name.
+_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_DROP_ALL = "--clear-groups --no-new-privs --inh-caps=-all --bounding-set=-all"
+
+
+def write(site: Site, name: str, process: Process | None, command: str) -> None:
+    """Write the script of one process, and the file of its settings if it is in the table; only
+    root reads them. Whole or not at all: it may be starting at this moment."""
+    directory = site.data_dir / "start"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    if process is None:
+        path = site.supervisor_environ["PATH"]
+        _replace(directory / f"{name}.sh", f"set -eu\nPATH={shlex.quote(path)}\n{command}\n")
+        return
+    environ = site.environ_of(process)
+    values = "".join(f"{key}={shlex.quote(value)}\n" for key, value in sorted(environ.items()))
+    _replace(directory / f"{name}.env", values)
+    _replace(directory / f"{name}.sh", script(site, name, process, command))
+
+
+def script(site: Site, name: str, process: Process, command: str) -> str:
+    """The text of the script that becomes `command`, a line of the shell."""
+    environ = site.environ_of(process)
+    settings = shlex.quote(str(site.data_dir / "start" / f"{name}.env"))
+    top = ["set -eu", f"PATH={shlex.quote(environ['PATH'])}"]
+    told = ["set -a", f". {settings}", "set +a", f"cd {shlex.quote(str(ROOT))}"]
+    if process.is_root:
+        kept = ",".join(f"+{capability}" for capability in NODE_CAPABILITIES)
+        view, limits = [], f"--no-new-privs --bounding-set=-all,{kept}"
+    else:
+        apart = 'exec unshare --mount --propagation slave /bin/sh "$0" apart'
+        top.append(f'[ "${{1-}}" = apart ] || {apart}')
+        own = site.directory_of(process)
+        view = view_of(_visible(environ), ROOT, own, site.data_dir)
+        limits = f"--reuid={process.account} --regid={process.account} {_DROP_ALL}"
+    become = f"exec setpriv {limits} /bin/sh -c {shlex.quote(command)}"
+    # The settings are read before the files of the stack are covered.
+    return "\n".join([*top, *told[:3], *view, told[3], become, ""])
+
+
+def view_of(visible: Sequence[Path], checkout: Path, own: Path | None, data_dir: Path) -> list[str]:
+    """Lines of the shell that leave, of what lies under closed directories, only `visible`, of the
+    stack only `own`, and a /tmp of its own."""
+    kept = [*visible, *([own] if own else [])]
+    lines = ["mount -t tmpfs -o mode=0755,nosuid,nodev tmpfs /mnt"]
+    for number, path in enumerate(kept):
+        make = "mkdir" if path.is_dir() else "touch"
+        lines += [f"{make} /mnt/{number}", f"mount --bind {_quoted(path)} /mnt/{number}"]
+    for closed in sorted({top for path in visible if (top := _closed_above(path))}):
+        lines.append(f"mount -t tmpfs -o mode=0755,nosuid,nodev tmpfs {_quoted(closed)}")
+    for number, path in enumerate(visible):
+        lines += [*_place(path), f"mount --bind /mnt/{number} {_quoted(path)}",
+                  f"mount -o remount,bind,ro {_quoted(path)}"]
+    lines.append(
+        f"mount -t tmpfs -o mode=0755,nosuid,nodev tmpfs {_quoted(checkout / 'var')}")
+    lines.append(f"mkdir -p {_quoted(data_dir)}")
+    if own:
+        lines += [*_place(own), f"mount --bind /mnt/{len(visible)} {_quoted(own)}"]
+    if (checkout / ".env").exists():
+        lines.append(f"mount --bind /dev/null {_quoted(checkout / '.env')}")
+    return [*lines, "umount -R /mnt", "mount -t tmpfs -o mode=1777,nosuid,nodev tmpfs /tmp"]
+
+
+def _visible(environ: Mapping[str, str]) -> list[Path]:
+    """The checkout, and what else the process needs of directories that may be closed."""
+    named = [Path(environ[name]) for name in _CERTIFICATES if name in environ]
+    others = [path for path in (Path(sys.base_prefix), *named)
+              if path.exists() and _closed_above(path) and not path.is_relative_to(ROOT)]
+    return [ROOT, *dict.fromkeys(others)]
+
+
+def _closed_above(path: Path) -> Path | None:
+    """The topmost directory above `path` that other accounts may not enter."""
+    for parent in reversed(path.parents):
+        if not os.stat(parent).st_mode & 0o001:
+            return parent
+    return None
+
+
+def _place(path: Path) -> list[str]:
+    if path.is_dir():
+        return [f"mkdir -p {_quoted(path)}"]
+    return [f"mkdir -p {_quoted(path.parent)}", f"touch {_quoted(path)}"]
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))
+
+
+def _replace(path: Path, text: str) -> None:
+    draft = path.with_suffix(f"{path.suffix}.draft")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as stream:
+        stream.write(text)
+    draft.replace(path)

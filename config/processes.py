@@ -1,0 +1,96 @@
+"""Which account each process runs as, and which settings it is told: the one table, for `make up`
+and for the exported units.
+
+A process is told nothing else, so what it is not told it cannot give away. A setting that a process
+reads is in its row; `tests/unit/house/test_processes.py` compares the rows with the code.
+"""
+from dataclasses import dataclass
+
+ROOT_ACCOUNT = "root"
+# Every process: where the stack is, which also tells to which stack a process belongs.
+_EVERY = ("data_dir", "log_level")
+_ROWS = ("database_url", "db_pool_size")
+_BROKER = ("redis_url",)
+_TICKS = ("idle_sweep_s", "operation_sweep_s", "reconcile_s", "usage_sample_s", "disk_sample_s",
+          "store_sweep_s", "webhook_sweep_s")
+_DEADLINES = ("boot_deadline_s", "archive_timeout_s", "operation_sweep_s", "operation_lease_s")
+
+# What a node worker needs of root: namespaces, taps, the packet policy, control groups, files and
+# processes of the accounts that its machines run under.
+NODE_CAPABILITIES = (
+    "chown", "dac_override", "dac_read_search", "fowner", "fsetid", "ipc_lock", "kill", "mknod",
+    "net_admin", "net_bind_service", "net_raw", "setgid", "setpcap", "setuid", "sys_admin",
+    "sys_chroot", "sys_nice", "sys_ptrace", "sys_resource",
+)
+
+
+@dataclass(frozen=True)
+class Process:
+    """A row: the account, the fields of `Settings` it is told, and the one directory it writes
+    (a name under SVC_DATA_DIR)."""
+
+    account: str
+    settings: frozenset[str]
+    directory: str = ""
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """The names of its settings in the environment."""
+        return frozenset(f"SVC_{name.upper()}" for name in self.settings)
+
+    @property
+    def is_root(self) -> bool:
+        return self.account == ROOT_ACCOUNT
+
+
+def _row(account: str, *settings: str, directory: str = "") -> Process:
+    return Process(account, frozenset({*_EVERY, *settings}), directory)
+
+
+_NODE = _row(
+    ROOT_ACCOUNT, *_ROWS, *_BROKER, *_DEADLINES, "s3_url", "s3_bucket", "s3_access_key",
+    "s3_secret_key", "s3_ca_file", "operation_attempts", "operation_wait_s",
+    "readiness_wait_s", "archive_max_mb", "snapshot_days", "store_grace_s", "node_id",
+    "node_address", "node_dir", "image_dir", "net_prefix", "ram_spares", "driver", "accelerator",
+    "machine", "guest_distro", "guest_dns", "bake_sizes", "node_vcpus", "node_mem_mb",
+    "vcpu_overcommit", "mem_overcommit", "node_heartbeat_s", "node_dead_after_s", "orphan_grace_s",
+    "orphan_brake", "host_ports", "slot_network", "slot_pool", "vm_uid_base", "chain_depth_limit",
+    "simulated_latency_ms", "simulated_disk_mb", "simulated_failures", "ops_concurrency",
+    "list_rates",
+)
+
+PROCESSES: dict[str, Process] = {
+    "api": _row(
+        "svc-api", *_ROWS, *_BROKER, *_DEADLINES, "api_url", "api_bind", "api_workers",
+        "api_threads", "max_body_bytes", "body_silence_s", "upload_max_bytes",
+        "sandbox_rate_per_s", "sandbox_rate_burst", "auth_url", "jwt_algorithms",
+        "identity_poll_s", "api_key_limit", "api_keys_per_hour", "idle_timeout_s",
+        "operation_wait_s", "archive_wait_s", "idempotency_hours", "node_dead_after_s",
+        "list_rates", "compute_credit"),
+    "identity": _row(
+        "svc-identity", *_ROWS, "auth_url", "auth_bind", "max_body_bytes", "body_silence_s",
+        "jwt_algorithms", "signing_keys_dir", "session_secret", "browser_origins", "proxy_hops",
+        "user_jwt_s", directory="keys"),
+    "control": _row(
+        "svc-control", *_ROWS, *_BROKER, *_DEADLINES, "reconcile_s", "usage_sample_s",
+        "disk_sample_s", "store_sweep_s", "idempotency_hours", "snapshot_days",
+        "node_dead_after_s"),
+    "webhooks": _row(
+        "svc-webhooks", *_ROWS, *_BROKER, "webhook_receiver_url", "webhook_secrets",
+        "webhook_waits", "webhook_timeout_s", "webhook_slots", "event_days"),
+    "relay": _row("svc-relay", *_ROWS, *_BROKER, "relay_poll_s"),
+    "beat": _row("svc-beat", *_BROKER, *_TICKS, "webhook_receiver_url", directory="beat"),
+    "node-ctl": _NODE,
+    "node-ops": _NODE,
+    "node-bulk": _NODE,
+    "node-archive": _NODE,
+    "flower": _row("svc-flower", *_BROKER, "flower_port", "flower_basic_auth"),
+}
+# The object store that a one-box stack brings along; production has one of its own.
+STORE = _row("svc-s3", "s3_url", "s3_access_key", "s3_secret_key", directory="s3")
+
+
+def accounts() -> list[str]:
+    """Every account but root, in the order of the table."""
+    rows = (*PROCESSES.values(), STORE)
+    return list(dict.fromkeys(row.account for row in rows if not row.is_root))

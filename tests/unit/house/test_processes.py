@@ -1,0 +1,102 @@
+"""The table of processes: each is told exactly the settings that the code it runs reads."""
+import ast
+import re
+from functools import lru_cache
+
+import grimp
+import pytest
+
+from bin.stack import supervise
+from bin.stack.site import ROOT
+from config.processes import PROCESSES
+from config.settings import Settings
+
+FIELDS = set(Settings.__dataclass_fields__)
+NODE = ("nodeworker.worker", "nodeworker.jobs")
+# What each process imports first: the modules that its line of the Procfile names.
+ENTRIES = {
+    "api": ("app.api.factory", "config.gunicorn_api"),
+    "identity": ("app.identity.factory", "config.gunicorn_identity"),
+    "control": ("tasks.celery_app", "tasks.control"),
+    "webhooks": ("tasks.webhooks",),
+    "relay": ("tasks.relay",),
+    "beat": ("tasks.celery_app",),
+    "flower": ("tasks.celery_app", "config.flowerconfig"),
+    **{f"node-{lane}": NODE for lane in ("ctl", "ops", "bulk", "archive")},
+}
+# Modules that come along with an import, but decide nothing in that process.
+NOT_RUN = {
+    "*": {"config.settings"},
+    "identity": {"app.http.admission", "app.http.identity_mirror", "app.http.rate_limits",
+                 "config.celery", "services.accounts.api_keys", "services.hosts.nodes",
+                 "services.hosts.placement", "services.metering.credit",
+                 "services.metering.prices"},
+    "control": {"tasks.schedule"},
+    "webhooks": {"services.hosts.nodes", "services.snapshots.deletion"},
+    "beat": {"services.hosts.nodes", "services.snapshots.deletion"},
+    "flower": {"tasks.schedule", "services.hosts.nodes", "services.snapshots.deletion"},
+}
+# Settings read where the process never comes: only the identity host and operators mint tokens,
+# and operators alone those of services.
+NOT_READ = {"api": {"user_jwt_s", "service_token_s"}, "identity": {"service_token_s"}}
+# Told although our own code does not read it: what the line of the Procfile or the image's
+# operator commands use.
+ALSO_TOLD = {"data_dir", "log_level", "ops_concurrency", "guest_dns", "guest_distro"}
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return grimp.build_graph("app", "tasks", "nodeworker", "services", "models", "config", "guest",
+                             cache_dir=None)
+
+
+@lru_cache(maxsize=None)
+def reads(module):
+    """Fields of Settings that a module reads from something called settings."""
+    path = ROOT / (module.replace(".", "/") + ".py")
+    tree = ast.parse((path if path.exists() else path.with_suffix("") / "__init__.py").read_text())
+    return {
+        node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
+        and node.attr in FIELDS and "settings" in ast.unparse(node.value).lower()
+    }
+
+
+def read_by(graph, name):
+    modules = set(ENTRIES[name]).union(*map(graph.find_upstream_modules, ENTRIES[name]))
+    modules -= NOT_RUN["*"] | NOT_RUN.get(name, set())
+    return set().union(*map(reads, modules)) - NOT_READ.get(name, set())
+
+
+def test_the_table_has_every_process_of_the_procfile():
+    assert list(PROCESSES) == list(supervise.procfile())
+    assert set(PROCESSES) == set(ENTRIES)
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_a_process_is_told_what_its_code_reads_and_nothing_else(graph, name):
+    told, read = PROCESSES[name].settings, read_by(graph, name)
+    assert read - told == set(), "would silently be the default: add it in config/processes.py"
+    assert told - read <= ALSO_TOLD, "is told for nothing: remove it in config/processes.py"
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_what_its_line_of_the_procfile_needs_is_told(name):
+    used = set(re.findall(r"\$(SVC_\w+)", supervise.procfile()[name]))
+    assert used <= PROCESSES[name].variables
+
+
+def test_only_the_node_workers_are_root_and_no_two_others_share_an_account():
+    assert {name for name, row in PROCESSES.items() if row.is_root} == {
+        name for name in PROCESSES if name.startswith("node-")}
+    others = [row.account for row in PROCESSES.values() if not row.is_root]
+    assert len(others) == len(set(others))
+
+
+@pytest.mark.parametrize(("secret", "holders"), [
+    ("session_secret", {"identity"}), ("signing_keys_dir", {"identity"}),
+    ("webhook_secrets", {"webhooks"}), ("flower_basic_auth", {"flower"}),
+    ("s3_secret_key", {name for name in PROCESSES if name.startswith("node-")}),
+    ("database_url", set(PROCESSES) - {"beat", "flower"}),
+])
+def test_who_holds_a_secret(secret, holders):
+    assert {name for name, row in PROCESSES.items() if secret in row.settings} == holders
