@@ -1,6 +1,9 @@
 """Celery options of every process, measured against what Redis does when it is slow or gone
 (docs/architecture.md)."""
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from redis.connection import parse_url
 
 from config.settings import Settings
 
@@ -19,7 +22,7 @@ def celery_options(settings: Settings, *,
     relay sends what it left.
     """
     return {
-        "broker_url": settings.redis_url,
+        **broker(settings.redis_url),
         "result_backend": None,
         "task_ignore_result": True,
         "task_acks_late": False,
@@ -51,3 +54,17 @@ def celery_options(settings: Settings, *,
         "timezone": "UTC",
         "enable_utc": True,
     }
+
+
+def broker(url: str) -> dict[str, Any]:
+    """The options that name the broker. kombu speaks to a `rediss://` without options in plain
+    text, so what TLS is to check is told apart from the URL, by default the server's certificate
+    and name."""
+    parts = urlsplit(url)
+    if parts.scheme != "rediss":
+        return {"broker_url": url}
+    known: dict[str, Any] = parse_url(url)  # type: ignore[no-untyped-call]
+    checks = {name: value for name, value in known.items() if name.startswith("ssl_")}
+    others = [pair for pair in parse_qsl(parts.query) if not pair[0].startswith("ssl_")]
+    return {"broker_url": parts._replace(query=urlencode(others)).geturl(),
+            "broker_use_ssl": {"ssl_cert_reqs": "required", "ssl_check_hostname": True, **checks}}

@@ -75,6 +75,7 @@ _PARSERS: dict[Any, Callable[[str], Any]] = {
 }
 
 
+_LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 # 0.05 for a virtual CPU and 0.016 for a GiB of memory, per hour.
 _LIST_RATES = (
     "small=0.066,medium=0.132,large=0.264,standard=0.164,pro=0.328,xlarge=0.656,fleet=1.176"
@@ -109,6 +110,7 @@ class Settings:
     s3_bucket: str = "svc"
     s3_access_key: str = ""
     s3_secret_key: str = ""
+    s3_ca_file: str = ""
     log_level: str = "INFO"
 
     # HTTP edge
@@ -233,6 +235,8 @@ def load(environ: Mapping[str, str]) -> Settings:
         except ValueError as error:
             raise SettingsError(f"{name} is not valid: {error}. See config/example.env.") from error
     settings = Settings(**values)
+    if settings.log_level not in _LOG_LEVELS:
+        raise SettingsError(f"SVC_LOG_LEVEL must be one of {', '.join(_LOG_LEVELS)}.")
     _check_ports(settings)
     return settings
 

@@ -5,11 +5,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import peewee
+import psycopg2
 from playhouse.pool import PooledPostgresqlDatabase
 from playhouse.postgres_ext import BinaryJSONField, DateTimeTZField
+from psycopg2.extensions import parse_dsn
+
+from config.settings import SettingsError
 
 # Ids are read aloud and typed: no vowels (no words), no look-alikes; 12 characters are 53 bits.
 _ID_ALPHABET = "bcdfghjkmnpqrstvwxz23456789"
@@ -22,22 +25,33 @@ DatabaseFailed = peewee.PeeweeException
 DatabaseUnavailable = peewee.OperationalError
 
 
+# Ends what a statement, a lock or a silent client would hold up; in the words of libpq.
+_LIMITS = ("-c statement_timeout=20000 -c lock_timeout=10000"
+           " -c idle_in_transaction_session_timeout=30000")
+
+
 def connect(url: str, *, pool_size: int = 20, application: str = "svc") -> None:
     """Point the process at `url`; opens nothing yet. A connection is per thread; take one with
-    `connection()`."""
-    parts = urlsplit(url)
+    `connection()`.
+
+    The URL is libpq's, with all its parameters (`sslmode`, `sslrootcert`, several hosts...), and
+    they win over our defaults. Raises SettingsError if it is none.
+    """
+    try:
+        parts = parse_dsn(url)
+    except psycopg2.ProgrammingError:
+        # libpq quotes the URL, which may hold the password.
+        raise SettingsError(
+            "SVC_DATABASE_URL is not a URL that Postgres's libpq understands.") from None
+    name, options = parts.pop("dbname", ""), parts.pop("options", "")
+    database.connect_params.clear()
     database.init(
-        parts.path.lstrip("/"), host=parts.hostname, port=parts.port or 5432,
-        user=unquote(parts.username or ""), password=unquote(parts.password or "") or None,
-        max_connections=pool_size,
+        name, max_connections=pool_size,
         # A connection older than this is replaced, so that a restarted server is noticed even by an
         # idle thread.
-        stale_timeout=120, timeout=5, connect_timeout=3, application_name=application,
-        keepalives_idle=10, keepalives_interval=5, keepalives_count=2,
-        options=(
-            "-c statement_timeout=20000 -c lock_timeout=10000 -c"
-            " idle_in_transaction_session_timeout=30000"
-        ),
+        stale_timeout=120, timeout=5, options=f"{_LIMITS} {options}".rstrip(),
+        **{"connect_timeout": 3, "application_name": application, "keepalives_idle": 10,
+           "keepalives_interval": 5, "keepalives_count": 2, **parts},
     )
 
 

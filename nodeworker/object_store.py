@@ -50,6 +50,7 @@ class ObjectStore:
             aws_access_key_id=settings.s3_access_key,
             aws_secret_access_key=settings.s3_secret_key,
             region_name="us-east-1",
+            verify=settings.s3_ca_file or None,
             # An address of our own on this host or network: never through a proxy of the
             # environment.
             config=Config(
