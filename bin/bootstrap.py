@@ -2,8 +2,9 @@
 Standard library only.
 
 1. System packages: only those whose files are missing are installed, and none of their services is
-started. 2. `.venv` with exactly what requirements.txt pins; downloads are kept under var/wheels for
-the next one. Both steps look first and do nothing on a machine that is ready.
+started. 2. `.venv` with exactly the wheels that requirements.txt pins by their digests; downloads
+are kept under var/wheels for the next one. Both steps look first and do nothing on a machine that
+is ready.
 """
 import contextlib
 import fcntl
@@ -39,6 +40,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "kmod": ("modprobe",),
     "procps": ("ps",),
     "util-linux": ("setpriv",),
+    # makes the accounts of the processes
+    "passwd": ("useradd",),
     "mount": ("mount",),
     "curl": ("curl",),
     "openssh-client": ("ssh-keygen",),
@@ -136,23 +139,32 @@ def make_venv() -> None:
         stamp.write_text(wanted)
 
 
+# Whatever an index or var/wheels offers: only the wheels whose digests requirements.txt has.
+_HASHED = ("--quiet", "--require-hashes", "--only-binary=:all:")
+
+
+def install_command(pins: Path, wheels: Path) -> list[str]:
+    """Installs what is pinned from a directory of wheels."""
+    pip = [str(VENV / "bin" / "python"), "-m", "pip"]
+    return [*pip, "install", *_HASHED, "--no-index", "--find-links", str(wheels), "--requirement",
+            str(pins)]
+
+
+def fetch_command(pins: Path, wheels: Path) -> list[str]:
+    """Fetches the wheels of what is pinned into a directory; a file there that is none of them is
+    replaced."""
+    pip = [str(VENV / "bin" / "python"), "-m", "pip"]
+    return [*pip, "download", *_HASHED, "--dest", str(wheels), "--requirement", str(pins)]
+
+
 def _install_wheels(pins: Path) -> None:
     """Install from var/wheels alone if everything is there, else fetch it there first."""
     wheels = ROOT / "var" / "wheels"
-    pip = [str(VENV / "bin" / "python"), "-m", "pip"]
-    offline = [
-        *pip, "install", "--quiet", "--no-index", "--find-links", str(wheels), "--requirement",
-        str(pins),
-    ]
+    offline = install_command(pins, wheels)
     if wheels.is_dir() and subprocess.run(offline, capture_output=True,
                                           check=False).returncode == 0:
         return
-    fetch = [
-        *pip, "wheel", "--quiet", "--wheel-dir", str(wheels), "--find-links", str(wheels),
-        "--requirement",
-        str(pins),
-    ]
-    _quietly(fetch, "fetching Python packages")
+    _quietly(fetch_command(pins, wheels), "fetching Python packages")
     _quietly(offline, "installing Python packages")
 
 
@@ -168,7 +180,13 @@ def _quietly(command: list[str], what: str) -> None:
                             stderr=subprocess.STDOUT, text=True, check=False)
     if result.returncode:
         tail = "\n".join(result.stdout.splitlines()[-15:])
-        raise Advice(f"{what} failed; is the package index reachable?\n{tail}")
+        forged = "DO NOT MATCH THE HASHES" in result.stdout
+        reason = (
+            "a package is not the one that requirements.txt pins"
+            if forged
+            else "is the package index reachable, and is there a wheel for this Python and machine?"
+        )
+        raise Advice(f"{what} failed: {reason}\n{tail}")
 
 
 def main(arguments: list[str]) -> None:
