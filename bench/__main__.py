@@ -9,6 +9,7 @@ import sys
 
 from bench import measure
 from bench.api import Api
+from bench.bounds import list_exceeded
 from bench.figures import HEADER, Figure
 from bench.floor import Floor
 from config.settings import get_settings
@@ -32,7 +33,7 @@ def run(count: int) -> list[Figure]:
 
 
 def main() -> int:
-    """Print the table; 0 when all was measured."""
+    """Print the table, and what is above its bound; 0 only when nothing is."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=10,
                         help="samples of each machine figure (default 10)")
@@ -40,7 +41,10 @@ def main() -> int:
     print(HEADER)
     for figure in figures:
         print(figure.row())
-    return 0
+    exceeded = list_exceeded(figures)
+    for sentence in exceeded:
+        print(f"ABOVE ITS BOUND: {sentence}")
+    return 1 if exceeded else 0
 
 
 if __name__ == "__main__":

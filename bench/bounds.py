@@ -1,0 +1,32 @@
+"""How far each figure may be from its floor: the table that `make bench` is judged by, and that the
+README repeats.
+
+A bound is a ratio of medians of one run, a third to a half above what a quiet run shows, so that it
+is passed on a busy machine and not by a step that was added to the way.
+"""
+from collections.abc import Iterable
+
+from bench.figures import Figure
+
+# Figure -> ratio to its floor that it must not exceed. Those without a floor are only told.
+BOUNDS: dict[str, float] = {
+    "create_to_exec": 2.0,
+    "wake_to_exec": 2.0,
+    "fork_to_exec": 2.6,
+    "exec_overhead": 1.7,
+    "api_get": 1.8,
+    "enqueue": 8.0,
+}
+
+
+def list_exceeded(figures: Iterable[Figure]) -> list[str]:
+    """A sentence for each figure that is above its bound, or that has one and was not measured."""
+    measured = {figure.name: figure.ratio for figure in figures}
+    told = []
+    for name, bound in BOUNDS.items():
+        ratio = measured.get(name)
+        if ratio is None:
+            told.append(f"{name} was not measured against its floor; its bound is {bound:.1f}")
+        elif ratio > bound:
+            told.append(f"{name} is {ratio:.2f} times its floor, more than its bound {bound:.1f}")
+    return told
