@@ -6,6 +6,7 @@ import pytest
 
 from nodeworker.hypervisor.driver import Shape
 from nodeworker.hypervisor.qemu.process import argv
+from services.metering.plans import SIZES
 
 HARDWARE = argv.Hardware(
     name="svc/box", machine="microvm", accelerator="tcg", cpu="max", shape=Shape(2, 2048),
@@ -149,3 +150,12 @@ def test_node_names_are_short_enough_for_qemu():
 ])
 def test_the_root_is_mounted_so_that_deleted_blocks_are_discarded(known, wanted):
     assert argv.with_discard(known) == wanted
+
+
+@pytest.mark.parametrize("size", SIZES.values(), ids=lambda size: size.name)
+def test_every_size_is_given_to_qemu(size):
+    shape = Shape(size.vcpus, size.mem_mb)
+    given = options(argv.qemu_argv(replace(HARDWARE, shape=shape)))
+    assert ("-smp", str(size.vcpus)) in given and ("-m", str(size.mem_mb)) in given
+    assert any(option == "-object" and value.endswith(f",size={size.mem_mb}M")
+               for option, value in given)

@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from bench.bounds import BOUNDS
+from bench.floor import Floor
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from tests.stack.database import query
 
@@ -39,6 +41,31 @@ def test_a_wake_is_a_resume_and_not_a_boot(vm_alice, machine):
         assert vm_alice.post(f"/v1/sandboxes/{machine}/hibernate").json()["status"] == "hibernated"
         resumes.append(wake_s(vm_alice, machine))
     assert min(resumes) < boot_s / 3, f"boot {boot_s:.1f} s, resumes {resumes}"
+
+
+def test_a_wake_takes_little_more_than_the_bare_restore(vm_stack, vm_alice, machine):
+    """The same restore by a script, in turn with it: what the machine is busy with slows both."""
+    floors, wakes = [], []
+    with Floor(vm_stack.settings) as floor:
+        for _ in range(4):
+            vm_alice.exec(machine, "true")
+            vm_alice.post(f"/v1/sandboxes/{machine}/hibernate").raise_for_status()
+            floors.append(floor.wake_to_exec() / 1000)
+            wakes.append(wake_s(vm_alice, machine))
+    # Half more than `make bench` allows a quiet machine.
+    assert min(wakes) < 1.5 * BOUNDS["wake_to_exec"] * min(floors), (wakes, floors)
+
+
+def test_a_wake_with_a_readiness_port_answers_when_the_guest_listens(vm_alice, machine):
+    """The service starts to listen some seconds after the memory is back."""
+    path = f"/v1/sandboxes/{machine}"
+    later = {"cmd": "sleep 3; exec python3 -m http.server 3000", "detached": True}
+    assert vm_alice.post(f"{path}/exec", json=later).status_code == 200
+    assert vm_alice.post(f"{path}/hibernate").json()["status"] == "hibernated"
+    woken = vm_alice.post(f"{path}/wake", json={"readinessPort": 3000, "ports": [3000]})
+    assert woken.status_code == 200 and woken.json()["status"] == "running", woken.text
+    host_port = next(int(host) for host, guest in woken.json()["portMap"].items() if guest == 3000)
+    assert fetch(host_port), "nobody listened when the wake was answered"
 
 
 @pytest.mark.parametrize("line", ["shutdown -h now", "halt -f", "reboot", "systemctl poweroff -ff"])
