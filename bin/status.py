@@ -5,6 +5,7 @@ import sys
 import peewee
 
 from bin.console import explained
+from bin.stack import health
 from bin.stack.running import SERVERS, Stack
 from bin.stack.site import ROOT, Site
 from config.settings import Settings
@@ -13,6 +14,9 @@ from models.states import WarmImageState
 from services.hosts import warm_images
 from services.hosts.warm_images import WarmImageView
 from services.metering.plans import size_name
+
+# One that has just started is shown as such for some seconds, however well it works.
+_UP = ("RUNNING", "STARTING")
 
 
 def main() -> None:
@@ -29,16 +33,18 @@ def main() -> None:
 
 
 def show(stack: Stack) -> bool:
-    """Print processes, warm images and addresses of a stack that has a supervisor; True if
-    every process runs."""
+    """Print processes, warm images and addresses of a stack that has a supervisor; True if every
+    process runs and works, as far as can be seen from outside."""
     states = {name: stack.supervisor.info(name) for name in (*SERVERS, *stack.processes)}
+    faults = health.list_faults(stack.site, stack.processes)
     for name, info in states.items():
-        print(f"{name:10} {info['statename']:9} {info['description']}")
+        wrong = f"   BUT {faults[name]}" if name in faults else ""
+        print(f"{name:12} {info['statename']:9} {info['description']}{wrong}")
     print("\nWarm images (a shape without one boots cold):")
     for line in list_warm_images(stack.settings):
         print(f"  {line}")
     print(f"\nAPI {stack.api_url}   identity {stack.auth_url}   users and keys: var/dev.env")
-    return all(info["statename"] == "RUNNING" for info in states.values())
+    return not faults and all(info["statename"] in _UP for info in states.values())
 
 
 def list_warm_images(settings: Settings) -> list[str]:

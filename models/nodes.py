@@ -6,8 +6,8 @@ from models.database import JsonField, Row, TimeField, now
 
 class Node(Row):
     """A VM host as its own heartbeat describes it; `vcpus` and `mem_mb` are what it may promise,
-    overcommit included. Of its disk (MiB) it tells the size, what is free, and what is to stay
-    free."""
+    overcommit included; `lanes` are those that work, null if it does not tell. Of its disk (MiB) it
+    tells the size, what is free, and what is to stay free."""
 
     id = peewee.TextField(primary_key=True)
     address = peewee.TextField()
@@ -23,6 +23,7 @@ class Node(Row):
     disk_floor_mb = peewee.IntegerField(default=0)
     accepting = peewee.BooleanField(default=True)
     policy_restored_at = TimeField(null=True)
+    lanes = JsonField(null=True)
     directory_id = peewee.TextField(null=True)
     started_at = TimeField(default=now)
     heartbeat_at = TimeField(default=now)

@@ -2,16 +2,18 @@
 import dataclasses
 import logging
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
 
 from models.database import DatabaseFailed, DatabaseUnavailable, connection
-from nodeworker import node_directory, usage, warm_images
+from nodeworker import lanes, node_directory, usage, warm_images
 from nodeworker.disk_upload import forget_dead
 from nodeworker.disks.space import MIB
 from nodeworker.faults import fault
 from nodeworker.handlers import archives
+from nodeworker.lanes import LaneWatch
 from nodeworker.object_store import StoreUnavailable
 from nodeworker.reconcile import get_reconciler
 from nodeworker.wiring import NodeDeps
@@ -28,7 +30,7 @@ log = logging.getLogger(__name__)
 def begin(deps: NodeDeps, lane: str) -> None:
     """Count usage, reclaim, look for warm images and start the heartbeat (ctl), announce uploads,
     deletions and bakes again (bulk), remove what is half-stored for nobody (archive), end old
-    leases (all).
+    leases and then say that the lane works (all).
 
     The database may come up later than we do: it is waited for. Whatever else goes wrong is raised,
     for a node that has started by half looks alive and does nothing.
@@ -38,17 +40,21 @@ def begin(deps: NodeDeps, lane: str) -> None:
         _sample_what_ended(deps)
         deps.driver.reclaim()
         _when_database_answers(lambda: node_directory.check(deps))
-        _when_database_answers(lambda: nodes.heartbeat(node_facts(deps), started=True))
+        watch = LaneWatch(deps.settings.node_dir, deps.settings.node_dead_after_s)
+        _when_database_answers(
+            lambda: nodes.heartbeat(node_facts(deps), watch.list_up(), started=True))
         _when_database_answers(lambda: node_directory.claim(deps))
         _when_database_answers(lambda: get_reconciler(deps).run())
         _when_database_answers(lambda: warm_images.compare(deps, node_facts(deps)))
-        threading.Thread(target=_heartbeats, args=(deps,), name="heartbeat", daemon=True).start()
+        threading.Thread(target=_heartbeats, args=(deps, watch), name="heartbeat",
+                         daemon=True).start()
     if lane == ARCHIVE_LANE:
         _when_database_answers(lambda: _discard_abandoned(deps))
     if lane == "bulk":
         forget_dead(deps)
         _when_database_answers(lambda: _make_due(deps.settings.node_id))
     _when_database_answers(lambda: _end_leases(f"{deps.settings.node_id}/{lane}"))
+    lanes.hold(deps.settings.node_dir, lane)
 
 
 def _sample_what_ended(deps: NodeDeps) -> None:
@@ -90,13 +96,18 @@ def _when_database_answers(action: Callable[[], object]) -> None:
             time.sleep(1)
 
 
-def _heartbeats(deps: NodeDeps) -> None:
+def _heartbeats(deps: NodeDeps, watch: LaneWatch) -> None:
     while True:
         time.sleep(deps.settings.node_heartbeat_s)
         try:
-            nodes.heartbeat(node_facts(deps))
+            nodes.heartbeat(node_facts(deps), watch.list_up())
         except DatabaseFailed as error:
             log.warning("heartbeat not written: %s", type(error).__name__)
+        except Exception:
+            # A node that works on in silence is given nothing and knows nothing of it.
+            log.critical("no heartbeat can be made, so this worker ends", exc_info=True)
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
 
 
 def node_facts(deps: NodeDeps) -> NodeFacts:

@@ -29,6 +29,7 @@ def node_list(machine: bool) -> None:
             ),
             "WARM SIZES": lambda node: ", ".join(node.warm_sizes),
             "RUNS": lambda node: ", ".join(filter(None, node.host_tuple.values())),
+            "LANES": lambda node: ", ".join(node.lanes or ()),
         },
         machine=machine,
     )

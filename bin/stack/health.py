@@ -14,6 +14,8 @@ from redis.exceptions import RedisError
 from bin.stack import ports
 from bin.stack.database import make_database
 from bin.stack.site import Site
+from config.settings import load
+from nodeworker.lanes import LANES, is_held
 
 
 def answers(url: str, headers: dict[str, str] | None = None) -> bool:
@@ -53,18 +55,36 @@ def node_reports(site: Site, node_id: str) -> bool:
         return False
 
 
-def workers_answer(site: Site, node_id: str, processes: Collection[str]) -> bool:
-    """True if each Celery worker among `processes` (Procfile names) answers a ping within a
-    second."""
-    lanes = ("ctl", "ops", "bulk", "archive")
-    wanted = {f"{lane}@{node_id}" for lane in lanes if f"node-{lane}" in processes}
-    wanted |= {f"{name}@{socket.gethostname()}" for name in {"control", "webhooks"} & {*processes}}
+def silent_workers(site: Site, node_id: str, processes: Collection[str]) -> set[str]:
+    """Names of the Celery workers among `processes` that do not answer a ping within a second."""
+    host = socket.gethostname()
+    workers = {f"node-{lane}": f"{lane}@{node_id}" for lane in LANES}
+    workers |= {name: f"{name}@{host}" for name in ("control", "webhooks")}
+    asked = {name: worker for name, worker in workers.items() if name in processes}
     app = Celery(broker=site.values["SVC_REDIS_URL"])
     try:
         # With a limit it returns at the last answer; without one it goes on listening for a second.
-        replies = app.control.ping(destination=[*wanted], timeout=1.0, limit=len(wanted))
+        replies = app.control.ping(destination=[*asked.values()], timeout=1.0, limit=len(asked))
     except (OperationalError, RedisError):
-        return False
+        replies = []
     finally:
         app.close()
-    return wanted <= {name for reply in replies for name in reply}
+    answered = {worker for reply in replies for worker in reply}
+    return {name for name, worker in asked.items() if worker not in answered}
+
+
+def list_faults(site: Site, processes: Collection[str]) -> dict[str, str]:
+    """What is wrong with processes that may well run, by name; those of which nothing is said work,
+    as far as can be seen from outside."""
+    settings = load(site.values)
+    faults = dict.fromkeys(silent_workers(site, settings.node_id, processes), "does not answer")
+    for lane in LANES:
+        if not is_held(settings.node_dir, lane):
+            faults[f"node-{lane}"] = "its start is not over"
+    if not node_reports(site, settings.node_id):
+        faults.setdefault("node-ctl", "its heartbeat does not arrive")
+    for name, url in (("api", f"{settings.api_url}/health"),
+                      ("identity", f"{settings.auth_url}/.well-known/jwks.json")):
+        if not answers(url):
+            faults[name] = "does not answer"
+    return {name: text for name, text in faults.items() if name in processes}

@@ -147,7 +147,7 @@ class Stack:
         self._until("the node worker reports", timeout_s,
                     lambda: health.node_reports(self.site, node_id), ["node-ctl", "node-ops"])
         self._until("the workers answer", timeout_s,
-                    lambda: health.workers_answer(self.site, node_id, self.processes),
+                    lambda: not health.silent_workers(self.site, node_id, self.processes),
                     ["control", "webhooks", "node-ops", "node-bulk", "node-archive"])
 
     def run(self, command: str, timeout_s: float = 900, *, show: bool = False,

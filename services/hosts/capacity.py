@@ -59,7 +59,7 @@ def refusal(vcpus: int, mem_mb: int, rooms: list[Room], pinned: str | None = Non
     machine = f"{_cpus(vcpus)} and {mem_mb} MB of memory"
     if not rooms:
         silent = f"Node {pinned} does not report" if pinned else "No VM host reports"
-        return Unavailable(f"{silent} at present, so nothing can be started there.",
+        return Unavailable(f"{silent} that it works at present, so nothing can be started there.",
                            retry_after_s=_SOON_S)
     possible = [room for room in rooms if room.could_hold(vcpus, mem_mb)]
     if not possible:

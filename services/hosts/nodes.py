@@ -1,4 +1,5 @@
 """VM hosts as the control plane sees them: they describe themselves with every heartbeat."""
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -26,8 +27,14 @@ class NodeFacts:
     agent_port_high: int | None = None
 
 
-def heartbeat(facts: NodeFacts, *, started: bool = False) -> None:
-    """Write what the node says and that it lives; `started` also marks the start of its worker."""
+# The lane that makes, wakes and ends sandboxes: without it a node can be given none.
+SANDBOX_LANE = "ops"
+
+
+def heartbeat(facts: NodeFacts, lanes: Collection[str] | None = None, *,
+              started: bool = False) -> None:
+    """Write what the node says and that it lives; `lanes` are those of its lanes that work,
+    `started` also marks the start of its worker."""
     values = {
         "address": facts.address,
         "vcpus": facts.vcpus,
@@ -40,6 +47,7 @@ def heartbeat(facts: NodeFacts, *, started: bool = False) -> None:
         "disk_mb": facts.disk_mb,
         "disk_free_mb": facts.disk_free_mb,
         "disk_floor_mb": facts.disk_floor_mb,
+        "lanes": None if lanes is None else sorted(lanes),
         "heartbeat_at": now(),
     }
     if started:

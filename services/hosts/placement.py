@@ -20,6 +20,7 @@ from models.snapshots import Snapshot
 from models.states import OPEN_STATES, OperationKind, SandboxStatus, SnapshotKind
 from services.errors import InvalidRequest, Unavailable, WrongNode
 from services.hosts.capacity import DiskRoom, Room, refusal
+from services.hosts.nodes import SANDBOX_LANE
 
 PORTS_MAX = 64
 _PORT_TRIES = 8
@@ -154,7 +155,9 @@ def release_ports(sandbox_id: str) -> None:
 
 
 def _alive(settings: Settings) -> Any:
-    return Node.heartbeat_at > now() - timedelta(seconds=settings.node_dead_after_s)
+    """Nodes that report, and whose lane for sandboxes has started."""
+    fresh = Node.heartbeat_at > now() - timedelta(seconds=settings.node_dead_after_s)
+    return fresh & (Node.lanes.is_null() | Node.lanes.contains([SANDBOX_LANE]))
 
 
 def _occupying() -> Any:

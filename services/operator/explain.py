@@ -210,6 +210,11 @@ class _Explainer:
                 f"Node {node_id} has been silent since {self._when(node.heartbeat_at)}: nothing is"
                 " done there now."
             )
+        elif node.lanes is not None and nodes.SANDBOX_LANE not in node.lanes:
+            yield (
+                f"The {nodes.SANDBOX_LANE} lane of node {node_id} does not start: nothing is done"
+                " there now."
+            )
         elif not node.accepting:
             yield (
                 f"Node {node_id} is closed: it starts no new sandboxes and wakes none, but ends"

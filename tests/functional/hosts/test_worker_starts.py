@@ -29,7 +29,7 @@ def test_a_worker_whose_start_fails_exits_says_why_and_comes_back(sim_stack, lan
             in sim_stack.logs(name, 300)
         )
     node_id = sim_stack.settings.node_id
-    until(lambda: health.workers_answer(sim_stack.site, node_id, [name]))
+    until(lambda: name not in health.list_faults(sim_stack.site, [name]))
     until(lambda: health.node_reports(sim_stack.site, node_id))
     assert exits(sim_stack, name) == before + 1
 

@@ -89,8 +89,9 @@ def test_nodes(sim_stack, alice, svc_admin, sandbox):
     line = next(line for line in lines if line[0] == node_id)
     assert heading == [
         "NODE", "ADDRESS", "STATE", "VCPUS", "MEMORY MB", "DISK MB", "SANDBOXES", "WARM SIZES",
-        "RUNS"
+        "RUNS", "LANES"
     ]
+    assert line[-1] == "archive, bulk, ctl, ops"
     assert line[:3] == [node["id"], "127.0.0.1", "alive, open"] and line[3].endswith("/512")
     assert [node["id"], "small (1 vCPU, 1024 MB)", "baked"] in [
         line[:3] for line in table(svc_admin("bake-list"))

@@ -1,0 +1,57 @@
+"""Which lanes of this node work: each holds a lock from the end of its start until its process
+ends, whatever ends it.
+
+The heartbeat tells of them, so that no sandbox is placed on a node whose `ops` lane cannot start.
+A record lock, because it is the process's alone: children of a killed worker do not keep it.
+"""
+import contextlib
+import fcntl
+import os
+import time
+from pathlib import Path
+from typing import TextIO
+
+LANES = ("ctl", "ops", "bulk", "archive")
+# Locks go with the last file that is closed, so these stay open as long as the process lives.
+_held: list[TextIO] = []
+
+
+def hold(node_dir: Path, lane: str) -> None:
+    """Say that `lane` has started, in its own process."""
+    file = _open(node_dir, lane)
+    with contextlib.suppress(BlockingIOError):  # a second worker of the lane says the same
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    _held.append(file)
+
+
+class LaneWatch:
+    """The lanes as the ctl lane sees them; one that has just gone is given time to come back."""
+
+    def __init__(self, node_dir: Path, grace_s: float) -> None:
+        self._node_dir, self._grace_s = node_dir, grace_s
+        self._seen_at = dict.fromkeys(LANES, time.monotonic())
+
+    def list_up(self) -> list[str]:
+        """Lanes that work now, or did less than the grace ago; all of them at first."""
+        present = time.monotonic()
+        for lane in LANES:
+            # Its own it must not look at: closing the file would give up the lock.
+            if lane == "ctl" or is_held(self._node_dir, lane):
+                self._seen_at[lane] = present
+        return [lane for lane in LANES if present - self._seen_at[lane] <= self._grace_s]
+
+
+def is_held(node_dir: Path, lane: str) -> bool:
+    """Whether a process of the lane has started and lives; never to be asked by that process."""
+    with _open(node_dir, lane) as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _open(node_dir: Path, lane: str) -> TextIO:
+    directory = node_dir / "lanes"
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return os.fdopen(os.open(directory / lane, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")

@@ -1,0 +1,66 @@
+"""`make status` tells what does not work, whether or not its process runs."""
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from bin.stack import health
+from bin.stack.running import Stack
+from bin.stack.site import Site
+from bin.status import show
+
+
+def until(condition, timeout_s=60):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def faults(stack):
+    return health.list_faults(stack.site, stack.processes)
+
+
+def line_of(capsys, name):
+    return next(line for line in capsys.readouterr().out.splitlines() if line.startswith(name))
+
+
+def test_a_stack_that_works_has_no_fault(sim_stack, capsys):
+    until(lambda: not faults(sim_stack))
+    assert show(sim_stack)
+    assert "BUT" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["api", "control", "node-ops"])
+def test_a_process_that_runs_and_does_not_answer_is_told(sim_stack, capsys, name):
+    pid = sim_stack.supervisor.pid(name)
+    family = [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+    for each in family:
+        os.kill(each, signal.SIGSTOP)
+    try:
+        assert not show(sim_stack)
+        shown = line_of(capsys, name)
+        assert "RUNNING" in shown and "BUT does not answer" in shown
+    finally:
+        for each in family:
+            os.kill(each, signal.SIGCONT)
+    until(lambda: not faults(sim_stack))
+
+
+def test_a_node_worker_whose_start_fails_again_and_again_is_told(sim_stack, capsys):
+    """Its process is there most of the time; only its start never ends."""
+    broken = {**sim_stack.site.values, "SVC_LIST_RATES": "small=1,enormous=2"}
+    other = Stack(Site(sim_stack.site.data_dir, broken), durable=False)
+    try:
+        other.supervisor.launch()
+        other.restart("node-ops")
+        until(lambda: other.supervisor.state("node-ops") == "BACKOFF")
+        assert not show(sim_stack)
+        assert "BUT its start is not over" in line_of(capsys, "node-ops")
+        assert "SVC_LIST_RATES" in sim_stack.logs("node-ops")
+    finally:
+        sim_stack.supervisor.launch()
+        sim_stack.restart("node-ops")
+    until(lambda: not faults(sim_stack))
