@@ -54,9 +54,9 @@ _NODE = _row(
     "node_address", "node_dir", "image_dir", "net_prefix", "ram_spares", "driver", "accelerator",
     "machine", "guest_distro", "guest_dns", "bake_sizes", "node_vcpus", "node_mem_mb",
     "vcpu_overcommit", "mem_overcommit", "node_heartbeat_s", "node_dead_after_s", "orphan_grace_s",
-    "orphan_brake", "host_ports", "slot_network", "slot_pool", "vm_uid_base", "chain_depth_limit",
-    "simulated_latency_ms", "simulated_disk_mb", "simulated_failures", "ops_concurrency",
-    "list_rates",
+    "orphan_brake", "host_ports", "agent_ports", "agent_sources", "disk_floor_mb", "slot_network",
+    "slot_pool", "vm_uid_base", "chain_depth_limit", "simulated_latency_ms", "simulated_disk_mb",
+    "simulated_failures", "ops_concurrency", "list_rates",
 )
 
 PROCESSES: dict[str, Process] = {
@@ -66,7 +66,7 @@ PROCESSES: dict[str, Process] = {
         "sandbox_rate_per_s", "sandbox_rate_burst", "auth_url", "jwt_algorithms",
         "identity_poll_s", "api_key_limit", "api_keys_per_hour", "idle_timeout_s",
         "operation_wait_s", "archive_wait_s", "idempotency_hours", "node_dead_after_s",
-        "list_rates", "compute_credit"),
+        "sandbox_quota", "snapshot_quota", "storage_quota_gb", "list_rates", "compute_credit"),
     "identity": _row(
         "svc-identity", *_ROWS, "auth_url", "auth_bind", "max_body_bytes", "body_silence_s",
         "jwt_algorithms", "signing_keys_dir", "session_secret", "browser_origins", "proxy_hops",

@@ -20,10 +20,11 @@ LANES = ("node-ctl", "node-ops")
 def other(sim_stack, tmp_path_factory):
     """The name of a second node of the stack: workers, a directory and ports of its own."""
     node_dir = tmp_path_factory.mktemp("node-b")
-    low, high = ports.claim_share(node_dir, 1).host_ports
+    share = ports.claim_share(node_dir, 1)
     environ = {**sim_stack.site.environ_of(PROCESSES["node-ctl"]), "SVC_NODE_ID": OTHER,
-               "SVC_NODE_DIR": str(node_dir), "SVC_HOST_PORTS": f"{low},{high}",
-               "SVC_OPS_CONCURRENCY": "2"}
+               "SVC_NODE_DIR": str(node_dir), "SVC_OPS_CONCURRENCY": "2",
+               "SVC_HOST_PORTS": "{},{}".format(*share.host_ports),
+               "SVC_AGENT_PORTS": "{},{}".format(*share.agent_ports)}
     workers = []
     try:
         for name in LANES:
