@@ -61,6 +61,8 @@ def silent_workers(site: Site, node_id: str, processes: Collection[str]) -> set[
     workers = {f"node-{lane}": f"{lane}@{node_id}" for lane in LANES}
     workers |= {name: f"{name}@{host}" for name in ("control", "webhooks")}
     asked = {name: worker for name, worker in workers.items() if name in processes}
+    if not asked:
+        return set()
     app = Celery(broker=site.values["SVC_REDIS_URL"])
     try:
         # With a limit it returns at the last answer; without one it goes on listening for a second.
