@@ -27,21 +27,27 @@ def namespace_of(prefix):
 @contextmanager
 def public_server(prefix) -> Iterator[int]:
     """A listener at `PUBLIC` in the block; gives its port."""
-    name = namespace_of(prefix)
+    with public_listener(namespace_of(prefix), PUBLIC, HOST_SIDE) as listener:
+        yield listener.getsockname()[1]
+
+
+@contextmanager
+def public_listener(name, address, host_side) -> Iterator[socket.socket]:
+    """A listening socket at `address` in the namespace `name`, which is made for the block;
+    `host_side` is this host's address towards it."""
     link = f"{name[:12]}p"
     namespaces.create_namespace(name)
     try:
         for line in (f"link add {link} type veth peer name inside netns {name}",
-                     f"link set {link} up", f"addr add {HOST_SIDE}/32 dev {link}",
-                     f"route add {PUBLIC}/32 dev {link}",
-                     f"-n {name} addr add {PUBLIC}/32 dev inside", f"-n {name} link set inside up",
-                     f"-n {name} route add {HOST_SIDE}/32 dev inside"):
+                     f"link set {link} up", f"addr add {host_side}/32 dev {link}",
+                     f"route add {address}/32 dev {link}",
+                     f"-n {name} addr add {address}/32 dev inside",
+                     f"-n {name} link set inside up",
+                     f"-n {name} route add {host_side}/32 dev inside"):
             subprocess.run(["ip", *line.split()], check=True)
-        listener = namespaces.in_namespace(
-            name, lambda: socket.create_server((PUBLIC, 0), backlog=16)
-        )
-        with listener:
-            yield listener.getsockname()[1]
+        with namespaces.in_namespace(
+                name, lambda: socket.create_server((address, 0), backlog=16)) as listener:
+            yield listener
     finally:
         namespaces.delete_namespace(name)
 

@@ -93,7 +93,7 @@ def test_a_redirect_is_not_followed(receive, status):
 def test_all_of_it_has_one_deadline(receive, options):
     """Also where something keeps coming, which a time-out of each read alone would never end."""
     assert attempt(receive(**options).url(), "t", b"{}", allowed=anywhere,
-                   limit_s=1.0)[0] == TIMED_OUT
+                   limit_s=0.3)[0] == TIMED_OUT
     assert LIMIT_S == 5.0, "the contract's"
 
 

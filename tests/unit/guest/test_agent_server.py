@@ -38,13 +38,13 @@ def test_the_token_is_in_one_file_that_only_its_user_reads(directory):
 @pytest.mark.parametrize(
     ("source", "bootstrap", "told"),
     [
-        ("sleep 3", {}, ["agent_server_ready"]), ("exit 5", {}, []), ("sleep 3", None, []),
+        ("sleep 3", {}, ["agent_server_ready"]), ("exit 5", {}, []), ("sleep 1", None, []),
         (
             "exec python3 -m http.server --bind 127.0.0.1 $PORT & sleep 3",
             "port",
             ["agent_server_ready"],
         ),
-        ("sleep 3", "port", []),
+        ("sleep 1", "port", []),
     ],
 )
 def test_ready_is_told_once_and_only_if_it_is(directory, source, bootstrap, told):

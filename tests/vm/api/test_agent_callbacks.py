@@ -2,16 +2,14 @@
 its own."""
 import http.server
 import json
-import socket
-import subprocess
 import threading
 import time
 
 import pytest
 
-from nodeworker.network import namespaces
+from tests.host.guest_network import public_listener
 
-# Stands for any public server, so that the test needs no internet.
+# Stands for any public server.
 PUBLIC = "9.9.9.54"
 TOKEN = "the-callback-token-of-a-session"
 SERVER = ("id -un > /tmp/who; env > /tmp/env; svc-callback turn_complete '{\"turn\": 1}'; "
@@ -54,23 +52,11 @@ class Post(http.server.BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def receiver(vm_stack):
     name = f"{vm_stack.site.values['SVC_NET_PREFIX']}-0calls"
-    link = f"{name[:12]}q"
-    namespaces.create_namespace(name)
-    try:
-        for line in (f"link add {link} type veth peer name inside netns {name}",
-                     f"link set {link} up", f"addr add 192.0.2.251/32 dev {link}",
-                     f"route add {PUBLIC}/32 dev {link}",
-                     f"-n {name} addr add {PUBLIC}/32 dev inside", f"-n {name} link set inside up",
-                     f"-n {name} route add 192.0.2.251/32 dev inside"):
-            subprocess.run(["ip", *line.split()], check=True)
-        listener = namespaces.in_namespace(name, lambda: socket.create_server((PUBLIC, 0)))
-        with Receiver(listener) as server:
-            threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05},
-                             daemon=True).start()
-            yield server
-            server.shutdown()
-    finally:
-        namespaces.delete_namespace(name)
+    with public_listener(name, PUBLIC, "192.0.2.251") as listener, Receiver(listener) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05},
+                         daemon=True).start()
+        yield server
+        server.shutdown()
 
 
 @pytest.fixture
