@@ -27,7 +27,7 @@ from tests.stack.times import QUICK
 
 ORDER = ("unit", "functional", "contract", "vm", "chaos")
 # In parallel the rooms with long files go first: at the end no worker is to wait for another.
-PARALLEL_ORDER = ("contract", "functional", "unit")
+PARALLEL_ORDER = ("chaos", "contract", "functional", "unit")
 EVIDENCE = ROOT / "var" / "evidence"
 
 

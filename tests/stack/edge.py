@@ -97,7 +97,8 @@ class _Seeded:
 
 
 _seeded: list[_Seeded] = []
-_CHEAP = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+# Makes hashes that take no time to verify.
+CHEAP = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
 
 def _copy_keys(directory: Path) -> None:
@@ -117,7 +118,7 @@ def _seed(settings: Settings) -> dict[str, str]:
     people = seeds.seed(settings, {})
     with connection():
         for name in seeds.PERSONAS:
-            cheap = _CHEAP.hash(people[f"SVC_{name}_PASSWORD"])
+            cheap = CHEAP.hash(people[f"SVC_{name}_PASSWORD"])
             User.update(password_hash=cheap).where(
                 User.email == people[f"SVC_{name}_EMAIL"]).execute()
         models: list[type[Row]] = [User, ApiKey, ServiceToken]

@@ -62,7 +62,7 @@ def test_a_template_keeps_its_snapshot_until_it_is_taken_back(alice, sim_stack, 
 def test_a_snapshot_that_a_boot_needs_or_that_is_not_captured_is_kept(
     alice, sim_stack, deps, sandbox
 ):
-    sim_stack.stop("node-ops")
+    sim_stack.crash("node-ops")
     try:
         taken = []
         capture = threading.Thread(target=lambda: taken.append(take(alice, sandbox)))
@@ -77,7 +77,7 @@ def test_a_snapshot_that_a_boot_needs_or_that_is_not_captured_is_kept(
             deletion.delete(deps, snapshot_id)
         sim_stack.start("node-ops")
         capture.join(60)
-        sim_stack.stop("node-ops")
+        sim_stack.crash("node-ops")
         fork = alice.post("/v1/sandboxes/fork", json={"snapshotId": snapshot_id}).json()["id"]
         with pytest.raises(Conflict, match=fork):
             deletion.delete(deps, snapshot_id)
@@ -146,7 +146,7 @@ def test_a_snapshot_deleted_while_it_is_uploaded_leaves_nothing_in_the_store(
 
 def test_an_upload_whose_files_are_gone_is_given_up_and_an_operator_sees_why(
         alice, sim_stack, rows, driver, sandbox):
-    sim_stack.stop("node-bulk")
+    sim_stack.crash("node-bulk")
     try:
         taken = take(alice, sandbox)
         driver.delete_snapshot(taken)
