@@ -2,7 +2,6 @@
 import os
 import signal
 import subprocess
-import time
 
 import pytest
 
@@ -11,6 +10,7 @@ from bin.stack.site import ROOT
 from config.processes import PROCESSES
 from nodeworker.hypervisor.simulated.control import SimulatorControl
 from tests.stack.database import query
+from tests.stack.waiting import until
 
 OTHER = "node-b"
 LANES = ("node-ctl", "node-ops")
@@ -48,13 +48,6 @@ def other(sim_stack, tmp_path_factory):
         # The process with its guests outlives workers, as machines do.
         os.kill(SimulatorControl(node_dir / "simulator").pid(), signal.SIGKILL)
         ports.release_share(node_dir)
-
-
-def until(condition, timeout_s=60):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 import subprocess
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from nodeworker.object_store import ObjectStore, StoreUnavailable
 from services.protocols import QueueUnavailable
 from tasks.publisher import CeleryQueue
 from tests.stack.certificates import make_authority
+from tests.stack.waiting import until
 
 pytestmark = pytest.mark.skipif(
     shutil.which("openssl") is None, reason="the openssl program is not installed")
@@ -45,13 +45,6 @@ def stranger(tmp_path_factory):
 def no_database():
     yield
     database.close_all()
-
-
-def until(condition, timeout_s=20):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """`make status` tells what does not work, whether or not its process runs."""
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,7 @@ from bin.stack import health
 from bin.stack.running import Stack
 from bin.stack.site import Site
 from bin.status import show
-
-
-def until(condition, timeout_s=60):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+from tests.stack.waiting import until
 
 
 def faults(stack):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from bin.stack.site import ROOT
-from tests.unit.house.test_contract_page import CHOICES, LINES, short
+from tests.unit.pages.test_contract_page import CHOICES, LINES, short
 
 SPECIFICATION = (ROOT / "docs" / "contract.txt").read_text().splitlines()
 PREFACE = "# Sandbox Service Specification"
