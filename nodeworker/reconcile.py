@@ -64,6 +64,7 @@ class Reconciler:
                 # never the other way round.
                 found = self._deps.driver.list_sandboxes()
                 kept = self._deps.driver.list_snapshots()
+                self._pace_writes()
                 self._mend_rows(found)
                 self._stop_lost(found)
                 self._remove_orphans(found)
@@ -82,6 +83,19 @@ class Reconciler:
         log.error("the packet policy of this host was changed or removed by somebody else; it is"
                   " loaded again")
         nodes.policy_restored(self._deps.settings.node_id)
+
+    def _pace_writes(self) -> None:
+        """Before the disk is full, so that what shares it with the guests goes on."""
+        try:
+            slow = self._deps.driver.pace_writes()
+        except DriverError as error:
+            log.error("the guests' writes could not be paced: %s", error)
+            return
+        if slow:
+            log.error("the disk of this host is almost full: guests write slowly until there is"
+                      " room")
+        elif slow is False:
+            log.warning("the disk of this host has room again: guests write freely")
 
     def _mend_rows(self, found: dict[str, VmState]) -> None:
         settled = rows.list_settled(self._deps.settings.node_id)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nodeworker.disks.space import Space
-from nodeworker.hypervisor.facts import DiskExport, DiskUse, HostTuple, UsageReading
+from nodeworker.hypervisor.facts import DiskExport, DiskUse, HostTuple, SnapshotFacts, UsageReading
 
 # Why a copy of a snapshot without memory boots cold.
 NO_MEMORY = "its snapshot is of a disk alone, since the memory of its source was lost"
@@ -114,19 +114,6 @@ class RunningVm:
     vm_ip: str
     cold: bool = False
     cold_reason: str = ""
-
-
-@dataclass(frozen=True)
-class SnapshotFacts:
-    """A complete snapshot on this host: `rootfs_sha` is the SHA-256 chain over its disk layers,
-    `size_bytes` what its files occupy, `pause_ms` how long the source stood still. Without
-    `has_memory` it is of a disk alone, and every copy of it boots cold."""
-
-    snapshot_id: str
-    rootfs_sha: str
-    size_bytes: int
-    pause_ms: float
-    has_memory: bool = True
 
 
 Progress = Callable[[str], None]
@@ -281,6 +268,11 @@ class Driver(ABC):
         """Let a RUNNING machine go on that stands still because the host's disk was full, once
         there is room; None if it does not stand still. Its write is repeated, nothing is lost.
         Raises VmNotFound, VmBusy, DriverError."""
+
+    @abstractmethod
+    def pace_writes(self) -> bool | None:
+        """Let guests write slowly while less than half of the free-space floor is left, and freely
+        once all of it is; True or False if that has just changed, else None. For every tick."""
 
     @abstractmethod
     def restore_network(self) -> bool:

@@ -19,14 +19,14 @@ from nodeworker.hypervisor.driver import (
     Progress,
     RunningVm,
     Shape,
-    SnapshotFacts,
     VmState,
     ignore_progress,
 )
-from nodeworker.hypervisor.facts import DiskExport, DiskUse, HostTuple, UsageReading
+from nodeworker.hypervisor.facts import DiskExport, DiskUse, HostTuple, SnapshotFacts, UsageReading
 from nodeworker.hypervisor.qemu.disk.disk_use import disk_use
 from nodeworker.hypervisor.qemu.disk.export import export_disk
 from nodeworker.hypervisor.qemu.disk.references import UnreadableRecord
+from nodeworker.hypervisor.qemu.disk.write_pace import pace_writes
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.images.bake_warm_image import bake
 from nodeworker.hypervisor.qemu.operations.create import AlreadyCreated, create
@@ -168,6 +168,10 @@ class QemuDriver(Driver):
     @_operation
     def resume_if_paused(self, sandbox_id: str) -> DiskPause | None:
         return resume_if_paused(self.host, sandbox_id)
+
+    @_operation
+    def pace_writes(self) -> bool | None:
+        return pace_writes(self.host)
 
     @_operation
     def restore_network(self) -> bool:

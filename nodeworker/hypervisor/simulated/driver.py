@@ -12,7 +12,7 @@ from nodeworker.disks.space import Space
 from nodeworker.faults import fault
 from nodeworker.hypervisor import driver
 from nodeworker.hypervisor.driver import DriverError, Shape, VmBusy, VmNotFound, VmState
-from nodeworker.hypervisor.facts import DiskExport, DiskUse, HostTuple, UsageReading
+from nodeworker.hypervisor.facts import DiskExport, DiskUse, HostTuple, SnapshotFacts, UsageReading
 from nodeworker.hypervisor.simulated import lifecycle, snapshots
 from nodeworker.hypervisor.simulated.node import Record, SimulatedNode
 
@@ -35,7 +35,7 @@ class SimulatedDriver(driver.Driver):
     def wake(self, spec: driver.LaunchSpec) -> driver.RunningVm:
         return lifecycle.wake(self.node, spec)
 
-    def snapshot(self, sandbox_id: str, snapshot_id: str) -> driver.SnapshotFacts:
+    def snapshot(self, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
         return snapshots.snapshot(self.node, sandbox_id, snapshot_id)
 
     def delete_snapshot(self, snapshot_id: str) -> None:
@@ -103,6 +103,9 @@ class SimulatedDriver(driver.Driver):
         """Simulated disks have no layers."""
 
     def resume_if_paused(self, sandbox_id: str) -> driver.DiskPause | None:
+        return None
+
+    def pace_writes(self) -> bool | None:
         return None
 
     def restore_network(self) -> bool:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from nodeworker.disks.durable import remove_tree, write_json
 from nodeworker.faults import InjectedFault, fault
-from nodeworker.hypervisor.driver import DriverError, SnapshotFacts
-from nodeworker.hypervisor.facts import DiskExport
+from nodeworker.hypervisor.driver import DriverError
+from nodeworker.hypervisor.facts import DiskExport, SnapshotFacts
 from nodeworker.hypervisor.simulated.node import BLANK, SimulatedNode
 
 

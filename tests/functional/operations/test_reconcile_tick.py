@@ -23,12 +23,16 @@ class Host(SimulatedDriver):
 
     pause: DiskPause | None = None
     policy_changed = False
+    slow: bool | None = None
 
     def read_usage(self, sandbox_id):
         return UsageReading("run", 0, 1000)
 
     def resume_if_paused(self, sandbox_id):
         return self.pause
+
+    def pace_writes(self):
+        return self.slow
 
     def restore_network(self):
         return self.policy_changed
@@ -74,6 +78,14 @@ def test_a_changed_packet_policy_is_told_in_the_log_and_in_the_node_s_row(
     assert "packet policy of this host was changed" in caplog.text
     with connection():
         assert Node.get_by_id("n1").policy_restored_at is not None
+
+
+def test_that_guests_write_slowly_and_freely_again_is_told(host, reconciler, caplog):
+    for slow, said in ((None, ""), (True, "almost full"), (False, "has room again")):
+        host.slow = slow
+        caplog.clear()
+        reconciler.run()
+        assert said in caplog.text and bool(said) == ("disk of this host" in caplog.text)
 
 
 def test_a_machine_whose_row_needs_it_again_is_not_removed_as_an_orphan(

@@ -9,6 +9,8 @@ import pytest
 from bin.stack import running as stacks
 from nodeworker.disks.space import MIB, space_of
 from nodeworker.hypervisor.driver import DiskPause, NoDiskSpace, VmState
+from nodeworker.hypervisor.qemu.disk.write_pace import SLOW_BYTES_PER_S
+from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from tests.host.driver_lab import SHAPE, Lab
 
 FLOOR_MB = 64
@@ -61,6 +63,12 @@ def filled(lab):
         path.unlink()
 
 
+def clear(lab):
+    """Remove everything, and wait for its blocks to be free."""
+    lab.clean()
+    until(lambda: space_of(lab.settings.node_dir).free_bytes > 2000 * MIB)
+
+
 def until(probe, limit_s=90):
     deadline = time.monotonic() + limit_s
     while not probe():
@@ -96,9 +104,48 @@ def test_what_runs_keeps_its_memory_and_waits_with_its_writes_and_nothing_new_be
     assert lab.shell(bystander, "cat /dev/shm/nonce") == nonce
 
 
+@contextlib.contextmanager
+def left(lab, wanted_bytes):
+    """So much is free."""
+    path = lab.settings.node_dir / "filler"
+    with path.open("wb") as file:
+        free = space_of(lab.settings.node_dir).free_bytes
+        os.posix_fallocate(file.fileno(), 0, free - wanted_bytes)
+    try:
+        yield
+    finally:
+        path.unlink()
+
+
+def test_before_the_disk_is_full_guests_write_slowly_and_then_freely_again(small_lab):
+    lab, driver = small_lab, small_lab.driver
+    clear(lab)
+    spec = lab.create()
+    two_mb = "dd if=/dev/urandom of=/root/two bs=1M count=2 conv=fsync"
+    assert driver.pace_writes() is None
+    with left(lab, (FLOOR_MB - 8) * MIB):
+        assert driver.pace_writes() is None, "nothing new begins, what runs is left alone"
+    with left(lab, (FLOOR_MB // 2 - 8) * MIB):
+        assert driver.pace_writes() is True and driver.pace_writes() is None
+        began = time.monotonic()
+        lab.shell(spec, two_mb)
+        assert time.monotonic() - began > 1.5 * MIB / SLOW_BYTES_PER_S
+        sleeper = driver.hibernate(spec.sandbox_id) or driver.wake(spec)
+        assert not sleeper.cold and driver.pace_writes() is None
+        assert paces(lab, spec) == [SLOW_BYTES_PER_S], "woken meanwhile, and slow as the others"
+    assert driver.pace_writes() is False and driver.pace_writes() is None
+    assert paces(lab, spec) == [0]
+    lab.shell(spec, two_mb)
+
+
+def paces(lab, spec):
+    with Monitor.of(lab.driver.host.rundir(spec.sandbox_id)) as monitor:
+        return [each["inserted"]["bps_wr"] for each in monitor.run("query-block")]
+
+
 def test_a_wake_without_room_for_its_memory_fails_and_loses_nothing(small_lab):
     lab, driver = small_lab, small_lab.driver
-    lab.clean()
+    clear(lab)
     spec = lab.create()
     nonce = lab.shell(spec, "echo $RANDOM | tee /dev/shm/nonce")
     driver.hibernate(spec.sandbox_id)
@@ -112,7 +159,7 @@ def test_a_wake_without_room_for_its_memory_fails_and_loses_nothing(small_lab):
 
 def test_what_a_guest_deletes_is_free_on_the_host(small_lab):
     lab = small_lab
-    lab.clean()
+    clear(lab)
     spec = lab.create()
     layer = lab.driver.host.layers.path(
         lab.driver.host.rundir(spec.sandbox_id).find_record().machine.chain[-1])

@@ -19,7 +19,8 @@ from nodeworker.disks.durable import remove_tree, sync_directory, sync_file, wri
 from nodeworker.disks.sizes import occupied_bytes
 from nodeworker.faults import fault
 from nodeworker.hypervisor import locks
-from nodeworker.hypervisor.driver import DriverError, SnapshotFacts
+from nodeworker.hypervisor.driver import DriverError
+from nodeworker.hypervisor.facts import SnapshotFacts
 from nodeworker.hypervisor.qemu.disk import flatten
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.operations.recover import recover, settle_chain
