@@ -118,7 +118,6 @@ class Settings:
     auth_bind: str = ""
     api_workers: int = 2
     api_threads: int = 320
-    max_body_bytes: int = 16 * 1024 * 1024
     body_silence_s: float = 30.0
     upload_max_bytes: int = 512 * 1024 * 1024
     db_pool_size: int = 20

@@ -12,10 +12,12 @@ from services.guest_calls.files import FileItem
 from services.sandboxes.caller import Caller
 
 routes = Blueprint("files", __name__, url_prefix="/v1/sandboxes/<sandbox_id>")
+WRITE_BYTES = 16 * 1024 * 1024
 
 
 @route(routes, "POST /files", accepts=ACCOUNTS, status=204, body=ListOf(FileItemBody, ITEMS_MAX),
-       errors=(409,), example=[{"path": "/home/user/hello.txt", "content": "aGVsbG8K"}])
+       body_bytes=WRITE_BYTES, errors=(409,),
+       example=[{"path": "/home/user/hello.txt", "content": "aGVsbG8K"}])
 def write(caller: Caller, sandbox_id: str, body: list[FileItem]) -> None:
     """Write every file of the body, in order."""
     files.write(get_deps(), caller, sandbox_id, body)

@@ -5,20 +5,18 @@ What the rest of the program may rely on afterwards: no NUL, no lone surrogate, 
 bits, no NaN, no deep nesting anywhere in a body, so that neither the database nor the guest ever
 meets one.
 """
-import json
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 from flask import request
 from gunicorn.http.errors import ParseException
 from marshmallow import Schema, ValidationError
 from werkzeug.exceptions import ClientDisconnected
 
-from app.schemas.fields import INT32
+from app.http.strict_json import check_values, parse
 from app.wiring import get_deps
 from services.errors import InvalidRequest, ServiceError, TooLarge
 
-DEPTH_LIMIT = 32
 _CHUNK_BYTES = 64 * 1024
 _SHOWN_ERRORS = 3
 
@@ -29,30 +27,31 @@ class UnsupportedMediaType(ServiceError):
     status = 415
 
 
-def load(schema: Schema) -> Any:
-    """The request's JSON body as the schema makes it; no body at all counts as an empty object.
+def load(schema: Schema, limit_bytes: int) -> Any:
+    """The request's JSON body, of at most `limit_bytes`, as the schema makes it; no body at all
+    counts as an empty object.
 
     Raises InvalidRequest, TooLarge, UnsupportedMediaType.
     """
-    return check(schema, _read_json({}))
+    return check(schema, _read_json(limit_bytes, {}))
 
 
-def load_list(schema: Schema, *, most: int) -> list[Any]:
+def load_list(schema: Schema, limit_bytes: int, *, most: int) -> list[Any]:
     """The request's JSON body as a list of what the schema makes; raises as `load`, and for more
     than `most` items."""
-    items = _read_json(None)
+    items = _read_json(limit_bytes, None)
     if not isinstance(items, list) or len(items) > most:
         raise InvalidRequest(f"The body must be a list of at most {most} items.")
     return [check(schema, item, path=str(index)) for index, item in enumerate(items)]
 
 
-def _read_json(absent: Any) -> Any:
-    raw = read(get_deps().settings.max_body_bytes)
+def _read_json(limit_bytes: int, absent: Any) -> Any:
+    raw = read(limit_bytes)
     if not raw:
         return absent
     if request.mimetype != "application/json":
         raise UnsupportedMediaType("The body must be JSON with Content-Type: application/json.")
-    return _parse(raw)
+    return parse(raw)
 
 
 def load_query(schema: Schema) -> Any:
@@ -77,7 +76,7 @@ def load_path(schema: Schema, **parts: str) -> Any:
     return check(schema, parts)
 
 
-def read(limit_bytes: int) -> bytes:
+def read(limit_bytes: int) -> bytearray:
     """The whole body; raises TooLarge as soon as it is known to have more than `limit_bytes`,
     announced or not."""
     if (request.content_length or 0) > limit_bytes:
@@ -88,7 +87,7 @@ def read(limit_bytes: int) -> bytes:
         received += piece
         if len(received) > limit_bytes:
             raise _too_large(limit_bytes)
-    return bytes(received)
+    return received
 
 
 def stream(limit_bytes: int) -> tuple[int | None, Iterator[bytes]]:
@@ -133,52 +132,6 @@ def _next_piece() -> bytes:
 
 def _too_large(limit_bytes: int) -> TooLarge:
     return TooLarge(f"The body is larger than {limit_bytes} bytes.")
-
-
-def _parse(raw: bytes) -> Any:
-    try:
-        value = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
-    except RecursionError as error:
-        raise InvalidRequest("The body is nested too deeply.") from error
-    except ValueError as error:
-        raise InvalidRequest("The body is not valid JSON in UTF-8.") from error
-    check_values(value)
-    return value
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
-
-
-def check_values(value: Any) -> None:
-    """Raise InvalidRequest if anything in `value`, at any depth, is a value that we never
-    accept."""
-    level: list[Any] = [value]
-    for _ in range(DEPTH_LIMIT):
-        inner: list[Any] = []
-        for item in level:
-            if isinstance(item, dict):
-                inner.extend(item)
-                inner.extend(item.values())
-            elif isinstance(item, list):
-                inner.extend(item)
-            else:
-                _check_scalar(item)
-        if not inner:
-            return
-        level = inner
-    raise InvalidRequest("The body is nested too deeply.")
-
-
-def _check_scalar(item: Any) -> None:
-    if isinstance(item, str):
-        # ASCII is the common case and the quick test; a base64 body has megabytes of it.
-        if "\0" in item:
-            raise InvalidRequest("Texts must not contain NUL characters.")
-        if not item.isascii() and any("\ud800" <= sign <= "\udfff" for sign in item):
-            raise InvalidRequest("Texts must be valid Unicode.")
-    elif isinstance(item, (int, float)) and not -INT32 <= item <= INT32:
-        raise InvalidRequest("A number is out of range.")
 
 
 def check(schema: Schema, value: Any, path: str = "") -> Any:

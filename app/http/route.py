@@ -10,6 +10,7 @@
    cookie or the status.
 2. What it returns is dumped by `answers` and sent with `status`; a Response goes as it is.
 3. `body` is a schema, `ListOf` one, or a media type for a raw body, which the view reads itself.
+   A JSON body has at most `body_bytes` bytes; what is longer is refused before it is parsed.
    `answers` is a schema of `app/schemas/`, a media type, or None for no body. `also` holds further
    successes. A route whose `status` is an error never succeeds.
 4. `errors` are the statuses that only this route knows: 402, 404 for what is named in the body,
@@ -33,6 +34,7 @@ from app.http.rate_limits import PREFIX as LIMITED
 from app.schemas.answers import Answer, answer_of
 
 View = TypeVar("View", bound=Callable[..., Any])
+BODY_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Route:
     accepts: frozenset[Credential]
     successes: Mapping[int, Content]
     body: Body
+    body_bytes: int
     query: type[Schema] | None
     errors: frozenset[int]
     example: Any
@@ -87,16 +90,17 @@ class Route:
 
 def route(blueprint: Blueprint, *rules: str, accepts: Iterable[Credential] = (),
           answers: Content = None, status: int = 200, also: Mapping[int, Content] | None = None,
-          body: Body = None, query: type[Schema] | None = None, errors: Iterable[int] = (),
-          admission: classes.Admission | None = None, example: Any = None,
-          **options: Any) -> Callable[[View], View]:
+          body: Body = None, body_bytes: int = BODY_BYTES, query: type[Schema] | None = None,
+          errors: Iterable[int] = (), admission: classes.Admission | None = None,
+          example: Any = None, **options: Any) -> Callable[[View], View]:
     """Register a view under each of `rules`, such as `"GET /<sandbox_id>"`; see the module.
     `options` are Flask's for a rule."""
 
     def register(view: View) -> View:
         successes = {status: answers, **(also or {})} if status < 400 else {}
         failures = {*errors} if status < 400 else {*errors, status}
-        declared = Route(frozenset(accepts), successes, body, query, frozenset(failures), example,
+        declared = Route(frozenset(accepts), successes, body, body_bytes, query,
+                         frozenset(failures), example,
                          frozenset(inspect.signature(view).parameters))
         run: Any = accepting(*accepts)(_runner(view, declared, status, answers))
         run.__name__, run.__doc__, run.__module__ = view.__name__, view.__doc__, view.__module__
@@ -120,7 +124,7 @@ def _runner(view: Callable[..., Any], declared: Route, status: int,
     readers: dict[str, Callable[[], Any] | None] = {
         name: read for name, read in _CALLERS.items() if name in declared.takes
     }
-    readers |= {"body": _body_reader(declared.body), "query": _query_reader(declared.query)}
+    readers |= {"body": _body_reader(declared), "query": _query_reader(declared.query)}
     dump = answer_of(answers).dump if isinstance(answers, type) else None
 
     def run(**path: Any) -> Response:
@@ -138,13 +142,14 @@ def _runner(view: Callable[..., Any], declared: Route, status: int,
     return run
 
 
-def _body_reader(body: Body) -> Callable[[], Any] | None:
+def _body_reader(declared: Route) -> Callable[[], Any] | None:
+    body, limit_bytes = declared.body, declared.body_bytes
     if isinstance(body, ListOf):
         item, most = body.item(), body.most
-        return lambda: bodies.load_list(item, most=most)
+        return lambda: bodies.load_list(item, limit_bytes, most=most)
     if isinstance(body, type):
         schema = body()
-        return lambda: bodies.load(schema)
+        return lambda: bodies.load(schema, limit_bytes)
     return None
 
 

@@ -29,6 +29,8 @@ from services.accounts.tokens import Token
 
 routes = Blueprint("identity", __name__)
 _KEY = "svc-identity"
+# Strangers may send these: names, a password, an id.
+_BODY_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def check_origin() -> None:
 
 
 @route(routes, "POST /login", accepts=(PUBLIC,), answers=AccountAnswer, body=LoginBody,
-       errors=(401, 403, 429, 503),
+       body_bytes=_BODY_BYTES, errors=(401, 403, 429, 503),
        example={"email": "alice@example.test", "password": "..."})
 def login(body: dict[str, Any], response: Response) -> User:
     """Start a session: the answer sets its cookie."""
@@ -69,14 +71,15 @@ def login(body: dict[str, Any], response: Response) -> User:
     return user
 
 
-@route(routes, "POST /logout", accepts=(PUBLIC,), status=204, body=LogoutBody, errors=(403, 503))
+@route(routes, "POST /logout", accepts=(PUBLIC,), status=204, body=LogoutBody,
+       body_bytes=_BODY_BYTES, errors=(403, 503))
 def logout(response: Response) -> None:
     """End the session of this browser; without one that is no error."""
     _parts().sessions.end(request, response)
 
 
 @route(routes, "POST /token", accepts=(SESSION,), answers=TokenAnswer, body=TokenBody,
-       example={"appId": "dashboard"})
+       body_bytes=_BODY_BYTES, example={"appId": "dashboard"})
 def token(owner: User, body: dict[str, Any]) -> Token:
     """A short-lived token that acts as the user of the session."""
     parts = _parts()
@@ -100,7 +103,8 @@ def revoked(response: Response) -> list[str]:
 
 
 @route(routes, "POST /admin/service-token/revoke", accepts=(ADMIN,),
-       answers=ServiceTokenRecordAnswer, body=RevokeBody, errors=(404,), example={"jti": "..."})
+       answers=ServiceTokenRecordAnswer, body=RevokeBody, body_bytes=_BODY_BYTES, errors=(404,),
+       example={"jti": "..."})
 def revoke_service_token(body: dict[str, Any]) -> ServiceToken:
     """End a service token for good; consumers know within their poll and the edge cache."""
     return tokens.revoke(body["jti"])

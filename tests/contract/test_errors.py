@@ -37,7 +37,7 @@ def refusals(edge, owner):
         (409, "POST", SANDBOXES, key, {"json": {"idempotencyKey": "used", "timeout": 5}}),
         (409, "POST", f"{SANDBOXES}/{mine}/exec", key, {"json": {"cmd": "true"}}),
         (413, "POST", SANDBOXES, key, {
-            "data": b" " * (edge.settings.max_body_bytes + 1), "headers": JSON
+            "data": b" " * (256 * 1024 + 1), "headers": JSON
         }),
         (415, "POST", SANDBOXES, key, {"data": b"{}", "headers": {"Content-Type": "text/plain"}}),
         (421, "GET", f"{SANDBOXES}/{mine}", key | {"X-Svc-Node": "elsewhere"}, {}),

@@ -158,7 +158,8 @@ def _request_body(route: Route, components: Components) -> Json:
         schema = components.reference(route.body)
         required = any(field.required for field in route.body().fields.values())
     example = {} if route.example is None else {"example": route.example}
-    return {"required": required, "content": {"application/json": {"schema": schema, **example}}}
+    return {"description": f"At most {route.body_bytes} bytes.", "required": required,
+            "content": {"application/json": {"schema": schema, **example}}}
 
 
 def _content(content: Content, components: Components) -> Json:

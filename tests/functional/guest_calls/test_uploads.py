@@ -6,10 +6,7 @@ import hashlib
 import http.client
 import json
 import os
-import re
-import threading
 import time
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg2
@@ -17,6 +14,7 @@ import pytest
 
 from bin.stack.ports import free_port
 from tests.host.agent_process import TOKEN, start_agent, stop_agent
+from tests.stack.memory import Watch, children
 from tests.stack.processes import Process
 from tests.stack.raw_http import request as raw_request
 from tests.stack.raw_http import statuses, talk
@@ -232,36 +230,6 @@ def agent(tmp_path):
     running = start_agent(tmp_path)
     yield running
     stop_agent(running)
-
-
-class Watch(threading.Thread):
-    """The most memory that processes ever held, children that come and go included."""
-
-    def __init__(self, pids):
-        super().__init__(daemon=True)
-        self._pids = pids
-        self._over = threading.Event()
-        self.most_bytes = 0
-
-    def run(self):
-        while not self._over.wait(0.02):
-            for pid in (*self._pids, *(child for pid in self._pids for child in children(pid))):
-                with contextlib.suppress(OSError):
-                    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-                    self.most_bytes = max(self.most_bytes, int(found[1]) * 1024 if found else 0)
-
-    def stop(self):
-        self._over.set()
-        self.join()
-        return self.most_bytes
-
-
-def children(pid):
-    with contextlib.suppress(OSError):
-        return [
-            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        ]
-    return []
 
 
 def test_a_large_upload_takes_little_memory_anywhere(sim_stack, alice, beside, agent):

@@ -13,7 +13,7 @@ from tests.stack.edge import NODE
 
 JSON = {"Content-Type": "application/json"}
 SANDBOX = "/v1/sandboxes/unknown00000"
-DEEP = 100_000
+DEEP, KIB = 3000, 1024
 
 
 def nested(depth):
@@ -34,6 +34,8 @@ NOT_JSON = {
     "infinity": b'{"timeout": -Infinity}',
     "deep list": b"[" * DEEP,
     "deep object": b'{"a":' * DEEP,
+    "too deep by one": b"[" * 33 + b"]" * 33,
+    "texts without commas": b'""' * 5000,
     "huge integer": b'{"timeout": ' + b"9" * 5000 + b"}",
     "only a NUL": b"\0",
     "byte order mark": b"\xef\xbb\xbf{}",
@@ -160,10 +162,23 @@ def test_another_content_type(send, method, path, host, kind):
     refused(send(method, path, host, data=b"{}", headers={"Content-Type": kind}), 415)
 
 
+def limit_of(path, host):
+    return 16 * KIB if host == "identity" else 16 * 1024 * KIB if path.endswith(
+        "/files") else 256 * KIB
+
+
 @ROUTES
-def test_too_large_by_announcement(edge, send, method, path, host):
-    refused(send(method, path, host, data=b" " * (edge.settings.max_body_bytes + 1), headers=JSON),
-            413)
+@pytest.mark.parametrize("announced", [True, False], ids=["announced", "in pieces"])
+def test_a_body_above_the_limit_of_its_route(send, method, path, host, announced):
+    """413 for a byte too many, before anything of it is looked at; the limit itself passes."""
+    limit = limit_of(path, host)
+    options = {"headers": JSON} if announced else {
+        "headers": JSON, "environ_overrides": {"wsgi.input_terminated": True, "CONTENT_LENGTH": ""}
+    }
+    refused(send(method, path, host, data=b"{" * (limit + 1), **options), 413)
+    assert str(limit) in send(method, path, host, data=b"{" * (limit + 1),
+                              headers=JSON).json["error"]
+    refused(send(method, path, host, data=b"{" * limit, **options), 400)
 
 
 @ROUTES
