@@ -6,7 +6,7 @@ from marshmallow import ValidationError, post_load, validates_schema
 from app.schemas import answers
 from app.schemas.addresses import URL_MAX, Bootstrap, GitUrl
 from app.schemas.answers import Answer
-from app.schemas.fields import COMMAND_MAX, Body, Environment, Numeral, Ports, Text, Whole, Word
+from app.schemas.fields import COMMAND_MAX, Body, Environment, Ports, Text, Whole, Word
 from app.schemas.launch_fields import (
     IdempotencyKey,
     IdleTimeout,
@@ -14,10 +14,10 @@ from app.schemas.launch_fields import (
     ReadinessPort,
     SkipAppProcesses,
 )
+from app.schemas.paging import PageQuery
 from models.states import SandboxKind, SandboxStatus
 from services.sandboxes.requests import CreateRequest, LaunchOptions
 
-LIST_LIMIT_DEFAULT = 100
 # Slugs come with previews; nothing is billed and raw SSH not offered, and that is what answers say.
 NULL, FALSE = answers.always(None), answers.always(False)
 PRESETS = ("opencode", "pi", "codex", "claude", "lfg")
@@ -86,12 +86,9 @@ class HibernateBody(Body):
     """Hibernate takes no fields; an empty object is welcome."""
 
 
-class ListQuery(Body):
+class ListQuery(PageQuery):
     """Query of the list: paging, and `status` and `kind` to ask for some only (our choice)."""
 
-    limit = Numeral("How many to show; more than 500 counts as 500.",
-                    low=1, load_default=LIST_LIMIT_DEFAULT)
-    offset = Numeral("How many to pass over.", load_default=0)
     status = Word("Only sandboxes in this state; without it all but the stopped ones.",
                   [status.value for status in SandboxStatus], load_default=None)
     kind = Word("Only sandboxes of this kind.", [kind.value for kind in SandboxKind],

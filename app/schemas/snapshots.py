@@ -89,3 +89,12 @@ class SnapshotAnswer(Answer):
     source_sandbox_id = answers.Text()
     uploaded_to_store = answers.Flag("The upload to durable storage has finished.")
     created_at = answers.Time()
+
+
+class SnapshotListAnswer(Answer):
+    """A page of the owner's snapshots, newest first."""
+
+    snapshots = answers.Inner(SnapshotAnswer, many=True, read="items")
+    total = answers.Count()
+    limit = answers.Count()
+    offset = answers.Count()

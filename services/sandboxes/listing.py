@@ -15,7 +15,6 @@ from models.users import User
 from services.metering import totals
 from services.metering.totals import Used
 
-LIMIT_MAX = 500
 # What no list shows; reading 64 KiB of variables would cost more than all the rest of a row.
 _NOT_LISTED = {"env", "agent_token"}
 
@@ -38,7 +37,6 @@ def list_page(
 ) -> Page:
     """A page of the owner's sandboxes, newest first; stopped ones only when `status` asks for
     them."""
-    limit = min(limit, LIMIT_MAX)
     with connection():
         items = list(page_query(owner.id, limit, offset, status, kind))
         total = totals.count_sandboxes(owner.id, status, kind)

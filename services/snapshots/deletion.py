@@ -1,4 +1,4 @@
-"""Deletes snapshots, for an operator or by age, never while anything refers to them.
+"""Deletes snapshots, for their owner, an operator or by age, never while anything refers to them.
 
 1. `delete` locks the row, refuses while anything refers to the snapshot, and marks it DELETING:
    from now on it is no source of a fork. Whoever begins to refer to a snapshot holds a lock of its
@@ -17,10 +17,13 @@ from models.operations import Operation, OutboxMessage
 from models.snapshots import Snapshot
 from models.states import OPEN_STATES, SnapshotState
 from models.templates import Template
+from models.users import User
 from services.errors import Conflict, NotFound
 from services.operations import outbox
 from services.operations.due_work import DueWork
 from services.protocols import Deps
+from services.snapshots import find
+from services.snapshots.views import SnapshotView, snapshot_view
 
 JOB = "node.snapshot.delete"
 DELETIONS = DueWork(
@@ -56,6 +59,17 @@ def delete(deps: Deps, snapshot_id: str) -> None:
                     raise Conflict(f"Snapshot {snapshot_id} cannot be deleted: {reason}")
             messages = _begin(row)
         outbox.flush(deps.queue, messages)
+
+
+def delete_owned(deps: Deps, owner: User, snapshot_id: str) -> SnapshotView:
+    """Begin to delete a snapshot of `owner`, and show what it was; again changes nothing.
+
+    Raises NotFound, Forbidden, or Conflict naming what still needs it; then nothing has changed.
+    """
+    row = find.get_row(owner, snapshot_id)
+    if row.state != SnapshotState.DELETED:
+        delete(deps, snapshot_id)
+    return snapshot_view(row)
 
 
 def find_reference(row: Snapshot) -> str | None:

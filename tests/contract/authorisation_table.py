@@ -5,7 +5,8 @@ Nothing here looks at the code under test: the surfaces say who may come in, the
 a route belongs to. A cell is 401, one of three ways to be refused with 403, or OWNER / STRANGER:
 what the row says about a caller who was let in and who owns, or does not own, the thing in the
 path. Requests are chosen so that being let in changes nothing: a sandbox that is stopped (409), a
-body that breaks a rule (400), a pin to a node that does not exist (421).
+body that breaks a rule (400), a pin to a node that does not exist (421), a snapshot that a template
+stands on (409).
 """
 from dataclasses import dataclass, field
 from typing import Any
@@ -158,6 +159,9 @@ TABLE = (
     _sandbox("PUT", "/uploads/<rest:path>", 409),
     _sandbox("GET", "/disk", 409),
     _sandbox("PATCH", "/disk", 409),
+    Row("api", "GET", "/v1/snapshots", "sandbox", 200, 200),
+    Row("api", "GET", "/v1/snapshots/<snapshot_id>", "sandbox", 200, 403),
+    Row("api", "DELETE", "/v1/snapshots/<snapshot_id>", "sandbox", 409, 403),
     Row("api", "POST", "/v1/api-keys", "keys", 400, 400, {"name": " "}),
     Row("api", "GET", "/v1/api-keys", "keys", 200, 200),
     Row("api", "DELETE", "/v1/api-keys/<key_id>", "keys", 200, 403),

@@ -19,6 +19,7 @@ from models.database import connection, new_id
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import Plan, SnapshotState
+from models.templates import Template
 from services.accounts import api_keys, tokens, users
 from services.hosts.nodes import heartbeat
 from tests.contract.authorisation_table import BAD, CELLS, GOOD, KINDS, SURFACES, TABLE
@@ -63,6 +64,8 @@ class InnerService:
             snapshot = Snapshot.create(id=new_id("snap"), owner=owner.id, node_id="n1", vcpus=1,
                                        mem_mb=1024, source_sandbox_id=made["id"],
                                        state=SnapshotState.READY, cwd="/home/user")
+            Template.create(owner=owner.id, name="standing", version="1", snapshot_id=snapshot.id,
+                            ports=[], latest=True)
         return {"sandbox_id": made["id"], "snapshot_id": snapshot.id}
 
 

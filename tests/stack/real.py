@@ -59,6 +59,9 @@ class RealService:
             time.sleep(0.05)
         status, snapshot, _ = self.send("api", "POST", f"{path}/snapshot", headers, {})
         assert status == 201, snapshot
+        published = self.send("api", "POST", "/v1/templates/standing/latest", headers,
+                              {"snapshotId": snapshot["id"]})
+        assert published[0] == 201, published
         assert self.send("api", "DELETE", path, headers)[0] == 200
         return {"sandbox_id": made["id"], "snapshot_id": snapshot["id"]}
 

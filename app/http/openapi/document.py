@@ -54,6 +54,7 @@ PATH_PARAMETERS = {
     "path": "Path of the file in the guest.",
     "sandbox_id": "Id of a sandbox of yours.",
     "slug": "Slug of a deploy.",
+    "snapshot_id": "Id of a snapshot of yours.",
     "template_id": "Name of a template, or `<name>-v<version>` for one version of it.",
 }
 

@@ -7,7 +7,8 @@ from app.http.admission import DATA, LIFECYCLE, PROMPT, Places, places_of
 from app.identity.local_authority import LocalAuthority
 from config.settings import Settings
 
-WAIT_FOR_NOTHING = {"create", "list_page", "get", "get_usage", "extend", "fork_snapshot"}
+WAIT_FOR_NOTHING = {"create", "list_page", "get", "get_usage", "extend", "fork_snapshot",
+                    "remove"}
 WAIT_FOR_A_ROW = {"hibernate", "wake", "delete", "snapshot", "fork_sandbox"}
 RESOURCES = ("sandboxes", "lifecycle", "snapshots", "execs", "files")
 

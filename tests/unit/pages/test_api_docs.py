@@ -20,7 +20,8 @@ def routes(tmp_path_factory):
     apps = api.create_app(settings, LocalAuthority(settings)), identity.create_app(settings)
     rules = [rule for app in apps for rule in app.url_map.iter_rules()]
     names = {"<sandbox_id>": "{id}", "<key_id>": "{key}", "<slug>": "{slug}",
-             "<template_id>": "{template}", "<rest:path>": "{path...}"}
+             "<snapshot_id>": "{snapshot}", "<template_id>": "{template}",
+             "<rest:path>": "{path...}"}
     return {(method, re.sub(r"<[\w:]+>", lambda match: names[match.group()], rule.rule))
             for rule in rules for method in rule.methods - {"HEAD", "OPTIONS"}}
 
