@@ -118,6 +118,7 @@ class Settings:
     auth_bind: str = ""
     api_workers: int = 2
     api_threads: int = 320
+    buffer_mb: int = 512
     body_silence_s: float = 30.0
     upload_max_bytes: int = 512 * 1024 * 1024
     db_pool_size: int = 20

@@ -1,6 +1,6 @@
 """What the rules need from the outside world, as small interfaces that adapters implement and
 composition roots wire."""
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -42,11 +42,12 @@ class Guest(Protocol):
 
     def exec(self, argv: Sequence[str] | None = None, *, shell: str | None, cwd: str | None,
              env: Mapping[str, str], timeout_ms: int, detached: bool, cap_bytes: int,
-             wanted: Callable[[], bool]) -> ExecResult:
+             wanted: Callable[[], bool], take: Callable[[int], bool]) -> ExecResult:
         """Run a command and wait for it (or, detached, only for its start).
 
         `wanted` is asked about once a second while the guest is silent; AgentUnreachable as soon
-        as it says False.
+        as it says False. `take` is asked for room for each piece of output; once it says False,
+        the output is cut there, and marked.
         """
 
     def write_file(self, path: str, content: bytes | Iterable[bytes], mode: int = ..., *,
@@ -58,8 +59,10 @@ class Guest(Protocol):
         `content` raises breaks the write off. `wanted` is as for `exec`.
         """
 
-    def read_file(self, path: str, max_bytes: int) -> bytes:
-        """A file's bytes, at most `max_bytes` (AgentRefused `too_large` beyond)."""
+    def stream_file(self, path: str, max_bytes: int, timeout_s: float,
+                    wanted: Callable[[], bool]) -> Iterator[bytes]:
+        """A file's bytes in pieces, at most `max_bytes` (AgentRefused `too_large` beyond). `wanted`
+        is as for `exec`."""
 
     def disk(self) -> DiskUsage:
         """Size and usage of the root file system."""

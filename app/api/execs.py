@@ -1,6 +1,7 @@
 """Run a command in a sandbox."""
 from flask import Blueprint
 
+from app.http.buffers import Account
 from app.http.credentials import ACCOUNTS
 from app.http.route import route
 from app.schemas.execs import ExecBody, ExecResultAnswer
@@ -15,6 +16,6 @@ routes = Blueprint("execs", __name__, url_prefix="/v1/sandboxes/<sandbox_id>")
 
 @route(routes, "POST /exec", accepts=ACCOUNTS, answers=ExecResultAnswer, body=ExecBody,
        errors=(409,), example={"cmd": "uname -a"})
-def run(caller: Caller, sandbox_id: str, body: ExecRequest) -> ExecResult:
+def run(caller: Caller, sandbox_id: str, body: ExecRequest, account: Account) -> ExecResult:
     """Run a command as root and answer with its output once it has ended."""
-    return execs.run(get_deps(), caller, sandbox_id, body)
+    return execs.run(get_deps(), caller, sandbox_id, body, account.take)

@@ -15,7 +15,16 @@ from app.api import (
     templates,
     uploads,
 )
-from app.http import admission, converters, credentials, errors, rate_limits, request_ids
+from app.http import (
+    admission,
+    buffers,
+    converters,
+    credentials,
+    errors,
+    held,
+    rate_limits,
+    request_ids,
+)
 from app.http.openapi import routes as openapi
 from config.settings import Settings, get_settings
 from services.accounts.tokens import Authority
@@ -44,9 +53,11 @@ def create_app(settings: Settings | None = None, authority: Authority | None = N
     converters.install(app)
     errors.install(app)
     request_ids.install(app)
+    held.install(app)
     credentials.install(app)
     rate_limits.install(app, settings)
     admission.install(app, settings)
+    buffers.install(app, settings)
     for resource in RESOURCES:
         app.register_blueprint(resource.routes)
     openapi.install(app, title="Sandbox service", description=DESCRIPTION, server=settings.api_url)

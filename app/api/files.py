@@ -1,8 +1,10 @@
 """Write a batch of files into a sandbox, read one out of it."""
+from collections.abc import Iterator
 from typing import Any
 
 from flask import Blueprint
 
+from app.http.buffers import Account
 from app.http.credentials import ACCOUNTS
 from app.http.route import ListOf, route
 from app.schemas.files import ITEMS_MAX, FileContentAnswer, FileItemBody, FileQuery
@@ -13,6 +15,8 @@ from services.sandboxes.caller import Caller
 
 routes = Blueprint("files", __name__, url_prefix="/v1/sandboxes/<sandbox_id>")
 WRITE_BYTES = 16 * 1024 * 1024
+# A read is a stream; so much of it is in memory at a time.
+READ_ROOM_BYTES = 4 * 1024 * 1024
 
 
 @route(routes, "POST /files", accepts=ACCOUNTS, status=204, body=ListOf(FileItemBody, ITEMS_MAX),
@@ -25,6 +29,8 @@ def write(caller: Caller, sandbox_id: str, body: list[FileItem]) -> None:
 
 @route(routes, "GET /files", accepts=ACCOUNTS, answers=FileContentAnswer, query=FileQuery,
        errors=(409, 413))
-def read(caller: Caller, sandbox_id: str, query: dict[str, Any]) -> bytes:
+def read(caller: Caller, sandbox_id: str, query: dict[str, Any],
+         account: Account) -> Iterator[bytes]:
     """The content of the file at `?path=`."""
+    account.require(READ_ROOM_BYTES)
     return files.read(get_deps(), caller, sandbox_id, query["path"])

@@ -14,6 +14,7 @@ from typing import Any
 
 from flask import Flask, current_app, g, request
 
+from app.http.held import held
 from config.settings import Settings
 from services.errors import Unavailable
 
@@ -44,25 +45,30 @@ def admission_of(view: Any, rule: str) -> Admission:
 
 
 class Places:
-    """The places of one admission class; one owner may hold `share` of its `capacity`."""
+    """Room for the calls of all owners, counted in places; one owner may hold `share` of its
+    `capacity`."""
 
     def __init__(self, capacity: int, share: int) -> None:
         self.capacity, self.share = max(1, capacity), max(1, share)
         self._held: Counter[str] = Counter()
         self._lock = threading.Lock()
 
-    def take(self, owner: str) -> bool:
-        """Take a place for `owner`; False, and nothing taken, when there is none left."""
+        self._total = 0
+
+    def take(self, owner: str, count: int = 1) -> bool:
+        """Take places for `owner`; False, and nothing taken, when there are not as many left."""
         with self._lock:
-            if self._held[owner] >= self.share or self._held.total() >= self.capacity:
+            if self._held[owner] + count > self.share or self._total + count > self.capacity:
                 return False
-            self._held[owner] += 1
+            self._held[owner] += count
+            self._total += count
             return True
 
-    def give_back(self, owner: str) -> None:
+    def give_back(self, owner: str, count: int = 1) -> None:
         """End what `take` began."""
         with self._lock:
-            self._held[owner] -= 1
+            self._held[owner] -= count
+            self._total -= count
             if not self._held[owner]:
                 del self._held[owner]
 
@@ -75,7 +81,7 @@ def places_of(threads: int) -> dict[Admission, Places]:
 
 def install(app: Flask, settings: Settings) -> None:
     """Give every request of `app` its place; goes after `credentials.install`, so that a stranger
-    takes none."""
+    takes none, and after `held.install`."""
     classes = places_of(settings.api_threads)
 
     def enter() -> None:
@@ -91,13 +97,6 @@ def install(app: Flask, settings: Settings) -> None:
             raise Unavailable(
                 "Too many calls are waiting for sandboxes at once; try again in a moment.",
                 retry_after_s=_RETRY_AFTER_S)
-        g.place = places, owner
-
-    def leave(error: BaseException | None) -> None:
-        place = g.pop("place", None)
-        if place is not None:
-            places, owner = place
-            places.give_back(owner)
+        held().callback(places.give_back, owner)
 
     app.before_request(enter)
-    app.teardown_request(leave)

@@ -13,12 +13,15 @@ from gunicorn.http.errors import ParseException
 from marshmallow import Schema, ValidationError
 from werkzeug.exceptions import ClientDisconnected
 
+from app.http.buffers import current_account
 from app.http.strict_json import check_values, parse
 from app.wiring import get_deps
 from services.errors import InvalidRequest, ServiceError, TooLarge
 
 _CHUNK_BYTES = 64 * 1024
 _SHOWN_ERRORS = 3
+# The bytes, the text that they are, the values of it, and what their base64 means.
+_COPIES = 4
 
 
 class UnsupportedMediaType(ServiceError):
@@ -78,12 +81,13 @@ def load_path(schema: Schema, **parts: str) -> Any:
 
 def read(limit_bytes: int) -> bytearray:
     """The whole body; raises TooLarge as soon as it is known to have more than `limit_bytes`,
-    announced or not."""
+    announced or not, and Unavailable if there is no room for it."""
     if (request.content_length or 0) > limit_bytes:
         raise _too_large(limit_bytes)
     _bound_silence()
-    received = bytearray()
+    account, received = current_account(), bytearray()
     while piece := _next_piece():
+        account.require(_COPIES * len(piece))
         received += piece
         if len(received) > limit_bytes:
             raise _too_large(limit_bytes)

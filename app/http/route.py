@@ -6,8 +6,8 @@
 
 1. A view gets the parts of its path and, by name, whichever of these it has a parameter for:
    `caller` (with the node it pins the call to; then 421 is one of the errors), `owner`,
-   `namespace`, `body` and `query` as their schemas load them, and `response`, to set a header, a
-   cookie or the status.
+   `namespace`, `account` (what the call may hold in memory), `body` and `query` as their schemas
+   load them, and `response`, to set a header, a cookie or the status.
 2. What it returns is dumped by `answers` and sent with `status`; a Response goes as it is.
 3. `body` is a schema, `ListOf` one, or a media type for a raw body, which the view reads itself.
    A JSON body has at most `body_bytes` bytes; what is longer is refused before it is parsed.
@@ -22,14 +22,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from flask import Blueprint, Response, json
+from flask import Blueprint, Response
 from marshmallow import Schema
 
 from app.http import admission as classes
 from app.http import bodies
+from app.http.buffers import current_account
 from app.http.credentials import PUBLIC, Credential
 from app.http.credentials import accepts as accepting
 from app.http.credentials import current_caller, current_namespace, current_owner
+from app.http.json_text import fill
 from app.http.rate_limits import PREFIX as LIMITED
 from app.schemas.answers import Answer, answer_of
 
@@ -48,7 +50,8 @@ class ListOf:
 Content = type[Answer] | str | None
 Body = type[Schema] | ListOf | str | None
 _CALLERS: Mapping[str, Callable[[], Any]] = {
-    "caller": current_caller, "owner": current_owner, "namespace": current_namespace
+    "caller": current_caller, "owner": current_owner, "namespace": current_namespace,
+    "account": current_account
 }
 
 
@@ -135,8 +138,7 @@ def _runner(view: Callable[..., Any], declared: Route, status: int,
         if isinstance(shown, Response):
             return shown
         if dump is not None:
-            response.mimetype = "application/json"
-            response.set_data(json.dumps(dump(shown), separators=(",", ":")) + "\n")
+            fill(response, dump(shown))
         return response
 
     return run

@@ -7,7 +7,7 @@ text and number in it.
 """
 import json
 import re
-from json.decoder import scanstring
+from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any, NoReturn
 
 from app.schemas.fields import INT32

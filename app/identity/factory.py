@@ -5,7 +5,7 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 
 from app import wiring
 from app.api import health
-from app.http import credentials, errors, request_ids
+from app.http import buffers, credentials, errors, held, request_ids
 from app.http.openapi import routes as openapi
 from app.identity import routes
 from app.identity.local_authority import LocalAuthority
@@ -30,7 +30,9 @@ def create_app(settings: Settings | None = None) -> Flask:
     routes.attach(app, routes.Parts(settings, keys, sessions))
     errors.install(app)
     request_ids.install(app)
+    held.install(app)
     credentials.install(app, sessions.get_user)
+    buffers.install(app, settings)
     app.register_blueprint(routes.routes)
     app.register_blueprint(health.routes)
     openapi.install(app, title="Sandbox service: identity host", description=DESCRIPTION,

@@ -4,7 +4,8 @@ An answer is named `<Component>Answer`; its docstring is the description in the 
 field shows the attribute of its own name, or of the name `read`, or what a function `read` makes of
 the whole object.
 """
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache, partial
 from operator import attrgetter
@@ -30,6 +31,13 @@ def whole(shown: Any) -> Any:
 def always(value: Any) -> Read:
     """What a field reads that shows the same every time."""
     return lambda _: value
+
+
+@dataclass(frozen=True)
+class LongText:
+    """The pieces of a text that may be too large to be held as a whole; shown as a string."""
+
+    pieces: Iterable[str]
 
 
 class Shown(fields.Field[Any]):

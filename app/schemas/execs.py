@@ -1,4 +1,5 @@
 """Body and answer of exec."""
+import codecs
 import json
 from functools import partial
 from typing import Any
@@ -6,7 +7,7 @@ from typing import Any
 from marshmallow import ValidationError, fields, post_load, validate, validates_schema
 
 from app.schemas import answers
-from app.schemas.answers import Answer
+from app.schemas.answers import Answer, LongText
 from app.schemas.fields import COMMAND_MAX, PATH_MAX, Body, Environment, Flag, Text, Whole
 from guest.agent.protocol import MAX_PAYLOAD_BYTES
 from services.protocols import ExecRequest
@@ -16,6 +17,7 @@ ARGS_MAX = 4096
 # A request to the agent is one frame of at most 1 MiB; the sandbox's own variables and our fields
 # need the rest.
 _FRAME_SHARE_BYTES = MAX_PAYLOAD_BYTES // 2
+_PIECE_BYTES = 64 * 1024
 
 
 class ExecBody(Body):
@@ -52,8 +54,13 @@ class ExecBody(Body):
         return ExecRequest(argv=(cmd, *args), shell=None, **data)
 
 
-# Bytes that are not UTF-8 become U+FFFD.
-_Output = partial(answers.Text, show=lambda output: output.decode("utf-8", "replace"))
+def _decoded(output: bytes) -> LongText:
+    """Bytes that are not UTF-8 become U+FFFD."""
+    pieces = (output[start:start + _PIECE_BYTES] for start in range(0, len(output), _PIECE_BYTES))
+    return LongText(codecs.iterdecode(pieces, "utf-8", "replace"))
+
+
+_Output = partial(answers.Text, show=_decoded)
 # Left out unless it is set.
 _SetFlag = partial(answers.Shown, openapi={"const": True}, optional=True)
 

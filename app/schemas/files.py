@@ -1,12 +1,13 @@
 """Body of a file write, query and answer of a file read, answer of an upload."""
 import base64
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
 from marshmallow import post_load
 
 from app.schemas import answers
-from app.schemas.answers import Answer, whole
+from app.schemas.answers import Answer, LongText, whole
 from app.schemas.fields import PATH_MAX, Base64, Body, Text, Whole
 from services.guest_calls.files import FileItem
 
@@ -34,11 +35,22 @@ class FileQuery(Body):
     path = _Path()
 
 
+def _base64(pieces: Iterable[bytes]) -> Iterator[str]:
+    """Base64 of all the pieces together."""
+    left = b""
+    for piece in pieces:
+        left += piece
+        fits = len(left) - len(left) % 3
+        yield base64.b64encode(left[:fits]).decode()
+        left = left[fits:]
+    yield base64.b64encode(left).decode()
+
+
 class FileContentAnswer(Answer):
     """A file."""
 
     content = answers.Text(openapi={"type": "string", "contentEncoding": "base64"}, read=whole,
-                           show=lambda content: base64.b64encode(content).decode())
+                           show=lambda pieces: LongText(_base64(pieces)))
 
 
 class UploadedAnswer(Answer):

@@ -2,6 +2,7 @@
 sizes or frames."""
 import select
 import socket
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -28,9 +29,13 @@ from guest.client.errors import (
     AgentUnauthorized,
     AgentUnreachable,
 )
+from guest.client.frame_budget import FrameBudget
 
 RECEIVE_BYTES = 256 * 1024
 IDLE_S = 1.0
+# A guest that sends a few bytes at a time, again and again, is listened to a hundred times a
+# second.
+_FEW_BYTES, _PATIENCE, _PAUSE_S = 4096, 64, 0.01
 
 
 class Conversation:
@@ -46,6 +51,8 @@ class Conversation:
         self._deadline = deadline
         self._wanted = wanted
         self._buffer = bytearray()
+        self._budget = FrameBudget()
+        self._small_pieces = 0
 
     def __enter__(self) -> "Conversation":
         return self
@@ -116,11 +123,13 @@ class Conversation:
             kind, length = decode_header(self._exactly(HEADER.size))
         except ProtocolError as error:
             raise AgentProtocolError(str(error)) from error
+        self._budget.count(kind, length)
         return kind, self._exactly(length)
 
     def _exactly(self, size: int) -> bytes:
         while len(self._buffer) < size:
             received = self._receive()
+            self._slow_down(len(received))
             if not received:
                 raise AgentUnreachable(
                     "the guest agent closed the connection before the end of its reply")
@@ -139,6 +148,14 @@ class Conversation:
             except OSError as error:
                 raise AgentUnreachable(
                     f"the connection to the guest agent broke: {error}") from error
+
+    def _slow_down(self, received_bytes: int) -> None:
+        """Let more bytes gather before the next look at a guest that has sent them in many small
+        pieces."""
+        if received_bytes < _FEW_BYTES:
+            self._small_pieces += 1
+            if self._small_pieces > _PATIENCE:
+                time.sleep(min(_PAUSE_S, self._deadline.left_s()))
 
     def _set_timeout(self) -> None:
         """Let the next step take what is left of the deadline, or IDLE_S if somebody is to be

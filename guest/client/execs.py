@@ -18,20 +18,21 @@ class ExecCalls(AgentCaller):
     def exec(self, argv: Sequence[str] | None = None, *, shell: str | None = None,
              cwd: str | None = None, env: Mapping[str, str] | None = None,
              timeout_ms: int = DEFAULT_TIMEOUT_MS, detached: bool = False,
-             cap_bytes: int = DEFAULT_CAP_BYTES,
-             wanted: Callable[[], bool] | None = None) -> ExecResult:
+             cap_bytes: int = DEFAULT_CAP_BYTES, wanted: Callable[[], bool] | None = None,
+             take: Callable[[int], bool] = lambda _: True) -> ExecResult:
         """Run a program (`argv`) or a line of bash (`shell`) as root and wait for it, unless it is
         `detached`.
 
         `wanted` is asked about once a second while the guest is silent; AgentUnreachable as soon
-        as it says False.
+        as it says False. `take` is asked for room for each piece of output; once it says False,
+        the output is cut there.
         """
         request = {
             "argv": None if argv is None else list(argv), "shell": shell, "cwd": cwd,
             "env": None if env is None else dict(env), "timeoutMs": timeout_ms,
             "detached": detached, "capBytes": cap_bytes
         }
-        outputs = {STDOUT: _Output(cap_bytes), STDERR: _Output(cap_bytes)}
+        outputs = {kind: _Output(cap_bytes, take) for kind in (STDOUT, STDERR)}
         with self._open(Deadline(timeout_ms / 1000 + EXEC_GRACE_S), wanted=wanted) as conversation:
             conversation.ask(self._request("exec", request))
             for kind, payload in conversation.frames():
@@ -43,17 +44,23 @@ class ExecCalls(AgentCaller):
 
 
 class _Output:
-    """Collects one stream up to a cap."""
+    """Collects one stream, as long as there is room for it."""
 
-    def __init__(self, cap_bytes: int) -> None:
-        self._cap_bytes = cap_bytes
+    def __init__(self, cap_bytes: int, take: Callable[[int], bool]) -> None:
+        self._left_bytes = cap_bytes
+        self._take = take
         self._content = bytearray()
         self.truncated = False
 
     def add(self, payload: bytes) -> None:
-        room = self._cap_bytes - len(self._content)
-        self.truncated = self.truncated or len(payload) > room
-        self._content += payload[:room]
+        """Keep a piece; raises AgentProtocolError beyond the cap, which the agent was told."""
+        self._left_bytes -= len(payload)
+        if self._left_bytes < 0:
+            raise AgentProtocolError("the guest agent sent more output than it was asked for")
+        if self.truncated or not self._take(len(payload)):
+            self.truncated = True
+        else:
+            self._content += payload
 
     def content(self) -> bytes:
         return bytes(self._content)

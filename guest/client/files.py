@@ -34,10 +34,12 @@ class FileCalls(AgentCaller):
         `max_bytes`."""
         return b"".join(self.stream_file(path, max_bytes, timeout_s))
 
-    def stream_file(self, path: str, max_bytes: int, timeout_s: float = 60.0) -> Iterator[bytes]:
-        """The content of a file in pieces of at most 1 MiB; the same limits as `read_file`."""
+    def stream_file(self, path: str, max_bytes: int, timeout_s: float = 60.0,
+                    wanted: Callable[[], bool] | None = None) -> Iterator[bytes]:
+        """The content of a file in pieces of at most 1 MiB; the same limits as `read_file`.
+        `wanted` is as for `exec`."""
         received = 0
-        with self._open(Deadline(timeout_s)) as conversation:
+        with self._open(Deadline(timeout_s), wanted=wanted) as conversation:
             request = {"path": path, "maxBytes": max_bytes}
             for payload in self._download(conversation, "read", request):
                 received += len(payload)

@@ -1,4 +1,6 @@
 """Runs commands in a sandbox; bytes go straight to the guest, never through a queue."""
+from collections.abc import Callable
+
 from guest.client.errors import AgentError, AgentRefused
 from guest.client.results import ExecResult
 from services.errors import InvalidRequest
@@ -14,8 +16,10 @@ OUTPUT_CAP_BYTES = 8 * 1024 * 1024
 _SLACK_S = 15.0
 
 
-def run(deps: Deps, caller: Caller, sandbox_id: str, request: ExecRequest) -> ExecResult:
-    """Run a command as root in a running sandbox (contract, Exec rules).
+def run(deps: Deps, caller: Caller, sandbox_id: str, request: ExecRequest,
+        take: Callable[[int], bool]) -> ExecResult:
+    """Run a command as root in a running sandbox (contract, Exec rules). Output for which `take`
+    gives no room is cut, and marked.
 
     Raises Conflict unless it is running, InvalidRequest when the guest refuses the command's
     parameters, Unavailable when the guest does not answer.
@@ -35,6 +39,7 @@ def run(deps: Deps, caller: Caller, sandbox_id: str, request: ExecRequest) -> Ex
                 detached=request.detached,
                 cap_bytes=OUTPUT_CAP_BYTES,
                 wanted=lambda: not changed() or can_answer(sandbox),
+                take=take,
             )
         except AgentRefused as refusal:
             raise InvalidRequest(

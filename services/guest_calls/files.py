@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from guest.agent.protocol import NOT_FOUND, PERMISSION, TOO_LARGE
 from guest.client.errors import AgentError, AgentRefused
 from models.database import connection
+from models.sandboxes import Sandbox
 from services.errors import Forbidden, InvalidRequest, NotFound, ServiceError, TooLarge, Unavailable
 from services.guest_calls.activity import in_use
 from services.guest_calls.guest import can_answer, connect, unreachable
@@ -17,6 +18,8 @@ from services.sandboxes.caller import Caller
 
 READ_CAP_BYTES = 64 * 1024 * 1024
 _HOLD_S = 120.0
+# A slow line must be able to take the largest read.
+READ_LIMIT_S = 600.0
 # A slow line must be able to send the largest upload.
 UPLOAD_LIMIT_S = 3600.0
 
@@ -53,16 +56,34 @@ def write(deps: Deps, caller: Caller, sandbox_id: str, items: Sequence[FileItem]
                 raise unreachable(sandbox, "the write") from error
 
 
-def read(deps: Deps, caller: Caller, sandbox_id: str, path: str) -> bytes:
-    """The bytes of a file, at most 64 MiB; raises NotFound, InvalidRequest, TooLarge."""
-    sandbox = find.get_owned(caller, sandbox_id)
-    with in_use(sandbox, for_s=_HOLD_S, what="reading files"):
+def read(deps: Deps, caller: Caller, sandbox_id: str, path: str) -> Iterator[bytes]:
+    """The bytes of a file in pieces, at most 64 MiB; raises NotFound, InvalidRequest, TooLarge,
+    Unavailable.
+
+    The call itself raises what happens before the first piece. The sandbox is held awake until the
+    last one, or until the iteration is given up.
+    """
+    pieces = _read(deps, find.get_owned(caller, sandbox_id), path)
+    first = next(pieces, b"")
+    return _after(first, pieces)
+
+
+def _read(deps: Deps, sandbox: Sandbox, path: str) -> Iterator[bytes]:
+    with in_use(sandbox, for_s=READ_LIMIT_S + _HOLD_S,
+                what="reading files"), changes(sandbox.id) as changed:
         try:
-            return connect(deps, sandbox).read_file(path, READ_CAP_BYTES)
+            yield from connect(deps, sandbox).stream_file(
+                path, READ_CAP_BYTES, timeout_s=READ_LIMIT_S,
+                wanted=lambda: not changed() or can_answer(sandbox))
         except AgentRefused as refusal:
             raise _refused(refusal, path) from refusal
         except AgentError as error:
             raise unreachable(sandbox, "the read") from error
+
+
+def _after(first: bytes, others: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from others
 
 
 def upload(

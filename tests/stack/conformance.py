@@ -102,6 +102,7 @@ class ConformingClient(FlaskClient):
         conformance: Conformance = self.application.extensions["conformance"]
         conformance.check(request.method, request.path, response.status_code, response.headers,
                           body)
+        response.close()  # what the call held is given back, as by a server
         return response
 
 

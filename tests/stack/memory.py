@@ -18,8 +18,7 @@ class Watch(threading.Thread):
         while not self._over.wait(0.02):
             for pid in (*self._pids, *(child for pid in self._pids for child in children(pid))):
                 with contextlib.suppress(OSError):
-                    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-                    self.most_bytes = max(self.most_bytes, int(found[1]) * 1024 if found else 0)
+                    self.most_bytes = max(self.most_bytes, _read(pid, "VmHWM"))
 
     def stop(self):
         self._over.set()
@@ -34,3 +33,19 @@ def children(pid):
             int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         ]
     return []
+
+
+def growth(stack, name):
+    """A function: by how many bytes a worker of a process of `stack` has grown at most since
+    now."""
+    before = {}
+    for pid in children(stack.supervisor.pid(name)):
+        Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak begins anew
+        before[pid] = _read(pid, "VmRSS")
+    assert before
+    return lambda: max(_read(pid, "VmHWM") - size for pid, size in before.items())
+
+
+def _read(pid, name):
+    found = re.search(rf"{name}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) * 1024 if found else 0

@@ -1,38 +1,29 @@
 """What callers get when the thing behind the agent's port is broken or malicious: an error in time,
 never a 500."""
 import json
-import socketserver
-import struct
 import threading
 import time
 
 import pytest
 
+from app.http.admission import Places
 from bin.stack.ports import free_port
 from models.database import connection, now
 from models.nodes import PortBinding
 from models.sandboxes import Activity, Sandbox
 from services.hosts.nodes import heartbeat
+from tests.fakes.hostile_guest import DATA, ENDED, FAILURE, RESULT, STDOUT, frame, serving
 from tests.stack.edge import NODE
 
-SANDBOXES = "/v1/sandboxes"
-RESULT, FAILURE, STDOUT, DATA = 5, 6, 3, 2
+SANDBOXES, MIB = "/v1/sandboxes", 1024 * 1024
 
 
-def frame(kind, payload):
-    content = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
-    return struct.pack(">BI", kind, len(content)) + content
-
-
-ENDED = {
-    "exitCode": 0, "timedOut": False, "stdoutTruncated": False, "stderrTruncated": False, "pid": 2
-}
 BROKEN = {
     "hangs up": b"",
     "half a header": b"\x05\x00",
     "half a frame": frame(RESULT, ENDED)[:-3],
     "unknown frame": frame(99, b"x"),
-    "a frame of 4 GB": struct.pack(">BI", STDOUT, 2**32 - 1) + b"x",
+    "a frame of 4 GB": b"\x03\xff\xff\xff\xffx",
     "not JSON": frame(RESULT, b"\xff\xfe"),
     "a list": frame(RESULT, [1]),
     "deep JSON": frame(RESULT, b"[" * 100_000),
@@ -44,32 +35,10 @@ BROKEN = {
 }
 
 
-class HostileGuest(socketserver.ThreadingTCPServer):
-    """Answers whatever it is asked with the same bytes, and then hangs up (or stays silent)."""
-
-    allow_reuse_address = daemon_threads = True
-    reply = b""
-    silent_s = 0.0
-
-
-class Connection(socketserver.BaseRequestHandler):
-    def handle(self):
-        self.request.settimeout(5)
-        self.request.recv(65536)
-        try:
-            self.request.sendall(self.server.reply)
-        except OSError:
-            return
-        time.sleep(self.server.silent_s)
-
-
 @pytest.fixture
 def guest():
-    with HostileGuest(("127.0.0.1", 0), Connection) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05},
-                         daemon=True).start()
+    with serving() as server:
         yield server
-        server.shutdown()
 
 
 @pytest.fixture
@@ -113,17 +82,44 @@ def test_nobody_there_is_503(edge, owner, sandbox):
 
 
 def test_more_output_than_the_cap_is_cut_and_marked(edge, owner, sandbox, guest):
-    guest.reply = frame(STDOUT, b"x" * (1024 * 1024)) * 12 + frame(RESULT, ENDED)
+    cut = frame(RESULT, ENDED | {"stdoutTruncated": True})
+    guest.reply = frame(STDOUT, b"x" * MIB) * 8 + cut
     answer = run(edge, owner, sandbox).json
-    assert len(answer["stdout"]) == 8 * 1024 * 1024 and answer["stdoutTruncated"] is True
+    assert len(answer["stdout"]) == 8 * MIB and answer["stdoutTruncated"] is True
+    guest.reply = frame(STDOUT, b"x" * MIB) * 9 + cut  # our agent cuts it itself
+    assert run(edge, owner, sandbox).status_code == 503
 
 
-def test_a_file_larger_than_the_cap_is_413(edge, owner, sandbox, guest):
-    guest.reply = frame(DATA, b"x" * (1024 * 1024)) * 65 + frame(
-        RESULT, {"sizeBytes": 65 * 1024 * 1024}
-    )
-    assert edge.api.get(f"{SANDBOXES}/{sandbox}/files?path=/x",
-                        headers=edge.key(owner)).status_code == 413
+@pytest.mark.parametrize("payload", [b"", b"x"], ids=["empty", "one byte"])
+@pytest.mark.parametrize("kind", [STDOUT, DATA])
+def test_endless_small_frames_end_as_503(edge, owner, sandbox, guest, kind, payload):
+    guest.for_ever = frame(kind, payload) * 10_000
+    path, headers = f"{SANDBOXES}/{sandbox}/files?path=/x", edge.key(owner)
+    answer = run(edge, owner, sandbox) if kind == STDOUT else edge.api.get(path, headers=headers)
+    assert answer.status_code == 503 and list(answer.json) == ["error"]
+
+
+def test_output_without_room_is_cut_and_bodies_are_503(edge, owner, sandbox, guest, monkeypatch):
+    room = Places(3 * MIB, 2 * MIB)
+    monkeypatch.setitem(edge.api.application.extensions, "svc-buffers", room)
+    guest.reply = frame(STDOUT, b"x" * MIB) * 3 + frame(RESULT, ENDED)
+    answer = run(edge, owner, sandbox).json
+    assert len(answer["stdout"]) == MIB and answer["stdoutTruncated"] is True
+    large = json.dumps([{"path": "/x", "content": "YQ==" * 200_000}])
+    for content, status in ((large, 503), ("[]", 204)):
+        answer = edge.api.post(f"{SANDBOXES}/{sandbox}/files", data=content, headers={
+            **edge.key(owner), "Content-Type": "application/json"})
+        assert answer.status_code == status, answer.text
+    assert room.take("somebody", 2 * MIB), "everything was given back"
+
+
+def test_a_file_larger_than_the_cap_is_broken_off(edge, owner, sandbox, guest):
+    """Our agent refuses it before the first byte, which is 413."""
+    guest.reply = frame(DATA, b"x" * MIB) * 65 + frame(RESULT, {"sizeBytes": 65 * MIB})
+    with pytest.raises(BrokenPipeError):
+        edge.api.get(f"{SANDBOXES}/{sandbox}/files?path=/x", headers=edge.key(owner))
+    with connection():
+        assert Activity.select().where(Activity.sandbox_id == sandbox).count() == 0
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,9 @@
 """Bodies that are meant to fill the memory of an HTTP process, sent to the real servers: refused
 before anything is built of them."""
-import re
-from pathlib import Path
-
 import httpx
 import pytest
 
-from tests.stack.memory import children
+from tests.stack.memory import growth
 
 MIB = 1024**2
 LISTS = b"[" + b"[]," * (16 * MIB // 3 - 2) + b"[]]"
@@ -14,20 +11,10 @@ LISTS = b"[" + b"[]," * (16 * MIB // 3 - 2) + b"[]]"
 ROOM_BYTES = 60 * 10**6
 
 
-@pytest.fixture
-def grown(sim_stack):
-    """By how many bytes the largest worker of a process has grown at most since the test began."""
-    def most(name):
-        statuses = [Path(f"/proc/{pid}/status").read_text()
-                    for pid in children(sim_stack.supervisor.pid(name))]
-        return max(int(re.search(r"VmHWM:\s+(\d+) kB", text)[1]) * 1024 for text in statuses)
-
-    before = {name: most(name) for name in ("api", "identity")}
-    return lambda name: most(name) - before[name]
-
-
 @pytest.mark.parametrize("path", ["/login", "/logout"])
-def test_a_stranger_cannot_make_the_identity_host_build_16_mib_of_lists(sim_stack, grown, path):
+def test_a_stranger_cannot_make_the_identity_host_build_16_mib_of_lists(sim_stack, path):
+    grown = growth(sim_stack, "identity")
+
     def pieces():
         yield from (LISTS[start:start + MIB] for start in range(0, len(LISTS), MIB))
 
@@ -38,14 +25,15 @@ def test_a_stranger_cannot_make_the_identity_host_build_16_mib_of_lists(sim_stac
         except (httpx.WriteError, httpx.ReadError):  # it hung up before we had sent everything
             continue
         assert answer.status_code == 413 and "16384" in answer.json()["error"]
-    assert grown("identity") < ROOM_BYTES
+    assert grown() < ROOM_BYTES
 
 
-def test_the_largest_body_of_a_file_write_builds_no_millions_of_values(alice, grown):
+def test_the_largest_body_of_a_file_write_builds_no_millions_of_values(sim_stack, alice):
+    grown = growth(sim_stack, "api")
     answer = alice.post("/v1/sandboxes/unknown/files", content=LISTS,
                         headers=alice.key_headers | {"Content-Type": "application/json"})
     assert answer.status_code == 400 and "too many values" in answer.json()["error"]
-    assert grown("api") < ROOM_BYTES
+    assert grown() < ROOM_BYTES
 
 
 def test_other_routes_take_a_quarter_of_a_mebibyte(alice):

@@ -1,8 +1,11 @@
 """Responses have exactly the contract's names, and times are RFC 3339 in UTC."""
+import base64
 from datetime import datetime, timedelta, timezone
 
 import pytest
+from flask import Flask, Response
 
+from app.http.json_text import fill
 from app.schemas.answers import answer_of
 from app.schemas.api_keys import ApiKeyAnswer, NewApiKeyAnswer
 from app.schemas.execs import ExecResultAnswer
@@ -25,7 +28,12 @@ SANDBOX = SandboxView("id1", "running", "/home/user", "10.1.0.2", {20001: 3000, 
 
 
 def show(kind, shown):
-    return answer_of(kind).dump(shown)
+    """The JSON of an answer as it is sent."""
+    app = Flask("test")
+    with app.app_context():
+        response = Response()
+        fill(response, answer_of(kind).dump(shown))
+        return response.get_json()
 
 
 def test_times_are_utc_with_z():
@@ -82,7 +90,13 @@ def test_an_api_key_never_shows_its_hash():
 
 
 def test_a_file_is_base64():
-    assert show(FileContentAnswer, b"\0\xff") == {"content": "AP8="}
+    content = bytes(range(256)) * 50
+    for size in (1, 2, 3, 4, 1000, 1 << 20):
+        pieces = (content[start:start + size] for start in range(0, len(content), size))
+        shown = show(FileContentAnswer, pieces)["content"]
+        assert base64.b64decode(shown, validate=True) == content
+    assert show(FileContentAnswer, iter([b"\0", b"\xff"])) == {"content": "AP8="}
+    assert show(FileContentAnswer, iter([])) == {"content": ""}
 
 
 def test_a_token_ends_in_milliseconds():

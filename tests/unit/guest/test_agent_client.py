@@ -3,7 +3,6 @@ a real socket."""
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -22,51 +21,7 @@ from guest.agent.protocol import (
 from guest.client.agent_client import AgentClient
 from guest.client.errors import AgentProtocolError, AgentRefused, AgentTimeout, AgentUnreachable
 from tests.host.agent_process import RunningAgent
-
-Behaviour = Callable[[socket.socket], None]
-EXEC_REPLY = {
-    "exitCode": 0, "timedOut": False, "stdoutTruncated": False, "stderrTruncated": False, "pid": 1
-}
-
-
-@pytest.fixture
-def guest_that() -> Iterator[Callable[[Behaviour], AgentClient]]:
-    """Make a guest that reads the request and then behaves as told; returns a client for it."""
-    listeners = []
-
-    def make(behave: Behaviour) -> AgentClient:
-        listener = socket.create_server(("127.0.0.1", 0))
-        listeners.append(listener)
-
-        def serve() -> None:
-            try:
-                peer, _ = listener.accept()
-                with peer:
-                    peer.recv(65536)
-                    behave(peer)
-            except OSError:
-                pass  # the client has had enough, which is what most of these tests want
-
-        threading.Thread(target=serve, daemon=True).start()
-        return AgentClient("127.0.0.1", listener.getsockname()[1], "token")
-
-    yield make
-    for listener in listeners:
-        listener.close()
-
-
-def sends(*frames: bytes) -> Behaviour:
-    def behave(peer: socket.socket) -> None:
-        for frame in frames:
-            peer.sendall(frame)
-    return behave
-
-
-def sends_for_ever(frame: bytes) -> Behaviour:
-    def behave(peer: socket.socket) -> None:
-        while True:
-            peer.sendall(frame)
-    return behave
+from tests.unit.guest.conftest import EXEC_REPLY, sends, sends_for_ever
 
 
 def says_nothing(peer: socket.socket) -> None:
@@ -115,21 +70,6 @@ def test_a_guest_that_trickles_cannot_stretch_the_deadline(guest_that) -> None:
 
     with pytest.raises(AgentTimeout):
         guest_that(trickle).ping(timeout_s=0.5)
-
-
-def test_endless_output_is_capped_and_ends_with_the_deadline(
-        guest_that, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("guest.client.execs.EXEC_GRACE_S", 0.3)
-    with pytest.raises(AgentTimeout):
-        guest_that(sends_for_ever(encode_frame(STDOUT, bytes(60_000)))).exec(
-            ["ls"], timeout_ms=300, cap_bytes=1000
-        )
-
-
-def test_more_output_than_asked_for_is_cut_and_marked(guest_that) -> None:
-    client = guest_that(sends(encode_frame(STDOUT, b"x" * 5000), encode_json(RESULT, EXEC_REPLY)))
-    result = client.exec(["ls"], cap_bytes=1000)
-    assert len(result.stdout) == 1000 and result.stdout_truncated
 
 
 def test_an_endless_file_ends_at_the_limit(guest_that) -> None:

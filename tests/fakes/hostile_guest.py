@@ -1,0 +1,54 @@
+"""A guest agent that answers whatever it is asked with bytes that a test gives it, on a real
+socket."""
+import contextlib
+import json
+import socketserver
+import struct
+import threading
+import time
+
+DATA, STDOUT, STDERR, RESULT, FAILURE = 2, 3, 4, 5, 6
+ENDED = {
+    "exitCode": 0, "timedOut": False, "stdoutTruncated": False, "stderrTruncated": False, "pid": 2
+}
+
+
+def frame(kind, payload):
+    """A frame of the agent's protocol; what is not bytes goes as JSON."""
+    content = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+    return struct.pack(">BI", kind, len(content)) + content
+
+
+class HostileGuest(socketserver.ThreadingTCPServer):
+    """Sends `reply` after `delay_s`, then `for_ever` again and again if there is any, and hangs up
+    (or is silent first). `asked` counts its calls."""
+
+    allow_reuse_address = daemon_threads = True
+    reply = for_ever = b""
+    delay_s = silent_s = 0.0
+    asked = 0
+
+
+class _Connection(socketserver.BaseRequestHandler):
+    def handle(self):
+        self.request.settimeout(5)
+        self.request.recv(65536)
+        self.server.asked += 1
+        time.sleep(self.server.delay_s)
+        try:
+            self.request.sendall(self.server.reply)
+            while self.server.for_ever:
+                self.request.sendall(self.server.for_ever)
+        except OSError:
+            return
+        time.sleep(self.server.silent_s)
+
+
+@contextlib.contextmanager
+def serving():
+    """A hostile guest on a free port of this machine."""
+    with HostileGuest(("127.0.0.1", 0), _Connection) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05},
+                         daemon=True).start()
+        yield server
+        server.shutdown()
