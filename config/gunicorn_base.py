@@ -10,7 +10,9 @@ from config.logging import logging_config
 from config.settings import get_settings
 
 framing.install()
-worker_class = "gthread"
+worker_class = "app.http.server.worker.PatientWorker"
+# Connections of each process, those included that are only being collected or kept.
+worker_connections = 4000
 keepalive = 30
 timeout = 120
 graceful_timeout = 20

@@ -119,6 +119,7 @@ class Settings:
     api_workers: int = 2
     api_threads: int = 320
     buffer_mb: int = 512
+    head_s: float = 10.0
     body_silence_s: float = 30.0
     upload_max_bytes: int = 512 * 1024 * 1024
     db_pool_size: int = 20

@@ -15,7 +15,6 @@ from werkzeug.exceptions import ClientDisconnected
 
 from app.http.buffers import current_account
 from app.http.strict_json import check_values, parse
-from app.wiring import get_deps
 from services.errors import InvalidRequest, ServiceError, TooLarge
 
 _CHUNK_BYTES = 64 * 1024
@@ -84,7 +83,6 @@ def read(limit_bytes: int) -> bytearray:
     announced or not, and Unavailable if there is no room for it."""
     if (request.content_length or 0) > limit_bytes:
         raise _too_large(limit_bytes)
-    _bound_silence()
     account, received = current_account(), bytearray()
     while piece := _next_piece():
         account.require(_COPIES * len(piece))
@@ -104,7 +102,6 @@ def stream(limit_bytes: int) -> tuple[int | None, Iterator[bytes]]:
     announced = request.content_length
     if (announced or 0) > limit_bytes:
         raise _too_large(limit_bytes)
-    _bound_silence()
     return announced, _pieces(limit_bytes, announced)
 
 
@@ -119,19 +116,12 @@ def _pieces(limit_bytes: int, announced: int | None) -> Iterator[bytes]:
         raise InvalidRequest(f"The body ended after {received} of {announced} bytes.")
 
 
-def _bound_silence() -> None:
-    """A client that stops sending in the middle must not hold a thread, and perhaps a sandbox
-    awake, for ever."""
-    link = request.environ.get("gunicorn.socket")
-    if link is not None:
-        link.settimeout(get_deps().settings.body_silence_s)
-
-
 def _next_piece() -> bytes:
     try:
         return request.stream.read(_CHUNK_BYTES)
     except (ClientDisconnected, ParseException, OSError) as error:
-        raise InvalidRequest("The body is broken, ended too early or stopped coming.") from error
+        raise InvalidRequest(
+            "The body is broken, ended too early, stopped coming or comes too slowly.") from error
 
 
 def _too_large(limit_bytes: int) -> TooLarge:

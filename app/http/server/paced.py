@@ -1,0 +1,49 @@
+"""Reads from a socket only as long as its client may take for a body, however it divides it."""
+import socket
+import time
+
+SLOWEST_BYTES_PER_S = 8 * 1024
+
+
+class PacedSocket:
+    """What gunicorn's parser reads from. A body may take `silence_s` without a byte, and in all
+    that and a second for every SLOWEST_BYTES_PER_S that have come; then TimeoutError."""
+
+    def __init__(self, link: socket.socket, silence_s: float) -> None:
+        self._link, self._silence_s = link, silence_s
+        self._limit_s: float | None = None
+        self._ended = False
+        self.start_clock()
+
+    def begin(self, *, ended: bool) -> None:
+        """Another request begins; one that has `ended` is in the parser's buffer already, and
+        nothing more is read for it."""
+        self._ended = ended
+
+    def start_clock(self) -> None:
+        """From now on the client has time for the rest of its body."""
+        self._until = time.monotonic() + self._silence_s
+
+    def recv(self, size: int) -> bytes:
+        """As of a socket; empty where the request has ended."""
+        if self._ended:
+            return b""
+        left_s = self._until - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the body comes too slowly")
+        limits = left_s, self._silence_s, self._limit_s
+        self._link.settimeout(min(limit for limit in limits if limit is not None))
+        try:
+            data = self._link.recv(size)
+        finally:
+            self._link.settimeout(self._silence_s)
+        self._until += len(data) / SLOWEST_BYTES_PER_S
+        return data
+
+    def gettimeout(self) -> float | None:
+        """What `settimeout` set."""
+        return self._limit_s
+
+    def settimeout(self, limit_s: float | None) -> None:
+        """Let each `recv` take at most that long, besides our own limits."""
+        self._limit_s = limit_s
