@@ -1,6 +1,10 @@
 """Log lines of every process: one line per event on stderr, UTC, `key=value` for what `extra`
 carries, secrets masked.
 
+Texts of guests and callers get into them. A control character in one is written as its escape, so
+that nobody can begin a line of their own or move the cursor of whoever reads it; further lines, of
+a traceback, are indented.
+
 `configure()` is for our own processes; gunicorn takes `logging_config()` and Celery calls
 `configure` from its `setup_logging` signal. Whoever runs the process (supervisor, journald) keeps
 and rotates the lines.
@@ -17,6 +21,15 @@ _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskN
 _SECRETS = re.compile(
     r"(svc_sk_[\w-]{5})[\w-]+|((?i:bearer) )[\w.~+/=-]+|\b(eyJ[\w-]{8})[\w-]+\.[\w-]+\.[\w-]+"
     r"|(://[^:/@\s]*:)[^@/\s]+(?=@)")
+
+# C0, DEL, C1, the separators that some readers take for line ends, and marks that turn the order of
+# letters.
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def escaped(text: str) -> str:
+    """`text` with every control character in it as its escape: a line feed as `\\n`."""
+    return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def masked(text: str) -> str:
@@ -41,10 +54,20 @@ class LineFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         extra = "".join(
             f" {name}={value}" for name, value in vars(record).items() if name not in _STANDARD)
-        return super().formatMessage(record) + extra
+        return escaped(super().formatMessage(record) + extra)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return _indented(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:  # noqa: N802
+        return _indented(super().formatStack(stack_info))
 
     def format(self, record: logging.LogRecord) -> str:
         return masked(super().format(record))
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {escaped(line)}" for line in text.split("\n"))
 
 
 def logging_config(level: str) -> dict[str, Any]:

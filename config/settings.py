@@ -5,6 +5,7 @@ with one sentence. `config/example.env` documents each of them, and a test holds
 """
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
@@ -26,6 +27,21 @@ def _numbers(text: str) -> tuple[float, ...]:
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+_ORIGIN = re.compile(r"(https?)://(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
+
+
+def _origins(text: str) -> tuple[str, ...]:
+    """Origins of web pages as browsers send them: `https://host` or `http://host:port`."""
+    return tuple(_origin(part) for part in _names(text))
+
+
+def _origin(text: str) -> str:
+    match = _ORIGIN.fullmatch(text.lower())
+    if match is None:
+        raise ValueError(f"{text!r} is not an origin, such as https://dashboard.example.test")
+    return text.lower().removesuffix(":80" if match[1] == "http" else ":443")
 
 
 def _amounts(text: str) -> dict[str, Decimal]:
@@ -73,6 +89,8 @@ _PARSERS: dict[Any, Callable[[str], Any]] = {
     dict[str, Decimal]: _amounts,
     dict[str, int]: _counts,
 }
+# Fields whose values have a form of their own.
+_PARSERS_BY_NAME: dict[str, Callable[[str], Any]] = {"browser_origins": _origins}
 
 
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -232,7 +250,8 @@ def load(environ: Mapping[str, str]) -> Settings:
         if name not in environ:
             continue
         try:
-            values[field.name] = _PARSERS[field.type](environ[name])
+            parse = _PARSERS_BY_NAME.get(field.name) or _PARSERS[field.type]
+            values[field.name] = parse(environ[name])
         except ValueError as error:
             raise SettingsError(f"{name} is not valid: {error}. See config/example.env.") from error
     settings = Settings(**values)

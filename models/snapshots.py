@@ -1,7 +1,7 @@
 """Snapshots: captured machines that can be forked."""
 import peewee
 
-from models.database import Row, TimeField, now
+from models.database import JsonField, Row, TimeField, now
 from models.states import SnapshotKind, SnapshotState
 from models.users import User
 
@@ -24,6 +24,7 @@ class Snapshot(Row):
     vcpus = peewee.IntegerField()
     mem_mb = peewee.IntegerField()
     cwd = peewee.TextField()
+    env = JsonField(default=dict)
     rootfs_sha = peewee.TextField(default="")
     size_bytes = peewee.BigIntegerField(default=0)
     tarball_size_bytes = peewee.BigIntegerField(default=0)

@@ -20,6 +20,7 @@ from app.http import (
     buffers,
     converters,
     credentials,
+    cross_origin,
     errors,
     held,
     rate_limits,
@@ -54,6 +55,7 @@ def create_app(settings: Settings | None = None, authority: Authority | None = N
     errors.install(app)
     request_ids.install(app)
     held.install(app)
+    cross_origin.install(app, settings)
     credentials.install(app)
     rate_limits.install(app, settings)
     admission.install(app, settings)

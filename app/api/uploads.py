@@ -14,9 +14,9 @@ from services.sandboxes.caller import Caller
 routes = Blueprint("uploads", __name__, url_prefix="/v1/sandboxes/<sandbox_id>")
 
 
-# Slashes are not merged: an address that goes on with one after `uploads/` names an absolute path.
+# An address that goes on with a slash after `uploads/` names an absolute path.
 @route(routes, "PUT /uploads/<rest:path>", accepts=ACCOUNTS, status=201, answers=UploadedAnswer,
-       body="application/octet-stream", errors=(409,), merge_slashes=False)
+       body="application/octet-stream", errors=(409,))
 def upload(caller: Caller, sandbox_id: str, path: str) -> Uploaded:
     """Store the body as a file of the guest, as a whole or not at all."""
     deps, target = get_deps(), bodies.load_path(UploadTarget(), path=path)

@@ -1,4 +1,4 @@
-"""How parts of an address are matched where Flask's own converters do not do."""
+"""How addresses are matched where Flask's own ways do not do."""
 from flask import Flask
 from werkzeug.routing import PathConverter
 
@@ -12,5 +12,8 @@ class RestConverter(PathConverter):
 
 
 def install(app: Flask) -> None:
-    """Make `<rest:name>` known to the routes of `app`; goes before its blueprints."""
+    """Make `<rest:name>` known to the routes of `app`, and take an address as it is: one with two
+    slashes is another, and not redirected to a host that the caller has named. Goes before the
+    blueprints."""
+    app.url_map.merge_slashes = False
     app.url_map.converters["rest"] = RestConverter

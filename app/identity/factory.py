@@ -5,7 +5,7 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 
 from app import wiring
 from app.api import health
-from app.http import buffers, credentials, errors, held, request_ids
+from app.http import buffers, converters, credentials, cross_origin, errors, held, request_ids
 from app.http.openapi import routes as openapi
 from app.identity import routes
 from app.identity.local_authority import LocalAuthority
@@ -28,9 +28,11 @@ def create_app(settings: Settings | None = None) -> Flask:
     keys, sessions = KeyDirectory(settings.signing_keys_dir), Sessions(settings)
     keys.ensure(settings.jwt_algorithms[0])
     routes.attach(app, routes.Parts(settings, keys, sessions))
+    converters.install(app)
     errors.install(app)
     request_ids.install(app)
     held.install(app)
+    cross_origin.install(app, settings, cookies=True)
     credentials.install(app, sessions.get_user)
     buffers.install(app, settings)
     app.register_blueprint(routes.routes)

@@ -36,7 +36,8 @@ class Sessions:
         self._secure = urlsplit(settings.auth_url).scheme == "https"
         # Over TLS the browser itself holds other hosts and paths off a cookie of this name.
         self._name = f"__Host-{COOKIE}" if self._secure else COOKIE
-        self._origins = {_origin(url) for url in (settings.auth_url, *settings.browser_origins)}
+        ours = (settings.auth_url, *settings.browser_origins)
+        self._origins = {_origin(url) for url in ours} - {None}
 
     def check_origin(self, request: Request) -> None:
         """Raise Forbidden for a request that changes something and comes from a page of another
@@ -81,10 +82,11 @@ class Sessions:
         return session_id if isinstance(session_id, str) else None
 
 
-def _origin(url: str) -> tuple[str, str | None, int | None]:
+def _origin(url: str) -> tuple[str, str, int] | None:
+    """Scheme, host and port; None for what has no host, such as `null`."""
     try:
         parts = urlsplit(url)
-        return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(
-            parts.scheme)
-    except ValueError:
-        return "", None, None
+        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+    except (ValueError, KeyError):
+        return None
+    return (parts.scheme, parts.hostname, port) if parts.hostname else None

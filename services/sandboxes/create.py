@@ -99,5 +99,5 @@ def _inherited_env(found: ResolvedTemplate) -> dict[str, str]:
     stranger's."""
     if found.template.owner_id is None:
         return {}
-    env: dict[str, str] = Sandbox.get_by_id(found.snapshot.source_sandbox_id).env
+    env: dict[str, str] = found.snapshot.env
     return env

@@ -76,19 +76,20 @@ def _insert_fork(deps: Deps, caller: Caller, sandbox_id: str, taken: Snapshot, n
     quotas.check_sandbox(deps.settings, caller.owner)
     node = placement.claim_node(deps.settings, taken.vcpus, taken.mem_mb, node_id)
     return insert(deps, NewSandbox(sandbox_id, caller, node, taken.vcpus, taken.mem_mb,
-                                   _inherit(options, source), taken))
+                                   _inherit(options, source, taken), taken))
 
 
-def _inherit(options: LaunchOptions, source: Sandbox) -> LaunchOptions:
+def _inherit(options: LaunchOptions, source: Sandbox, taken: Snapshot) -> LaunchOptions:
     """`options` with the source's settings where the fork's request has none.
 
     A fork never inherits the session, project, app and callbacks, the open ports, or the start
-    command. It always has the idle timeout, the git repository and the agent server of its source.
+    command. It always has the variables of the capture, and the idle timeout, the git repository
+    and the agent server of its source.
     """
     skip, model = options.skip_app_processes, options.preferred_model
     return replace(
         options,
-        env=source.env | options.env,
+        env=taken.env | options.env,
         timeout=source.idle_timeout_s,
         skip_app_processes=source.skip_app_processes if skip is None else skip,
         preferred_model=source.preferred_model if model is None else model,

@@ -165,6 +165,8 @@ def _stop_unbooted(boot: Operation, reason: StopReason, error: str) -> None:
 
 
 def _release_held(sandbox_id: str) -> None:
-    """Give back the ports and the callback token of a sandbox that is now stopped."""
+    """Give back the ports of a sandbox that is now stopped, and forget its secrets: variables,
+    agent's token, callback token. Its snapshots have the variables of their own."""
     release_ports(sandbox_id)
     agent_servers.forget_bootstrap(sandbox_id)
+    Sandbox.update(env={}, agent_token="").where(Sandbox.id == sandbox_id).execute()

@@ -142,7 +142,8 @@ def is_due_on(node_id: str, snapshot_id: str) -> bool:
 
 def deleted(snapshot_id: str) -> None:
     """Nothing of the snapshot is left anywhere: the row is final. Again: no-op."""
-    Snapshot.update(state=SnapshotState.DELETED, uploaded_to_store=False, delete_due_at=None).where(
+    Snapshot.update(state=SnapshotState.DELETED, uploaded_to_store=False, delete_due_at=None,
+                    env={}).where(
         (Snapshot.id == snapshot_id) & DELETIONS.waiting
     ).execute()
 

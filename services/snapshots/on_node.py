@@ -45,7 +45,7 @@ def is_transient(snapshot_id: str) -> bool:
 def transient_removed(snapshot_id: str) -> None:
     """The files of a transient capture are gone; other snapshots are left as they are."""
     with connection():
-        Snapshot.update(state=SnapshotState.DELETED).where(
+        Snapshot.update(state=SnapshotState.DELETED, env={}).where(
             (Snapshot.id == snapshot_id) & Snapshot.transient).execute()
 
 

@@ -24,6 +24,7 @@ def create(source: Sandbox, snapshot_id: str, kind: SnapshotKind, *, transient: 
         vcpus=source.vcpus,
         mem_mb=source.mem_mb,
         cwd=source.cwd,
+        env=source.env,
     )
 
 
@@ -36,6 +37,6 @@ def complete(snapshot_id: str, columns: dict[str, Any]) -> list[OutboxMessage]:
 
 def fail(snapshot_id: str, error: str) -> None:
     """The capture gave nothing: the snapshot is failed for good. One that is ready stays so."""
-    Snapshot.update(state=SnapshotState.FAILED, error=error).where(
+    Snapshot.update(state=SnapshotState.FAILED, error=error, env={}).where(
         (Snapshot.id == snapshot_id) & (Snapshot.state == SnapshotState.PENDING)
     ).execute()

@@ -19,11 +19,11 @@ class Caller:
         with connection():
             source = Sandbox.create(id=new_id(), owner=owner.id, node_id="n1", vcpus=vcpus,
                                     mem_mb=mem_mb, agent_port=1, agent_token="x", idle_timeout_s=60,
-                                    status="stopped", env={"FROM": "source", "BOTH": "source"})
+                                    status="stopped")
             values = {
                 "id": new_id("snap"), "owner": owner.id, "node_id": "n1",
                 "source_sandbox_id": source.id, "vcpus": vcpus, "mem_mb": mem_mb, "cwd": "/srv",
-                "state": SnapshotState.READY
+                "state": SnapshotState.READY, "env": {"FROM": "source", "BOTH": "source"}
             }
             return Snapshot.create(**values | changes).id
 

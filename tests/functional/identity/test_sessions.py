@@ -149,6 +149,9 @@ def test_our_own_pages_and_those_allowed_are_taken(edge):
         assert allowing.post("/token", json=APP, headers={"Origin": origin}).status_code == 200
     assert allowing.get("/.well-known/jwks.json",
                         headers={"Origin": "https://evil.example.test"}).status_code == 200
+    careless = host(edge, browser_origins=("dashboard.example.test",))
+    assert careless.post("/login", json=credentials(edge),
+                         headers={"Origin": "null"}).status_code == 403
 
 
 def test_a_form_or_plain_text_cannot_use_the_session(edge):

@@ -35,3 +35,38 @@ def test_a_credential_in_a_traceback_is_cut_too():
             {"name": "n", "levelname": "ERROR", "msg": "failed", "exc_info": sys.exc_info()})
     text = LineFormatter().format(record)
     assert "ValueError" in text and "IjKlMnOp" not in text
+
+
+FORGED = "x\n2026-01-31T12:00:00.123Z INFO nodeworker forged"
+
+
+@pytest.mark.parametrize("hostile", [
+    FORGED, "x\r\nforged", "\x1b[2J\x1b[31mred", "a\0b", "\x9b31m", "a\u2028b", "a\x85b",
+    "\u202egnp.exe", "\x7f\b\b\b",
+])
+@pytest.mark.parametrize("place", ["argument", "extra", "name of an extra", "exception", "stack"])
+def test_nobody_can_write_a_line_of_their_own(hostile, place):
+    fields = {"name": "n", "levelname": "INFO", "msg": "guest said %s", "args": ("hello", )}
+    if place == "argument":
+        fields["args"] = (hostile, )
+    elif place == "extra":
+        fields["said"] = hostile
+    elif place == "name of an extra":
+        fields[hostile] = 1
+    elif place == "stack":
+        fields["stack_info"] = f"Stack:\n{hostile}"
+    else:
+        try:
+            raise ValueError(hostile)
+        except ValueError:
+            fields["exc_info"] = sys.exc_info()
+    first, *others = LineFormatter().format(logging.makeLogRecord(fields)).split("\n")
+    assert "guest said" in first and all(line.startswith("    ") for line in others)
+    for line in (first, *others):
+        assert line.isprintable(), repr(line)
+    assert bool(others) is (place in ("exception", "stack"))
+
+
+def test_letters_of_all_the_world_are_left_alone():
+    record = logging.makeLogRecord({"name": "n", "levelname": "INFO", "msg": "für 日本 🎉 a\\b"})
+    assert LineFormatter().format(record).endswith("für 日本 🎉 a\\b")

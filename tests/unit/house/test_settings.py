@@ -57,6 +57,22 @@ def test_the_agents_have_a_port_range_of_their_own(value):
         load({"SVC_AGENT_PORTS": value})
 
 
+@pytest.mark.parametrize("value", [
+    "dashboard.example.test", "null", "*", "https://", "https://*", "ftp://a.test", "//a.test",
+    "https://a.test/", "https://a.test/path", "https://user@a.test", "https://a.test?x=1",
+    "https://a.test,b.test", "https://a.test:x", "https://[::1",
+])
+def test_what_is_no_origin_of_a_page_is_refused_by_name(value):
+    with pytest.raises(SettingsError, match="SVC_BROWSER_ORIGINS"):
+        load({"SVC_BROWSER_ORIGINS": value})
+
+
+def test_origins_are_written_as_browsers_send_them():
+    given = "https://Dash.example.test:443, http://localhost:5173,http://[::1]:80"
+    assert load({"SVC_BROWSER_ORIGINS": given}).browser_origins == (
+        "https://dash.example.test", "http://localhost:5173", "http://[::1]")
+
+
 def test_an_env_file_is_read_without_comments_and_blanks(tmp_path: Path):
     path = tmp_path / "some.env"
     path.write_text("# a comment\n\nSVC_NODE_ID=n1\nSVC_URL=http://h/?a=b\n")
