@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import peewee
+
 from config.settings import Settings
 from models.database import connection, now
 from models.operations import IdempotencyKey
 from models.sandboxes import Sandbox
-from models.states import SandboxStatus
+from models.snapshots import Snapshot
+from models.states import SandboxStatus, SnapshotState
 from services.errors import Conflict
 
 
@@ -85,11 +88,17 @@ def release(route: str, resource_id: str) -> None:
 
 
 def forget_expired() -> int:
-    """Remove the keys that are past their time and whose sandbox is gone; returns how many."""
-    live = Sandbox.select(Sandbox.id).where(Sandbox.status != SandboxStatus.STOPPED)
+    """Remove the keys that are past their time and whose sandbox or snapshot is gone; returns how
+    many."""
+    made = IdempotencyKey.resource_id
+    sandboxes = Sandbox.select().where(
+        (Sandbox.id == made) & (Sandbox.status != SandboxStatus.STOPPED))
+    snapshots = Snapshot.select().where(
+        (Snapshot.id == made) & Snapshot.state.in_((SnapshotState.PENDING, SnapshotState.READY)))
     with connection():
         return int(
             IdempotencyKey.delete()
-            .where((IdempotencyKey.expires_at < now()) & IdempotencyKey.resource_id.not_in(live))
+            .where((IdempotencyKey.expires_at < now()) & ~peewee.fn.EXISTS(sandboxes)
+                   & ~peewee.fn.EXISTS(snapshots))
             .execute()
         )

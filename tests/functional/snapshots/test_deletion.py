@@ -10,10 +10,11 @@ import psycopg2
 import pytest
 
 from models.database import connection, now
-from models.operations import Operation
+from models.operations import IdempotencyKey, Operation
 from models.snapshots import Snapshot
 from models.states import OperationState, SnapshotState
 from services.errors import Conflict, NotFound
+from services.operations import idempotency
 from services.snapshots import deletion, disk_upload
 from services.snapshots.stored_objects import folder
 from tests.rows.snapshots import make_due, operator, remove, row, take
@@ -35,6 +36,24 @@ def test_an_operator_deletes_a_snapshot_from_its_node_and_the_store(
     with pytest.raises(NotFound):
         deletion.delete(deps, taken)
     assert alice.get(f"/v1/sandboxes/{sandbox}").json()["status"] == "running"
+
+
+def test_an_owner_removes_a_snapshot_and_what_was_made_from_it_goes_on(
+        alice, rows, store, driver, sandbox):
+    taken = take(alice, sandbox)
+    becomes(lambda: row(taken).uploaded_to_store)
+    fork = alice.post("/v1/sandboxes/fork", json={"snapshotId": taken}).json()["id"]
+    alice.wait_for(fork, "running")
+    assert alice.get(f"/v1/snapshots/{taken}").json()["uploadedToStore"] is True
+    assert taken in alice.get("/v1/snapshots").text
+    assert alice.delete(f"/v1/snapshots/{taken}").status_code == 200
+    make_due(taken)
+    becomes(lambda: row(taken).state, SnapshotState.DELETED)
+    assert taken not in driver.list_snapshots()
+    for path in ("hibernate", "wake"):
+        assert alice.post(f"/v1/sandboxes/{fork}/{path}").status_code == 200
+    assert alice.exec(fork, "true")["exitCode"] == 0
+    alice.delete(f"/v1/sandboxes/{fork}")
 
 
 def test_a_replay_of_a_fork_is_answered_after_its_snapshot_was_deleted(
@@ -190,3 +209,21 @@ def test_nothing_open_is_left_for_deleted_snapshots(rows):
             & Operation.state.in_((OperationState.PENDING, OperationState.RUNNING,
                                    OperationState.WAITING)))
         assert list(stuck) == []
+
+
+def test_the_key_of_a_snapshot_lives_as_long_as_the_snapshot(alice, rows, sandbox):
+    def again():
+        return alice.post(f"/v1/sandboxes/{sandbox}/snapshot",
+                          json={"idempotencyKey": "for good"}).json()["id"]
+
+    def a_day_later():
+        with connection():
+            aged = IdempotencyKey.update(expires_at=now()).where(
+                IdempotencyKey.resource_id == taken).execute()
+        idempotency.forget_expired()
+        return aged
+
+    taken = again()
+    assert a_day_later() == 1 and again() == taken
+    alice.delete(f"/v1/snapshots/{taken}")
+    assert a_day_later() == 1 and again() != taken

@@ -6,7 +6,6 @@ from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import SnapshotKind, SnapshotState
 from services.hosts.nodes import heartbeat
-from tests.rows.snapshots import becomes, make_due, row, take
 from tests.stack.edge import NODE
 
 SNAPSHOTS = "/v1/snapshots"
@@ -123,21 +122,3 @@ def test_what_stands_in_the_way_is_named_and_nothing_changes(edge, headers, make
         assert edge.api.get(f"{SNAPSHOTS}/{taken}", headers=headers).status_code == 200
     with connection():
         assert Sandbox.get_by_id(boot["id"]).status == "provisioning"
-
-
-def test_an_owner_removes_a_snapshot_and_what_was_made_from_it_goes_on(
-        alice, rows, store, driver, sandbox):
-    taken = take(alice, sandbox)
-    becomes(lambda: row(taken).uploaded_to_store)
-    fork = alice.post("/v1/sandboxes/fork", json={"snapshotId": taken}).json()["id"]
-    alice.wait_for(fork, "running")
-    assert alice.get(f"{SNAPSHOTS}/{taken}").json()["uploadedToStore"] is True
-    assert taken in ids(alice.get(SNAPSHOTS).json())
-    assert alice.delete(f"{SNAPSHOTS}/{taken}").status_code == 200
-    make_due(taken)
-    becomes(lambda: row(taken).state, SnapshotState.DELETED)
-    assert taken not in driver.list_snapshots()
-    for path in ("hibernate", "wake"):
-        assert alice.post(f"/v1/sandboxes/{fork}/{path}").status_code == 200
-    assert alice.exec(fork, "true")["exitCode"] == 0
-    alice.delete(f"/v1/sandboxes/{fork}")
