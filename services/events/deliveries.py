@@ -23,9 +23,6 @@ from models.states import AttemptOutcome, DeliveryState
 
 SENDER_DIED = "the sender died before it had an answer"
 _BATCH = 500
-# An attempt begun later than this after its time moves the rest of the schedule: after an outage,
-# attempts are not crowded.
-_TOO_LATE = timedelta(seconds=1)
 
 # One round trip and one commit for a batch; the three parts stand or fall together.
 _CLAIM = """
@@ -87,17 +84,16 @@ class Result:
     reason: str | None = None
 
 
-def next_due(due_at: datetime, started_at: datetime, attempts: int,
-             waits_s: Sequence[float]) -> datetime | None:
+def next_due(due_at: datetime, attempts: int, waits_s: Sequence[float]) -> datetime | None:
     """When the attempt after number `attempts`, which was due at `due_at`, is due; None if that was
     the last.
 
-    Waits run from the time the attempt was due, so that lateness does not add up.
+    Waits run from the time the attempt was due, so its lateness moves nothing. An attempt that is
+    due before the one before it has ended begins at that end.
     """
     if attempts >= len(waits_s):
         return None
-    anchor = started_at if started_at - due_at > _TOO_LATE else due_at
-    return anchor + timedelta(seconds=waits_s[attempts])
+    return due_at + timedelta(seconds=waits_s[attempts])
 
 
 def route(receivers: Sequence[str], first_wait_s: float) -> int:
@@ -181,7 +177,7 @@ def _end(result: Result, waits_s: Sequence[float]) -> tuple[str, datetime | None
     """The state of the delivery after this result, and when the next attempt is due."""
     if result.delivered:
         return DeliveryState.DELIVERED.value, None
-    due = next_due(result.claimed.due_at, result.claimed.started_at, result.claimed.number, waits_s)
+    due = next_due(result.claimed.due_at, result.claimed.number, waits_s)
     return (DeliveryState.PENDING if due else DeliveryState.DROPPED).value, due
 
 
@@ -218,7 +214,7 @@ def _release(which: peewee.Expression, waits_s: Sequence[float]) -> int:
                                           & (DeliveryAttempt.number == orphan.attempts))
             attempt.outcome, attempt.reason = AttemptOutcome.UNKNOWN, SENDER_DIED
             attempt.save(only=[DeliveryAttempt.outcome, DeliveryAttempt.reason])
-            due = next_due(orphan.next_attempt_at, attempt.started_at, orphan.attempts, waits_s)
+            due = next_due(orphan.next_attempt_at, orphan.attempts, waits_s)
             _put_back(orphan, due)
     return len(orphans)
 

@@ -89,8 +89,8 @@ def _receiver(url: str) -> Receiver:
 
 
 def parse_secrets(entries: tuple[str, ...]) -> tuple[Secret, ...]:
-    """`v2:text` stands under v2; a text without a version under the number of its place. Raises
-    SettingsError."""
+    """`v2:text` stands under v2; a text without a version under the number of its place. v1 comes
+    first; it is always there, for receivers that look at nothing else. Raises SettingsError."""
     secrets = []
     for place, entry in enumerate(entries, 1):
         match = _VERSION.fullmatch(entry)
@@ -100,4 +100,7 @@ def parse_secrets(entries: tuple[str, ...]) -> tuple[Secret, ...]:
         secrets.append(Secret(version, text.encode()))
     if len({secret.version for secret in secrets}) < len(secrets):
         raise SettingsError("SVC_WEBHOOK_SECRETS names a version twice.")
-    return tuple(secrets)
+    if secrets and not any(secret.version == "v1" for secret in secrets):
+        raise SettingsError(
+            "SVC_WEBHOOK_SECRETS must have a v1: the secret that receivers are to use.")
+    return tuple(sorted(secrets, key=lambda secret: secret.version != "v1"))
