@@ -5,7 +5,7 @@ from typing import Any
 import click
 import peewee
 
-from app.operator import accounts, nodes, operations, sandboxes, service_tokens, storage
+from app.operator import accounts, nodes, operations, sandboxes, service_tokens, storage, templates
 from app.operator.credit import credit
 from app.operator.seeds import seed_dev
 from app.operator.signing_keys import keys
@@ -38,7 +38,8 @@ def main() -> None:
 
 
 for command in (*accounts.COMMANDS, *service_tokens.COMMANDS, *nodes.COMMANDS, *operations.COMMANDS,
-                *sandboxes.COMMANDS, *storage.COMMANDS, credit, keys, seed_dev, webhooks):
+                *sandboxes.COMMANDS, *storage.COMMANDS, *templates.COMMANDS, credit, keys,
+                seed_dev, webhooks):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -79,7 +79,8 @@ def find_reference(row: Snapshot) -> str | None:
         return "it is being captured; try again when that is done."
     template = templates_of(row.id).first()
     if template is not None:
-        return f"the template {template.name}-v{template.version} stands on it; delete that first."
+        return (f"the template {template.name}-v{template.version} stands on it; an operator can"
+                " remove that.")
     booting = _open_operations(row.id).first()
     if booting is not None:
         return f"sandbox {booting.sandbox_id} is being made from it; try again when that is done."

@@ -95,17 +95,22 @@ def get(namespace: User | None, template_id: str) -> Template:
 
 
 def delete(namespace: User | None, template_id: str) -> Template:
-    """Take a template back with all its versions; returns what its latest one was.
+    """Take a name back; returns what its latest version was. Sandboxes made from it go on, since
+    they have copies.
 
-    Sandboxes made from it go on, since they have copies. Of a version reference (a service's right)
-    only that version goes, and the one published before it becomes the latest. Raises
-    InvalidRequest, Forbidden, NotFound.
+    A user's versions stay addressable, and keep their snapshots; only a service removes versions
+    (contract, Templates 3): by the name of the catalogue all of them, by a version reference that
+    one, and the one published before it becomes the latest. Raises InvalidRequest, Forbidden,
+    NotFound.
     """
     reference = parse(template_id)
     _check_version(namespace, reference, None)
     with connection(), database.atomic():
         _lock(namespace, reference.name)
         template = get(namespace, template_id)
+        if namespace is not None:
+            Template.update(latest=False).where(Template.id == template.id).execute()
+            return template
         gone = _named(namespace, reference.name) & Template.deleted_at.is_null()
         if reference.version is not None:
             gone &= Template.version == reference.version

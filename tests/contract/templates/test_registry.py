@@ -8,8 +8,9 @@ from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import SnapshotState
 from models.templates import Template
+from services.errors import Conflict, InvalidRequest, NotFound
 from services.snapshots import deletion
-from services.templates import lookup
+from services.templates import lookup, versions
 from tests.contract.templates.caller import SERVE, Caller, row
 
 ENTRY = {
@@ -166,18 +167,48 @@ def test_a_user_cannot_touch_a_version(edge, alice, name):
     assert alice.get(f"{name}-v1").status_code == 200
 
 
-def test_a_deleted_template_is_gone_with_its_versions_and_none_of_them_comes_back_as_another(
-        alice, name):
+def test_a_name_taken_back_means_nothing_and_its_versions_stay(alice, name):
     first, second = alice.snapshot(), alice.snapshot()
     alice.publish(name, snapshotId=first)
     alice.publish(name, snapshotId=second)
     deleted = alice.delete(name)
     assert deleted.status_code == 200 and deleted.json["snapshotId"] == second
-    for gone in (name, f"{name}-v1", f"{name}-v2"):
-        assert alice.get(gone).status_code == 404 and alice.create(
-            templateId=gone).status_code == 404
-    assert alice.publish(name, snapshotId=second, version="1").status_code == 409
+    assert alice.get(name).status_code == alice.delete(name).status_code == 404
+    assert alice.create(templateId=name).status_code == 404
+    for version, taken in ((f"{name}-v1", first), (f"{name}-v2", second)):
+        assert alice.get(version).json["snapshotId"] == taken
+        assert row(alice.create(templateId=version)).snapshot_id == taken
+    assert alice.publish(name, snapshotId=first, version="2").status_code == 409
     assert alice.publish(name, snapshotId=first).json["version"] == "3"
+    assert alice.get(name).json["version"] == "3"
+
+
+def test_what_nobody_uses_is_listed_and_removed_by_an_operator(alice, name):
+    taken = [alice.snapshot() for _ in range(3)]
+    for one in taken:
+        alice.publish(name, snapshotId=one)
+    made = row(alice.create(templateId=f"{name}-v2"))
+
+    def unused():
+        found = versions.list_versions(alice.owner)
+        return [use.id for use in found if use.id.startswith(f"{name}-v") and not use.is_used]
+
+    assert unused() == [f"{name}-v1"]
+    for used in (f"{name}-v2", f"{name}-v3"):
+        with pytest.raises(Conflict):
+            versions.remove_unused(alice.owner, used)
+    alice.delete(name)
+    assert unused() == [f"{name}-v1", f"{name}-v3"], "the sandbox of the second goes on"
+    assert versions.remove_unused(alice.owner, f"{name}-v1").snapshot_id == taken[0]
+    assert alice.get(f"{name}-v1").status_code == 404
+    with connection():
+        Sandbox.update(status="stopped").where(Sandbox.id == made.id).execute()
+        assert not deletion.templates_of(taken[0]).exists()
+    assert unused() == [f"{name}-v2", f"{name}-v3"]
+    with pytest.raises(NotFound):
+        versions.remove_unused(alice.owner, f"{name}-v1")
+    with pytest.raises(InvalidRequest):
+        versions.remove_unused(alice.owner, name)
 
 
 def test_the_catalogue_is_everybodys_and_changed_by_services_only(edge, alice, service, name):
@@ -190,7 +221,8 @@ def test_the_catalogue_is_everybodys_and_changed_by_services_only(edge, alice, s
     assert mine.json["scope"] == "private" and service.get(name).json == system.json
     assert row(alice.create(templateId=name)).start_command is None, "private names come first"
     alice.delete(name)
-    assert row(alice.create(templateId=f"{name}-v1")).start_command == "serve"
+    assert row(alice.create(templateId=name)).start_command == "serve"
+    assert row(alice.create(templateId=f"{name}-v1")).start_command is None, "versions stay"
     assert service.get(name).json == system.json
 
 
@@ -217,4 +249,6 @@ def test_a_snapshot_is_needed_while_any_version_stands_on_it(alice, name):
     alice.publish(name, snapshotId=alice.snapshot())
     assert needed(), "an older version counts"
     alice.delete(name)
+    assert needed(), "also when the name is gone"
+    versions.remove_unused(alice.owner, f"{name}-v1")
     assert not needed()

@@ -67,14 +67,20 @@ def test_a_replay_of_a_fork_is_answered_after_its_snapshot_was_deleted(
     alice.delete(f"/v1/sandboxes/{first['id']}")
 
 
-def test_a_template_keeps_its_snapshot_until_it_is_taken_back(alice, sim_stack, deps, driver,
-                                                              sandbox):
+def test_a_template_keeps_its_snapshot_until_its_version_is_removed(
+        alice, sim_stack, deps, driver, sandbox):
     taken = take(alice, sandbox)
     assert alice.post("/v1/templates/kept/latest", json={"snapshotId": taken}).is_success
     with pytest.raises(Conflict, match="template kept-v1"):
         deletion.delete(deps, taken)
     assert row(taken).state == SnapshotState.READY and taken in driver.list_snapshots()
     assert alice.delete("/v1/templates/kept/latest").is_success
+    with pytest.raises(Conflict, match="template kept-v1"):
+        deletion.delete(deps, taken)
+    assert alice.get("/v1/templates/kept-v1/latest").json()["snapshotId"] == taken
+    email = sim_stack.people["SVC_ALICE_EMAIL"]
+    assert "kept-v1" in operator(sim_stack, "template-list", email, "--unused")
+    assert taken in operator(sim_stack, "template-remove", "kept-v1", email)
     remove(sim_stack, deps, taken)
 
 
@@ -197,6 +203,7 @@ def test_old_snapshots_end_by_themselves_except_those_that_are_needed(
     becomes(lambda: row(old).state, SnapshotState.DELETED)
     assert {row(kept).state, row(young).state} == {SnapshotState.READY}
     alice.delete("/v1/templates/lasting/latest")
+    operator(sim_stack, "template-remove", "lasting-v1", sim_stack.people["SVC_ALICE_EMAIL"])
     assert deletion.expire(weekly) == 1
     make_due(kept)
     becomes(lambda: row(kept).state, SnapshotState.DELETED)
