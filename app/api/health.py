@@ -1,16 +1,24 @@
-"""Whether this process can do its work (contract, Deploy surface: orchestrator health check)."""
+"""Whether this process can do its work (contract, Deploy surface: orchestrator health check); a
+stranger is told no more than that."""
+import peewee
 from flask import Blueprint
+from playhouse.pool import MaxConnectionsExceeded
 
 from app.http.credentials import PUBLIC
 from app.http.route import route
 from app.schemas.health import HealthAnswer
 from models.database import connection, database
+from services.errors import Unavailable
 
 routes = Blueprint("health", __name__)
 
 
 @route(routes, "GET /health", accepts=(PUBLIC,), answers=HealthAnswer, errors=(503,))
 def health() -> None:
-    """200 while the database answers, otherwise 503; the broker may be away without harm."""
-    with connection():
-        database.execute_sql("SELECT 1")
+    """200 while this process can do its work, otherwise 503."""
+    # The broker may be away without harm.
+    try:
+        with connection():
+            database.execute_sql("SELECT 1")
+    except (peewee.PeeweeException, MaxConnectionsExceeded) as error:
+        raise Unavailable("down") from error

@@ -3,7 +3,8 @@
 1. A route names what it `accepts`; one that names nothing takes nothing. 2. Before
 the route runs, and before its body is read, the credential is looked up: missing or bad is 401. 3.
 A good one of a kind that the route does not take is 403. 4. A service says for whom it acts with
-`X-On-Behalf-Of`; from then on it is that user (contract, Service tokens 3). 5. A route that takes a
+`X-On-Behalf-Of`, or its token names the user; from then on it is that user (contract, Service
+tokens 1, 3). 5. A route that takes a
 session looks at the cookie only.
 """
 import enum
@@ -112,16 +113,24 @@ def _identify(secret: str) -> Principal:
     claims = tokens.verify(wired.settings, wired.authority, secret)
     if claims.audience is tokens.Audience.SERVICE and claims.subject == tokens.ADMIN_SUBJECT:
         return Principal(ADMIN, claims.subject, None)
-    if claims.audience is tokens.Audience.SERVICE:
+    if claims.audience is tokens.Audience.SERVICE and not claims.is_of_user:
         return Principal(SERVICE, claims.subject, _acted_for())
     user = users.find(claims.subject)
     if user is None:
         raise Unauthenticated("The account of this token does not exist or is disabled.")
-    return Principal(USER_JWT, user.id, user)
+    if claims.audience is tokens.Audience.USER:
+        return Principal(USER_JWT, user.id, user)
+    if _on_behalf_of() not in ("", user.id):
+        raise Forbidden("X-On-Behalf-Of names another account than the token.")
+    return Principal(SERVICE, user.id, user)
+
+
+def _on_behalf_of() -> str:
+    return request.headers.get("X-On-Behalf-Of", "").strip()
 
 
 def _acted_for() -> User | None:
-    user_id = request.headers.get("X-On-Behalf-Of", "").strip()
+    user_id = _on_behalf_of()
     if not user_id:
         return None
     user = users.find(user_id)

@@ -4,19 +4,25 @@ import click
 from app.identity.signing_keys import KeyDirectory
 from config.settings import get_settings
 from models.database import now
-from services.accounts import tokens
+from services.accounts import tokens, users
 
 
 @click.command("service-token-mint")
 @click.argument("name")
 @click.option("--app-id", default="", help="Goes into the token's appId claim.")
-def service_token_mint(name: str, app_id: str) -> None:
+@click.option("--user", "of_user", is_flag=True,
+              help="NAME is the email of an account: the token acts as that, and for nobody else.")
+def service_token_mint(name: str, app_id: str, *, of_user: bool) -> None:
     """Mint a token for the service NAME (`admin` for the administrative routes); shown once, it
     lasts a year."""
     settings = get_settings()
     keys = KeyDirectory(settings.signing_keys_dir)
     keys.ensure(settings.jwt_algorithms[0])
-    minted = tokens.mint_service_token(settings, keys.get_signing(), name, app_id)
+    signing = keys.get_signing()
+    if of_user:
+        minted = tokens.mint_service_token_of(settings, signing, users.get_by_email(name), app_id)
+    else:
+        minted = tokens.mint_service_token(settings, signing, name, app_id)
     click.echo(f"jti {minted.jti}\ntoken {minted.text}")
 
 

@@ -18,7 +18,7 @@ from app.schemas.paging import PageQuery
 from models.states import SandboxKind, SandboxStatus
 from services.sandboxes.requests import CreateRequest, LaunchOptions
 
-# Slugs come with previews; nothing is billed and raw SSH not offered, and that is what answers say.
+# Nothing is billed and raw SSH not offered, and that is what answers say.
 NULL, FALSE = answers.always(None), answers.always(False)
 PRESETS = ("opencode", "pi", "codex", "claude", "lfg")
 
@@ -121,7 +121,7 @@ class SandboxListEntryAnswer(Answer):
     """A sandbox in the list."""
 
     id = answers.Text()
-    slug = answers.Text(null=True, read=NULL)
+    slug = answers.Text("The `projectSlug` it was made with.", null=True, read="project_slug")
     project = answers.Text(null=True, read="project_slug")
     project_id = answers.Text(null=True)
     app_id = answers.Text(null=True)

@@ -68,12 +68,18 @@ class Authority(Protocol):
 
 @dataclass(frozen=True)
 class Claims:
-    """What a verified token says: for USER, `subject` is a user's id; for SERVICE, `svc:<name>`."""
+    """What a verified token says: for USER, `subject` is a user's id; for SERVICE, `svc:<name>` or
+    the id of a user whom the service is given to act as."""
 
     audience: Audience
     subject: str
     app_id: str
     jti: str
+
+    @property
+    def is_of_user(self) -> bool:
+        """True if the subject is a user's id."""
+        return not self.subject.startswith(SERVICE_PREFIX)
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,15 @@ def mint_service_token(settings: Settings, key: SigningKey, name: str, app_id: s
     if not _SERVICE_NAME.fullmatch(name):
         raise InvalidRequest(
             "the name of a service is 1 to 64 lower-case letters, digits and hyphens")
-    subject = f"{SERVICE_PREFIX}{name}"
+    return _mint_for_service(settings, key, f"{SERVICE_PREFIX}{name}", app_id)
+
+
+def mint_service_token_of(settings: Settings, key: SigningKey, user: User, app_id: str) -> Token:
+    """A service token that acts as `user`; remembered and revoked as that of a service."""
+    return _mint_for_service(settings, key, user.id, app_id)
+
+
+def _mint_for_service(settings: Settings, key: SigningKey, subject: str, app_id: str) -> Token:
     token = _mint(settings, key, Audience.SERVICE, subject, app_id, settings.service_token_s)
     with connection():
         ServiceToken.create(
@@ -134,11 +148,8 @@ def verify(settings: Settings, authority: Authority, text: str) -> Claims:
             isinstance(claim, str) and claim.isprintable() for claim in (audience, subject, jti)):
         raise Unauthenticated("The token is not valid.")
     verified = Claims(Audience(audience), subject, str(claims.get("appId", "")), jti)
-    if verified.audience is Audience.SERVICE:
-        if not subject.startswith(SERVICE_PREFIX):
-            raise Unauthenticated("The token is not valid.")
-        if authority.is_revoked(jti):
-            raise Unauthenticated("The token was revoked.")
+    if verified.audience is Audience.SERVICE and authority.is_revoked(jti):
+        raise Unauthenticated("The token was revoked.")
     return verified
 
 

@@ -2,7 +2,7 @@
 status.
 
 Nothing here looks at the code under test: the surfaces say who may come in, the rows which surface
-a route belongs to. A cell is 401, one of three ways to be refused with 403, or OWNER / STRANGER:
+a route belongs to. A cell is 401, one of four ways to be refused with 403, or OWNER / STRANGER:
 what the row says about a caller who was let in and who owns, or does not own, the thing in the
 path. Requests are chosen so that being let in changes nothing: a sandbox that is stopped (409), a
 body that breaks a rule (400), a pin to a node that does not exist (421), a snapshot that a template
@@ -13,11 +13,13 @@ from typing import Any
 
 OWNER, STRANGER = "owner", "stranger"
 # A credential of a kind the route does not take; a service that names nobody; one that names
-# somebody who is not there.
+# somebody who is not there; a token of a user that names another one.
 WRONG_KIND, NO_OWNER, NO_SUCH_OWNER = "wrong kind", "no owner", "no such owner"
+OTHER_OWNER = "other owner"
 SENTENCES = {
     WRONG_KIND: "This route does not take", NO_OWNER: "A service has to say for whom it acts",
-    NO_SUCH_OWNER: "X-On-Behalf-Of names no account"
+    NO_SUCH_OWNER: "X-On-Behalf-Of names no account",
+    OTHER_OWNER: "X-On-Behalf-Of names another account than the token"
 }
 
 # What is no good anywhere.
@@ -44,7 +46,6 @@ BAD = (
     "without sub",
     "without jti",
     "token of nobody",
-    "user token for services",
     "revoked service token",
     "expired service token",
     "session",
@@ -60,6 +61,9 @@ GOOD = (
     "service for owner",
     "service for other",
     "service for nobody",
+    "service token of owner",
+    "service token of owner for owner",
+    "service token of owner for other",
     "admin",
     "admin for owner",
 )
@@ -69,19 +73,22 @@ KINDS = BAD + GOOD
 def _surface(**good: int | str) -> dict[str, int | str]:
     cells: dict[str, int | str] = {kind: 401 for kind in BAD} | {kind: WRONG_KIND for kind in GOOD}
     cells["service for nobody"] = NO_SUCH_OWNER
+    cells["service token of owner for other"] = OTHER_OWNER
     return cells | {
         name.replace("__", "'").replace("_", " "): status for name, status in good.items()
     }
 
 
 USERS = {"own_user_token": OWNER, "other__s_user_token": STRANGER, "service": NO_OWNER,
-         "service_for_owner": OWNER, "service_for_other": STRANGER}
+         "service_for_owner": OWNER, "service_for_other": STRANGER,
+         "service_token_of_owner": OWNER, "service_token_of_owner_for_owner": OWNER}
 SURFACES: dict[str, dict[str, int | str]] = {
     "sandbox": _surface(own_key=OWNER, other__s_key=STRANGER, **USERS),
     "keys": _surface(**USERS),
     # A service that acts for nobody changes the system catalogue.
     "templates": _surface(own_key=OWNER, other__s_key=STRANGER, **USERS | {"service": STRANGER}),
-    "services": _surface(service=OWNER, service_for_owner=OWNER, service_for_other=OWNER),
+    "services": _surface(service=OWNER, service_for_owner=OWNER, service_for_other=OWNER,
+                         service_token_of_owner=OWNER, service_token_of_owner_for_owner=OWNER),
     "admin": _surface(admin=OWNER, admin_for_owner=OWNER),
     # The cookie is the credential; a bearer of any kind is not looked at.
     "session": {kind: 401 for kind in KINDS} | {"session": OWNER},

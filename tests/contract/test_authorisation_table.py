@@ -53,6 +53,10 @@ class InnerService:
         minted = tokens.mint_service_token(self.edge.settings, self.signing_key(), name, "")
         return minted.jti, minted.text
 
+    def mint_of(self, email):
+        user = users.get_by_email(email)
+        return tokens.mint_service_token_of(self.edge.settings, self.signing_key(), user, "").text
+
     def signing_key(self):
         return self.edge.keys.get_signing()
 
@@ -245,7 +249,7 @@ def test_a_verifier_blind_in_one_respect_is_noticed(inner, monkeypatch, blindnes
 
 @pytest.mark.parametrize(("target", "name", "replacement", "kind"), [
     (tokens, "is_standing", lambda jti: True, "revoked service token"),
-    (tokens, "SERVICE_PREFIX", "", "user token for services"),
+    (tokens.Claims, "is_of_user", False, "service token of owner"),
     (api_keys, "now", lambda: datetime(2000, 1, 1, tzinfo=timezone.utc), "expired key"),
 ], ids=lambda value: value if isinstance(value, str) else "")
 def test_a_look_up_that_lets_too_much_through_is_noticed(inner, monkeypatch, target, name,

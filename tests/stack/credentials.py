@@ -32,6 +32,9 @@ class Service(Protocol):
     def mint(self, name: str) -> tuple[str, str]:
         """A service token: jti and text."""
 
+    def mint_of(self, email: str) -> str:
+        """A service token that acts as this account."""
+
     def signing_key(self) -> SigningKey:
         """The key that signs now."""
 
@@ -74,6 +77,7 @@ def make_all(service: Service, owner: Newcomer, other: Newcomer) -> dict[str, He
     status, _, _ = service.send("identity", "POST", "/admin/service-token/revoke",
                                 bearer(admin_token), {"jti": revoked_jti})
     assert status == 200
+    owners_token = bearer(service.mint_of(owner.email))
     ended, _ = owner.sign_in()
     service.send("identity", "POST", "/logout", ended)
     behalf = {
@@ -97,6 +101,9 @@ def make_all(service: Service, owner: Newcomer, other: Newcomer) -> dict[str, He
         **{
             f"service for {name}": bearer(service_token) | header for name, header in behalf.items()
         },
+        "service token of owner": owners_token,
+        "service token of owner for owner": owners_token | behalf["owner"],
+        "service token of owner for other": owners_token | behalf["other"],
         "admin": bearer(admin_token),
         "admin for owner": bearer(admin_token) | behalf["owner"],
     }
@@ -133,7 +140,6 @@ def forged(service: Service, owner: Newcomer, other: Newcomer, jti: str) -> dict
                                       infra | {"iat": present - 1000, "exp": present - 100}),
         "wrong audience": sign(signing, user | {"aud": "svc-other"}),
         "both audiences": sign(signing, user | {"aud": ["svc", "svc-infra"]}),
-        "user token for services": sign(signing, infra | {"sub": owner.id}),
         "wrong issuer": sign(signing, user | {"iss": "https://elsewhere.example.test"}),
         "token of nobody": sign(signing, user | {"sub": "usr_nobody"}),
         "no algorithm": unsigned(user, signing.kid),

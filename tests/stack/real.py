@@ -35,6 +35,9 @@ class RealService:
     def make_user(self, email, password):
         self._operator("user-create", email, "--plan", "legacy_pro", "--password", password)
 
+    def mint_of(self, email):
+        return self.mint(f"{email} --user")[1]
+
     def mint(self, name):
         printed = self._operator("service-token-mint", name).splitlines()
         return tuple(

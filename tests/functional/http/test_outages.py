@@ -111,9 +111,12 @@ def test_a_missing_database_is_503_everywhere(edge):
     database.close_all()
     database.connect_params["port"] = free_port(0)
     try:
-        for path in ("/health", SANDBOXES, f"{SANDBOXES}/x"):
+        for path in (SANDBOXES, f"{SANDBOXES}/x"):
             answer = edge.api.get(path, headers=headers)
             assert answer.status_code == 503 and list(answer.json) == ["error"], path
+        for client in (edge.api, edge.identity):
+            health = client.get("/health")
+            assert (health.status_code, health.json) == (503, {"error": "down"}), "no reason"
     finally:
         database.connect_params.update(kept)
     assert edge.api.get("/health").status_code == 200

@@ -111,6 +111,7 @@ def test_a_fork_of_a_snapshot_outlives_its_source(alice, source, forks):
     }
     entry = entries[forks[0]]
     assert (entry["projectId"], entry["project"], entry["appId"]) == ("p", "slug", "a")
+    assert entry["slug"] == "slug"
 
 
 def test_replays_of_a_snapshot_fork_make_one_sandbox(alice, source, forks):
