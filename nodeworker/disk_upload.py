@@ -2,13 +2,15 @@
 host.
 
 1. Export the disk to a file of this host. 2. Say that the snapshot needs its image, and
-store that, once for all. 3. Store the disk. 4. Only then the row says `uploaded_to_store`.
+store that, once for all. 3. Store the disk, all its layers in one file. 4. Only then the row says
+`uploaded_to_store`, and the SHA-256 of what was stored.
 Dying anywhere, or a store that is away, costs a repetition: the sweep announces the upload again
 until the row says so, and objects are written once. A lock of the host keeps a second upload, and
 the deletion, of the same snapshot away meanwhile.
 """
 import contextlib
 import fcntl
+import hashlib
 import logging
 import shutil
 import tempfile
@@ -20,7 +22,7 @@ from models.database import connection
 from nodeworker.faults import fault
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import DriverError, VmBusy, VmNotFound
-from nodeworker.object_store import ObjectStore, StoreUnavailable
+from nodeworker.object_store import ObjectMissing, ObjectStore, StoreUnavailable
 from nodeworker.wiring import NodeDeps
 from services.snapshots import disk_upload, stored_images
 from services.snapshots.stored_images import ImageBeingRemoved
@@ -28,6 +30,7 @@ from services.snapshots.stored_objects import disk_key, image_key
 
 log = logging.getLogger(__name__)
 _WORK = "work-"
+_PIECE_BYTES = 1024 * 1024
 
 
 def upload(deps: NodeDeps, store: ObjectStore, snapshot_id: str) -> None:
@@ -80,14 +83,30 @@ def _upload(deps: NodeDeps, store: ObjectStore, snapshot_id: str) -> None:
                                         export.image_file.stat().st_size)
             store.put_once(image_key(export.image_key), export.image_file)
             fault("upload.image_stored")
-            size_bytes = store.put_once(disk_key(snapshot_id), disk)
+            size_bytes, sha = _store(store, disk_key(snapshot_id), disk)
             fault("upload.stored")
-    except (DriverError, StoreUnavailable, ImageBeingRemoved) as error:
+    except (DriverError, StoreUnavailable, ObjectMissing, ImageBeingRemoved) as error:
         lost = isinstance(error, VmNotFound)
         log.warning("snapshot %s %s: %s", snapshot_id,
                     "cannot be uploaded" if lost else "is not uploaded yet", error)
         with connection():
             disk_upload.failed(snapshot_id, f"{type(error).__name__}: {error}", for_good=lost)
         return
-    disk_upload.done(snapshot_id, size_bytes)
+    disk_upload.done(snapshot_id, size_bytes, sha)
     log.info("snapshot %s uploaded, %d bytes", snapshot_id, size_bytes)
+
+
+def _store(store: ObjectStore, key: str, disk: Path) -> tuple[int, str]:
+    """Store the file, and return its size and the SHA-256 of the object. One that an earlier
+    attempt left is read back: another export may have other bytes."""
+    was_there = store.find_size(key) == disk.stat().st_size
+    size_bytes = store.put_once(key, disk)
+    digest = hashlib.sha256()
+    if was_there:
+        for piece in store.get_stream(key):
+            digest.update(piece)
+    else:
+        with disk.open("rb") as content:
+            while piece := content.read(_PIECE_BYTES):
+                digest.update(piece)
+    return size_bytes, digest.hexdigest()

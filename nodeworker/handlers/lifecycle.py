@@ -136,7 +136,6 @@ def snapshot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
         sandbox.status,
         snapshot={
             "state": SnapshotState.READY,
-            "rootfs_sha": facts.rootfs_sha,
             "size_bytes": facts.size_bytes,
             "pause_ms": facts.pause_ms,
         },

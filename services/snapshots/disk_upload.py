@@ -39,12 +39,12 @@ def is_due_on(node_id: str, snapshot_id: str) -> bool:
             _wanted(snapshot_id) & (Snapshot.node_id == node_id)).exists())
 
 
-def done(snapshot_id: str, size_bytes: int) -> None:
-    """The disk is in the store, `size_bytes` large; row and event in one transaction. A snapshot
-    that is being deleted by now stays so."""
+def done(snapshot_id: str, size_bytes: int, sha: str) -> None:
+    """The disk is in the store, `size_bytes` large and with this SHA-256; row and event in one
+    transaction. A snapshot that is being deleted by now stays so."""
     values = {
-        "uploaded_to_store": True, "tarball_size_bytes": size_bytes, "upload_due_at": None,
-        "upload_error": None
+        "uploaded_to_store": True, "tarball_size_bytes": size_bytes, "rootfs_sha": sha,
+        "upload_due_at": None, "upload_error": None
     }
     with connection(), database.atomic():
         if Snapshot.update(**values).where(_wanted(snapshot_id)).execute():

@@ -1,6 +1,7 @@
 """Snapshots reach the object store, and only then the row says so, on a whole stack with the
 simulated driver."""
 import contextlib
+import hashlib
 import json
 import time
 
@@ -9,6 +10,7 @@ import pytest
 
 from config.settings import load
 from nodeworker.object_store import ObjectStore, StoreUnavailable
+from services.snapshots import disk_upload
 from services.snapshots.stored_objects import disk_key
 
 
@@ -35,6 +37,29 @@ def test_a_snapshot_is_uploaded_and_says_how_large(alice, sandbox, store):
     assert taken["sizeBytes"] > 0
     snapshot = wait_uploaded(alice, sandbox, "upload")
     assert store.find_size(disk_key(snapshot["id"])) == snapshot["tarballSizeBytes"] > 0
+    assert snapshot["rootfsSha"] == sha_of(store, snapshot)
+
+
+def sha_of(store, snapshot):
+    return hashlib.sha256(b"".join(store.get_stream(disk_key(snapshot["id"])))).hexdigest()
+
+
+def test_the_digest_is_of_what_is_stored_whichever_attempt_stored_it(
+        alice, sim_stack, rows, sandbox, store, fault):
+    fault("upload.stored", "kill")
+    taken = uploaded(alice, sandbox, "digest")
+    assert taken["rootfsSha"] == "" and taken["uploadedToStore"] is False
+    until = time.monotonic() + 60
+    while not fault.reached():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    # As if the first attempt had exported other bytes of the same length.
+    size = store.find_size(disk_key(taken["id"]))
+    store.put_stream(disk_key(taken["id"]), [b"x" * size])
+    disk_upload.UPLOADS.make_due(sim_stack.settings.node_id)
+    snapshot = wait_uploaded(alice, sandbox, "digest", timeout_s=90)
+    assert snapshot["rootfsSha"] == sha_of(store, snapshot) == hashlib.sha256(
+        b"x" * size).hexdigest()
 
 
 def test_receivers_are_told_of_the_upload(alice, sim_stack, sandbox):

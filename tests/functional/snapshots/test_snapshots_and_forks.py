@@ -58,7 +58,7 @@ def captured(answer):
     return {
         name: value
         for name, value in answer.json().items()
-        if name not in ("uploadedToStore", "tarballSizeBytes")
+        if name not in ("uploadedToStore", "tarballSizeBytes", "rootfsSha")
     }
 
 
