@@ -62,13 +62,13 @@ _NODE = _row(
 PROCESSES: dict[str, Process] = {
     "api": _row(
         "svc-api", *_ROWS, *_BROKER, *_DEADLINES, "api_url", "api_bind", "api_workers",
-        "api_threads", "max_body_bytes", "body_silence_s", "upload_max_bytes",
-        "sandbox_rate_per_s", "sandbox_rate_burst", "auth_url", "jwt_algorithms",
+        "api_threads", "buffer_mb", "head_s", "body_silence_s", "upload_max_bytes",
+        "sandbox_rate_per_s", "sandbox_rate_burst", "browser_origins", "auth_url", "jwt_algorithms",
         "identity_poll_s", "api_key_limit", "api_keys_per_hour", "idle_timeout_s",
         "operation_wait_s", "archive_wait_s", "idempotency_hours", "node_dead_after_s",
         "sandbox_quota", "snapshot_quota", "storage_quota_gb", "list_rates", "compute_credit"),
     "identity": _row(
-        "svc-identity", *_ROWS, "auth_url", "auth_bind", "max_body_bytes", "body_silence_s",
+        "svc-identity", *_ROWS, "auth_url", "auth_bind", "buffer_mb", "head_s", "body_silence_s",
         "jwt_algorithms", "signing_keys_dir", "session_secret", "browser_origins", "proxy_hops",
         "user_jwt_s", directory="keys"),
     "control": _row(

@@ -7,6 +7,8 @@ import struct
 import threading
 import time
 
+import psycopg2
+
 DATA, STDOUT, STDERR, RESULT, FAILURE = 2, 3, 4, 5, 6
 ENDED = {
     "exitCode": 0, "timedOut": False, "stdoutTruncated": False, "stderrTruncated": False, "pid": 2
@@ -52,3 +54,11 @@ def serving():
                          daemon=True).start()
         yield server
         server.shutdown()
+
+
+def point_at(stack, sandbox_id, port):
+    """From now on the agent of the sandbox is whatever listens on `port` of this machine."""
+    with contextlib.closing(
+        psycopg2.connect(stack.site.values["SVC_DATABASE_URL"])
+    ) as link, link, link.cursor() as cursor:
+        cursor.execute("UPDATE sandboxes SET agent_port = %s WHERE id = %s", (port, sandbox_id))

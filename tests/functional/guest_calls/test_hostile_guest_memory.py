@@ -8,8 +8,7 @@ import httpx
 import psycopg2
 import pytest
 
-from tests.fakes.hostile_guest import DATA, ENDED, RESULT, STDERR, STDOUT, frame, serving
-from tests.stack.guests import point_at
+from tests.fakes.hostile_guest import DATA, ENDED, RESULT, STDERR, STDOUT, frame, point_at, serving
 from tests.stack.memory import growth
 
 MIB = 1024**2

@@ -10,8 +10,7 @@ import httpx
 import pytest
 
 from bin.stack.ports import free_port
-from tests.fakes.hostile_guest import ENDED, RESULT, frame, serving
-from tests.stack.guests import point_at
+from tests.fakes.hostile_guest import ENDED, RESULT, frame, point_at, serving
 from tests.stack.memory import children
 from tests.stack.processes import Process
 

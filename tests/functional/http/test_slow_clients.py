@@ -11,8 +11,7 @@ import httpx
 import pytest
 
 from bin.stack.ports import free_port
-from tests.fakes.hostile_guest import DATA, RESULT, frame, serving
-from tests.stack.guests import point_at
+from tests.fakes.hostile_guest import DATA, RESULT, frame, point_at, serving
 from tests.stack.processes import Process
 from tests.stack.raw_http import request as raw_request
 from tests.stack.raw_http import statuses

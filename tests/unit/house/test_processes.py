@@ -13,10 +13,12 @@ from config.settings import Settings
 
 FIELDS = set(Settings.__dataclass_fields__)
 NODE = ("nodeworker.worker", "nodeworker.jobs")
-# What each process imports first: the modules that its line of the Procfile names.
+WORKER = "app.http.server.worker"
+# What each process imports first: the modules that its line of the Procfile names, and gunicorn's
+# worker class, which its configuration names.
 ENTRIES = {
-    "api": ("app.api.factory", "config.gunicorn_api"),
-    "identity": ("app.identity.factory", "config.gunicorn_identity"),
+    "api": ("app.api.factory", "config.gunicorn_api", WORKER),
+    "identity": ("app.identity.factory", "config.gunicorn_identity", WORKER),
     "control": ("tasks.celery_app", "tasks.control"),
     "webhooks": ("tasks.webhooks",),
     "relay": ("tasks.relay",),
@@ -37,8 +39,9 @@ NOT_RUN = {
     "flower": {"tasks.schedule", "services.hosts.nodes", "services.snapshots.deletion"},
 }
 # Settings read where the process never comes: only the identity host and operators mint tokens,
-# and operators alone those of services.
-NOT_READ = {"api": {"user_jwt_s", "service_token_s"}, "identity": {"service_token_s"}}
+# and operators alone those of services; only `control` ends old snapshots.
+NOT_READ = {"api": {"user_jwt_s", "service_token_s", "snapshot_days"},
+            "identity": {"service_token_s"}}
 # Told although our own code does not read it: what the line of the Procfile or the image's
 # operator commands use.
 ALSO_TOLD = {"data_dir", "log_level", "ops_concurrency", "guest_dns", "guest_distro"}
