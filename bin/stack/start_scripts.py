@@ -18,6 +18,7 @@ from config.processes import NODE_CAPABILITIES, Process
 
 # Files of certificates that the operator's environment may name.
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_TMP = Path("/tmp")
 _DROP_ALL = "--clear-groups --no-new-privs --inh-caps=-all --bounding-set=-all"
 
 
@@ -58,32 +59,38 @@ def script(site: Site, name: str, process: Process, command: str) -> str:
 
 def view_of(visible: Sequence[Path], checkout: Path, own: Path | None, data_dir: Path) -> list[str]:
     """Lines of the shell that leave, of what lies under closed directories, only `visible`, of the
-    stack only `own`, and a /tmp of its own."""
+    stack only `own`, and a /tmp of its own. What stays is kept aside while the rest is covered."""
     kept = [*visible, *([own] if own else [])]
-    lines = ["mount -t tmpfs -o mode=0755,nosuid,nodev tmpfs /mnt"]
+    aside = Path("/run" if any(path.is_relative_to("/mnt") for path in kept) else "/mnt")
+    lines = [_cover(aside)]
     for number, path in enumerate(kept):
         make = "mkdir" if path.is_dir() else "touch"
-        lines += [f"{make} /mnt/{number}", f"mount --bind {_quoted(path)} /mnt/{number}"]
-    for closed in sorted({top for path in visible if (top := _closed_above(path))}):
-        lines.append(f"mount -t tmpfs -o mode=0755,nosuid,nodev tmpfs {_quoted(closed)}")
+        lines += [f"{make} {aside}/{number}", f"mount --bind {_quoted(path)} {aside}/{number}"]
+    closed = {top for path in visible if (top := _closed_above(path))} - {_TMP}
+    lines.append(_cover(_TMP, "1777"))
+    lines += [_cover(top) for top in sorted(closed) if not top.is_relative_to(_TMP)]
     for number, path in enumerate(visible):
-        lines += [*_place(path), f"mount --bind /mnt/{number} {_quoted(path)}",
+        lines += [*_place(path), f"mount --bind {aside}/{number} {_quoted(path)}",
                   f"mount -o remount,bind,ro {_quoted(path)}"]
-    lines.append(
-        f"mount -t tmpfs -o mode=0755,nosuid,nodev tmpfs {_quoted(checkout / 'var')}")
-    lines.append(f"mkdir -p {_quoted(data_dir)}")
+    lines += [_cover(checkout / "var"), f"mkdir -p {_quoted(data_dir)}"]
     if own:
-        lines += [*_place(own), f"mount --bind /mnt/{len(visible)} {_quoted(own)}"]
+        lines += [*_place(own), f"mount --bind {aside}/{len(visible)} {_quoted(own)}"]
     if (checkout / ".env").exists():
         lines.append(f"mount --bind /dev/null {_quoted(checkout / '.env')}")
-    return [*lines, "umount -R /mnt", "mount -t tmpfs -o mode=1777,nosuid,nodev tmpfs /tmp"]
+    return [*lines, f"umount -R {aside}"]
+
+
+def _cover(path: Path, mode: str = "0755") -> str:
+    return f"mount -t tmpfs -o mode={mode},nosuid,nodev tmpfs {_quoted(path)}"
 
 
 def _visible(environ: Mapping[str, str]) -> list[Path]:
     """The checkout, and what else the process needs of directories that may be closed."""
     named = [Path(environ[name]) for name in _CERTIFICATES if name in environ]
-    others = [path for path in (Path(sys.base_prefix), *named)
-              if path.exists() and _closed_above(path) and not path.is_relative_to(ROOT)]
+    others = [
+        path for path in (Path(sys.base_prefix), *named) if path.exists()
+        and (_closed_above(path) or path.is_relative_to(_TMP)) and not path.is_relative_to(ROOT)
+    ]
     return [ROOT, *dict.fromkeys(others)]
 
 

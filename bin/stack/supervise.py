@@ -51,10 +51,13 @@ def configuration(site: Site, names: Iterable[str]) -> str:
         "[rpcinterface:supervisor]\n"
         "supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface",
     ]
+    owner = shlex.quote(f"SVC_DATA_DIR={site.data_dir}").replace("%", "%%")
     for name in names:
         quoted = shlex.quote(f"{site.data_dir}/start/{name}.sh").replace("%", "%%")
         sections.append(
-            f"[program:{name}]\ncommand=/usr/bin/env -i /bin/sh {quoted}\ndirectory={ROOT}\n"
+            # Named from the first moment on, so that leftovers.py finds it whenever we are killed.
+            f"[program:{name}]\ncommand=/usr/bin/env -i {owner} /bin/sh {quoted}\n"
+            f"directory={ROOT}\n"
             f"autostart=false\n"
             f"autorestart=true\nstartsecs={_start_s(name)}\nstartretries=1000\nstopwaitsecs=25\n"
             "killasgroup=true\nredirect_stderr=true\n"
