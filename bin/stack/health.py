@@ -56,7 +56,8 @@ def node_reports(site: Site, node_id: str) -> bool:
 
 
 def silent_workers(site: Site, node_id: str, processes: Collection[str]) -> set[str]:
-    """Names of the Celery workers among `processes` that do not answer a ping within a second."""
+    """Names of the Celery workers among `processes` that do not answer a ping within three
+    seconds."""
     host = socket.gethostname()
     workers = {f"node-{lane}": f"{lane}@{node_id}" for lane in LANES}
     workers |= {name: f"{name}@{host}" for name in ("control", "webhooks")}
@@ -65,8 +66,8 @@ def silent_workers(site: Site, node_id: str, processes: Collection[str]) -> set[
         return set()
     app = Celery(broker=site.values["SVC_REDIS_URL"])
     try:
-        # With a limit it returns at the last answer; without one it goes on listening for a second.
-        replies = app.control.ping(destination=[*asked.values()], timeout=1.0, limit=len(asked))
+        # With a limit it returns at the last answer; without one it goes on listening to the end.
+        replies = app.control.ping(destination=[*asked.values()], timeout=3.0, limit=len(asked))
     except (OperationalError, RedisError):
         replies = []
     finally:
