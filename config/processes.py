@@ -56,7 +56,7 @@ _NODE = _row(
     "vcpu_overcommit", "mem_overcommit", "node_heartbeat_s", "node_dead_after_s", "orphan_grace_s",
     "orphan_brake", "host_ports", "agent_ports", "agent_sources", "disk_floor_mb", "slot_network",
     "slot_pool", "vm_uid_base", "chain_depth_limit", "simulated_latency_ms", "simulated_disk_mb",
-    "simulated_failures", "ops_concurrency", "list_rates",
+    "simulated_failures", "ops_concurrency", "list_rates", "vm_io_mb_s", "vm_iops",
 )
 
 PROCESSES: dict[str, Process] = {

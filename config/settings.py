@@ -198,6 +198,8 @@ class Settings:
     orphan_grace_s: float = 30.0
     orphan_brake: int = 20
     disk_floor_mb: int = 4096
+    vm_io_mb_s: int = 500
+    vm_iops: int = 20000
     host_ports: tuple[int, ...] = (20000, 29999)
     agent_ports: tuple[int, ...] = (30000, 32699)
     agent_sources: tuple[str, ...] = ()

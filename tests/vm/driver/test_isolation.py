@@ -11,6 +11,7 @@ import pytest
 
 from guest.agent.protocol import AGENT_PORT
 from nodeworker.disks import qcow2
+from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.network import addresses, namespaces, nft
 from tests.host.guest_network import PUBLIC, connects, own_addresses, server_at
 
@@ -118,6 +119,15 @@ def test_qemu_sees_no_data_of_the_host_and_no_process_of_another(real):
     limits = (process / "limits").read_text()
     (line,) = [line for line in limits.splitlines() if line.startswith("Max file size")]
     assert line.split()[3] == line.split()[4] == str(qcow2.most_bytes(record.machine.disk_bytes))
+
+
+def test_a_guest_reads_and_writes_its_disk_no_faster_than_is_allowed(real):
+    spec, settings = real.create(), real.settings
+    with Monitor.of(real.driver.host.rundir(spec.sandbox_id)) as monitor:
+        (disk,) = monitor.run("query-block")
+    most = settings.vm_io_mb_s * 1024**2
+    assert {disk["inserted"][name] for name in ("bps_rd", "bps_wr")} == {most}
+    assert {disk["inserted"][name] for name in ("iops_rd", "iops_wr")} == {settings.vm_iops}
 
 
 def test_qemu_has_no_file_of_another_sandbox_open(real):

@@ -6,15 +6,16 @@ slowly, until all of the floor is free again. That leaves minutes, in which some
 zero a guest that writes stands still (`paused`). Reading and memory are as fast as ever.
 """
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 from nodeworker.disks.space import MIB
 from nodeworker.hypervisor.driver import DriverError, VmBusy, VmNotFound, VmState
 from nodeworker.hypervisor.qemu.host import Host
+from nodeworker.hypervisor.qemu.process.monitor import IoLimit
 from nodeworker.hypervisor.qemu.vm import locked_vm
 
 SLOW_BYTES_PER_S = 256 * 1024
-_UNLIMITED = 0
 _log = logging.getLogger(__name__)
 
 
@@ -25,8 +26,10 @@ def pace_writes(host: Host) -> bool | None:
         _mark(host).touch()
     if slow or was_slow:
         # each time, for a machine may have been woken since
-        done = [_pace(host, path.name, SLOW_BYTES_PER_S if slow else _UNLIMITED)
-                for path in host.sandboxes.iterdir()]
+        limit = IoLimit.of(host.settings)
+        if slow:
+            limit = replace(limit, write_bytes_per_s=SLOW_BYTES_PER_S)
+        done = [_pace(host, path.name, limit) for path in host.sandboxes.iterdir()]
         if not slow and all(done):
             _mark(host).unlink(missing_ok=True)
     return None if slow == was_slow else slow
@@ -42,17 +45,14 @@ def _mark(host: Host) -> Path:
     return host.settings.node_dir / "writes-are-slow"
 
 
-def _pace(host: Host, sandbox_id: str, bytes_per_s: int) -> bool:
+def _pace(host: Host, sandbox_id: str, limit: IoLimit) -> bool:
     """True if the machine, should it run, writes at this pace now."""
     try:
         with locked_vm(host, sandbox_id) as vm:
             if vm.rundir.inspect() is not VmState.RUNNING:
                 return True
             with vm.monitor("pacing the writes of") as monitor:
-                monitor.run("block_set_io_throttle", {
-                    "id": monitor.run("query-block")[0]["qdev"], "bps": 0, "bps_rd": 0,
-                    "bps_wr": bytes_per_s, "iops": 0, "iops_rd": 0, "iops_wr": 0
-                })
+                monitor.limit_io(limit)
     except VmNotFound:
         return True
     except (VmBusy, DriverError) as error:

@@ -1,14 +1,31 @@
 """Talk to the QEMU of one VM: load and save its device state, ask for its disk and its console."""
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from config.settings import Settings
 from nodeworker.hypervisor.driver import DriverError
 from nodeworker.hypervisor.qemu.process import argv, qmp
 from nodeworker.hypervisor.qemu.process.qemu_process import QemuProcess
 from nodeworker.hypervisor.qemu.rundir import RunDir
 
 _MIGRATION_LIMIT_S = 120.0
+
+
+@dataclass(frozen=True)
+class IoLimit:
+    """What a guest may read, and what it may write, of its disk in a second; 0 is no limit."""
+
+    read_bytes_per_s: int
+    write_bytes_per_s: int
+    requests_per_s: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> "IoLimit":
+        """The limit of every machine of a node."""
+        rate = settings.vm_io_mb_s * 1024 * 1024
+        return cls(rate, rate, settings.vm_iops)
 
 
 class LoadFailed(DriverError):
@@ -67,6 +84,14 @@ class Monitor(qmp.QmpClient):
             }
 
         return str(self.wait_event(ended, _MIGRATION_LIMIT_S)["data"]["status"])
+
+    def limit_io(self, limit: IoLimit) -> None:
+        """Let the guest read and write its disk at most so fast, from now on."""
+        self.run("block_set_io_throttle", {
+            "id": self.run("query-block")[0]["qdev"], "bps": 0, "iops": 0,
+            "bps_rd": limit.read_bytes_per_s, "bps_wr": limit.write_bytes_per_s,
+            "iops_rd": limit.requests_per_s, "iops_wr": limit.requests_per_s
+        })
 
     def active_node(self) -> str:
         """Name of the disk node the guest's disk writes to."""

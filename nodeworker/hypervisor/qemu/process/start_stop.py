@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nodeworker.hypervisor.qemu.process.launch import Launched, confine, launch
-from nodeworker.hypervisor.qemu.process.monitor import Monitor
+from nodeworker.hypervisor.qemu.process.monitor import IoLimit, Monitor
 from nodeworker.hypervisor.qemu.process.qemu_process import end_vm
 from nodeworker.hypervisor.qemu.vm import Vm
 
@@ -19,9 +19,11 @@ class Started:
 
     launched: Launched
     pending: "tuple[Future[None], ...]"
+    limit: IoLimit
 
     def go(self, monitor: Monitor) -> None:
         """Let the guest execute, but not before it is confined and reachable."""
+        monitor.limit_io(self.limit)
         for future in self.pending:
             future.result()
         monitor.run("cont")
@@ -45,7 +47,7 @@ def started(vm: Vm, state: Path | None, background: ThreadPoolExecutor) -> Itera
                  durable=False)
         try:
             confined = background.submit(confine, vm, launched.process)
-            yield Started(launched, (forwarded, confined))
+            yield Started(launched, (forwarded, confined), IoLimit.of(vm.host.settings))
         finally:
             launched.process.detach()
     except Exception:
