@@ -17,6 +17,7 @@ from pathlib import Path
 
 from bin.console import Advice, say, step
 from bin.stack import accounts, health, leftovers, ports, servers, supervise
+from bin.stack.guest_image import build_command
 from bin.stack.run_command import run_command
 from bin.stack.site import ROOT, Site, write_env
 from config.env_file import read_env
@@ -107,13 +108,9 @@ class Stack:
 
         The node bakes all others, those of SVC_BAKE_SIZES first, in the background.
         """
-        distro = self.site.values.get("SVC_GUEST_DISTRO")
-        build = (
-            f"python -m guest.image.build --image-dir {shlex.quote(str(self.settings.image_dir))}"
-        )
         # The build fetches with apt, npm and pip, which the operator's environment may configure.
-        self.run(build + (f" --distro {shlex.quote(distro)}" if distro else ""), timeout_s=3600,
-                 show=show, env={**os.environ, **self.env})
+        self.run(build_command(self.settings), timeout_s=3600, show=show,
+                 env={**os.environ, **self.env})
         self.run("python -m nodeworker.commands.bake small", timeout_s=1800, show=show)
 
     def prepare(self) -> None:

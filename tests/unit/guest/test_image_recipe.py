@@ -7,13 +7,25 @@ from pathlib import Path
 
 import pytest
 
+from bin.stack.guest_image import build_command
+from config.settings import load
 from guest.image.bootstrap import mmdebstrap_argv
+from guest.image.build import DEFAULT_DNS
 from guest.image.distros import DEBIAN, DISTROS, FALLBACK, UBUNTU
 from guest.image.errors import ImageError
 from guest.image.initrd import init_script, loadable, module_files, newc_entry
 from guest.image.recipe import image_key, recipe_files
 
 CONTRACT_PACKAGES = {"git", "curl", "wget", "unzip", "python3", "openssh-server", "sudo"}
+
+
+def test_the_settings_of_the_image_reach_its_build():
+    settings = load({"SVC_IMAGE_DIR": "/images", "SVC_GUEST_DISTRO": "debian-12",
+                     "SVC_GUEST_DNS": "9.9.9.9,149.112.112.112"})
+    assert build_command(settings) == (
+        "python -m guest.image.build --image-dir=/images --distro=debian-12"
+        " --dns=9.9.9.9,149.112.112.112")
+    assert f"--dns={','.join(DEFAULT_DNS)}" in build_command(load({}))
 
 
 @pytest.mark.parametrize("distro", DISTROS.values(), ids=DISTROS)
