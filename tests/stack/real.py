@@ -36,10 +36,10 @@ class RealService:
         self._operator("user-create", email, "--plan", "legacy_pro", "--password", password)
 
     def mint_of(self, email):
-        return self.mint(f"{email} --user")[1]
+        return self.mint(email, "--user")[1]
 
-    def mint(self, name):
-        printed = self._operator("service-token-mint", name).splitlines()
+    def mint(self, name, *options):
+        printed = self._operator("service-token-mint", name, *options).splitlines()
         return tuple(
             line.split(" ", 1)[1] for line in printed if line.startswith(("jti ", "token ")))
 

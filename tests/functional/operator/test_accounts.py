@@ -118,15 +118,15 @@ def test_service_tokens(edge, command):
 def test_a_service_token_of_a_user_is_minted_and_revoked(edge, command):
     owner = edge.newcomer()
     minted = dict(
-        line.split(" ", 1) for line in command("app.operator", "service-token-mint", owner.email,
-                                               "--user", "--app-id", "app-7").splitlines())
+        line.split(" ", 1) for line in command("service-token-mint", owner.email, "--user",
+                                               "--app-id", "app-7").splitlines())
     headers = {"Authorization": f"Bearer {minted['token']}"}
     assert status(edge, headers) == 200
     assert status(edge, headers | {"X-On-Behalf-Of": owner.id}) == 200
     assert status(edge, headers | {"X-On-Behalf-Of": edge.user("bob").id}) == 403
     key = edge.api.post("/v1/api-keys", json={"name": "made by it"}, headers=headers)
     assert key.status_code == 201, "as with the user's own token"
-    command("app.operator", "service-token-revoke", minted["jti"])
+    command("service-token-revoke", minted["jti"])
     assert status(edge, headers) == 401
 
 
