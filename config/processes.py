@@ -57,6 +57,8 @@ _NODE = _row(
     "orphan_brake", "host_ports", "agent_ports", "agent_sources", "disk_floor_mb", "slot_network",
     "slot_pool", "vm_uid_base", "chain_depth_limit", "simulated_latency_ms", "simulated_disk_mb",
     "simulated_failures", "ops_concurrency", "list_rates", "vm_io_mb_s", "vm_iops",
+    "ctl_concurrency", "archive_concurrency", "owner_share", "open_operations",
+    "archive_min_kib_per_s",
 )
 
 PROCESSES: dict[str, Process] = {
@@ -65,7 +67,8 @@ PROCESSES: dict[str, Process] = {
         "api_threads", "buffer_mb", "head_s", "body_silence_s", "upload_max_bytes",
         "sandbox_rate_per_s", "sandbox_rate_burst", "browser_origins", "auth_url", "jwt_algorithms",
         "identity_poll_s", "api_key_limit", "api_keys_per_hour", "idle_timeout_s",
-        "operation_wait_s", "archive_wait_s", "idempotency_hours", "node_dead_after_s",
+        "operation_wait_s", "open_operations", "readiness_wait_s", "archive_wait_s",
+        "idempotency_hours", "node_dead_after_s",
         "sandbox_quota", "snapshot_quota", "storage_quota_gb", "list_rates", "compute_credit"),
     "identity": _row(
         "svc-identity", *_ROWS, "auth_url", "auth_bind", "buffer_mb", "head_s", "body_silence_s",

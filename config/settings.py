@@ -162,11 +162,13 @@ class Settings:
     operation_lease_s: float = 10.0
     operation_attempts: int = 4
     operation_wait_s: float = 60.0
+    open_operations: int = 200
     boot_deadline_s: float = 600.0
     readiness_wait_s: float = 60.0
     archive_wait_s: float = 300.0
     archive_timeout_s: float = 900.0
     archive_max_mb: int = 20480
+    archive_min_kib_per_s: int = 64
     idle_sweep_s: float = 1.0
     operation_sweep_s: float = 2.0
     relay_poll_s: float = 0.5
@@ -211,7 +213,10 @@ class Settings:
     simulated_latency_ms: int = 0
     simulated_disk_mb: int = 16384
     simulated_failures: tuple[str, ...] = ()
+    ctl_concurrency: int = 8
     ops_concurrency: int = 4
+    archive_concurrency: int = 16
+    owner_share: float = 0.75
 
     # Webhooks
     webhook_receiver_url: tuple[str, ...] = ()
@@ -243,6 +248,14 @@ class Settings:
         """Name of this node's Celery queue for `lane` (`ctl`, `ops`, `bulk` or `archive`)."""
         return f"node.{self.node_id}.{lane}"
 
+    def slots(self, lane: str) -> int:
+        """How many operations the worker of `lane` runs at once; 0 for `bulk`, which runs none."""
+        return {
+            "ctl": self.ctl_concurrency,
+            "ops": self.ops_concurrency,
+            "archive": self.archive_concurrency,
+        }.get(lane, 0)
+
 
 def load(environ: Mapping[str, str]) -> Settings:
     """Build settings from `environ`; raises SettingsError naming the first bad variable."""
@@ -260,6 +273,8 @@ def load(environ: Mapping[str, str]) -> Settings:
     if settings.log_level not in _LOG_LEVELS:
         raise SettingsError(f"SVC_LOG_LEVEL must be one of {', '.join(_LOG_LEVELS)}.")
     _check_ports(settings)
+    if not 0 < settings.owner_share <= 1:
+        raise SettingsError("SVC_OWNER_SHARE must be above 0, at most 1. See config/example.env.")
     return settings
 
 

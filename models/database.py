@@ -1,10 +1,12 @@
 """The one database, its connections, and the base of every row class."""
 import json
+import logging
 import secrets
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TypeVar
 
 import peewee
 import psycopg2
@@ -14,6 +16,9 @@ from psycopg2.extensions import parse_dsn
 
 from config.settings import SettingsError
 
+log = logging.getLogger(__name__)
+Result = TypeVar("Result")
+_AWAY_PAUSE_S = 0.5
 # Ids are read aloud and typed: no vowels (no words), no look-alikes; 12 characters are 53 bits.
 _ID_ALPHABET = "bcdfghjkmnpqrstvwxz23456789"
 
@@ -22,7 +27,7 @@ database = PooledPostgresqlDatabase(None)
 # What those catch who know nothing of peewee: any failure of the database, and one that a restart
 # of the server or of the network explains, so that the same statement may succeed later.
 DatabaseFailed = peewee.PeeweeException
-DatabaseUnavailable = peewee.OperationalError
+DatabaseUnavailable = (peewee.OperationalError, peewee.InterfaceError)
 
 
 # Ends what a statement, a lock or a silent client would hold up; in the words of libpq.
@@ -75,6 +80,22 @@ def connection() -> Iterator[None]:
     finally:
         if not database.is_closed():
             database.close()
+
+
+def when_database_answers(action: Callable[[], Result], *, limit_s: float = 120.0) -> Result:
+    """Call `action` with a connection, again as long as the database is away; raises what the last
+    try raised after `limit_s` seconds. For results of work that is done: the database's return is
+    the only thing they wait for."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            with connection():
+                return action()
+        except DatabaseUnavailable as error:
+            if time.monotonic() > deadline:
+                raise
+            log.warning("waiting for the database: %s", type(error).__name__)
+            time.sleep(_AWAY_PAUSE_S)
 
 
 @contextmanager

@@ -30,6 +30,8 @@ class LockClass(enum.IntEnum):
     EVENT_SUBJECT = 73829
     # publishing under one name: one at a time, so that versions have no gaps or twins
     TEMPLATE_NAME = 73830
+    # claiming operations of one lane of one node: one at a time, so that owners get fair shares
+    LANE = 73831
 
 
 @contextmanager

@@ -10,7 +10,12 @@ class Operation(Row):
     """One lifecycle operation of one sandbox. `epoch` grows with each claim, so a worker that lost
     its lease cannot finish what another has taken over. `requested_by` is empty if the owner or the
     service itself asked for it; `note` tells an operator what is out of the ordinary, such as a
-    boot without a template."""
+    boot without a template.
+
+    A pending operation with a `due_at` is parked: it is claimed again when that has come.
+    `waits_for` says in words what it waits for, since `wait_since`. `readiness_port` is what a wake
+    was asked to wait for, `ends_listener` that a boot's start command replaces whoever listens.
+    """
 
     id = peewee.BigAutoField()
     sandbox_id = peewee.TextField()
@@ -18,6 +23,8 @@ class Operation(Row):
     kind = peewee.TextField()
     state = peewee.TextField(default=OperationState.PENDING)
     node_id = peewee.TextField()
+    owner_id = peewee.TextField()
+    lane = peewee.TextField()
     snapshot_id = peewee.TextField(null=True)
     after_id = peewee.BigIntegerField(null=True)
     attempts = peewee.IntegerField(default=0)
@@ -25,7 +32,12 @@ class Operation(Row):
     claimed_by = peewee.TextField(null=True)
     lease_until = TimeField(null=True)
     announce_at = TimeField(default=now)
+    due_at = TimeField(null=True)
+    waits_for = peewee.TextField(null=True)
+    wait_since = TimeField(null=True)
     deadline_at = TimeField()
+    readiness_port = peewee.IntegerField(null=True)
+    ends_listener = peewee.BooleanField(default=False)
     error = peewee.TextField(null=True)
     operator_error = peewee.TextField(null=True)
     note = peewee.TextField(null=True)

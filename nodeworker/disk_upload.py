@@ -4,9 +4,9 @@ host.
 1. Export the disk to a file of this host. 2. Say that the snapshot needs its image, and
 store that, once for all. 3. Store the disk, all its layers in one file. 4. Only then the row says
 `uploaded_to_store`, and the SHA-256 of what was stored.
-Dying anywhere, or a store that is away, costs a repetition: the sweep announces the upload again
-until the row says so, and objects are written once. A lock of the host keeps a second upload, and
-the deletion, of the same snapshot away meanwhile.
+Dying anywhere, or a store or database that is away, costs a repetition: the sweep announces the
+upload again until the row says so, and objects are written once. A lock of the host keeps a second
+upload, and the deletion, of the same snapshot away meanwhile.
 """
 import contextlib
 import fcntl
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from models.database import connection
+from models.database import DatabaseUnavailable, when_database_answers
 from nodeworker.faults import fault
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import DriverError, VmBusy, VmNotFound
@@ -31,6 +31,8 @@ from services.snapshots.stored_objects import disk_key, image_key
 log = logging.getLogger(__name__)
 _WORK = "work-"
 _PIECE_BYTES = 1024 * 1024
+_FAILURES = (DriverError, StoreUnavailable, ObjectMissing, ImageBeingRemoved,
+             *DatabaseUnavailable)
 
 
 def upload(deps: NodeDeps, store: ObjectStore, snapshot_id: str) -> None:
@@ -39,7 +41,8 @@ def upload(deps: NodeDeps, store: ObjectStore, snapshot_id: str) -> None:
     nothing left to do."""
     try:
         with _upload_lock(deps, fcntl.LOCK_EX), snapshot_lock(deps, snapshot_id):
-            if disk_upload.is_due_on(deps.settings.node_id, snapshot_id):
+            if when_database_answers(
+                    lambda: disk_upload.is_due_on(deps.settings.node_id, snapshot_id)):
                 _upload(deps, store, snapshot_id)
     except VmBusy:
         log.info("snapshot %s is being deleted", snapshot_id)
@@ -85,14 +88,14 @@ def _upload(deps: NodeDeps, store: ObjectStore, snapshot_id: str) -> None:
             fault("upload.image_stored")
             size_bytes, sha = _store(store, disk_key(snapshot_id), disk)
             fault("upload.stored")
-    except (DriverError, StoreUnavailable, ObjectMissing, ImageBeingRemoved) as error:
+        when_database_answers(lambda: disk_upload.done(snapshot_id, size_bytes, sha))
+    except _FAILURES as error:
         lost = isinstance(error, VmNotFound)
         log.warning("snapshot %s %s: %s", snapshot_id,
                     "cannot be uploaded" if lost else "is not uploaded yet", error)
-        with connection():
-            disk_upload.failed(snapshot_id, f"{type(error).__name__}: {error}", for_good=lost)
+        said = f"{type(error).__name__}: {error}"
+        when_database_answers(lambda: disk_upload.failed(snapshot_id, said, for_good=lost))
         return
-    disk_upload.done(snapshot_id, size_bytes, sha)
     log.info("snapshot %s uploaded, %d bytes", snapshot_id, size_bytes)
 
 

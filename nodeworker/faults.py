@@ -66,6 +66,8 @@ FAULT_POINTS = (
     "runner.claimed",
     "runner.handled",
     "runner.finished",
+    "runner.parking",
+    "runner.parked",
     "bake.spawned",
     "bake.saved",
     "bake.complete",

@@ -26,7 +26,7 @@ def _operation_job(name: str) -> None:
     @app.task(name=name)  # type: ignore[untyped-decorator]
     def job(**payload: Any) -> None:
         announced = contracts.parse(name, payload)
-        runner.run_operation(get_deps(), announced.sandbox_id, announced.op_seq, LANE)
+        runner.run_announced(get_deps(), announced.sandbox_id, announced.op_seq, LANE)
 
 
 for kind in OperationKind:

@@ -1,63 +1,80 @@
-"""Runs one announced operation: claim, handle, finish.
+"""Runs one operation of a lane, the fairest: claim, handle, finish.
 
 1. Claim by compare-and-set; nothing to claim means another has it, it is done, or it was
 superseded: end quietly. 2. Count what the machine has used, for its process may be about to end.
-Handle under a lease kept alive. The host being busy with this sandbox puts the operation back for a
-moment. 3. A failure is tried again (the operation is put back) until its attempts are used up; then
-what the host shows is written. 4. Finish under the claim's epoch. If the lease is lost, our result
-does not count, and whoever has it now will write theirs.
+Handle under a lease kept alive. A handler that has to wait for its guest, or a host that is busy
+with this sandbox, parks the operation. 3. A failure is tried again (the operation is put back)
+until its attempts are used up; then what the host shows is written. 4. Finish under the claim's
+epoch. If the lease is lost, our result does not count, and whoever has it now will write theirs.
+5. Announce what the owner could not have as long as this operation was held. A database that is
+away meanwhile is waited for.
 """
 import logging
-import time
 
-from models.database import DatabaseUnavailable, connection
+from models.database import DatabaseUnavailable, connection, when_database_answers
 from models.states import OperationKind, SandboxStatus
 from nodeworker import usage
 from nodeworker.faults import fault
 from nodeworker.handlers import lifecycle
-from nodeworker.handlers.start_service import NotReady
-from nodeworker.hypervisor.driver import VmBusy, VmNotFound
+from nodeworker.handlers.bring_up import printable
+from nodeworker.handlers.waits import NotYet, delay_s
+from nodeworker.hypervisor.driver import StillStarting, VmBusy, VmNotFound
 from nodeworker.leases import LeaseKeeper
 from nodeworker.object_store import StoreUnavailable
 from nodeworker.wiring import NodeDeps
 from services.hosts import assignments
 from services.hosts.assignments import SandboxOnNode
-from services.operations import claims, outbox
+from services.operations import claims, fair_share, outbox
 from services.operations.claims import Claim, LeaseLost
+from services.operations.fair_share import Lane
 from services.sandboxes import outcomes
 from services.sandboxes.outcomes import Outcome
 from services.snapshots import on_node
 
 log = logging.getLogger(__name__)
+_BUSY = "the host to be done with the sandbox"
+_STARTING = "its guest to start"
+_DATABASE = "the database"
 _BUSY_DELAY_S = 0.5
 _RETRY_DELAY_S = 1.0
 _LONGEST_DELAY_S = 30.0
-_FINISH_TRIES = 5
 
 
 class AttemptsUsedUp(Exception):
     """The operation was begun as often as is allowed and never came to an end."""
 
 
-def run_operation(deps: NodeDeps, sandbox_id: str, op_seq: int, lane: str) -> None:
-    """Work on one operation if it is free; returns when it is finished, put back or somebody
-    else's."""
-    lease_s = deps.settings.operation_lease_s
+def run_announced(deps: NodeDeps, sandbox_id: str, op_seq: int, lane_name: str) -> None:
+    """Work on the fairest operation of this node's lane, this one if it is as fair as any; returns
+    when it is finished, parked or put back, or there is none."""
+    settings = deps.settings
+    lane = Lane(settings.node_id, lane_name, settings.slots(lane_name), settings.owner_share)
     with connection():
-        claimed = claims.claim(sandbox_id, op_seq, f"{deps.settings.node_id}/{lane}", lease_s)
-        if claimed is None:
-            return
-        sandbox = assignments.get_assigned(sandbox_id)
+        claimed = fair_share.claim_fairest(lane, (sandbox_id, op_seq), settings.operation_lease_s)
+    if claimed is None:
+        return
     fault("runner.claimed")
-    with LeaseKeeper(claimed, lease_s):
-        if sandbox.status == SandboxStatus.RUNNING:
-            usage.sample_sandbox(deps, sandbox_id)
-        outcome = _handle(deps, claimed, sandbox)
+    try:
+        with LeaseKeeper(claimed, settings.operation_lease_s):
+            outcome = _run(deps, claimed)
         if outcome is not None:
-            outcome = usage.with_reading(deps, sandbox, outcome)
-    fault("runner.handled")
-    if outcome is not None:
-        _finish_surely(deps, claimed, outcome)
+            fault("runner.handled")
+            when_database_answers(lambda: _finish(deps, claimed, outcome))
+    finally:
+        when_database_answers(lambda: _announce_next(deps, lane, claimed.owner_id))
+
+
+def _announce_next(deps: NodeDeps, lane: Lane, owner_id: str) -> None:
+    outbox.flush(deps.queue, fair_share.announce_left_behind(lane, owner_id))
+
+
+def _run(deps: NodeDeps, claimed: Claim) -> Outcome | None:
+    """The result; None if the operation was given back."""
+    sandbox = when_database_answers(lambda: assignments.get_assigned(claimed.sandbox_id))
+    if sandbox.status == SandboxStatus.RUNNING and not claimed.waits_for:
+        usage.sample_sandbox(deps, sandbox.id)
+    outcome = _handle(deps, claimed, sandbox)
+    return None if outcome is None else usage.with_reading(deps, sandbox, outcome)
 
 
 def _handle(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome | None:
@@ -66,48 +83,52 @@ def _handle(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome |
         if claimed.attempts > limit and claimed.kind is not OperationKind.STOP:
             raise AttemptsUsedUp(f"its worker died {limit} times in the middle of it")
         return lifecycle.HANDLERS[claimed.kind](deps, claimed, sandbox)
+    except NotYet as wait:
+        _park(claimed, delay_s(claimed.waited_for_s(wait.waits_for)), wait.waits_for)
+    except StillStarting as starting:
+        _park(claimed, starting.again_in_s, _STARTING)
     except VmBusy:
-        with connection():
-            claims.put_back(claimed, _BUSY_DELAY_S)
-        return None
+        _park(claimed, _BUSY_DELAY_S, claimed.waits_for or _BUSY)
+    except DatabaseUnavailable as error:
+        log.warning("%s of %s goes on when the database is back: %s", claimed.kind.value,
+                    claimed.sandbox_id, type(error).__name__)
+        _park(claimed, 0, claimed.waits_for or _DATABASE)
+    except LeaseLost as error:
+        log.warning("%s of %s is not ours any more: %s", claimed.kind.value, claimed.sandbox_id,
+                    error)
     except Exception as error:  # whatever went wrong, the row must come to a true and stable state
-        last = claimed.attempts >= limit or isinstance(error, (NotReady, VmNotFound))
         log.exception("%s of %s failed, attempt %d", claimed.kind.value, claimed.sandbox_id,
                       claimed.attempts)
-        if claimed.kind is OperationKind.STOP or not last:
-            with connection():
-                delay_s = min(_RETRY_DELAY_S * claimed.attempts, _LONGEST_DELAY_S)
-                claims.put_back(claimed, delay_s,
-                                lifecycle.printable(f"{type(error).__name__}: {error}"))
-            return None
-        return lifecycle.failure(deps, claimed, sandbox, error)
+        last = claimed.attempts >= limit or isinstance(error, (lifecycle.FINAL, VmNotFound))
+        if claimed.kind is not OperationKind.STOP and last:
+            return lifecycle.failure(deps, claimed, sandbox, error)
+        pause_s = min(_RETRY_DELAY_S * claimed.attempts, _LONGEST_DELAY_S)
+        said = printable(f"{type(error).__name__}: {error}")
+        when_database_answers(lambda: claims.put_back(claimed, pause_s, said))
+    return None
 
 
-def _finish_surely(deps: NodeDeps, claimed: Claim, outcome: Outcome) -> None:
-    """Finish, also across a restart of the database; should all tries fail, the operation is run
-    again and finds it done."""
-    for _ in range(_FINISH_TRIES):
-        try:
-            return _finish(deps, claimed, outcome)
-        except DatabaseUnavailable as error:
-            log.warning("cannot write the result of %s: %s", claimed.sandbox_id,
-                        type(error).__name__)
-            time.sleep(_RETRY_DELAY_S)
+def _park(claimed: Claim, pause_s: float, waits_for: str) -> None:
+    fault("runner.parking")
+    when_database_answers(lambda: claims.park(claimed, pause_s, waits_for))
+    fault("runner.parked")
 
 
 def _finish(deps: NodeDeps, claimed: Claim, outcome: Outcome) -> None:
-    with connection():
-        try:
-            messages = outcomes.finish(claimed, outcome)
-        except LeaseLost as error:
-            log.warning("result of %s of %s does not count: %s", claimed.kind.value,
-                        claimed.sandbox_id, error)
-            return _undo(deps, claimed)
-        fault("runner.finished")
-        outbox.flush(deps.queue, messages)
-        if claimed.kind is OperationKind.BOOT and claimed.snapshot_id:
-            if on_node.is_transient(claimed.snapshot_id):
-                lifecycle.forget_transient(deps, claimed.snapshot_id)
+    try:
+        messages = outcomes.finish(claimed, outcome)
+    except LeaseLost as error:
+        if claims.was_finished(claimed):
+            return  # by a try whose commit got through although its answer did not
+        log.warning("result of %s of %s does not count: %s", claimed.kind.value,
+                    claimed.sandbox_id, error)
+        _undo(deps, claimed)
+        return
+    fault("runner.finished")
+    outbox.flush(deps.queue, messages)
+    if claimed.kind is OperationKind.BOOT and claimed.snapshot_id:
+        if on_node.is_transient(claimed.snapshot_id):
+            lifecycle.forget_transient(deps, claimed.snapshot_id)
 
 
 def _undo(deps: NodeDeps, claimed: Claim) -> None:

@@ -5,7 +5,7 @@ Dying anywhere costs a repetition, since the deletion is announced until the row
 """
 import logging
 
-from models.database import connection
+from models.database import when_database_answers
 from nodeworker.disk_upload import snapshot_lock
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError, VmBusy
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 def remove_snapshot(deps: NodeDeps, store: ObjectStore, snapshot_id: str) -> None:
     """Remove a snapshot of this node that is being deleted; failures are logged and tried again
     later."""
-    if not deletion.is_due_on(deps.settings.node_id, snapshot_id):
+    if not when_database_answers(lambda: deletion.is_due_on(deps.settings.node_id, snapshot_id)):
         return
     try:
         with snapshot_lock(deps, snapshot_id):
@@ -28,12 +28,10 @@ def remove_snapshot(deps: NodeDeps, store: ObjectStore, snapshot_id: str) -> Non
             fault("delete.here")
             store.remove_all(folder(snapshot_id))
             fault("delete.objects_removed")
-            with connection():
-                deletion.deleted(snapshot_id)
+            when_database_answers(lambda: deletion.deleted(snapshot_id))
     except (DriverError, StoreUnavailable) as error:
         doing = "is being uploaded" if isinstance(error, VmBusy) else "could not be removed"
         log.warning("snapshot %s %s; tried again soon: %s", snapshot_id, doing, error)
-        with connection():
-            deletion.failed(snapshot_id)
+        when_database_answers(lambda: deletion.failed(snapshot_id))
         return
     log.info("snapshot %s removed", snapshot_id)

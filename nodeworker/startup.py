@@ -1,13 +1,14 @@
 """What a lane does when its worker starts, and the heartbeat of the node."""
 import dataclasses
 import logging
+import math
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable
 
-from models.database import DatabaseFailed, DatabaseUnavailable, connection
+from models.database import DatabaseFailed, when_database_answers
 from nodeworker import lanes, node_directory, usage, warm_images
 from nodeworker.disk_upload import forget_dead
 from nodeworker.disks.space import MIB
@@ -20,11 +21,12 @@ from nodeworker.wiring import NodeDeps
 from services.hosts import nodes
 from services.hosts.nodes import NodeFacts
 from services.hosts.warm_images import BAKES
-from services.operations import claims
+from services.operations import claims, sweeps
 from services.operations.transitions import ARCHIVE_LANE
 from services.snapshots import deletion, disk_upload
 
 log = logging.getLogger(__name__)
+_DUE_POLL_S = 0.2
 
 
 def begin(deps: NodeDeps, lane: str) -> None:
@@ -47,6 +49,8 @@ def begin(deps: NodeDeps, lane: str) -> None:
         _when_database_answers(lambda: get_reconciler(deps).run())
         _when_database_answers(lambda: warm_images.compare(deps, node_facts(deps)))
         threading.Thread(target=_heartbeats, args=(deps, watch), name="heartbeat",
+                         daemon=True).start()
+        threading.Thread(target=_announcements, args=(deps,), name="announcements",
                          daemon=True).start()
     if lane == ARCHIVE_LANE:
         _when_database_answers(lambda: _discard_abandoned(deps))
@@ -86,14 +90,7 @@ def _make_due(node_id: str) -> None:
 
 
 def _when_database_answers(action: Callable[[], object]) -> None:
-    while True:
-        try:
-            with connection():
-                action()
-            return
-        except DatabaseUnavailable as error:
-            log.warning("waiting for the database: %s", type(error).__name__)
-            time.sleep(1)
+    when_database_answers(action, limit_s=math.inf)
 
 
 def _heartbeats(deps: NodeDeps, watch: LaneWatch) -> None:
@@ -108,6 +105,18 @@ def _heartbeats(deps: NodeDeps, watch: LaneWatch) -> None:
             log.critical("no heartbeat can be made, so this worker ends", exc_info=True)
             os.kill(os.getpid(), signal.SIGTERM)
             return
+
+
+def _announcements(deps: NodeDeps) -> None:
+    """Announce parked operations of this node as soon as they are due."""
+    settings = deps.settings
+    while True:
+        time.sleep(_DUE_POLL_S)
+        try:
+            sweeps.announce_due(settings, deps.queue, settings.node_id)
+        except DatabaseFailed as error:
+            log.warning("parked operations not announced: %s", type(error).__name__)
+            time.sleep(1)
 
 
 def node_facts(deps: NodeDeps) -> NodeFacts:

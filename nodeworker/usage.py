@@ -39,8 +39,13 @@ def with_reading(deps: NodeDeps, sandbox: SandboxOnNode, outcome: Outcome) -> Ou
     running time counts."""
     if outcome.status is not SandboxStatus.RUNNING:
         return outcome
+    return replace(outcome, usage=read(deps, sandbox))
+
+
+def read(deps: NodeDeps, sandbox: SandboxOnNode) -> Sample | None:
+    """What is on the host's counters now for a sandbox that is being worked on."""
     metered = Metered(sandbox.id, sandbox.owner_id, sandbox.vcpus, sandbox.mem_mb, None)
-    return replace(outcome, usage=_read(deps, metered))
+    return _read(deps, metered)
 
 
 def _record(deps: NodeDeps, running: list[Metered]) -> None:

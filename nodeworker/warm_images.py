@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from config.settings import Settings
-from models.database import DatabaseFailed, connection
+from models.database import DatabaseFailed, connection, when_database_answers
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import Shape
 from nodeworker.wiring import NodeDeps
@@ -53,11 +53,11 @@ def _bake(deps: NodeDeps, shape: Shape) -> None:
     except Exception as error:
         # whatever went wrong, creates go on by booting cold, and the row says why
         log.exception("the warm image of %s could not be baked", shape)
-        with connection():
-            warm_images.failed(*which, f"{type(error).__name__}: {error}")
+        said = f"{type(error).__name__}: {error}"
+        when_database_answers(lambda: warm_images.failed(*which, said))
         return
-    with connection():
-        warm_images.done(*which, dataclasses.asdict(deps.driver.host_tuple()))
+    host_tuple = dataclasses.asdict(deps.driver.host_tuple())
+    when_database_answers(lambda: warm_images.done(*which, host_tuple))
     log.info("baked the warm image of %s", shape)
 
 

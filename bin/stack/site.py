@@ -86,7 +86,9 @@ class Site:
         """The whole environment of a command that root runs for this stack."""
         return {
             **_inherited(*INHERITED, *INHERITED_BY_ROOT), **_paths(),
-            "SVC_OPS_CONCURRENCY": str(Settings.ops_concurrency), **self.values,
+            "SVC_CTL_CONCURRENCY": str(Settings.ctl_concurrency),
+            "SVC_OPS_CONCURRENCY": str(Settings.ops_concurrency),
+            "SVC_ARCHIVE_CONCURRENCY": str(Settings.archive_concurrency), **self.values,
         }
 
     @property

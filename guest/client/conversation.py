@@ -77,6 +77,7 @@ class Conversation:
                     return
                 self._send(encode_frame(DATA, chunk[start:start + MAX_PAYLOAD_BYTES]))
         self._send(encode_frame(DATA))
+        self._deadline.content_is_over()
 
     def result(self) -> dict[str, Any]:
         """The RESULT of a reply that has no other frames."""
@@ -102,7 +103,9 @@ class Conversation:
         while remaining:
             self._set_timeout()
             try:
-                remaining = remaining[self._socket.send(remaining):]
+                sent = self._socket.send(remaining)
+                self._deadline.moved(sent)
+                remaining = remaining[sent:]
             except TimeoutError:
                 self._require_wanted()
             except OSError as error:
@@ -142,7 +145,9 @@ class Conversation:
         while True:
             self._set_timeout()
             try:
-                return self._socket.recv(RECEIVE_BYTES)
+                received = self._socket.recv(RECEIVE_BYTES)
+                self._deadline.moved(len(received))
+                return received
             except TimeoutError:
                 self._require_wanted()
             except OSError as error:

@@ -16,3 +16,9 @@ class Deadline:
         if left <= 0:
             raise AgentTimeout("the guest agent did not answer in time")
         return max(left, 0.001)
+
+    def moved(self, size: int) -> None:
+        """So many bytes of a stream have come or gone; here that means nothing."""
+
+    def content_is_over(self) -> None:
+        """The last byte of a stream has gone; here that means nothing."""

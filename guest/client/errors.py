@@ -4,6 +4,7 @@ AgentError
   AgentUnreachable      no connection, or it broke before the reply ended; it may or may not have
                         happened
   AgentTimeout          the deadline passed first; the same uncertainty
+  AgentTooSlow          it moved fewer bytes of a stream than it has to; the same uncertainty
   AgentProtocolError    the guest sent what is not the protocol; nothing of it may be trusted
   AgentUnauthorized     the agent does not take our token: nothing a caller could mend
   AgentRefused          the agent answered that it will not do it, with a code and a sentence
@@ -20,6 +21,10 @@ class AgentUnreachable(AgentError):
 
 class AgentTimeout(AgentError):
     """The call's deadline passed."""
+
+
+class AgentTooSlow(AgentError):
+    """The guest moved fewer bytes of a stream in a while than it has to."""
 
 
 class AgentProtocolError(AgentError):

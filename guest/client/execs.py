@@ -18,11 +18,13 @@ class ExecCalls(AgentCaller):
     def exec(self, argv: Sequence[str] | None = None, *, shell: str | None = None,
              cwd: str | None = None, env: Mapping[str, str] | None = None,
              timeout_ms: int = DEFAULT_TIMEOUT_MS, detached: bool = False,
-             cap_bytes: int = DEFAULT_CAP_BYTES, wanted: Callable[[], bool] | None = None,
+             cap_bytes: int = DEFAULT_CAP_BYTES, grace_s: float = EXEC_GRACE_S,
+             wanted: Callable[[], bool] | None = None,
              take: Callable[[int], bool] = lambda _: True) -> ExecResult:
         """Run a program (`argv`) or a line of bash (`shell`) as root and wait for it, unless it is
         `detached`.
 
+        The call ends at the latest `grace_s` after the command's own time limit.
         `wanted` is asked about once a second while the guest is silent; AgentUnreachable as soon
         as it says False. `take` is asked for room for each piece of output; once it says False,
         the output is cut there.
@@ -33,7 +35,7 @@ class ExecCalls(AgentCaller):
             "detached": detached, "capBytes": cap_bytes
         }
         outputs = {kind: _Output(cap_bytes, take) for kind in (STDOUT, STDERR)}
-        with self._open(Deadline(timeout_ms / 1000 + EXEC_GRACE_S), wanted=wanted) as conversation:
+        with self._open(Deadline(timeout_ms / 1000 + grace_s), wanted=wanted) as conversation:
             conversation.ask(self._request("exec", request))
             for kind, payload in conversation.frames():
                 if kind not in outputs:

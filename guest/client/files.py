@@ -7,6 +7,7 @@ from guest.client.caller import AgentCaller, integer
 from guest.client.conversation import Conversation
 from guest.client.deadline import Deadline
 from guest.client.errors import AgentProtocolError, AgentRefused
+from guest.client.pace import Pace
 
 
 class FileCalls(AgentCaller):
@@ -47,17 +48,18 @@ class FileCalls(AgentCaller):
                     raise AgentRefused(TOO_LARGE, f"{path} is larger than {max_bytes} bytes")
                 yield payload
 
-    def archive(self, directory: str, timeout_s: float) -> Iterator[bytes]:
+    def archive(self, directory: str, timeout_s: float, *,
+                min_bytes_per_s: float = 0) -> Iterator[bytes]:
         """The contents of a directory as an uncompressed tar (pax, `.` its root), in pieces of at
         most 1 MiB.
 
         Modes, numeric owners, times, links, holes and extended attributes are kept; sockets and
         other file systems are left out. The stream is complete only if the iteration ends without
         an exception. The caller limits its size: the guest is free to send for as long as
-        `timeout_s` allows.
+        `timeout_s` allows, unless it sends less than `min_bytes_per_s` for a while (AgentTooSlow).
         """
         received = 0
-        with self._open(Deadline(timeout_s)) as conversation:
+        with self._open(Pace(timeout_s, min_bytes_per_s)) as conversation:
             for payload in self._download(conversation, "archive", {"directory": directory}):
                 received += len(payload)
                 yield payload
@@ -65,13 +67,15 @@ class FileCalls(AgentCaller):
                 raise AgentProtocolError(
                     "the guest agent announced another size of an archive than it sent")
 
-    def unarchive(self, directory: str, chunks: Iterable[bytes], timeout_s: float) -> None:
-        """Unpack an uncompressed tar over a directory, which is made if it is missing.
+    def unarchive(self, directory: str, chunks: Iterable[bytes], timeout_s: float, *,
+                  min_bytes_per_s: float = 0) -> None:
+        """Unpack an uncompressed tar over a directory, which is made if it is missing. A guest that
+        takes less than `min_bytes_per_s` for a while is AgentTooSlow.
 
         Raises AgentRefused for a stream that is broken or ends early; what it held before that has
         been unpacked. An exception from `chunks` breaks the stream off.
         """
-        with self._open(Deadline(timeout_s)) as conversation:
+        with self._open(Pace(timeout_s, min_bytes_per_s)) as conversation:
             conversation.ask(self._request("unarchive", {"directory": directory}))
             conversation.upload(chunks)
             conversation.result()

@@ -31,11 +31,11 @@ class UpkeepCalls(AgentCaller):
         free and zero."""
         return integer(self._call("prepare", {}, Deadline(timeout_s)), "freeBytes")
 
-    def wait_port(self, port: int, timeout_s: float) -> bool:
+    def wait_port(self, port: int, timeout_s: float, grace_s: float = 5.0) -> bool:
         """True as soon as something in the guest listens on `port`, false if nothing did within
-        `timeout_s`."""
+        `timeout_s`; the call ends `grace_s` after that at the latest."""
         request = {"port": port, "timeoutMs": int(timeout_s * 1000)}
-        return self._call("wait_port", request, Deadline(timeout_s + 5.0)).get("open") is True
+        return self._call("wait_port", request, Deadline(timeout_s + grace_s)).get("open") is True
 
 
 def _disk_usage(reply: dict[str, Any]) -> DiskUsage:

@@ -13,9 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from guest.client.agent_client import AgentClient
-from guest.client.errors import AgentError, AgentRefused
+from guest.client.errors import AgentError, AgentRefused, AgentTooSlow
 from nodeworker.faults import fault
-from nodeworker.handlers.start_service import NotReady
 from nodeworker.hypervisor.driver import DriverError
 from nodeworker.object_store import ObjectMissing, ObjectStore, StoreUnavailable
 from nodeworker.wiring import NodeDeps
@@ -33,7 +32,7 @@ class ArchiveFailed(DriverError):
     """This attempt came to nothing, another may not; the text may be shown to the owner."""
 
 
-class ArchiveUnusable(NotReady):
+class ArchiveUnusable(DriverError):
     """No attempt will succeed; the text may be shown to the owner."""
 
 
@@ -59,7 +58,8 @@ def save(deps: NodeDeps, sandbox: SandboxOnNode, snapshot_id: str, attempt: int)
         for earlier in range(1, attempt):
             store.remove_all(archive_key(snapshot_id, earlier))
         fault("archive.begun")
-        tar = deps.agent(sandbox).archive(sandbox.cwd, settings.archive_timeout_s)
+        tar = deps.agent(sandbox).archive(sandbox.cwd, settings.archive_timeout_s,
+                                          min_bytes_per_s=settings.archive_min_kib_per_s * 1024)
         stored_bytes = store.put_stream(key, compress(meter.over(tar)))
         fault("archive.stored")
         if store.find_size(key) != stored_bytes:
@@ -69,6 +69,10 @@ def save(deps: NodeDeps, sandbox: SandboxOnNode, snapshot_id: str, attempt: int)
     except AgentRefused as refusal:
         raise ArchiveUnusable(
             f"The sandbox could not archive {sandbox.cwd}: {refusal.message}") from refusal
+    except AgentTooSlow as error:
+        raise ArchiveUnusable(
+            "The sandbox sent its project directory too slowly, less than"
+            f" {settings.archive_min_kib_per_s} KiB/s.") from error
     except AgentError as error:
         raise ArchiveFailed("The sandbox did not send its project directory.") from error
     return StoredArchive(key, meter.sha, meter.size_bytes, stored_bytes)
@@ -103,7 +107,8 @@ def load(deps: NodeDeps, sandbox: SandboxOnNode, taken: StoredDirectory) -> None
         _empty(agent, taken.cwd)
         fault("unarchive.emptied")
         stored = ObjectStore(deps.settings).get_stream(taken.archive_key)
-        agent.unarchive(taken.cwd, meter.over(decompress(stored)), timeout_s)
+        agent.unarchive(taken.cwd, meter.over(decompress(stored)), timeout_s,
+                        min_bytes_per_s=deps.settings.archive_min_kib_per_s * 1024)
         if meter.sha != taken.rootfs_sha:
             raise ArchiveUnusable(f"The archive of snapshot {taken.id} is damaged.")
         agent.sync(timeout_s)
@@ -115,6 +120,10 @@ def load(deps: NodeDeps, sandbox: SandboxOnNode, taken: StoredDirectory) -> None
             f"The archive of snapshot {taken.id} is missing or damaged.") from error
     except AgentRefused as refusal:
         raise ArchiveUnusable(f"The project could not be unpacked: {refusal.message}") from refusal
+    except AgentTooSlow as error:
+        raise ArchiveUnusable(
+            "The sandbox unpacked the project too slowly, less than"
+            f" {deps.settings.archive_min_kib_per_s} KiB/s.") from error
     except AgentError as error:
         raise ArchiveFailed("The project could not be unpacked in time.") from error
 

@@ -1,20 +1,23 @@
 """What each operation does on this host, and what is true of the sandbox afterwards, in success and
 in failure.
 
-A handler may run again after `kill -9` at any instruction: the driver's calls are repeatable, and
-the row is written only by `outcomes.finish`, under the epoch of the claim.
+A handler may run again after `kill -9` at any instruction, and whenever it had to wait: the
+driver's calls are repeatable, and the row is written only by `services/sandboxes/outcomes.py`,
+under the epoch of the claim. No handler waits for a guest, see `nodeworker/handlers/waits.py`.
 """
 import logging
 from collections.abc import Callable
 
-from guest.client.errors import AgentError
+from guest.client.errors import AgentError, AgentTimeout
 from models.database import connection, now
 from models.states import OperationKind, SandboxStatus, SnapshotState
+from nodeworker import usage
 from nodeworker.handlers import archives
-from nodeworker.handlers.agent_server import start_agent_server
-from nodeworker.handlers.archives import ArchiveFailed
+from nodeworker.handlers.agent_server import StillServing, end_copied_server
+from nodeworker.handlers.archives import ArchiveFailed, ArchiveUnusable
+from nodeworker.handlers.bring_up import WAITS, bring_up, printable, up
 from nodeworker.handlers.launch_spec import launch_spec
-from nodeworker.handlers.start_service import NotReady, start_service
+from nodeworker.handlers.waits import NotYet, talk_s
 from nodeworker.hypervisor.driver import (
     MemoryLost,
     NoDiskSpace,
@@ -30,14 +33,14 @@ from services.hosts.assignments import SandboxOnNode
 from services.operations import claims, outbox
 from services.operations.claims import Claim
 from services.sandboxes.idle import touch_values
-from services.sandboxes.outcomes import Outcome
+from services.sandboxes.outcomes import Outcome, report_running
 from services.snapshots import on_node
 
 log = logging.getLogger(__name__)
-# Errors whose text is for the owner.
-_TOLD = (NotReady, ArchiveFailed)
-_TEXT_LIMIT = 2000
-_FLUSH_LIMIT_S = 10.0
+# Errors whose text is for the owner, and those that no further attempt would mend.
+_TOLD = (ArchiveFailed, ArchiveUnusable, StillServing)
+FINAL = (ArchiveUnusable, StillServing)
+_FLUSH, _FLUSH_LIMIT_S = "its guest to write to its disk", 10.0
 Handler = Callable[[NodeDeps, Claim, SandboxOnNode], Outcome]
 ENDED_BY_ITSELF = "its machine ended by itself; it wakes from its disk"
 NO_SPACE = "Its node has no disk space for it at present."
@@ -55,7 +58,7 @@ STATUS_OF = {
 
 def boot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     """Make the machine from its warm image or snapshot; `running` means the agent answers and the
-    service is ready.
+    service is ready, or that `error` says why it is not.
 
     Without a warm image it boots from the guest image's disk, which takes longer: the operation
     says so while it lasts and afterwards, and a warm image is baked for the next one. A copy of an
@@ -68,21 +71,25 @@ def boot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     if not baked:
         with connection():
             claims.annotate(claimed, COLD_BOOT)
-    if packed and claimed.attempts > 1:
+    prepared = claimed.waits_for in WAITS
+    if packed and claimed.attempts > 1 and not prepared:
         # An earlier attempt may still be unpacking into the machine it made.
         deps.driver.destroy(sandbox.id)
     vm = deps.driver.create(launch_spec(sandbox, snapshot_id=captured_id))
-    try:
+    note = COLD_BOOT if not baked else _cold(vm) or claimed.note
+    if not prepared:
+        if note is not None and note != claimed.note:
+            with connection():
+                claims.annotate(claimed, note)
+        if not baked:
+            _bake_for_the_next(deps, shape)
         if packed:
             archives.load(deps, sandbox, packed)
-        start_agent_server(deps, sandbox, copied_from=captured_id)
-        start_service(deps, sandbox)
-    finally:
-        if not baked:  # also if the service fails: the next one may have none
-            _bake_for_the_next(deps, shape)
-    note = COLD_BOOT if not baked else _cold(vm)
+        if captured_id:
+            end_copied_server(deps, claimed, sandbox, captured_id)
+    unready = bring_up(deps, claimed, sandbox, vm)
     values = _running(vm, sandbox) | {"started_at": now(), "operator_note": note}
-    return Outcome(True, SandboxStatus.RUNNING, sandbox=values, note=note)
+    return up(values, unready, note)
 
 
 def hibernate(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
@@ -90,46 +97,43 @@ def hibernate(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome
     if sandbox.status == SandboxStatus.HIBERNATED and deps.driver.inspect(
             sandbox.id) is VmState.SAVED:
         return Outcome(True, SandboxStatus.HIBERNATED)
-    _flush_guest(deps, sandbox)
-    values: dict[str, object] = {"vm_ip": "", "idle_at": None}
+    _flush_guest(deps, claimed, sandbox)
     try:
         deps.driver.hibernate(sandbox.id)
     except MemoryLost as lost:
         log.warning("sandbox %s sleeps without its memory: %s", sandbox.id, lost)
-        return Outcome(True, SandboxStatus.HIBERNATED,
-                       sandbox=values | {"operator_note": ENDED_BY_ITSELF}, note=ENDED_BY_ITSELF)
-    return Outcome(True, SandboxStatus.HIBERNATED, sandbox=values)
+        return Outcome(True, SandboxStatus.HIBERNATED, sandbox={"operator_note": ENDED_BY_ITSELF},
+                       note=ENDED_BY_ITSELF)
+    return Outcome(True, SandboxStatus.HIBERNATED)
 
 
 def wake(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
-    """Resume the machine, and return once its service is ready; one that had to boot from its disk
-    gets it started.
+    """Resume the machine, and return once its service is ready or has had its time; one that had to
+    boot from its disk gets it started.
 
-    A service that does not get ready fails the wake, but the sandbox runs, so that its owner can
-    see to it.
+    The sandbox is `running` as soon as the machine is, also while its service is waited for.
     """
     vm = deps.driver.wake(launch_spec(sandbox))
-    values = _running(vm, sandbox) | {"error": None}
+    values, note = _running(vm, sandbox) | {"error": None}, _cold(vm) or claimed.note
     if vm.cold:
         values |= {"cold_boots": sandbox.cold_boots + 1, "operator_note": _cold(vm)}
         log.warning("sandbox %s was booted from its disk: %s", sandbox.id, vm.cold_reason)
     try:
-        start_agent_server(deps, sandbox)
-        start_service(deps, sandbox)
-    except NotReady as unready:
-        text = f"The sandbox runs, but not its service: {unready}"
-        log.warning("wake of %s: %s", sandbox.id, unready)
-        return Outcome(False, SandboxStatus.RUNNING,
-                       sandbox=values | {"error": printable(unready.owner_text())},
-                       error=printable(text), note=_cold(vm))
-    return Outcome(True, SandboxStatus.RUNNING, sandbox=values, note=_cold(vm))
+        unready = bring_up(deps, claimed, sandbox, vm)
+    except NotYet:
+        if sandbox.status != SandboxStatus.RUNNING or vm.cold:
+            counted = usage.read(deps, sandbox)
+            with connection():
+                report_running(claimed, values, counted, note)
+        raise
+    return up(values, unready, note)
 
 
 def snapshot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     """Capture the machine; the sandbox stays what it was."""
     assert claimed.snapshot_id is not None
     if sandbox.status == SandboxStatus.RUNNING and not on_node.is_transient(claimed.snapshot_id):
-        _flush_guest(deps, sandbox)
+        _flush_guest(deps, claimed, sandbox)
     facts = deps.driver.snapshot(sandbox.id, claimed.snapshot_id)
     return Outcome(
         True,
@@ -161,15 +165,17 @@ def archive(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     )
 
 
-def _flush_guest(deps: NodeDeps, sandbox: SandboxOnNode) -> None:
+def _flush_guest(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> None:
     """Bring what the guest has written but only holds in memory onto its disk: a template in
     another shape, a wake whose memory is of no use, and whoever uses the uploaded disk, boot from
-    it. A guest that does not answer is saved as it is."""
-    if deps.driver.inspect(sandbox.id) is VmState.DISK_ONLY:
+    it. A guest that does not answer is saved as it is. Raises NotYet."""
+    if deps.driver.inspect(sandbox.id) is not VmState.RUNNING:
         return
     try:
-        deps.agent(sandbox).sync(_FLUSH_LIMIT_S)
+        deps.agent(sandbox).sync(talk_s(claimed))
     except AgentError as error:
+        if isinstance(error, AgentTimeout) and claimed.waited_for_s(_FLUSH) < _FLUSH_LIMIT_S:
+            raise NotYet(_FLUSH) from error
         log.warning("the disk of %s is saved without being flushed: %s", sandbox.id, error)
 
 
@@ -183,8 +189,7 @@ def grow(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
 def stop(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     """Remove the machine and everything it owns on this host."""
     deps.driver.destroy(sandbox.id)
-    return Outcome(True, SandboxStatus.STOPPED,
-                   sandbox={"stopped_at": now(), "vm_ip": "", "idle_at": None})
+    return Outcome(True, SandboxStatus.STOPPED, sandbox={"stopped_at": now()})
 
 
 HANDLERS: dict[OperationKind, Handler] = {
@@ -209,8 +214,7 @@ def failure(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode, error: Excep
             text = f"{text} {NO_SPACE}"
         elif isinstance(error, _TOLD):
             text = printable(str(error))
-        told = error.owner_text() if isinstance(error, NotReady) else text
-        gone = {"stopped_at": now(), "error": printable(told), "vm_ip": "", "idle_at": None}
+        gone = {"stopped_at": now(), "error": text}
         return Outcome(False, SandboxStatus.STOPPED, sandbox=gone, error=text,
                        operator_error=operator_error)
     found = deps.driver.inspect(sandbox.id)
@@ -223,11 +227,6 @@ def failure(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode, error: Excep
     elif isinstance(error, _TOLD):
         text = printable(str(error))
     return Outcome(False, status, error=text, operator_error=operator_error)
-
-
-def printable(text: str) -> str:
-    """`text` as a row can hold it: parts of it may be what a hostile guest said."""
-    return "".join(sign if sign.isprintable() else " " for sign in text[:_TEXT_LIMIT])
 
 
 def superseded(deps: NodeDeps, claimed: Claim) -> None:

@@ -26,8 +26,7 @@ def announce(operation: Operation) -> OutboxMessage:
 
 def queue_of(operation: Operation) -> str:
     """The queue of its node in which an operation is announced."""
-    lane = lane_of(OperationKind(operation.kind), operation.snapshot_id)
-    return f"node.{operation.node_id}.{lane}"
+    return f"node.{operation.node_id}.{operation.lane}"
 
 
 def lane_of(kind: OperationKind, snapshot_id: str | None) -> str:

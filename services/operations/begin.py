@@ -10,6 +10,7 @@ Locks are always taken in one order, the sandbox row before its operations, so t
 wait for each other.
 """
 from datetime import timedelta
+from typing import Any
 
 from config.settings import Settings
 from models.database import ROW_LOCK, now
@@ -37,6 +38,8 @@ def begin(
     after: Operation | None = None,
     from_any: bool = False,
     requested_by: str | None = None,
+    readiness_port: int | None = None,
+    ends_listener: bool = False,
 ) -> tuple[Operation, list[OutboxMessage]]:
     """Start an operation on a sandbox row that the caller has locked (or just inserted) in the
     current transaction.
@@ -44,11 +47,13 @@ def begin(
     With `after`, it waits until that operation succeeds. Raises Conflict when the status or another
     operation does not allow it; `from_any` skips the status (repairs by the reconciler). A stop
     supersedes what is open first: use `services.sandboxes.outcomes.begin_stop`. `requested_by` is
-    kept where it was neither the owner nor the service itself, such as `operator`.
+    kept where it was neither the owner nor the service itself, such as `operator`. Of
+    `readiness_port` and `ends_listener` see `Operation`.
     """
     _check_start(sandbox, kind, from_any=from_any)
     operation = _insert(settings, sandbox, kind, snapshot_id=snapshot_id, after=after,
-                        requested_by=requested_by)
+                        requested_by=requested_by, readiness_port=readiness_port,
+                        ends_listener=ends_listener)
     return operation, [] if after else [announce(operation)]
 
 
@@ -78,9 +83,9 @@ def _check_start(sandbox: Sandbox, kind: OperationKind, *, from_any: bool = Fals
 
 def _insert(settings: Settings, sandbox: Sandbox, kind: OperationKind, *,
             snapshot_id: str | None = None, after: Operation | None = None,
-            requested_by: str | None = None) -> Operation:
-    limit_s = settings.boot_deadline_s
-    if lane_of(kind, snapshot_id) == ARCHIVE_LANE:
+            requested_by: str | None = None, **columns: Any) -> Operation:
+    limit_s, lane = settings.boot_deadline_s, lane_of(kind, snapshot_id)
+    if lane == ARCHIVE_LANE:
         limit_s += settings.archive_timeout_s
     sandbox.op_seq += 1
     sandbox.task = kind.value
@@ -92,11 +97,14 @@ def _insert(settings: Settings, sandbox: Sandbox, kind: OperationKind, *,
         kind=kind.value,
         state=OperationState.WAITING if after else OperationState.PENDING,
         node_id=sandbox.node_id,
+        owner_id=sandbox.owner_id,
+        lane=lane,
         snapshot_id=snapshot_id,
         after_id=after.id if after else None,
         requested_by=requested_by,
         announce_at=now() + timedelta(seconds=settings.operation_sweep_s * 2),
         deadline_at=now() + timedelta(seconds=limit_s),
+        **columns,
     )
     notify(sandbox.id)
     return operation

@@ -3,15 +3,28 @@ its own.
 
 A compare-and-set gives that right. A second message for an operation, or one for an operation that
 is done or was superseded, finds nothing to claim. Whoever loses the lease finds out when it renews
-it or writes its result: the epoch has grown.
+it or writes its result: the epoch has grown. An operation that has to wait is parked: it is a row
+that nobody holds until it is due. Which operation a worker is given is decided in
+`services/operations/fair_share.py`.
 """
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import peewee
+
 from models.database import now
 from models.operations import Operation
 from models.states import OperationKind, OperationState
+
+# What a claim writes, beside worker, lease and start.
+TAKEN = {
+    "state": OperationState.RUNNING,
+    "epoch": Operation.epoch + 1,
+    "attempts": Operation.attempts + 1,
+    "due_at": None,
+}
 
 
 class LeaseLost(Exception):
@@ -21,7 +34,11 @@ class LeaseLost(Exception):
 
 @dataclass(frozen=True)
 class Claim:
-    """The right to work on one operation until the lease ends; `epoch` is its proof."""
+    """The right to work on one operation until the lease ends; `epoch` is its proof.
+
+    `waits_for` is what the operation was parked for last, and `waited_s` how long it has waited for
+    that, all parkings together.
+    """
 
     operation_id: int
     sandbox_id: str
@@ -30,33 +47,58 @@ class Claim:
     epoch: int
     attempts: int
     snapshot_id: str | None
+    owner_id: str
+    node_id: str
+    lane: str
+    readiness_port: int | None = None
+    ends_listener: bool = False
+    note: str | None = None
+    waits_for: str | None = None
+    waited_s: float = 0.0
+
+    def waited_for_s(self, what: str) -> float:
+        """How many seconds it has waited for `what`."""
+        return self.waited_s if self.waits_for == what else 0.0
 
 
 def claim(sandbox_id: str, op_seq: int, worker: str, lease_s: float) -> Claim | None:
-    """Take an operation for `lease_s` seconds; None when there is nothing to do (done, superseded,
-    or in another's hands)."""
+    """Take this very operation for `lease_s` seconds; None when there is nothing to do (done,
+    superseded, parked, or in another's hands)."""
+    which = (Operation.sandbox_id == sandbox_id) & (Operation.op_seq == op_seq)
+    return take(which, worker, lease_s)
+
+
+def take(which: Any, worker: str, lease_s: float) -> Claim | None:
+    """Take the operation of the condition `which` for `lease_s` seconds, if it is free."""
     present = now()
-    free = (Operation.state == OperationState.PENDING) | (
-        (Operation.state == OperationState.RUNNING) & (Operation.lease_until < present)
-    )
     rows = list(
         Operation.update(
-            state=OperationState.RUNNING,
-            epoch=Operation.epoch + 1,
-            attempts=Operation.attempts + 1,
+            TAKEN,
             claimed_by=worker,
             lease_until=present + timedelta(seconds=lease_s),
             started_at=present,
         )
-        .where((Operation.sandbox_id == sandbox_id) & (Operation.op_seq == op_seq) & free)
+        .where(which & free())
         .returning(Operation)
         .execute()
     )
-    if not rows:
-        return None
-    row = rows[0]
+    return _claim_of(rows[0]) if rows else None
+
+
+def free() -> Any:
+    """The condition on operations that a worker may take: due, or its worker has gone silent."""
+    present = now()
+    due = Operation.due_at.is_null() | (Operation.due_at <= present)
+    return ((Operation.state == OperationState.PENDING) & due) | (
+        (Operation.state == OperationState.RUNNING) & (Operation.lease_until < present)
+    )
+
+
+def _claim_of(row: Operation) -> Claim:
+    waited_s = (now() - row.wait_since).total_seconds() if row.wait_since else 0.0
     return Claim(row.id, row.sandbox_id, row.op_seq, OperationKind(row.kind), row.epoch,
-                 row.attempts, row.snapshot_id)
+                 row.attempts, row.snapshot_id, row.owner_id, row.node_id, row.lane,
+                 row.readiness_port, row.ends_listener, row.note, row.waits_for, waited_s)
 
 
 def held(claimed: Claim) -> Any:
@@ -75,12 +117,33 @@ def renew(claimed: Claim, lease_s: float) -> None:
         raise LeaseLost(f"operation {claimed.operation_id} epoch {claimed.epoch}")
 
 
+def park(claimed: Claim, delay_s: float, waits_for: str) -> None:
+    """Give an operation back that has to wait: nobody holds it, and it is announced again after
+    `delay_s` seconds. The attempt does not count as one."""
+    began = peewee.Case(None, [(Operation.waits_for == waits_for, Operation.wait_since)], now())
+    _give_back(claimed, delay_s, {
+        "attempts": Operation.attempts - 1, "waits_for": waits_for, "wait_since": began
+    })
+
+
 def put_back(claimed: Claim, delay_s: float, operator_error: str | None = None) -> None:
-    """Give an operation back so that it is announced again after `delay_s` seconds: the host was
-    busy with it, or the attempt failed with `operator_error`."""
-    until = now() + timedelta(seconds=delay_s)
-    Operation.update(lease_until=until, claimed_by=None, operator_error=operator_error).where(
-        held(claimed)).execute()
+    """Give an operation back whose attempt failed with `operator_error`; it is announced again
+    after `delay_s` seconds."""
+    _give_back(claimed, delay_s, {"operator_error": operator_error})
+
+
+def _give_back(claimed: Claim, delay_s: float, values: Mapping[str, Any]) -> None:
+    due = now() + timedelta(seconds=delay_s)
+    Operation.update(dict(values), state=OperationState.PENDING, claimed_by=None, lease_until=None,
+                     due_at=due, announce_at=due).where(held(claimed)).execute()
+
+
+def was_finished(claimed: Claim) -> bool:
+    """True if it was under this very claim that the operation ended."""
+    ended = (OperationState.SUCCEEDED, OperationState.FAILED)
+    return bool(Operation.select().where(
+        (Operation.id == claimed.operation_id) & (Operation.epoch == claimed.epoch)
+        & Operation.state.in_(ended)).exists())
 
 
 def annotate(claimed: Claim, note: str) -> None:

@@ -1,45 +1,51 @@
-"""Announces operations again that no worker took in time, or whose worker's lease has run out.
+"""Announces operations again that are due: parked ones whose time has come, those that no worker
+took in time, and those whose worker's lease has run out.
 
-The due times are columns. The sweep takes what is due with SKIP LOCKED, so two beats do no harm.
+The due times are columns. The sweep takes what is due with SKIP LOCKED, so two of them do no harm:
+the control plane sweeps all nodes, which is the guarantee, and each node its own parked operations,
+more often, so that what waits for a guest goes on at once.
 """
 from datetime import timedelta
+from typing import Any
 
+from config.settings import Settings
 from models.database import UNLOCKED_ROWS, connection, database, now
 from models.operations import Operation, OutboxMessage
 from models.states import OperationState
 from services.operations import outbox
 from services.operations.announcements import announce
-from services.protocols import Deps
+from services.protocols import Deps, Queue
 
 _BATCH = 200
 
 
 def announce_neglected(deps: Deps) -> int:
     """Announce again what no worker took in time, or whose worker's lease has run out; returns how
-    many."""
-    present = now()
+    many of them were not just parked."""
+    silent = (Operation.state == OperationState.RUNNING) & (Operation.lease_until < now())
+    announced = _announce(deps.settings, deps.queue, _unclaimed() | silent)
+    return sum(operation.due_at is None for operation in announced)
+
+
+def announce_due(settings: Settings, queue: Queue, node_id: str) -> int:
+    """Announce the parked operations of this node whose time has come; returns how many."""
+    parked = (Operation.node_id == node_id) & Operation.due_at.is_null(False)
+    return len(_announce(settings, queue, _unclaimed() & parked))
+
+
+def _unclaimed() -> Any:
+    return (Operation.state == OperationState.PENDING) & (Operation.announce_at <= now())
+
+
+def _announce(settings: Settings, queue: Queue, which: Any) -> list[Operation]:
     messages: list[OutboxMessage] = []
+    again = now() + timedelta(seconds=settings.operation_sweep_s * 3)
     with connection():
         with database.atomic():
-            neglected = (
-                Operation.select()
-                .where(
-                    (
-                        (Operation.state == OperationState.PENDING)
-                        & (Operation.announce_at <= present)
-                    )
-                    | (
-                        (Operation.state == OperationState.RUNNING)
-                        & (Operation.lease_until < present)
-                    )
-                )
-                .order_by(Operation.id)
-                .limit(_BATCH)
-                .for_update(UNLOCKED_ROWS)
-            )
+            found = Operation.select().where(which).order_by(Operation.id).limit(_BATCH)
+            neglected = list(found.for_update(UNLOCKED_ROWS))
             for operation in neglected:
-                again = present + timedelta(seconds=deps.settings.operation_sweep_s * 3)
                 Operation.update(announce_at=again).where(Operation.id == operation.id).execute()
                 messages.append(announce(operation))
-        outbox.flush(deps.queue, messages)
-    return len(messages)
+        outbox.flush(queue, messages)
+    return neglected

@@ -120,7 +120,7 @@ class _Explainer:
         if row.state == OperationState.WAITING:
             yield from self._predecessor(row)
         elif row.state == OperationState.PENDING:
-            yield from self._announced(row)
+            yield from self._parked(row) if row.due_at else self._announced(row)
         elif row.state == OperationState.RUNNING:
             yield from self._held(row)
         else:
@@ -152,14 +152,27 @@ class _Explainer:
         yield f"No worker has taken it yet. {self._again(row.announce_at)}"
         yield self._queue(row)
 
+    def _parked(self, row: Operation) -> Iterator[str]:
+        if row.operator_error:
+            yield f"The attempt before failed: {row.operator_error}."
+        if row.waits_for:
+            yield f"It waits for {row.waits_for}, since {self._when(row.wait_since)}."
+        yield f"No worker has it now. It was put back after {self._tries(row)}."
+        if row.due_at > self._present:
+            yield f"It is taken up again {self._when(row.due_at)}."
+        else:
+            yield self._again(row.announce_at)
+            yield self._queue(row)
+
+    def _tries(self, row: Operation) -> str:
+        return f"attempt {row.attempts} of {self._settings.operation_attempts}"
+
     def _held(self, row: Operation) -> Iterator[str]:
-        tries = f"attempt {row.attempts} of {self._settings.operation_attempts}"
+        tries = self._tries(row)
         if row.operator_error:
             yield f"The attempt before failed: {row.operator_error}."
         lease = row.lease_until
-        if row.claimed_by is None:
-            yield f"It was put back after {tries} and is announced again {self._when(lease)}."
-        elif lease is not None and lease > self._present:
+        if lease is not None and lease > self._present:
             yield (
                 f"Worker {row.claimed_by} is at it ({tries}, begun {self._when(row.started_at)});"
                 f" it renews its lease, which ends {self._when(lease)}.")

@@ -27,6 +27,6 @@ def hibernate(settings: Settings, seen: SeenRow, note: str,
         if row is None or is_alive():
             return None
         claimed = begin_claimed(settings, row, OperationKind.HIBERNATE, RECONCILER)
-        values = {"vm_ip": "", "idle_at": None, "operator_note": note}
+        values = {"operator_note": note}
         return finish(claimed,
                       Outcome(True, SandboxStatus.HIBERNATED, sandbox=values, note=note))

@@ -43,5 +43,5 @@ def stop(settings: Settings, sandbox_id: str,
         if SandboxStatus(row.status) not in HAS_FILES or not is_gone():
             return None
         claimed = begin_claimed(settings, row, OperationKind.STOP, RECONCILER)
-        values = {"stopped_at": now(), "vm_ip": "", "idle_at": None, "error": ERROR}
+        values = {"stopped_at": now(), "error": ERROR}
         return finish(claimed, Outcome(True, SandboxStatus.STOPPED, sandbox=values, error=ERROR))

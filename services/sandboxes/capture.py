@@ -8,6 +8,7 @@ from services.errors import Conflict, Unavailable
 from services.hosts import placement
 from services.operations import idempotency
 from services.operations.begin import begin
+from services.operations.open_limit import check_open
 from services.operations.waits import wait_until
 from services.protocols import Deps
 from services.sandboxes import find, quotas
@@ -43,6 +44,7 @@ def take(deps: Deps, caller: Caller, sandbox_id: str, *, kind: SnapshotKind = Sn
         # was not begun.
         check_free_to_capture(sandbox, _OPERATIONS[kind])
         quotas.check_snapshot(deps.settings, caller.owner)
+        check_open(deps.settings, sandbox.owner_id)
         _, messages = begin_capture(deps, sandbox, reserved.resource_id, kind=kind)
         return reserved.resource_id, messages
 

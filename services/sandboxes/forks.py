@@ -37,7 +37,8 @@ def of_sandbox(deps: Deps, caller: Caller, sandbox_id: str, options: LaunchOptio
         begun, messages = capture.begin_capture(deps, source, new_id("snap"), transient=True)
         taken = Snapshot.get_by_id(begun.snapshot_id)
         fork = _insert_fork(deps, caller, new_id(), taken, source.node_id, options, source)
-        begin_boot(deps, fork, snapshot=taken, after=begun)
+        begin_boot(deps, fork, snapshot=taken, after=begun,
+                   ends_listener=_ends_listener(options, source))
         return sandbox_view(fork), messages
 
     return attempt_when_free(deps, sandbox_id, attempt)
@@ -63,7 +64,8 @@ def of_snapshot(deps: Deps, caller: Caller, snapshot_id: str, options: LaunchOpt
             raise Conflict(f"The snapshot is {taken.state}; only a ready one can be forked.")
         source = Sandbox.get_by_id(taken.source_sandbox_id)
         fork = _insert_fork(deps, caller, sandbox_id, taken, node_id, options, source)
-        return fork, begin_boot(deps, fork, snapshot=taken)
+        return fork, begin_boot(deps, fork, snapshot=taken,
+                                ends_listener=_ends_listener(options, source))
 
     body = {"snapshot_id": snapshot_id, **asdict(options)}
     return make_once(deps, caller, ROUTE, idempotency_key, body, make)
@@ -77,6 +79,12 @@ def _insert_fork(deps: Deps, caller: Caller, sandbox_id: str, taken: Snapshot, n
     node = placement.claim_node(deps.settings, taken.vcpus, taken.mem_mb, node_id)
     return insert(deps, NewSandbox(sandbox_id, caller, node, taken.vcpus, taken.mem_mb,
                                    _inherit(options, source, taken), taken))
+
+
+def _ends_listener(options: LaunchOptions, source: Sandbox) -> bool:
+    """True if the fork has a start command of its own: what listens in the copied memory is of the
+    source's then."""
+    return options.start_command not in (None, source.start_command)
 
 
 def _inherit(options: LaunchOptions, source: Sandbox, taken: Snapshot) -> LaunchOptions:

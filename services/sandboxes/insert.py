@@ -18,6 +18,7 @@ from models.states import OperationKind
 from services.hosts import placement
 from services.operations import idempotency, outbox
 from services.operations.begin import begin
+from services.operations.open_limit import check_open
 from services.protocols import Deps
 from services.sandboxes import agent_servers
 from services.sandboxes.caller import Caller
@@ -42,8 +43,10 @@ class NewSandbox:
 
 
 def insert(deps: Deps, new: NewSandbox) -> Sandbox:
-    """Write the rows and port bindings of a new sandbox, in the current transaction."""
+    """Write the rows and port bindings of a new sandbox, in the current transaction. Raises
+    RateLimited, Unavailable."""
     options = new.options
+    check_open(deps.settings, new.caller.owner.id)
     bound = placement.bind_ports(new.node, new.id, (AGENT_PORT, *options.ports))
     raw = options.is_raw(new.caller.kind)
     copied = {} if new.snapshot is None else {
@@ -78,11 +81,12 @@ def insert(deps: Deps, new: NewSandbox) -> Sandbox:
 
 
 def begin_boot(deps: Deps, sandbox: Sandbox, *, snapshot: Snapshot | None = None,
-               after: Operation | None = None) -> list[OutboxMessage]:
+               after: Operation | None = None, ends_listener: bool = False) -> list[OutboxMessage]:
     """Begin the boot of an inserted sandbox, from a snapshot if given, once `after` has succeeded
-    if given."""
+    if given. With `ends_listener` its start command replaces what listens in the copied memory."""
     _, messages = begin(deps.settings, sandbox, OperationKind.BOOT,
-                        snapshot_id=snapshot.id if snapshot else None, after=after)
+                        snapshot_id=snapshot.id if snapshot else None, after=after,
+                        ends_listener=ends_listener)
     return messages
 
 

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 from models.database import ROW_LOCK, connection, database
 from models.nodes import Node, PortBinding
-from models.operations import OutboxMessage
+from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
 from models.states import OperationKind, SandboxStatus
 from services.errors import Conflict, NotFound
 from services.hosts import placement
 from services.operations import outbox
 from services.operations.begin import begin, lock_sandbox
+from services.operations.open_limit import check_open
 from services.operations.transitions import TRANSITIONS
 from services.protocols import Deps
 from services.sandboxes import find
@@ -36,10 +37,11 @@ def wake(
     readiness_port: int | None = None,
 ) -> SandboxView:
     """Resume a hibernated sandbox under the same id; returns once it is `running`. Raises Conflict,
-    Unavailable.
+    RateLimited, Unavailable.
 
-    New `ports` and `readiness_port` become part of the sandbox's wake spec. With a readiness port
-    in it, whoever gave it, `running` means that something listens there.
+    New `ports` are added for good. With a readiness port, this wake's own `readiness_port` or else
+    the one of the wake spec, something listens there then, or `error` says that nothing did in
+    time. The wake spec stays what it is.
     """
     return _change(deps, caller, sandbox_id, OperationKind.WAKE, ports, readiness_port)
 
@@ -99,8 +101,9 @@ def _change(deps: Deps, caller: Caller, sandbox_id: str, kind: OperationKind,
 
     1. If it is there already: done. 2. If the same operation is under way: join it. 3. If another
     one is: wait for its end and look again (a wake right after a pause must work). 4. Otherwise
-    begin it and wait for its end. Ports that are not bound yet, or a readiness port still to be
-    waited for, need an operation of their own: with them, 1 and 2 do not count.
+    begin it, unless the owner has too many under way, and wait for its end. Ports that are not
+    bound yet, or a readiness port still to be waited for, need an operation of their own: with
+    them, 1 and 2 do not count.
     """
     find.get_owned(caller, sandbox_id)
 
@@ -117,17 +120,21 @@ def _change(deps: Deps, caller: Caller, sandbox_id: str, kind: OperationKind,
             operation, messages = begin_stop(deps.settings, sandbox)
             return int(operation.op_seq), messages
         check_free(sandbox, kind)
+        check_open(deps.settings, sandbox.owner_id)
         if kind is OperationKind.WAKE and sandbox.status == SandboxStatus.HIBERNATED:
             placement.claim_capacity(deps.settings, sandbox)
-        _bind_more(sandbox, ports, readiness_port)
+        if ports:
+            _bind(sandbox, ports)
         # A wake of a running machine resumes nothing; the driver forwards the new ports, the new
         # service is waited for.
-        operation, messages = begin(deps.settings, sandbox, kind, from_any=there)
+        operation, messages = begin(deps.settings, sandbox, kind, from_any=there,
+                                    readiness_port=readiness_port)
         return int(operation.op_seq), messages
 
     found = attempt_when_free(deps, sandbox_id, attempt)
     if isinstance(found, int):
-        wait_for_operation(deps, sandbox_id, found)
+        more_s = deps.settings.readiness_wait_s if kind is OperationKind.WAKE else 0
+        wait_for_operation(deps, sandbox_id, found, more_s=more_s)
     return find.get_view(replace(caller, pinned_node=None), sandbox_id)
 
 
@@ -137,17 +144,19 @@ def _has_more_ports(sandbox: Sandbox, ports: tuple[int, ...]) -> bool:
 
 
 def _waits_for_more(sandbox: Sandbox, kind: OperationKind, readiness_port: int | None) -> bool:
-    """True for a wake with another readiness port than the last one waited for, or if that one
-    waited in vain."""
+    """True for a wake with a readiness port that nobody waits for or has waited for, or if the last
+    one was waited for in vain."""
     if kind is not OperationKind.WAKE:
         return False
+    if sandbox.task == OperationKind.WAKE:
+        under_way = Operation.get((Operation.sandbox_id == sandbox.id)
+                                  & (Operation.op_seq == sandbox.op_seq))
+        waits_for = under_way.readiness_port or sandbox.readiness_port
+        return (readiness_port or sandbox.readiness_port) != waits_for
     unready = sandbox.status == SandboxStatus.RUNNING and sandbox.error is not None
     return unready or readiness_port not in (None, sandbox.readiness_port)
 
 
-def _bind_more(sandbox: Sandbox, ports: tuple[int, ...], readiness_port: int | None) -> None:
-    if ports:
-        node = Node.select().where(Node.id == sandbox.node_id).for_update(ROW_LOCK).get()
-        placement.bind_ports(node, sandbox.id, ports)
-    if readiness_port is not None:
-        Sandbox.update(readiness_port=readiness_port).where(Sandbox.id == sandbox.id).execute()
+def _bind(sandbox: Sandbox, ports: tuple[int, ...]) -> None:
+    node = Node.select().where(Node.id == sandbox.node_id).for_update(ROW_LOCK).get()
+    placement.bind_ports(node, sandbox.id, ports)

@@ -14,7 +14,7 @@ from config.settings import Settings
 from models.database import connection, database, now
 from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
-from models.states import CAPTURES, OPEN_STATES, OperationKind, SandboxStatus
+from models.states import CAPTURES, OPEN_STATES, OperationKind, OperationState, SandboxStatus
 from services.events import record
 from services.events.types import StopReason
 from services.hosts.placement import release_ports
@@ -22,7 +22,7 @@ from services.metering import counting
 from services.metering.counting import Sample
 from services.operations import finish as operations
 from services.operations.begin import begin, lock_sandbox, supersede
-from services.operations.claims import Claim, LeaseLost
+from services.operations.claims import Claim, LeaseLost, annotate, held
 from services.operations.waits import notify
 from services.protocols import Deps
 from services.sandboxes import agent_servers
@@ -64,7 +64,7 @@ def finish(claimed: Claim, outcome: Outcome) -> list[OutboxMessage]:
         operation = operations.end_claimed(
             claimed, ok=outcome.ok, error=outcome.error, operator_error=outcome.operator_error,
             note=outcome.note)
-        if not operations.end_task(operation, {"status": outcome.status, **outcome.sandbox}):
+        if not operations.end_task(operation, _columns(outcome)):
             raise LeaseLost(f"sandbox {claimed.sandbox_id} moved past operation {claimed.op_seq}")
         if outcome.status is SandboxStatus.STOPPED:
             _release_held(claimed.sandbox_id)
@@ -82,6 +82,57 @@ def finish(claimed: Claim, outcome: Outcome) -> list[OutboxMessage]:
                                              running=before.status == SandboxStatus.RUNNING)
         notify(claimed.sandbox_id)
     return messages
+
+
+def _columns(outcome: Outcome) -> dict[str, Any]:
+    """What the sandbox's row gets: one that does not run has no address and cannot become idle."""
+    idle: dict[str, Any] = {"vm_ip": "", "idle_at": None}
+    if outcome.status in (SandboxStatus.RUNNING, SandboxStatus.PROVISIONING):
+        idle = {}
+    return {**outcome.sandbox, **idle, "status": outcome.status}
+
+
+def report_running(claimed: Claim, columns: dict[str, Any], usage: Sample | None,
+                   note: str | None) -> None:
+    """Say of a sandbox that it runs while its operation goes on; raises LeaseLost if that is no
+    longer ours.
+
+    Afterwards its status is `running` with the further `columns`, and its `task` what it was. The
+    running time counts from `usage` on.
+    """
+    with database.atomic():
+        before = lock_sandbox(claimed.sandbox_id)
+        if before is None or not Operation.select().where(held(claimed)).exists():
+            raise LeaseLost(f"operation {claimed.operation_id} epoch {claimed.epoch}")
+        Sandbox.update(status=SandboxStatus.RUNNING,
+                       **columns).where(Sandbox.id == claimed.sandbox_id).execute()
+        if note is not None:
+            annotate(claimed, note)
+        if usage is not None:
+            counting.record_end_of_operation(usage,
+                                             running=before.status == SandboxStatus.RUNNING)
+        notify(claimed.sandbox_id)
+
+
+def end_wait(sandbox: Sandbox, for_what: OperationKind) -> bool:
+    """End the wake of a sandbox that runs already and only waits for its service, since `for_what`
+    is asked for; False if it is at anything else, or a worker is just looking. The row must be
+    locked."""
+    if sandbox.task != OperationKind.WAKE or sandbox.status != SandboxStatus.RUNNING:
+        return False
+    told = f"The wake waited no longer for its port, because of a {for_what.value}."
+    parked = ((Operation.sandbox_id == sandbox.id) & (Operation.op_seq == sandbox.op_seq)
+              & (Operation.state == OperationState.PENDING) & Operation.due_at.is_null(False))
+    ended = list(
+        Operation.update(state=OperationState.SUCCEEDED, finished_at=now(), operator_error=told)
+        .where(parked).returning(Operation).execute()
+    )
+    if not ended:
+        return False
+    operations.end_task(ended[0], {"error": told})
+    sandbox.task = None
+    notify(sandbox.id)
+    return True
 
 
 def fail_unclaimed(operation: Operation, error: str) -> bool:

@@ -17,6 +17,7 @@ from services.operations.begin import lock_sandbox
 from services.operations.transitions import describe
 from services.operations.waits import wait_until
 from services.protocols import Deps
+from services.sandboxes.outcomes import end_wait
 
 Result = TypeVar("Result")
 _FINAL = (OperationState.SUCCEEDED, OperationState.FAILED, OperationState.SUPERSEDED)
@@ -56,14 +57,15 @@ def check_free(sandbox: Sandbox, kind: OperationKind) -> None:
     attempt is repeated later.
 
     Only a wake waits for a boot. Everything else is refused with a Conflict that names the state
-    (our choice).
+    (our choice). Nobody waits for a wake that only waits for its service: that wait is ended.
     """
     if sandbox.task is None:
         return
     if sandbox.status == SandboxStatus.PROVISIONING and kind is not OperationKind.WAKE:
         raise Conflict(
             f"The sandbox is {sandbox.status}; {kind.value} is not possible in that state.")
-    raise _Busy
+    if not end_wait(sandbox, kind):
+        raise _Busy
 
 
 def check_free_to_capture(sandbox: Sandbox, kind: OperationKind) -> None:
@@ -73,15 +75,16 @@ def check_free_to_capture(sandbox: Sandbox, kind: OperationKind) -> None:
         check_free(sandbox, kind)
 
 
-def wait_for_operation(deps: Deps, sandbox_id: str, op_seq: int) -> Operation:
-    """Wait for the end of an operation; raises Unavailable if it failed or goes on too long,
-    Conflict if superseded."""
+def wait_for_operation(deps: Deps, sandbox_id: str, op_seq: int, *,
+                       more_s: float = 0) -> Operation:
+    """Wait for the end of an operation, `more_s` seconds on top of SVC_OPERATION_WAIT_S; raises
+    Unavailable if it failed or goes on too long, Conflict if superseded."""
 
     def probe() -> Operation | None:
         return Operation.get_or_none((Operation.sandbox_id == sandbox_id)
                                      & (Operation.op_seq == op_seq) & Operation.state.in_(_FINAL))
 
-    operation = wait_until(sandbox_id, probe, deps.settings.operation_wait_s)
+    operation = wait_until(sandbox_id, probe, deps.settings.operation_wait_s + more_s)
     if operation is None:
         raise _still_busy(sandbox_id)
     if operation.state == OperationState.SUPERSEDED:

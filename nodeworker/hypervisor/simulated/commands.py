@@ -92,11 +92,24 @@ def _serve(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outco
 
 
 def _bash(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcome:
-    """`bash -c SCRIPT LOCK LINE`, the way a node starts a service: run the line, append what it
-    says to the log."""
+    """`bash -c SCRIPT LOCK NUMBER LINE`, the way a node starts a service: run the line, append what
+    it says to the log, once for each number."""
+    mark = f"{arguments[2]}.{arguments[3]}"
+    if mark in guest.files:
+        return Outcome()
+    guest.files[mark] = b""
     outcome = execute(guest, {**request, "argv": shlex.split(arguments[-1])})
     guest.files[START_LOG] = guest.files.get(START_LOG, b"") + outcome.stdout + outcome.stderr
     return Outcome(exit_code=outcome.exit_code)
+
+
+def _python3(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcome:
+    """`python3 -c PROGRAM MARK PORT SIGNAL`, the way a node ends a listener: at once."""
+    mark, port = arguments[2], int(arguments[3])
+    if mark in guest.files or port not in guest.listening:
+        return Outcome()
+    guest.listening.remove(port)
+    return Outcome(exit_code=75)
 
 
 def _tail(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcome:
@@ -132,6 +145,7 @@ _COMMANDS: dict[str, Callable[[Guest, list[str], dict[str, Any]], Outcome]] = {
         "".join(f"{port}\n" for port in sorted(guest.listening)).encode()
     ),
     "bash": _bash,
+    "python3": _python3,
     "tail": _tail,
     "true": lambda guest, arguments, request: Outcome(),
     "svc-agent-server": _agent_server,

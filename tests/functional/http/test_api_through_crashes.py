@@ -2,6 +2,7 @@
 real."""
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import httpx
@@ -68,6 +69,24 @@ def test_without_postgres_503_and_back_without_a_restart(sim_stack, alice, sandb
     eventually(
         lambda: alice.post(f"/v1/sandboxes/{sandbox}/exec", json={"cmd": "echo back"}).status_code,
         200)
+
+
+@pytest.mark.parametrize("point", ["runner.claimed", "runner.handled"])
+def test_a_worker_holds_its_operation_across_an_outage_of_postgres(sim_stack, alice, sandbox, fault,
+                                                                   point):
+    alice.post(f"/v1/sandboxes/{sandbox}/wake")
+    errors = sim_stack.logs("node-ops", 10_000).count("raised unexpected")
+    fault(point, "sleep:1")
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(alice.post, f"/v1/sandboxes/{sandbox}/hibernate")
+        eventually(fault.reached, True)
+        sim_stack.crash("postgres")
+        time.sleep(1)
+        sim_stack.start("postgres")
+        assert asked.result().status_code in (200, 503)
+    eventually(lambda: alice.get(f"/v1/sandboxes/{sandbox}").json().get("status"), "hibernated")
+    assert sim_stack.logs("node-ops", 10_000).count("raised unexpected") == errors
+    alice.post(f"/v1/sandboxes/{sandbox}/wake")
 
 
 def test_a_killed_api_comes_back_and_knows_everything(sim_stack, alice, sandbox):

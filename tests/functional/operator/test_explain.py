@@ -132,9 +132,18 @@ def test_it_was_put_back_and_why(sandbox_id):
     text = explain(sandbox_id)
     assert "The attempt before failed: DriverError: no slot is free." in text
     assert (
-        "It was put back after attempt 1 of 4 and is announced again in 4 s" in text
+        "It was put back after attempt 1 of 4. It is taken up again in 4 s" in text
         and "Worker" not in text
     )
+
+
+def test_it_is_parked_and_what_for(sandbox_id):
+    claimed = claim(sandbox_id)
+    with connection():
+        claims.park(claimed, 2, "its service to be ready")
+    text = explain(sandbox_id)
+    assert "It waits for its service to be ready, since 0 s ago" in text
+    assert "It is taken up again in 2 s" in text and "Worker" not in text
 
 
 def test_it_waits_for_another_one_which_is_explained_too(sandbox_id):

@@ -6,6 +6,7 @@ listens.
 """
 import contextlib
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg2
 import pytest
@@ -40,6 +41,15 @@ def fork(alice, made, source, **body):
     assert answer.status_code == 201, answer.text
     made.append(answer.json()["id"])
     return made[-1]
+
+
+def settled(alice, sandbox):
+    """The sandbox once its boot has come to an end."""
+    deadline = time.monotonic() + 60
+    while (seen := alice.get(f"/v1/sandboxes/{sandbox}").json())["status"] == "provisioning":
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return seen
 
 
 def listening(alice, sandbox):
@@ -103,38 +113,109 @@ def test_a_template_may_be_a_project_directory(alice, made, sandbox):
     assert content == {"content": "eA=="} and listening(alice, one["id"]) == "3000\n"
 
 
-def test_a_boot_whose_service_never_listens_ends_as_stopped_and_says_what_it_said(
+def test_a_boot_whose_service_never_listens_runs_and_says_what_it_said(
         alice, sim_stack, made, sandbox):
     one = fork(alice, made, sandbox, **SERVE | {"startCommand": "echo no such module"})
-    deadline = time.monotonic() + 60
-    while (seen := alice.get(f"/v1/sandboxes/{one}").json())["status"] == "provisioning":
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    assert seen["status"] == "stopped"
+    seen = settled(alice, one)
+    assert seen["status"] == "running"
     for part in ("port 3000", LOG, "no such module"):
         assert part in seen["error"]
     with contextlib.closing(
         psycopg2.connect(sim_stack.settings.database_url)
     ) as link, link.cursor() as cursor:
         cursor.execute("SELECT body FROM events WHERE subject = %s", (one,))
-        (told,) = cursor.fetchall()
-    assert (
-        "port 3000" in told[0] and "no such module" not in told[0]
-    ), "what it said is for its owner only"
-    assert "no such module" not in sim_stack.logs("node-ops", 1000)
+        ((told,),) = cursor.fetchall()
+    assert "sandbox.started" in told and "no such module" not in told
+    assert "no such module" not in sim_stack.logs("node-ops", 1000), "it is for its owner only"
+    alice.exec(one, "serve", "3000")
+    assert "error" not in post(alice, f"{one}/wake").json()
 
 
 def test_a_wake_waits_for_the_readiness_port_it_is_given(alice, sandbox):
     post(alice, f"{sandbox}/hibernate")
-    refused = post(alice, f"{sandbox}/wake", readinessPort=3000)
-    assert refused.status_code == 503 and "port 3000" in refused.json()["error"]
-    seen = alice.get(f"/v1/sandboxes/{sandbox}").json()
-    assert seen["status"] == "running" and "port 3000" in seen["error"], "its owner can see to it"
-    assert post(alice, f"{sandbox}/wake").status_code == 503, "it is still not what it should be"
+    unready = post(alice, f"{sandbox}/wake", readinessPort=3000)
+    assert unready.status_code == 200 and unready.json()["status"] == "running"
+    assert "port 3000" in unready.json()["error"]
+    assert alice.get(f"/v1/sandboxes/{sandbox}").json() == unready.json()
     post(alice, f"{sandbox}/exec", cmd="serve 3000 1", detached=True)
-    woken = post(alice, f"{sandbox}/wake")
+    woken = post(alice, f"{sandbox}/wake", readinessPort=3000)
     assert woken.status_code == 200 and "error" not in woken.json() and listening(
         alice, sandbox) == "3000\n"
+
+
+def test_a_sandbox_runs_and_can_be_used_while_its_wake_waits_for_a_port(alice, sandbox):
+    post(alice, f"{sandbox}/hibernate")
+    with ThreadPoolExecutor() as pool:
+        waking = pool.submit(post, alice, f"{sandbox}/wake", readinessPort=3000)
+        alice.wait_for(sandbox, "running")
+        assert not waking.done(), "the wake waits"
+        assert alice.exec(sandbox, "serve", "3000")["stdout"] == "serving 3000\n"
+        assert "error" not in waking.result().json()
+
+
+def test_a_wakes_own_readiness_port_holds_for_that_wake_only(alice, made, sandbox):
+    one = fork(alice, made, sandbox, **SERVE)
+    alice.wait_for(one, "running")
+    for again in range(2):
+        post(alice, f"{one}/hibernate")
+        asked = {} if again else {"readinessPort": 9999}
+        woken = post(alice, f"{one}/wake", **asked).json()
+        assert ("port 9999" in woken.get("error", "")) is not bool(again)
+    assert woken["status"] == "running" and starts(alice, one) == 1
+
+
+def test_a_wake_with_another_port_still_starts_the_service_it_is_pinned_to(alice, made, sandbox):
+    one = fork(alice, made, sandbox, **SERVE | {"startCommand": "echo broken"})
+    assert "port 3000" in settled(alice, one)["error"]
+    alice.exec(one, "serve", "4000")
+    assert "error" not in post(alice, f"{one}/wake", readinessPort=4000).json()
+    assert alice.exec(one, "tail", "-c", "1000", LOG)["stdout"].count("broken") == 2
+
+
+def test_the_own_command_of_a_fork_runs_although_its_port_is_open_in_the_copied_memory(
+        alice, made, sandbox):
+    one = fork(alice, made, sandbox, **SERVE)
+    alice.wait_for(one, "running")
+    assert starts(alice, one) == 1
+    own = SERVE | {"startCommand": "serve 3000 0.5"}
+    two = fork(alice, made, one, **own)
+    alice.wait_for(two, "running")
+    assert listening(alice, two) == "3000\n" and starts(alice, two) == 2
+    three = fork(alice, made, two, **own)
+    alice.wait_for(three, "running")
+    assert starts(alice, three) == 2, "it is the source's own pinned command by now"
+
+
+@pytest.mark.parametrize("point", ["runner.parking", "runner.parked", "service.started"])
+def test_a_worker_that_dies_while_a_service_is_waited_for_starts_it_once(alice, made, sandbox,
+                                                                         fault, point):
+    fault(point)
+    one = fork(alice, made, sandbox, **SERVE)
+    alice.wait_for(one, "running")
+    assert fault.reached() and starts(alice, one) == 1
+
+
+def test_waits_of_one_owner_do_not_hold_up_another(alice, mallory, made, sandbox):
+    def create_s():
+        began = time.monotonic()
+        made_now = mallory.create()["id"]
+        took = time.monotonic() - began
+        mallory.delete(f"/v1/sandboxes/{made_now}")
+        return took
+
+    alone = min(create_s() for _ in range(3))
+    asleep = [fork(alice, made, sandbox) for _ in range(6)]
+    for one in asleep:
+        alice.wait_for(one, "running")
+        post(alice, f"{one}/hibernate")
+    with ThreadPoolExecutor(len(asleep)) as pool:
+        waits = [pool.submit(post, alice, f"{one}/wake", readinessPort=9999) for one in asleep]
+        for one in asleep:
+            alice.wait_for(one, "running")
+        beside = min(create_s() for _ in range(3))
+        assert not any(wait.done() for wait in waits), "they all wait, more than there are slots"
+        assert all("port 9999" in wait.result().json()["error"] for wait in waits)
+    assert beside < 10 * alone
 
 
 def test_a_wake_of_a_running_sandbox_waits_for_another_port(alice, sandbox):
@@ -145,5 +226,5 @@ def test_a_wake_of_a_running_sandbox_waits_for_another_port(alice, sandbox):
 
 def test_a_sandbox_whose_service_is_not_ready_falls_asleep_when_idle(alice, sandbox):
     post(alice, f"{sandbox}/extend", timeout=1)
-    assert post(alice, f"{sandbox}/wake", readinessPort=3000).status_code == 503
+    assert "port 3000" in post(alice, f"{sandbox}/wake", readinessPort=3000).json()["error"]
     alice.wait_for(sandbox, "hibernated", timeout_s=30)

@@ -112,3 +112,24 @@ def test_wrong_credentials_are_refused(sim_stack):
     stranger = load({**sim_stack.site.values, "SVC_S3_SECRET_KEY": "wrong"})
     with pytest.raises(StoreUnavailable):
         ObjectStore(stranger).find_size("anything")
+
+
+@pytest.mark.parametrize("point", ["upload.image_stored", "upload.stored"])
+def test_an_outage_of_postgres_delays_the_upload_by_seconds(alice, sim_stack, sandbox, fault,
+                                                            point):
+    fault(point, "sleep:1")
+    uploaded(alice, sandbox, f"outage {point}")
+    deadline = time.monotonic() + 30
+    while not fault.reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    sim_stack.crash("postgres")
+    try:
+        time.sleep(2)
+    finally:
+        sim_stack.start("postgres")
+    deadline = time.monotonic() + 60
+    while alice.get(f"/v1/sandboxes/{sandbox}").status_code != 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    wait_uploaded(alice, sandbox, f"outage {point}", timeout_s=60)

@@ -44,7 +44,8 @@ NOT_READ = {"api": {"user_jwt_s", "service_token_s", "snapshot_days"},
             "identity": {"service_token_s"}}
 # Told although our own code does not read it: what the line of the Procfile or the image's
 # operator commands use.
-ALSO_TOLD = {"data_dir", "log_level", "ops_concurrency", "guest_dns", "guest_distro"}
+ALSO_TOLD = {"data_dir", "log_level", "ctl_concurrency", "ops_concurrency", "archive_concurrency",
+             "guest_dns", "guest_distro"}
 
 
 @pytest.fixture(scope="module")

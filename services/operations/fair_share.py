@@ -1,0 +1,83 @@
+"""Shares the slots of a node's lane between owners: a message only says that the lane has work, and
+the worker that got it is given the operation that is fairest.
+
+1. The claims of a lane are made one after another, under an advisory lock. 2. An owner who holds
+`cap` slots gets no more. 3. Of the others, who holds the fewest comes first, then the operation
+that was announced, then the oldest. 4. A message that found nothing but work of owners at their cap
+is used up: when one of their claims has ended, `announce_left_behind` announces what still waits.
+"""
+import math
+from dataclasses import dataclass
+
+import peewee
+
+from models import locks
+from models.database import database, now
+from models.locks import LockClass
+from models.operations import Operation, OutboxMessage
+from models.states import OperationState
+from services.operations.announcements import announce
+from services.operations.claims import Claim, free, take
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A lane of a node: its worker runs `slots` operations at once, of which one owner may hold
+    `share`."""
+
+    node_id: str
+    name: str
+    slots: int
+    share: float
+
+    @property
+    def cap(self) -> int:
+        """How many slots one owner may hold; at least one."""
+        return max(1, math.floor(self.slots * self.share))
+
+    @property
+    def worker(self) -> str:
+        """Name of the worker of this lane, under which it claims."""
+        return f"{self.node_id}/{self.name}"
+
+
+def claim_fairest(lane: Lane, announced: tuple[str, int], lease_s: float) -> Claim | None:
+    """Take the fairest operation of the lane for `lease_s` seconds; None when there is none that
+    may be taken now. `announced` (sandbox id, op_seq) is what the message named."""
+    with database.atomic():
+        locks.take_for_transaction(LockClass.LANE, lane.worker)
+        busy = _busy(lane)
+        slots = peewee.fn.COALESCE(busy.c.slots, 0)
+        named = (Operation.sandbox_id == announced[0]) & (Operation.op_seq == announced[1])
+        fairest = (
+            Operation.select(Operation.id)
+            .left_outer_join(busy, on=busy.c.owner_id == Operation.owner_id)
+            .where(_of(lane) & free() & (slots < lane.cap))
+            .order_by(slots, named.desc(), Operation.id)
+            .limit(1)
+        )
+        return take(Operation.id == fairest, lane.worker, lease_s)
+
+
+def announce_left_behind(lane: Lane, owner_id: str) -> list[OutboxMessage]:
+    """Write the message for the oldest operation of an owner that waits in the lane, if there is
+    one, after a claim of this owner has ended and that is committed: its own message may have come
+    while the owner was at the cap."""
+    waiting = _of(lane) & free() & (Operation.owner_id == owner_id)
+    oldest = Operation.select().where(waiting).order_by(Operation.id).limit(1)
+    return [announce(operation) for operation in oldest]
+
+
+def _of(lane: Lane) -> peewee.Expression:
+    return (Operation.node_id == lane.node_id) & (Operation.lane == lane.name)
+
+
+def _busy(lane: Lane) -> peewee.Query:
+    """How many slots of the lane each owner holds."""
+    other = Operation.alias()
+    return (
+        other.select(other.owner_id, peewee.fn.COUNT(other.id).alias("slots"))
+        .where((other.node_id == lane.node_id) & (other.lane == lane.name)
+               & (other.state == OperationState.RUNNING) & (other.lease_until >= now()))
+        .group_by(other.owner_id)
+    )

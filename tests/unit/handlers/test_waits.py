@@ -1,0 +1,27 @@
+"""How long the pauses of a waiting operation are, and how long one of its runs may talk to a
+guest."""
+import dataclasses
+
+import pytest
+
+from models.states import OperationKind
+from nodeworker.handlers.waits import delay_s, talk_s
+from services.operations.claims import Claim
+
+CLAIM = Claim(1, "box", 1, OperationKind.WAKE, 1, 1, None, "alice", "n1", "ops",
+              waits_for="its service")
+
+
+@pytest.mark.parametrize(("waited_s", "pause_s"), [(0, 0.2), (0.5, 0.2), (2, 0.5), (8, 2), (60, 2)])
+def test_pauses_are_short_first(waited_s, pause_s):
+    assert delay_s(waited_s) == pause_s
+
+
+@pytest.mark.parametrize(("waited_s", "limit_s"), [(0, 2), (10, 3), (3600, 5)])
+def test_a_run_talks_for_seconds_only(waited_s, limit_s):
+    assert talk_s(dataclasses.replace(CLAIM, waited_s=waited_s)) == limit_s
+
+
+def test_only_the_time_of_the_same_wait_counts():
+    claimed = dataclasses.replace(CLAIM, waited_s=7)
+    assert claimed.waited_for_s("its service") == 7 and claimed.waited_for_s("its disk") == 0
