@@ -1,0 +1,37 @@
+"""A process with a setting that is wrong or missing ends at once and names it, whichever it is; it
+never runs on with half of its start undone."""
+import os
+import subprocess
+
+import pytest
+
+from bin.stack import supervise
+from bin.stack.site import ROOT
+
+# One lane of the node stands for all: they are one program.
+NAMES = ("api", "identity", "control", "webhooks", "relay", "beat", "node-ctl", "flower")
+
+
+def start(name, data_dir, **settings):
+    environ = {"PATH": f"{ROOT}/.venv/bin:{os.environ['PATH']}", "SVC_DATA_DIR": str(data_dir),
+               "SVC_NODE_ID": "n", **settings}
+    return subprocess.run(["sh", "-c", supervise.procfile()[name]], cwd=ROOT, env=environ,
+                          text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60,
+                          check=False)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_wrong_setting_is_named_and_ends_the_process(tmp_path, name):
+    ended = start(name, tmp_path, SVC_LOG_LEVEL="LOUD")
+    assert ended.returncode != 0
+    assert "SVC_LOG_LEVEL must be one of DEBUG, INFO, WARNING, ERROR" in ended.stdout
+
+
+@pytest.mark.parametrize(("name", "settings", "told"), [
+    ("flower", {}, "SVC_FLOWER_BASIC_AUTH"),
+    ("webhooks", {"SVC_WEBHOOK_RECEIVER_URL": "http://127.0.0.1:1/"}, "SVC_WEBHOOK_SECRETS"),
+    ("relay", {"SVC_DATABASE_URL": "postgresql://svc:sesame@h/svc?sslmoed=x"}, "SVC_DATABASE_URL"),
+])
+def test_what_a_process_cannot_do_without_ends_it(tmp_path, name, settings, told):
+    ended = start(name, tmp_path, **settings)
+    assert ended.returncode != 0 and told in ended.stdout and "sesame" not in ended.stdout
