@@ -63,6 +63,7 @@ FAULT_POINTS = (
     "sweep.image_removed",
     "agent_server.written",
     "agent_server.started",
+    "boot.failed",
     "runner.claimed",
     "runner.handled",
     "runner.finished",

@@ -101,11 +101,20 @@ def _handle(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome |
                       claimed.attempts)
         last = claimed.attempts >= limit or isinstance(error, (lifecycle.FINAL, VmNotFound))
         if claimed.kind is not OperationKind.STOP and last:
-            return lifecycle.failure(deps, claimed, sandbox, error)
+            return _fail(deps, claimed, sandbox, error)
         pause_s = min(_RETRY_DELAY_S * claimed.attempts, _LONGEST_DELAY_S)
         said = printable(f"{type(error).__name__}: {error}")
         when_database_answers(lambda: claims.put_back(claimed, pause_s, said))
     return None
+
+
+def _fail(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode,
+          error: Exception) -> Outcome | None:
+    try:
+        return lifecycle.failure(deps, claimed, sandbox, error)
+    except LeaseLost as lost:
+        log.warning("the failure of %s is not ours to tell: %s", claimed.sandbox_id, lost)
+        return None
 
 
 def _park(claimed: Claim, pause_s: float, waits_for: str) -> None:

@@ -12,6 +12,7 @@ from guest.client.errors import AgentError, AgentTimeout
 from models.database import connection, now
 from models.states import OperationKind, SandboxStatus, SnapshotState
 from nodeworker import usage
+from nodeworker.faults import fault
 from nodeworker.handlers import archives
 from nodeworker.handlers.agent_server import StillServing, end_copied_server
 from nodeworker.handlers.archives import ArchiveFailed, ArchiveUnusable
@@ -205,9 +206,12 @@ HANDLERS: dict[OperationKind, Handler] = {
 
 def failure(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode, error: Exception) -> Outcome:
     """What is true after a handler failed for good: a boot leaves nothing, everything else what the
-    host shows."""
+    host shows. Raises LeaseLost for a boot that is another worker's by now: the machine is, too."""
     operator_error = printable(f"{type(error).__name__}: {error}")
     if claimed.kind is OperationKind.BOOT:
+        fault("boot.failed")
+        with connection():
+            claims.renew(claimed, deps.settings.operation_lease_s)
         deps.driver.destroy(sandbox.id)
         text = "The sandbox could not be started."
         if isinstance(error, NoDiskSpace):

@@ -1,0 +1,28 @@
+"""A boot that fails in the hands of a worker that has lost it removes nothing."""
+from dataclasses import replace
+
+import pytest
+
+from nodeworker.handlers import lifecycle
+from nodeworker.hypervisor.driver import LaunchSpec, Shape, VmState
+from nodeworker.hypervisor.simulated.driver import SimulatedDriver
+from nodeworker.wiring import NodeDeps
+from services.hosts import assignments
+from services.operations.claims import LeaseLost
+from services.sandboxes import create
+from tests.rows.operations import CREATE, caller, claim
+
+
+def test_the_machine_that_another_worker_has_made_meanwhile_stays(deps, tmp_path):
+    sandbox_id = create.create(deps, caller("alice"), CREATE).id
+    settings = replace(deps.settings, node_id="n1", node_dir=tmp_path)
+    driver = SimulatedDriver(settings)
+    node = NodeDeps(settings, driver, deps.queue, None)
+    late, present = claim(sandbox_id, lease_s=-1), claim(sandbox_id)
+    driver.create(LaunchSpec(sandbox_id, Shape(1, 1024), "token-0123456789", 30000))
+    sandbox = assignments.get_assigned(sandbox_id)
+    with pytest.raises(LeaseLost):
+        lifecycle.failure(node, late, sandbox, RuntimeError("too late"))
+    assert driver.inspect(sandbox_id) is VmState.RUNNING
+    outcome = lifecycle.failure(node, present, sandbox, RuntimeError("in time"))
+    assert not outcome.ok and driver.inspect(sandbox_id) is None
