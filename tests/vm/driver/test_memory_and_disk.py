@@ -12,7 +12,7 @@ from nodeworker.hypervisor.driver import Shape, VmState
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from tests.host.driver_lab import SHAPE
 
-CYCLES = 20
+CYCLES = 10
 # A little larger only: flattening walks over what lies beyond smaller layers at its limited speed.
 LARGER_BYTES = 33 * 1024**3 // 2
 # A process that knows a nonce which is nowhere but in its memory, and tells it when it is asked.
@@ -65,7 +65,7 @@ def rundir_of(lab, spec):
     return lab.driver.host.rundir(spec.sandbox_id)
 
 
-def test_processes_memory_files_and_clock_survive_twenty_sleeps(real, box):
+def test_processes_memory_files_and_clock_survive_sleeps(real, box):
     nonce, sums = real.shell(box, ASK), real.shell(box, SUMS)
     for _ in range(CYCLES):
         real.driver.hibernate(box.sandbox_id)
