@@ -9,8 +9,8 @@ from typing import Any
 
 from . import archives, files, upkeep
 from .channel import Work
+from .commands import start_detached
 from .connection import Connection
-from .detached import start_detached
 from .execution import Execution
 from .identity import Identity, adopt
 from .kernel import Kernel

@@ -12,8 +12,6 @@ MAX_FUNCTION_LINES = 50
 MAX_FOLDER_FILES = 16
 MAX_WIDTH = 100
 DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc", "shared", "base"}
-# Folders that are still fuller, and how full they may be; one goes when it has become two subjects.
-STILL_FULLER = {"guest/agent": 17, "services/sandboxes": 17}
 # Folders that hold one file for each step or for each file of a guest, whatever their number.
 UNCOUNTED = ("models/migrations", "guest/image/overlay")
 # Paths and names that exist on one developer's machine only, and hosts of package registries: both
@@ -90,11 +88,8 @@ def test_no_function_is_longer_than_a_screen():
 
 def test_a_folder_of_code_has_few_enough_files_to_be_one_subject():
     folders = Counter(named(path.parent) for path in MODULES if path.name != "__init__.py")
-    full = {
-        name: files
-        for name, files in folders.items()
-        if files > STILL_FULLER.get(name, MAX_FOLDER_FILES) and not name.startswith(UNCOUNTED)
-    }
+    full = {name: files for name, files in folders.items()
+            if files > MAX_FOLDER_FILES and not name.startswith(UNCOUNTED)}
     assert full == {}
 
 
