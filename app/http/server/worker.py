@@ -22,7 +22,7 @@ import resource
 import selectors
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -37,11 +37,25 @@ from config.settings import get_settings
 _RECEIVE_BYTES = 64 * 1024
 _LINGER_S, _LINGER_BYTES, _LINGERING_MAX = 2.0, 64 * 1024, 1000
 _STOPPING_S = 2.0
+# As long may a turn of the loop give up clients before it looks at the others again.
+_TURN_S = 0.002
 # For a rest of a body that is on its way; one that is not does not hold the thread.
 _UNREAD_S = 0.05
 _OPEN_FILES = 65536
 _READY = (Stage.COMPLETE, Stage.STREAMED, Stage.TOO_LARGE)
 _COLLECTED_MAX_BYTES = 64 * 1024 * 1024
+
+
+def _nothing() -> None:
+    """Wakes the loop."""
+
+
+def _first(line: dict["Connection", float]) -> Iterator[tuple["Connection", float]]:
+    """The first of the line again and again, as long as there is another one."""
+    last = None
+    while line and (first := next(iter(line.items()))) != last:
+        yield first
+        last = first
 
 
 class Connection(TConn):
@@ -79,8 +93,10 @@ class PatientWorker(ThreadWorker):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._settings = get_settings()
-        # In the order in which they began; each with the time by which it must have ended.
-        self._waiting: dict[Connection, float] = {}
+        # For each stage those that wait in it, with the time by which it must have ended; as all
+        # of a stage have the same time, the first is always the next to be given up.
+        self._waiting: dict[Stage, dict[Connection, float]] = {Stage.HEAD: {}, Stage.BODY: {}}
+        self._stop_by: float | None = None
         self._collected_bytes = 0
         self._lingering: dict[socket.socket, tuple[float, int]] = {}
 
@@ -111,8 +127,9 @@ class PatientWorker(ThreadWorker):
         """While there is still room for one: the loop stops to accept when there is none."""
         if self.nr_conns < self.worker_connections - 1:
             return
-        if self._waiting:
-            self._give_up(next(iter(self._waiting)))
+        oldest = self._oldest()
+        if oldest is not None:
+            self._give_up(oldest)
         elif self.keepalived_conns:
             self.keepalived_conns[0].timeout = 0
             self.murder_keepalived()
@@ -128,7 +145,7 @@ class PatientWorker(ThreadWorker):
         if conn.arriving.stage in _READY:
             self._hand_over(conn)
             return
-        self._waiting[conn] = time.monotonic() + self._settings.head_s
+        self._wait(conn)
         self._collected_bytes += len(conn.arriving.received)
         self.poller.register(conn.sock, selectors.EVENT_READ, partial(self._receive, conn))
 
@@ -150,23 +167,31 @@ class PatientWorker(ThreadWorker):
             self._forget(conn)
             self._hand_over(conn)
         elif arriving.stage is not before:
-            self._begin_body(conn)
-        if self._collected_bytes > _COLLECTED_MAX_BYTES:
-            self._give_up(next(iter(self._waiting)))
+            del self._waiting[before][conn]
+            self._wait(conn)
+        oldest = self._oldest()
+        if oldest is not None and self._collected_bytes > _COLLECTED_MAX_BYTES:
+            self._give_up(oldest)
 
-    def _begin_body(self, conn: Connection) -> None:
-        del self._waiting[conn]  # to the end of the line, with a time of its own
-        self._waiting[conn] = time.monotonic() + self._settings.body_silence_s
-        if conn.arriving.wants_continue:
+    def _wait(self, conn: Connection) -> None:
+        """Let it have the time of its stage."""
+        stage, settings = conn.arriving.stage, self._settings
+        limit_s = settings.head_s if stage is Stage.HEAD else settings.body_silence_s
+        self._waiting[stage][conn] = time.monotonic() + limit_s
+        if stage is Stage.BODY and conn.arriving.wants_continue:
             with contextlib.suppress(OSError):
                 util.write_nonblock(conn.sock, b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _oldest(self) -> Connection | None:
+        return next((conn for line in self._waiting.values() for conn in line), None)
 
     def _hand_over(self, conn: Connection) -> None:
         conn.give_to_parser()
         super().enqueue_req(conn)
 
     def _forget(self, conn: Connection) -> None:
-        del self._waiting[conn]
+        for line in self._waiting.values():
+            line.pop(conn, None)
         self._collected_bytes -= len(conn.arriving.received)
         self.poller.unregister(conn.sock)
 
@@ -180,16 +205,28 @@ class PatientWorker(ThreadWorker):
         conn.close(graceful=answer)
 
     def murder_pending(self) -> None:
-        """Give up what has waited for too long; called about once a second."""
+        """Give up what has waited for too long; called in each turn of the loop. What is due at
+        once in great numbers is spread over several turns, so that requests are not held up."""
         present = time.monotonic()
-        latest = float("inf") if self.alive else present + _STOPPING_S
-        for conn, until in list(self._waiting.items()):
-            self._waiting[conn] = until = min(until, latest)
-            if until <= present or not (self.alive or conn.arriving.received):
-                self._give_up(conn, answer=True)
-        for link, (until, _) in list(self._lingering.items()):
-            if until <= present:
-                self._end(link)
+        for give_up in self._overdue(present):
+            give_up()
+            if time.monotonic() - present > _TURN_S:
+                self.method_queue.defer(_nothing)  # another turn, at once
+                return
+
+    def _overdue(self, present: float) -> Iterator[Callable[[], None]]:
+        if not self.alive:
+            self._stop_by = self._stop_by or present + _STOPPING_S
+        for line in self._waiting.values():
+            for conn, until in list(line.items()) if self._stop_by else _first(line):
+                stops = self._stop_by and (not conn.arriving.received or self._stop_by <= present)
+                if until <= present or stops:
+                    yield partial(self._give_up, conn, answer=True)
+        while self._lingering:
+            link, (until, _) = next(iter(self._lingering.items()))
+            if until > present:
+                return
+            yield partial(self._end, link)
 
     # -- closing without haste
 
