@@ -111,5 +111,7 @@ def hand_over(agent: AgentClient, content: dict[str, Any], talk: Deadline) -> No
 def run(agent: AgentClient, action: str, talk: Deadline) -> int:
     """Run the guest's own command; returns its exit code. Raises AgentError."""
     left_s = talk.left_s()
-    return agent.exec([COMMAND, action], timeout_ms=max(1, int(left_s * 1000)),
-                      grace_s=0.5).exit_code
+    ended = agent.exec([COMMAND, action], timeout_ms=max(1, int(left_s * 1000)), grace_s=0.5)
+    if ended.timed_out:
+        raise AgentTimeout(f"the guest's {COMMAND} {action} did not end in time")
+    return ended.exit_code
