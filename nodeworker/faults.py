@@ -42,6 +42,7 @@ FAULT_POINTS = (
     "grow.resized",
     "destroy.begun",
     "destroy.killed",
+    "destroy.put_aside",
     "destroy.network_freed",
     "destroy.files_removed",
     "archive.begun",

@@ -208,8 +208,13 @@ class Driver(ABC):
 
     @abstractmethod
     def destroy(self, sandbox_id: str) -> None:
-        """End the VM, free its network and ports, remove all its files. Nothing there: no-op. Never
-        raises VmNotFound."""
+        """End the VM, free its network and ports, remove all its files, once nobody else is at work
+        on it. Nothing there: no-op. Raises VmBusy, DriverError, never VmNotFound."""
+
+    @abstractmethod
+    def terminate(self, sandbox_id: str) -> None:
+        """`destroy` of a sandbox that will never be created again, at once: it waits for no guest
+        and for no other call that is at work on the sandbox, which fails."""
 
     @abstractmethod
     def delete_snapshot(self, snapshot_id: str) -> None:

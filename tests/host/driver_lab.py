@@ -7,18 +7,46 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from bin.stack.site import ROOT
 from config.settings import Settings, load
 from guest.client.agent_client import AgentClient
-from nodeworker.hypervisor.driver import Driver, Forward, LaunchSpec, Shape, VmState
+from nodeworker.hypervisor.driver import (
+    Driver,
+    Forward,
+    LaunchSpec,
+    RunningVm,
+    Shape,
+    StillStarting,
+    VmState,
+)
 from nodeworker.hypervisor.factory import make_driver
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.hypervisor.simulated.control import SimulatorControl
 
 SHAPE = Shape(1, 1024)
 CHILD_LIMIT_S = 300
+
+
+def patient(driver: Driver) -> Driver:
+    """`driver` whose create and wake are repeated, as a node worker repeats them, until the guest
+    has answered."""
+
+    def repeated(call: Callable[[LaunchSpec], RunningVm]) -> Callable[[LaunchSpec], RunningVm]:
+        def until_answered(spec: LaunchSpec) -> RunningVm:
+            while True:
+                try:
+                    return call(spec)
+                except StillStarting as starting:
+                    time.sleep(starting.again_in_s)
+
+        return until_answered
+
+    for name in ("create", "wake"):
+        setattr(driver, name, repeated(getattr(driver, name)))
+    return driver
 
 
 @dataclass
@@ -31,7 +59,7 @@ class Lab:
 
     def __post_init__(self) -> None:
         self.settings: Settings = load(self.environ)
-        self.driver: Driver = make_driver(self.settings)
+        self.driver: Driver = patient(make_driver(self.settings))
 
     @property
     def is_real(self) -> bool:

@@ -9,6 +9,7 @@ import sys
 from config.settings import load
 from nodeworker.hypervisor.driver import Forward, LaunchSpec, Shape
 from nodeworker.hypervisor.factory import make_driver
+from tests.host.driver_lab import patient
 
 
 def argument(value):
@@ -20,5 +21,5 @@ def argument(value):
 
 
 if __name__ == "__main__":
-    driver = make_driver(load(os.environ))
+    driver = patient(make_driver(load(os.environ)))
     getattr(driver, sys.argv[1])(*map(argument, json.loads(sys.argv[2])))

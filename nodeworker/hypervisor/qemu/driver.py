@@ -31,7 +31,7 @@ from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.images.bake_warm_image import bake
 from nodeworker.hypervisor.qemu.operations.create import AlreadyCreated, create
 from nodeworker.hypervisor.qemu.operations.delete_snapshot import delete_snapshot
-from nodeworker.hypervisor.qemu.operations.destroy import destroy
+from nodeworker.hypervisor.qemu.operations.destroy import destroy, terminate
 from nodeworker.hypervisor.qemu.operations.grow import grow_disk
 from nodeworker.hypervisor.qemu.operations.halted import end_if_halted
 from nodeworker.hypervisor.qemu.operations.hibernate import hibernate
@@ -123,6 +123,10 @@ class QemuDriver(Driver):
     @_operation
     def destroy(self, sandbox_id: str) -> None:
         destroy(self.host, sandbox_id)
+
+    @_operation
+    def terminate(self, sandbox_id: str) -> None:
+        terminate(self.host, sandbox_id)
 
     @_operation
     def delete_snapshot(self, snapshot_id: str) -> None:

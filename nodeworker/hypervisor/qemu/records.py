@@ -69,9 +69,22 @@ def write_warm_image(directory: Path, machine: Machine) -> None:
 
 
 @dataclass(frozen=True)
+class Starting:
+    """A start whose guest has not answered yet.
+
+    `since_s` is when it began (s, the monotonic clock of this run of the host), `tries` how many
+    boots of it have hung before, `cold_reason` why it boots from its disk; empty for a restore.
+    """
+
+    since_s: float
+    tries: int = 0
+    cold_reason: str = ""
+
+
+@dataclass(frozen=True)
 class SandboxRecord:
     """Record of one sandbox. `pid` and `start_ticks` name its process, `boot_id` the run of the
-    host it was written in."""
+    host it was written in; `starting` is there until its guest has answered."""
 
     sandbox_id: str
     machine: Machine
@@ -83,6 +96,7 @@ class SandboxRecord:
     pid: int | None = None
     start_ticks: int | None = None
     slot: int | None = None
+    starting: Starting | None = None
     revision: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -100,6 +114,8 @@ class SandboxRecord:
         values["phase"] = Phase(record["phase"])
         values["task"] = Task(record["task"]) if record["task"] else None
         values["forwards"] = tuple(Forward(**forward) for forward in record["forwards"])
+        starting = record.get("starting")  # not in the records of before version 0.9
+        values["starting"] = Starting(**starting) if starting else None
         return cls(**values)
 
     def host_ports(self) -> dict[int, int]:

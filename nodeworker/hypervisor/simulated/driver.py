@@ -83,6 +83,12 @@ class SimulatedDriver(driver.Driver):
             fault("destroy.begun")
             self.node.remove(sandbox_id)
 
+    def terminate(self, sandbox_id: str) -> None:
+        if (self.node.sandboxes / sandbox_id).exists():
+            self.node.fail_if_injected("destroy")
+            fault("destroy.begun")
+            self.node.remove(sandbox_id)
+
     def read_usage(self, sandbox_id: str) -> UsageReading | None:
         used = self.node.simulator.usage(sandbox_id)
         return UsageReading(used["run"], used["cpu_ms"], used["age_ms"]) if used else None

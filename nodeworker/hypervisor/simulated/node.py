@@ -98,11 +98,12 @@ class SimulatedNode:
         return {name: state for name, state in found.items() if state is not None}
 
     def remove(self, sandbox_id: str) -> None:
-        """End the guest and remove its files. The lock must be held."""
+        """End the guest and remove its files; an operation at work finds its directory gone."""
         self.simulator.ask("stop", sandbox_id=sandbox_id)
-        fault("destroy.killed")
-        fault("destroy.network_freed")
+        for point in ("killed", "put_aside", "network_freed"):
+            fault(f"destroy.{point}")
         remove_tree(self.sandboxes / sandbox_id, self.trash)
+        self.simulator.ask("stop", sandbox_id=sandbox_id)
         fault("destroy.files_removed")
 
     def record_path(self, sandbox_id: str) -> Path:

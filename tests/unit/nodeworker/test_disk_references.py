@@ -14,8 +14,8 @@ from tests.host.disk_node import BLOCK, BLOCKS, Node
 
 DEATHS = {
     "snapshot": ("snapshot.flushed", "snapshot.complete"),
-    "destroy": ("destroy.begun", "destroy.killed", "destroy.network_freed", "destroy.files_removed",
-                "collect.unlinked"),
+    "destroy": ("destroy.begun", "destroy.killed", "destroy.put_aside", "destroy.network_freed",
+                "destroy.files_removed", "collect.unlinked"),
     "delete_snapshot": ("delete.begun", "delete.files_removed", "collect.unlinked"),
 }
 

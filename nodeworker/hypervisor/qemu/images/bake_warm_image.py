@@ -8,6 +8,7 @@ disk for every later create.
 4. Everything flushed, then renamed into place: nothing of a failed attempt is ever visible.
 """
 import fcntl
+import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -19,11 +20,13 @@ from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import Progress, Shape
 from nodeworker.hypervisor.qemu.guest import adoption
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.operations.cold_boot import boot_again_if_bad
+from nodeworker.hypervisor.qemu.operations.first_answer import BOOT_LIMITS_S
 from nodeworker.hypervisor.qemu.process.start_stop import started, stop
 from nodeworker.hypervisor.qemu.records import Phase, SandboxRecord, write_warm_image
 from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id
 from nodeworker.hypervisor.qemu.vm import Vm
+
+_log = logging.getLogger(__name__)
 
 
 def bake(host: Host, shape: Shape, progress: Progress) -> None:
@@ -36,8 +39,7 @@ def bake(host: Host, shape: Shape, progress: Progress) -> None:
         vm = Vm(host, RunDir(target.with_name(f"{target.name}.tmp")))
         try:
             progress("booting")
-            boot_again_if_bad(vm, lambda limit_s: _boot_and_save(vm, shape, limit_s, progress),
-                              again=lambda: progress("booting again"))
+            _boot_until_good(vm, shape, progress)
             progress("writing to disk")
             _publish(vm)
         except BaseException:
@@ -52,6 +54,17 @@ def discard(vm: Vm) -> None:
     if vm.rundir.path.exists():
         stop(vm)
         remove_tree(vm.rundir.path, vm.host.trash)
+
+
+def _boot_until_good(vm: Vm, shape: Shape, progress: Progress) -> None:
+    """Boot and save, again with more time after a boot that hung; raises the last BadBoot."""
+    for limit_s in BOOT_LIMITS_S[:-1]:
+        try:
+            return _boot_and_save(vm, shape, limit_s, progress)
+        except adoption.BadBoot as error:
+            _log.warning("booting %s again: %s", vm.sandbox_id, error)
+            progress("booting again")
+    return _boot_and_save(vm, shape, BOOT_LIMITS_S[-1], progress)
 
 
 def _boot_and_save(vm: Vm, shape: Shape, limit_s: float, progress: Progress) -> None:

@@ -1,12 +1,12 @@
 """Start a new sandbox: a clone of a warm image or of a snapshot, or a cold boot where neither fits
 this host.
 
-1. Whatever an earlier attempt left is removed; a sandbox that runs already is returned as it is.
+1. A sandbox that runs already is returned as it is, one whose guest is silent yet is looked after
+   again; whatever else an earlier attempt left is removed.
 2. A new overlay on the source's frozen disk; the record names it, so nothing is ever nameless.
 3. QEMU starts while the source's RAM is copied; then as every restore, with a new identity for the
    guest.
 """
-import logging
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,19 +21,19 @@ from nodeworker.hypervisor.driver import (
     LaunchSpec,
     RunningVm,
     Shape,
+    StillStarting,
     VmNotFound,
     VmState,
 )
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.operations.cold_boot import cold_boot
+from nodeworker.hypervisor.qemu.operations.cold_boot import cold_boot, go_on_starting
+from nodeworker.hypervisor.qemu.operations.first_answer import is_starting
 from nodeworker.hypervisor.qemu.operations.restore import restore
 from nodeworker.hypervisor.qemu.process.monitor import LoadFailed
 from nodeworker.hypervisor.qemu.process.start_stop import stop
 from nodeworker.hypervisor.qemu.records import Machine, Phase, SandboxRecord, Task
 from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id
 from nodeworker.hypervisor.qemu.vm import Vm
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,13 @@ def create(host: Host, spec: LaunchSpec) -> RunningVm:
         if rundir.was_created():
             raise AlreadyCreated(f"{spec.sandbox_id} is here already")
         try:
+            if is_starting(vm):
+                return vm.answer(cold_reason=go_on_starting(vm, spec, renew=True))
             host.check_space(spec.shape.mem_mb * MIB)
             _clear(vm)
             return vm.answer(cold_reason=_start(vm, spec))
+        except StillStarting:
+            raise
         except Exception:
             stop(vm)
             remove_tree(rundir.path, host.trash)
@@ -108,8 +112,7 @@ def _start(vm: Vm, spec: LaunchSpec) -> str:
         except LoadFailed as error:
             reason = str(error)
     if reason:
-        _log.warning("sandbox %s boots cold: %s", spec.sandbox_id, reason)
-        cold_boot(vm, spec, renew=True)
+        cold_boot(vm, spec, reason, renew=True)
     return reason
 
 

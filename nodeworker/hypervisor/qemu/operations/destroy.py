@@ -1,19 +1,33 @@
 """Remove a sandbox: process first, then its network, then its files, last the disk layers nothing
-refers to any more."""
+refers to any more.
+
+`terminate` waits for nobody. An operation that is at work meanwhile may hold the sandbox's lock for
+long (it flushes gigabytes, or listens for a guest) and may be about to start the process again:
+1. The process is ended. 2. The run directory is put aside under a name that only we look at, and
+with it the lock every process needs: from now on none can be started. 3. One that was started in
+between is ended. The other operation finds its directory gone and fails.
+"""
+import os
 from contextlib import suppress
+from pathlib import Path
 
 from nodeworker.disks.durable import remove_tree
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import VmNotFound
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process.qemu_process import end_vm
-from nodeworker.hypervisor.qemu.vm import Vm, locked_vm
+from nodeworker.hypervisor.qemu.rundir import RunDir
+from nodeworker.hypervisor.qemu.vm import locked_vm
+
+_ENDING = ".ending"
 
 
 def destroy(host: Host, sandbox_id: str) -> None:
     """See Driver.destroy."""
-    with suppress(VmNotFound), locked_vm(host, sandbox_id) as vm:
-        _remove(vm)
+    with suppress(VmNotFound), locked_vm(host, sandbox_id):
+        _remove(host, sandbox_id)
+    if _aside(host, sandbox_id).exists():  # an earlier try died
+        _remove(host, sandbox_id)
     host.collect_layers()
 
 
@@ -25,15 +39,44 @@ def destroy_half_made(host: Host, sandbox_id: str) -> None:
     """
     with suppress(VmNotFound), locked_vm(host, sandbox_id) as vm:
         if not vm.rundir.was_created():
-            _remove(vm)
+            _remove(host, sandbox_id)
 
 
-def _remove(vm: Vm) -> None:
+def terminate(host: Host, sandbox_id: str) -> None:
+    """See Driver.terminate."""
+    if host.rundir(sandbox_id).path.exists() or _aside(host, sandbox_id).exists():
+        _remove(host, sandbox_id)
+    host.collect_layers()
+
+
+def end_put_aside(host: Host) -> None:
+    """End the machines of run directories that a removal has put aside and not come to remove."""
+    for path in host.trash.glob(f"*{_ENDING}"):
+        end_vm(RunDir(path))
+
+
+def _remove(host: Host, sandbox_id: str) -> None:
+    rundir, aside = host.rundir(sandbox_id), _aside(host, sandbox_id)
     fault("destroy.begun")
-    end_vm(vm.rundir)
+    end_vm(rundir)
     fault("destroy.killed")
-    vm.host.network.release(vm.sandbox_id)
-    vm.host.cgroups.remove(vm.sandbox_id)
+    if rundir.path.exists() and aside.exists():
+        _discard(host, aside)
+    with suppress(FileNotFoundError):
+        os.rename(rundir.path, aside)
+    fault("destroy.put_aside")
+    end_vm(RunDir(aside))
+    host.network.release(sandbox_id)
+    host.cgroups.remove(sandbox_id)
     fault("destroy.network_freed")
-    remove_tree(vm.rundir.path, vm.host.trash)
+    _discard(host, aside)
     fault("destroy.files_removed")
+
+
+def _discard(host: Host, aside: Path) -> None:
+    end_vm(RunDir(aside))
+    remove_tree(aside, host.trash)
+
+
+def _aside(host: Host, sandbox_id: str) -> Path:
+    return host.trash / f"{sandbox_id}{_ENDING}"

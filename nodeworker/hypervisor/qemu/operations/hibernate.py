@@ -44,7 +44,7 @@ def _save(vm: Vm) -> None:
                 settle_chain(vm, monitor)
                 monitor.run("cont")
             flatten.settle(vm, monitor)
-            vm.write(replace(vm.record, task=Task.HIBERNATE), durable=False)
+            vm.write(replace(vm.record, task=Task.HIBERNATE, starting=None), durable=False)
             fault("hibernate.begun")
             monitor.run("stop")
             fault("hibernate.stopped")

@@ -23,5 +23,5 @@ def resume_if_paused(host: Host, sandbox_id: str) -> DiskPause | None:
                 return None
             if host.space().free_bytes < _ROOM_BYTES:
                 return DiskPause.WAITING
-            monitor.run("cont")
+            monitor.cont()
             return DiskPause.RESUMED

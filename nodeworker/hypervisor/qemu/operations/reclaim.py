@@ -21,7 +21,7 @@ from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import VmBusy, VmNotFound
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.images.bake_warm_image import discard
-from nodeworker.hypervisor.qemu.operations.destroy import destroy_half_made
+from nodeworker.hypervisor.qemu.operations.destroy import destroy_half_made, end_put_aside
 from nodeworker.hypervisor.qemu.records import Phase
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.hypervisor.qemu.vm import Vm, locked_vm
@@ -38,6 +38,7 @@ def reclaim(host: Host) -> None:
     _restore_forwards(host)
     host.collect_layers()
     host.spares.reclaim({path.name for path in host.warm_images.iterdir()})
+    end_put_aside(host)
     empty_trash(host.trash)
     host.network.slots.fill()
 

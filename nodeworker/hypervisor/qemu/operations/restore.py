@@ -15,20 +15,18 @@ from pathlib import Path
 
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import LaunchSpec
-from nodeworker.hypervisor.qemu.guest import adoption
+from nodeworker.hypervisor.qemu.operations.first_answer import await_answer, began
 from nodeworker.hypervisor.qemu.process.start_stop import started
 from nodeworker.hypervisor.qemu.records import Phase
 from nodeworker.hypervisor.qemu.vm import Vm
-
-# A restored guest that is only slow must not be taken for a dead one: its memory would be given up.
-FIRST_REPLY_LIMIT_S = 60.0
 
 
 def restore(vm: Vm, spec: LaunchSpec, state: Path, *, renew: bool,
             prepare_ram: Callable[[], None]) -> None:
     """Start the guest from the device state in the file `state`; `renew` gives it a new identity.
 
-    Raises LoadFailed if RAM is still whole, another DriverError if it is not.
+    Raises LoadFailed if RAM is still whole, another DriverError if it is not: StillStarting if all
+    went well but that the guest is silent yet.
     """
     task = vm.record.task.value if vm.record.task else "wake"
     with ThreadPoolExecutor(max_workers=3) as background:
@@ -40,11 +38,11 @@ def restore(vm: Vm, spec: LaunchSpec, state: Path, *, renew: bool,
                 assert begun.launched.state_descriptor is not None
                 monitor.load(begun.launched.state_descriptor)
                 fault(f"{task}.loaded")
-                vm.write(replace(vm.record, phase=Phase.RUNNING), durable=False)
+                vm.write(replace(vm.record, phase=Phase.RUNNING, starting=began()), durable=False)
                 if task == "wake":
                     fault("wake.marked")
                 begun.go(monitor)
             fault(f"{task}.running")
-            adoption.adopt(vm, spec, renew=renew, restored=True, limit_s=FIRST_REPLY_LIMIT_S)
+            await_answer(vm, spec, renew=renew)
             fault(f"{task}.adopted")
-            vm.write(replace(vm.record, task=None), durable=task == "create")
+            vm.write(replace(vm.record, task=None, starting=None), durable=task == "create")

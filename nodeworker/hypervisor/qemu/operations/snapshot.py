@@ -133,7 +133,7 @@ def _grow_chain(vm: Vm, task: Task | None) -> None:
         layers.create(layer, vm.machine.disk_bytes)
         sync_file(layers.path(layer))
         machine = replace(vm.machine, chain=(*vm.machine.chain, layer))
-        vm.write(replace(vm.record, machine=machine, task=task), durable=True)
+        vm.write(replace(vm.record, machine=machine, task=task, starting=None), durable=True)
 
 
 def _attach_overlay(vm: Vm, monitor: Monitor) -> str:

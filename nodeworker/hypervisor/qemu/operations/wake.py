@@ -9,13 +9,12 @@ import logging
 from dataclasses import replace
 
 from nodeworker.faults import fault
-from nodeworker.hypervisor.driver import DriverError, LaunchSpec, RunningVm
-from nodeworker.hypervisor.qemu.guest import adoption
+from nodeworker.hypervisor.driver import LaunchSpec, RunningVm, StillStarting
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.operations.cold_boot import cold_boot
+from nodeworker.hypervisor.qemu.operations.cold_boot import cold_boot, go_on_starting
 from nodeworker.hypervisor.qemu.operations.create import mismatch
-from nodeworker.hypervisor.qemu.operations.recover import recover
-from nodeworker.hypervisor.qemu.operations.restore import FIRST_REPLY_LIMIT_S, restore
+from nodeworker.hypervisor.qemu.operations.first_answer import began, is_starting
+from nodeworker.hypervisor.qemu.operations.restore import restore
 from nodeworker.hypervisor.qemu.process.monitor import LoadFailed
 from nodeworker.hypervisor.qemu.process.start_stop import stop
 from nodeworker.hypervisor.qemu.records import Machine, Phase, Task
@@ -33,9 +32,11 @@ def wake(host: Host, spec: LaunchSpec) -> RunningVm:
 
 def _wake(vm: Vm, spec: LaunchSpec) -> str:
     """Why it had to be booted from its disk; empty if it was restored or ran already."""
+    if is_starting(vm):
+        return _go_on(vm, spec)
     if vm.rundir.is_alive():
-        if vm.record.phase is Phase.RUNNING and _keep_running(vm, spec):
-            return ""
+        if vm.record.phase is Phase.RUNNING:
+            return _keep_running(vm, spec)
         stop(vm)
     _note_tokens(vm, spec)
     reason = "no saved memory: its process ended without being hibernated"
@@ -63,7 +64,7 @@ def _restore(vm: Vm, spec: LaunchSpec) -> None:
     fault("wake.begun")
     try:
         restore(vm, spec, vm.rundir.state, renew=False, prepare_ram=vm.rundir.reserve_ram)
-    except LoadFailed:
+    except (LoadFailed, StillStarting):
         raise
     except Exception as error:
         if vm.record.phase is Phase.RUNNING:
@@ -74,10 +75,9 @@ def _restore(vm: Vm, spec: LaunchSpec) -> None:
 
 
 def _boot(vm: Vm, spec: LaunchSpec, reason: str) -> None:
-    _log.warning("sandbox %s boots cold: %s", spec.sandbox_id, reason)
     machine = replace(vm.machine, made_on=vm.host.tuple_for(vm.machine))
     _record_start(vm, spec, machine, phase=Phase.RUNNING, task=Task.WAKE)
-    cold_boot(vm, spec, renew=False)
+    cold_boot(vm, spec, reason, renew=False)
 
 
 def _record_start(vm: Vm, spec: LaunchSpec, machine: Machine, *, phase: Phase,
@@ -85,21 +85,37 @@ def _record_start(vm: Vm, spec: LaunchSpec, machine: Machine, *, phase: Phase,
     """Write the record of a new start with the ports of `spec`, without a process, durably."""
     vm.write(replace(vm.record, machine=machine, phase=phase, task=task, boot_id=boot_id(),
                      agent_port=spec.agent_port, forwards=spec.forwards, pid=None,
-                     start_ticks=None, slot=None), durable=True)
+                     start_ticks=None, slot=None, starting=None), durable=True)
 
 
-def _keep_running(vm: Vm, spec: LaunchSpec) -> bool:
-    """Make a live VM what the spec says; False if it cannot be brought back to answering."""
-    slot = vm.slot
+def _keep_running(vm: Vm, spec: LaunchSpec) -> str:
+    """Make a live VM what the spec says, also after an operation that died in the middle."""
+    if vm.record.task is not None:
+        _note_tokens(vm, spec)
+        vm.write(replace(vm.record, agent_port=spec.agent_port, forwards=spec.forwards,
+                         starting=began()), durable=False)
+        return _go_on(vm, spec)
+    vm.write(replace(vm.record, agent_port=spec.agent_port, forwards=spec.forwards), durable=False)
+    vm.host.network.forward(vm.slot, vm.record.host_ports(), fresh=False)
+    return ""
+
+
+def _go_on(vm: Vm, spec: LaunchSpec) -> str:
+    """Look after a guest that has not answered yet. Memory that does not come back to answering is
+    given up: it boots from its disk."""
+    starting = vm.record.starting
+    assert starting is not None
     try:
-        if vm.record.task is not None:
-            recover(vm)
-            _note_tokens(vm, spec)
-            adoption.adopt(vm, spec, renew=False, restored=True, limit_s=FIRST_REPLY_LIMIT_S)
-        vm.write(replace(vm.record, agent_port=spec.agent_port, forwards=spec.forwards, task=None),
-                 durable=False)
-    except DriverError:
-        _log.exception("sandbox %s is alive but cannot be brought back", spec.sandbox_id)
-        return False
-    vm.host.network.forward(slot, vm.record.host_ports(), fresh=False)
-    return True
+        cold_reason = go_on_starting(vm, spec, renew=False)
+    except StillStarting:
+        raise
+    except Exception as error:
+        _log.exception("sandbox %s cannot be brought to answering", spec.sandbox_id)
+        stop(vm)
+        vm.write(replace(vm.record, task=None, starting=None), durable=False)
+        if starting.cold_reason:
+            raise
+        cold_reason = f"the restored guest did not answer: {error}"
+        _boot(vm, spec, cold_reason)
+    vm.rundir.state.unlink(missing_ok=True)
+    return cold_reason

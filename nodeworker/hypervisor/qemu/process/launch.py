@@ -74,6 +74,14 @@ def launch(vm: Vm, slot: Slot, state: Path | None = None) -> Launched:
     return Launched(started, incoming)
 
 
+def ensure_confined(vm: Vm) -> None:
+    """Put the process of the record into its cgroup if it is not there: a worker that died had
+    perhaps not done so."""
+    assert vm.record.pid is not None
+    vm.host.cgroups.create(vm.sandbox_id, Limits.of(vm.machine.shape))
+    vm.host.cgroups.join(vm.sandbox_id, vm.record.pid)
+
+
 def confine(vm: Vm, started: QemuProcess) -> None:
     """Put a started QEMU into a cgroup with the limits of its shape, a new one: the CPU time of a
     process that ended by itself is not this one's."""

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nodeworker.hypervisor.driver import StillStarting
 from nodeworker.hypervisor.qemu.process.launch import Launched, confine, launch
 from nodeworker.hypervisor.qemu.process.monitor import IoLimit, Monitor
 from nodeworker.hypervisor.qemu.process.qemu_process import end_vm
@@ -34,8 +35,8 @@ def started(vm: Vm, state: Path | None, background: ThreadPoolExecutor) -> Itera
     """A stopped QEMU with slot, host ports and cgroup; if the block fails, process, network and
     cgroup are removed.
 
-    A worker that is told to exit leaves everything as a killed one does: the operation is repeated
-    by another.
+    A guest that has not answered yet (StillStarting) goes on. A worker that is told to exit leaves
+    everything as a killed one does: the operation is repeated by another.
     """
     network = vm.host.network
     try:
@@ -50,6 +51,8 @@ def started(vm: Vm, state: Path | None, background: ThreadPoolExecutor) -> Itera
             yield Started(launched, (forwarded, confined), IoLimit.of(vm.host.settings))
         finally:
             launched.process.detach()
+    except StillStarting:
+        raise
     except Exception:
         stop(vm)
         raise
