@@ -42,7 +42,7 @@ def _save(vm: Vm) -> None:
         try:
             if vm.record.task is not None:
                 settle_chain(vm, monitor)
-                monitor.run("cont")
+                monitor.cont()
             flatten.settle(vm, monitor)
             vm.write(replace(vm.record, task=Task.HIBERNATE, starting=None), durable=False)
             fault("hibernate.begun")
@@ -66,7 +66,7 @@ def _save(vm: Vm) -> None:
 def _resume_guest(vm: Vm, monitor: Monitor) -> None:
     """Undo: the guest executes again as if nothing had been asked."""
     try:
-        monitor.run("cont")
+        monitor.cont()
         vm.write(replace(vm.record, phase=Phase.RUNNING, task=None), durable=True)
         vm.rundir.state.unlink(missing_ok=True)
     except (QmpError, OSError):

@@ -14,7 +14,7 @@ def recover(vm: Vm) -> None:
     """
     with vm.monitor("recovering") as monitor:
         settle_chain(vm, monitor)
-        monitor.run("cont")
+        monitor.cont()
 
 
 def settle_chain(vm: Vm, monitor: Monitor) -> None:

@@ -100,12 +100,12 @@ def _capture_running(vm: Vm, directory: Path) -> float:
             fault("snapshot.state_written")
             copied.result()
             fault("snapshot.ram_copied")
-            monitor.run("cont")
+            monitor.cont()
             pause_ms = (time.monotonic() - began) * 1000
             flatten.begin(vm, monitor)
         except Exception:
             settle_chain(vm, monitor)
-            monitor.run("cont")
+            monitor.cont()
             vm.write(replace(vm.record, task=None), durable=False)
             raise
     vm.write(replace(vm.record, task=None), durable=False)

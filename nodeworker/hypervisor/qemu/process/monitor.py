@@ -1,5 +1,6 @@
 """Talk to the QEMU of one VM: load and save its device state, ask for its disk and its console."""
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from nodeworker.hypervisor.qemu.process.qemu_process import QemuProcess
 from nodeworker.hypervisor.qemu.rundir import RunDir
 
 _MIGRATION_LIMIT_S = 120.0
+_FINISH_LIMIT_S, _FINISH_PAUSE_S = 5.0, 0.005
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,20 @@ class Monitor(qmp.QmpClient):
             os.close(descriptor)
         if status != "completed":
             raise DriverError(f"saving the device state ended as {status}")
+
+    def cont(self) -> None:
+        """Let the guest execute. For a moment after the event that ends a migration QEMU still
+        finishes it and refuses; that is waited for."""
+        deadline = time.monotonic() + _FINISH_LIMIT_S
+        while True:
+            try:
+                self.run("cont")
+                return
+            except qmp.QmpError:
+                finishing = self.run("query-status")["status"] == "finish-migrate"
+                if not finishing or time.monotonic() > deadline:
+                    raise
+            time.sleep(_FINISH_PAUSE_S)
 
     def _leave_ram_out(self) -> None:
         """RAM shared with a file is not part of a saved state; the end of a migration is told by an

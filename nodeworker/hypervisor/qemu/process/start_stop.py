@@ -27,7 +27,7 @@ class Started:
         monitor.limit_io(self.limit)
         for future in self.pending:
             future.result()
-        monitor.run("cont")
+        monitor.cont()
 
 
 @contextmanager
