@@ -9,7 +9,7 @@ import logging
 from dataclasses import replace
 
 from nodeworker.faults import fault
-from nodeworker.hypervisor.driver import LaunchSpec, RunningVm, StillStarting
+from nodeworker.hypervisor.driver import DriverError, LaunchSpec, RunningVm, StillStarting
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.operations.cold_boot import cold_boot, go_on_starting
 from nodeworker.hypervisor.qemu.operations.create import mismatch
@@ -109,7 +109,7 @@ def _go_on(vm: Vm, spec: LaunchSpec) -> str:
         cold_reason = go_on_starting(vm, spec, renew=False)
     except StillStarting:
         raise
-    except Exception as error:
+    except DriverError as error:
         _log.exception("sandbox %s cannot be brought to answering", spec.sandbox_id)
         stop(vm)
         vm.write(replace(vm.record, task=None, starting=None), durable=False)
