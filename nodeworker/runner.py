@@ -101,20 +101,11 @@ def _handle(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome |
                       claimed.attempts)
         last = claimed.attempts >= limit or isinstance(error, (lifecycle.FINAL, VmNotFound))
         if claimed.kind is not OperationKind.STOP and last:
-            return _fail(deps, claimed, sandbox, error)
+            return lifecycle.failure(deps, claimed, sandbox, error)
         pause_s = min(_RETRY_DELAY_S * claimed.attempts, _LONGEST_DELAY_S)
         said = printable(f"{type(error).__name__}: {error}")
         when_database_answers(lambda: claims.put_back(claimed, pause_s, said))
     return None
-
-
-def _fail(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode,
-          error: Exception) -> Outcome | None:
-    try:
-        return lifecycle.failure(deps, claimed, sandbox, error)
-    except LeaseLost as lost:
-        log.warning("the failure of %s is not ours to tell: %s", claimed.sandbox_id, lost)
-        return None
 
 
 def _park(claimed: Claim, pause_s: float, waits_for: str) -> None:
@@ -135,6 +126,8 @@ def _finish(deps: NodeDeps, claimed: Claim, outcome: Outcome) -> None:
         return
     fault("runner.finished")
     outbox.flush(deps.queue, messages)
+    if claimed.kind is OperationKind.BOOT and outcome.status is SandboxStatus.STOPPED:
+        lifecycle.remove_unbooted(deps, claimed.sandbox_id)
     if claimed.kind is OperationKind.BOOT and claimed.snapshot_id:
         if on_node.is_transient(claimed.snapshot_id):
             lifecycle.forget_transient(deps, claimed.snapshot_id)

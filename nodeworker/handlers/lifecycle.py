@@ -20,6 +20,7 @@ from nodeworker.handlers.bring_up import WAITS, bring_up, printable, up
 from nodeworker.handlers.launch_spec import launch_spec
 from nodeworker.handlers.waits import NotYet, talk_s
 from nodeworker.hypervisor.driver import (
+    DriverError,
     MemoryLost,
     NoDiskSpace,
     RunningVm,
@@ -188,8 +189,9 @@ def grow(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
 
 
 def stop(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
-    """Remove the machine and everything it owns on this host."""
-    deps.driver.destroy(sandbox.id)
+    """Remove the machine and everything it owns on this host, whatever its guest does and whoever
+    else is at work on it."""
+    deps.driver.terminate(sandbox.id)
     return Outcome(True, SandboxStatus.STOPPED, sandbox={"stopped_at": now()})
 
 
@@ -205,14 +207,11 @@ HANDLERS: dict[OperationKind, Handler] = {
 
 
 def failure(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode, error: Exception) -> Outcome:
-    """What is true after a handler failed for good: a boot leaves nothing, everything else what the
-    host shows. Raises LeaseLost for a boot that is another worker's by now: the machine is, too."""
+    """What is true after a handler failed for good: a boot leaves nothing (see `remove_unbooted`),
+    everything else what the host shows."""
     operator_error = printable(f"{type(error).__name__}: {error}")
     if claimed.kind is OperationKind.BOOT:
         fault("boot.failed")
-        with connection():
-            claims.renew(claimed, deps.settings.operation_lease_s)
-        deps.driver.destroy(sandbox.id)
         text = "The sandbox could not be started."
         if isinstance(error, NoDiskSpace):
             text = f"{text} {NO_SPACE}"
@@ -231,6 +230,16 @@ def failure(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode, error: Excep
     elif isinstance(error, _TOLD):
         text = printable(str(error))
     return Outcome(False, status, error=text, operator_error=operator_error)
+
+
+def remove_unbooted(deps: NodeDeps, sandbox_id: str) -> None:
+    """Remove what the failed boot of a sandbox has left, after its row is `stopped`: only then no
+    other worker can have taken the boot over and finished it. Should this process die before that,
+    the reconciler removes a machine whose row is stopped."""
+    try:
+        deps.driver.terminate(sandbox_id)
+    except DriverError as error:
+        log.warning("what the failed boot of %s left is removed later: %s", sandbox_id, error)
 
 
 def superseded(deps: NodeDeps, claimed: Claim) -> None:

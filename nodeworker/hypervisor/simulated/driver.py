@@ -85,9 +85,9 @@ class SimulatedDriver(driver.Driver):
 
     def terminate(self, sandbox_id: str) -> None:
         if (self.node.sandboxes / sandbox_id).exists():
-            self.node.fail_if_injected("destroy")
-            fault("destroy.begun")
-            self.node.remove(sandbox_id)
+            with self.node.failing("destroy"):
+                fault("destroy.begun")
+                self.node.remove(sandbox_id)
 
     def read_usage(self, sandbox_id: str) -> UsageReading | None:
         used = self.node.simulator.usage(sandbox_id)

@@ -122,12 +122,23 @@ class SimulatedNode:
         """The sandbox's lock, the injected delay and failure, and errors as DriverErrors."""
         try:
             path = self.sandboxes / sandbox_id / "op.lock"
-            with locks.locked(path, make_directory=create):
-                time.sleep(self.latency_s)
-                self.fail_if_injected(name)
+            with locks.locked(path, make_directory=create), self.failing(name):
                 yield
         except FileNotFoundError as error:
             raise VmNotFound(f"no sandbox {sandbox_id} on this host") from error
+        except OSError as error:
+            raise DriverError(f"{name}: {error}") from error
+
+    @contextmanager
+    def failing(self, name: str) -> Iterator[None]:
+        """The injected delay and failure of the operation `name`, and its errors as
+        DriverErrors."""
+        try:
+            time.sleep(self.latency_s)
+            self.fail_if_injected(name)
+            yield
+        except FileNotFoundError:
+            raise
         except (OSError, InjectedFault) as error:
             raise DriverError(f"{name}: {error}") from error
 

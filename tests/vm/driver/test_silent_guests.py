@@ -5,7 +5,6 @@ import signal
 import subprocess
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -106,7 +105,7 @@ def test_a_machine_is_ended_in_the_middle_of_an_operation(real, worker, tmp_path
         real.driver.hibernate(spec.sandbox_id)
     arguments = {"create": (spec, ), "wake": (spec, ), "hibernate": (spec.sandbox_id, ),
                  "snapshot": (spec.sandbox_id, "snap")}[operation]
-    path: Path = tmp_path / "fault"
+    path = tmp_path / "fault"
     path.write_text(f"{point} sleep:3")
     ended = []
     thread = threading.Thread(
