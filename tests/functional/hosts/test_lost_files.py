@@ -31,7 +31,7 @@ HIBERNATED, STOPPED = SandboxStatus.HIBERNATED, SandboxStatus.STOPPED
 
 @pytest.fixture(scope="module", autouse=True)
 def base(fresh_rows):
-    heartbeat(NodeFacts("n1", "127.0.0.1", 10_000, 10_000_000, 20000, 29999, {}))
+    """A database of its own."""
 
 
 @pytest.fixture
@@ -39,6 +39,7 @@ def node(tmp_path):
     """A reconciler, told by `patient` whether the grace period is over."""
     with connection():
         Sandbox.update(status=STOPPED, task=None).execute()
+    heartbeat(NodeFacts("n1", "127.0.0.1", 10_000, 10_000_000, 20000, 29999, {}))
     nodes.forget_directory("n1")
     settings = Settings(node_id="n1", node_dir=tmp_path, orphan_grace_s=0.0, orphan_brake=2,
                         operation_wait_s=0.05)
