@@ -54,7 +54,7 @@ def patient(node, grace_s):
 
 def asleep(count=1):
     """Rows of hibernated sandboxes that have never been on this host."""
-    deps = Deps(Settings(operation_wait_s=0.05), ListQueue(), no_guest)
+    deps = Deps(Settings(operation_wait_s=0.05, readiness_wait_s=0.0), ListQueue(), no_guest)
     with connection():
         alice = User.create(id=new_id("usr"), email=f"{new_id()}@example.test", password_hash="x",
                             plan=Plan.LEGACY_PRO)
