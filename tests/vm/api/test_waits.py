@@ -62,6 +62,28 @@ def test_wakes_that_wait_for_a_deaf_guest_do_not_delay_anothers_create(vm_alice,
     assert beside < max(5 * alone, 5), f"{beside:.1f} s beside waits, {alone:.1f} s alone"
 
 
+def test_a_guest_that_never_answers_is_deleted_as_quickly_as_any(vm_alice, made):
+    """Its agent is gone for good, and its boot from the disk is waited for."""
+    mute, plain = (vm_alice.create(size="small")["id"] for _ in range(2))
+    made += [(vm_alice, mute), (vm_alice, plain)]
+    shell(vm_alice, mute, "systemctl mask svc-agent.service && sync")
+    post(vm_alice, f"{mute}/exec", cmd="poweroff -f", detached=True)
+    vm_alice.wait_for(mute, "hibernated")
+    with ThreadPoolExecutor(1) as pool:
+        waking = pool.submit(post, vm_alice, f"{mute}/wake")
+        time.sleep(5)
+        assert not waking.done(), "nobody can have answered"
+        plain_s, mute_s = (deletion_s(vm_alice, sandbox) for sandbox in (plain, mute))
+        assert waking.result().status_code == 409
+    assert mute_s < max(5 * plain_s, 2), f"{mute_s:.1f} s, {plain_s:.1f} s for another"
+
+
+def deletion_s(persona, sandbox):
+    began = time.monotonic()
+    assert persona.delete(f"/v1/sandboxes/{sandbox}").json()["status"] == "stopped"
+    return time.monotonic() - began
+
+
 def test_a_forks_own_command_replaces_a_listener_that_ignores_term(vm_alice, made):
     source = vm_alice.create(size="small")["id"]
     made.append((vm_alice, source))
