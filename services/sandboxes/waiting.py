@@ -77,14 +77,17 @@ def check_free_to_capture(sandbox: Sandbox, kind: OperationKind) -> None:
 
 def wait_for_operation(deps: Deps, sandbox_id: str, op_seq: int, *,
                        more_s: float = 0) -> Operation:
-    """Wait for the end of an operation, `more_s` seconds on top of SVC_OPERATION_WAIT_S; raises
-    Unavailable if it failed or goes on too long, Conflict if superseded."""
+    """Wait for the end of an operation, `more_s` seconds on top of SVC_OPERATION_WAIT_S if it waits
+    for its guest by then; raises Unavailable if it failed or goes on too long, Conflict if
+    superseded."""
 
     def probe() -> Operation | None:
         return Operation.get_or_none((Operation.sandbox_id == sandbox_id)
                                      & (Operation.op_seq == op_seq) & Operation.state.in_(_FINAL))
 
-    operation = wait_until(sandbox_id, probe, deps.settings.operation_wait_s + more_s)
+    operation = wait_until(sandbox_id, probe, deps.settings.operation_wait_s)
+    if operation is None and more_s and _waits_for_its_guest(sandbox_id, op_seq):
+        operation = wait_until(sandbox_id, probe, more_s)
     if operation is None:
         raise _still_busy(sandbox_id)
     if operation.state == OperationState.SUPERSEDED:
@@ -92,6 +95,13 @@ def wait_for_operation(deps: Deps, sandbox_id: str, op_seq: int, *,
     if operation.state == OperationState.FAILED:
         raise Unavailable(operation.error or "The operation failed.")
     return operation
+
+
+def _waits_for_its_guest(sandbox_id: str, op_seq: int) -> bool:
+    with connection():
+        operation = Operation.get((Operation.sandbox_id == sandbox_id)
+                                  & (Operation.op_seq == op_seq))
+    return operation.waits_for is not None
 
 
 def _still_busy(sandbox_id: str) -> Unavailable:

@@ -62,7 +62,8 @@ def captured(answer, owner):
     source = settle(answer)
     with connection():
         Snapshot.create(id=f"snap-{source}", owner=owner.id, node_id="n1", source_sandbox_id=source,
-                        vcpus=1, mem_mb=1024, cwd="/home/user", state=SnapshotState.READY)
+                        vcpus=1, mem_mb=1024, cwd="/home/user", state=SnapshotState.READY,
+                        env=Sandbox.get_by_id(source).env)
     return f"snap-{source}"
 
 

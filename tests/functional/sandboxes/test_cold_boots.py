@@ -23,8 +23,10 @@ def unbaked(sim_stack):
 
     def remove(vcpus, mem_mb):
         becomes(
-            lambda: query(sim_stack,
-                          "SELECT count(*) FROM warm_images WHERE state IN ('queued', 'baking')"),
+            lambda: query(
+                sim_stack, "SELECT count(*) FROM warm_images"
+                " WHERE state IN ('queued', 'baking') AND node_id = %s",
+                sim_stack.settings.node_id),
             [(0, )])
         (sim_stack.settings.node_dir / "templates" / f"{vcpus}x{mem_mb}").unlink(missing_ok=True)
         return vcpus, mem_mb

@@ -23,8 +23,8 @@ CASES = [
     ([SMALL,
       CLOSED], None, (12, 36864), "The nodes that could hold it take no sandboxes at present", 30),
     ([CLOSED], "n3", (1, 1024), "Node n3 takes no sandboxes at present", 30),
-    ([], None, (1, 1024), "No VM host reports at present", 5),
-    ([], "n9", (1, 1024), "Node n9 does not report at present", 5),
+    ([], None, (1, 1024), "No VM host reports that it works at present", 5),
+    ([], "n9", (1, 1024), "Node n9 does not report that it works at present", 5),
     ([Room("n1", True, 4, 4096, -2, -512)], None, (1, 1024),
      "no room for 1 vCPU and 1024 MB of memory right now: node n1 has 0 vCPUs and 0 MB free.", 5),
 ]
