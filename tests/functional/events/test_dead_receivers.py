@@ -28,6 +28,7 @@ def stack(sim_stack, receiver, tmp_path_factory):
     """The whole stack, with a beat and a sender that know the two receivers; its own sender knows
     none and rests."""
     logs = tmp_path_factory.mktemp("webhooks")
+    (logs / "beat").mkdir()
     values = {
         "SVC_WEBHOOK_RECEIVER_URL": f"{receiver.url('/hang')},{receiver.url('/ok')}",
         "SVC_DATA_DIR": str(logs),
