@@ -13,6 +13,7 @@ from nodeworker.hypervisor.qemu.rundir import RunDir
 
 _MIGRATION_LIMIT_S = 120.0
 _FINISH_LIMIT_S, _FINISH_PAUSE_S = 5.0, 0.005
+_FINISHING = "Migration is not finalized yet"  # QEMU's words; its class says nothing
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,8 @@ class Monitor(qmp.QmpClient):
             try:
                 self.run("cont")
                 return
-            except qmp.QmpError:
-                finishing = self.run("query-status")["status"] == "finish-migrate"
-                if not finishing or time.monotonic() > deadline:
+            except qmp.QmpError as error:
+                if _FINISHING not in str(error) or time.monotonic() > deadline:
                     raise
             time.sleep(_FINISH_PAUSE_S)
 
