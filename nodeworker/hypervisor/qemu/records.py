@@ -114,7 +114,7 @@ class SandboxRecord:
         values["phase"] = Phase(record["phase"])
         values["task"] = Task(record["task"]) if record["task"] else None
         values["forwards"] = tuple(Forward(**forward) for forward in record["forwards"])
-        starting = record.get("starting")  # not in the records of before version 0.9
+        starting = record.get("starting")  # records of older versions have none
         values["starting"] = Starting(**starting) if starting else None
         return cls(**values)
 

@@ -12,7 +12,7 @@ from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.hypervisor.qemu.process.qemu_process import QemuProcess
 from nodeworker.hypervisor.qemu.process.qmp import QmpError
-from nodeworker.hypervisor.qemu.records import Machine, SandboxRecord, Task
+from nodeworker.hypervisor.qemu.records import Machine, Phase, SandboxRecord, Task
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.network.addresses import Slot
 
@@ -41,6 +41,13 @@ class Vm:
     def machine(self) -> Machine:
         """The machine of the record."""
         return self.record.machine
+
+    @property
+    def is_starting(self) -> bool:
+        """True if a start has not come to its end: the guest has not answered yet."""
+        record = self._record
+        return (record is not None and record.phase is Phase.RUNNING and record.task is not None
+                and record.starting is not None)
 
     @property
     def slot(self) -> Slot:

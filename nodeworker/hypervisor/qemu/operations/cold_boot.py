@@ -1,11 +1,16 @@
-"""Boot a guest from its disk, for create and wake where no saved memory fits."""
+"""Boot a guest from its disk, for create and wake where no saved memory fits, and look after starts
+whose guest is silent yet."""
+import contextlib
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from nodeworker.hypervisor.driver import LaunchSpec
-from nodeworker.hypervisor.qemu.operations.first_answer import await_answer, began, go_on
-from nodeworker.hypervisor.qemu.process.start_stop import started
+from nodeworker.hypervisor.driver import DriverError, LaunchSpec
+from nodeworker.hypervisor.qemu.guest.adoption import BadBoot
+from nodeworker.hypervisor.qemu.operations.first_answer import BOOT_LIMITS_S, await_answer, began
+from nodeworker.hypervisor.qemu.operations.recover import recover
+from nodeworker.hypervisor.qemu.process.launch import ensure_confined
+from nodeworker.hypervisor.qemu.process.start_stop import started, stop
 from nodeworker.hypervisor.qemu.records import Phase, Starting
 from nodeworker.hypervisor.qemu.vm import Vm
 
@@ -20,12 +25,36 @@ def cold_boot(vm: Vm, spec: LaunchSpec, reason: str, *, renew: bool) -> None:
 
 
 def go_on_starting(vm: Vm, spec: LaunchSpec, *, renew: bool) -> str:
-    """Look after a start that was left with a silent guest, see `first_answer.go_on`; afterwards
-    the guest answers and the start is over."""
-    reason = go_on(vm, spec, renew=renew,
-                   boot_again=lambda starting: _boot(vm, spec, starting, renew=renew))
-    vm.write(replace(vm.record, task=None, starting=None), durable=True)
-    return reason
+    """Look again after a guest that had not answered; afterwards it answers and the start is over.
+    Returns why it was booted from its disk, or an empty text.
+
+    A cold boot that hung is begun again. Raises what `await_answer` raises: BadBoot for a restore,
+    or for the last try of a cold boot.
+    """
+    starting = vm.record.starting
+    assert starting is not None
+    try:
+        if not vm.rundir.is_alive():
+            raise BadBoot(f"{vm.sandbox_id} ended before its guest answered")
+        # the worker that started it may have died before it let the guest go
+        ensure_confined(vm)
+        vm.host.network.forward(vm.slot, vm.record.host_ports(), fresh=False)
+        recover(vm)
+        await_answer(vm, spec, renew=renew)
+        vm.write(replace(vm.record, task=None, starting=None), durable=True)
+    except BadBoot as error:
+        _log_console(vm)
+        if not starting.cold_reason or starting.tries + 1 == len(BOOT_LIMITS_S):
+            raise
+        _log.warning("booting %s again: %s", vm.sandbox_id, error)
+        stop(vm)
+        _boot(vm, spec, began(starting.tries + 1, starting.cold_reason), renew=renew)
+    return starting.cold_reason
+
+
+def _log_console(vm: Vm) -> None:
+    with contextlib.suppress(DriverError), vm.monitor("reading the console of") as monitor:
+        _log.error("the console of %s ends: %s", vm.sandbox_id, monitor.console()[-2000:])
 
 
 def _boot(vm: Vm, spec: LaunchSpec, starting: Starting, *, renew: bool) -> None:

@@ -27,7 +27,6 @@ from nodeworker.hypervisor.driver import (
 )
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.operations.cold_boot import cold_boot, go_on_starting
-from nodeworker.hypervisor.qemu.operations.first_answer import is_starting
 from nodeworker.hypervisor.qemu.operations.restore import restore
 from nodeworker.hypervisor.qemu.process.monitor import LoadFailed
 from nodeworker.hypervisor.qemu.process.start_stop import stop
@@ -62,7 +61,7 @@ def create(host: Host, spec: LaunchSpec) -> RunningVm:
         if rundir.was_created():
             raise AlreadyCreated(f"{spec.sandbox_id} is here already")
         try:
-            if is_starting(vm):
+            if vm.is_starting:
                 return vm.answer(cold_reason=go_on_starting(vm, spec, renew=True))
             host.check_space(spec.shape.mem_mb * MIB)
             _clear(vm)

@@ -13,7 +13,7 @@ from nodeworker.hypervisor.driver import DriverError, LaunchSpec, RunningVm, Sti
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.operations.cold_boot import cold_boot, go_on_starting
 from nodeworker.hypervisor.qemu.operations.create import mismatch
-from nodeworker.hypervisor.qemu.operations.first_answer import began, is_starting
+from nodeworker.hypervisor.qemu.operations.first_answer import began
 from nodeworker.hypervisor.qemu.operations.restore import restore
 from nodeworker.hypervisor.qemu.process.monitor import LoadFailed
 from nodeworker.hypervisor.qemu.process.start_stop import stop
@@ -32,7 +32,7 @@ def wake(host: Host, spec: LaunchSpec) -> RunningVm:
 
 def _wake(vm: Vm, spec: LaunchSpec) -> str:
     """Why it had to be booted from its disk; empty if it was restored or ran already."""
-    if is_starting(vm):
+    if vm.is_starting:
         return _go_on(vm, spec)
     if vm.rundir.is_alive():
         if vm.record.phase is Phase.RUNNING:

@@ -78,17 +78,19 @@ def ensure_confined(vm: Vm) -> None:
     """Put the process of the record into its cgroup if it is not there: a worker that died had
     perhaps not done so."""
     assert vm.record.pid is not None
-    vm.host.cgroups.create(vm.sandbox_id, Limits.of(vm.machine.shape))
-    vm.host.cgroups.join(vm.sandbox_id, vm.record.pid)
+    _join(vm, vm.record.pid)
 
 
 def confine(vm: Vm, started: QemuProcess) -> None:
     """Put a started QEMU into a cgroup with the limits of its shape, a new one: the CPU time of a
     process that ended by itself is not this one's."""
-    cgroups = vm.host.cgroups
-    cgroups.remove(vm.sandbox_id)
-    cgroups.create(vm.sandbox_id, Limits.of(vm.machine.shape))
-    cgroups.join(vm.sandbox_id, started.pid)
+    vm.host.cgroups.remove(vm.sandbox_id)
+    _join(vm, started.pid)
+
+
+def _join(vm: Vm, pid: int) -> None:
+    vm.host.cgroups.create(vm.sandbox_id, Limits.of(vm.machine.shape))
+    vm.host.cgroups.join(vm.sandbox_id, pid)
 
 
 def _open_layers(host: Host, chain: tuple[str, ...], keep: Any) -> tuple[DiskLayer, ...]:
