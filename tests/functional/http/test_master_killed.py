@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import threading
-import time
 
 import httpx
 import pytest
@@ -13,19 +12,13 @@ from bin.stack.ports import free_port
 from tests.fakes.hostile_guest import ENDED, RESULT, frame, point_at, serving
 from tests.stack.memory import children
 from tests.stack.processes import Process
+from tests.stack.waiting import eventually
 
 
 def answers(url):
     with contextlib.suppress(httpx.HTTPError):
         return httpx.get(f"{url}/health", timeout=5, trust_env=False).status_code == 200
     return False
-
-
-def wait_for(condition, why):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, why()
-        time.sleep(0.02)
 
 
 def master_of(process):
@@ -59,18 +52,19 @@ def test_the_next_master_listens_at_once_and_no_call_is_lost(
         httpx.post(f"{url}/v1/sandboxes/{sandbox}/exec", json={"cmd": "x"}, timeout=60,
                    headers=alice.key_headers, trust_env=False)))
     with Process(sim_stack, "api", values, tmp_path / "first") as first:
-        wait_for(lambda: answers(url), first.log.read_text)
+        assert eventually(lambda: answers(url), 60), first.log.read_text()
         orphans = children(master_of(first))
         assert len(orphans) == 2
         call.start()
-        wait_for(lambda: guest.asked, first.log.read_text)
+        assert eventually(lambda: guest.asked, 60), first.log.read_text()
         os.kill(master_of(first), signal.SIGKILL)
-        wait_for(lambda: not answers(url), lambda: "orphans go on listening")
+        assert eventually(lambda: not answers(url), 60), "orphans go on listening"
         assert call.is_alive(), "the call was to be under way"
         with Process(sim_stack, "api", values, tmp_path / "second") as second:
-            wait_for(lambda: answers(url), second.log.read_text)
+            assert eventually(lambda: answers(url), 60), second.log.read_text()
             call.join(60)
             assert "in use" not in second.log.read_text()
-        wait_for(lambda: not any(os.path.exists(f"/proc/{pid}/fd/0") for pid in orphans),
-                 lambda: "orphans stay")
+        assert eventually(
+            lambda: not any(os.path.exists(f"/proc/{pid}/fd/0") for pid in orphans),
+            60), "orphans stay"
     assert under_way and under_way[0].status_code == 200
