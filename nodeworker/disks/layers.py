@@ -7,7 +7,6 @@ of a sandbox until nothing refers to it; freezing it only takes away the right t
 counts references: the collector reads every record, while `referring` holds off new ones.
 """
 import fcntl
-import hashlib
 import os
 import secrets
 from collections.abc import Callable, Iterator
@@ -15,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nodeworker.disks import qcow2
-from nodeworker.disks.durable import read_json, write_json
 from nodeworker.faults import fault
 
 # Warm images were called templates once. Records of sandboxes that sleep name them so, and a wake
@@ -23,8 +21,7 @@ from nodeworker.faults import fault
 WARM_IMAGES = "templates"
 _IMAGE_KIND = "image:"
 _WARM_IMAGE_KIND = "template"
-_HASH_CHUNK_BYTES = 1024 * 1024
-# A layer and the digest of a frozen one.
+# A layer, and the digest that older versions kept of a frozen one.
 _SUFFIXES = (".qcow2", ".sha256")
 
 
@@ -92,27 +89,6 @@ class LayerStore:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-    def chain_sha(self, chain: tuple[str, ...]) -> str:
-        """SHA-256 chained from the image up: sha(parent sha + sha of this layer's file). All layers
-        must be frozen."""
-        digest = hashlib.sha256(chain[0].encode()).hexdigest()
-        for reference in chain[1:]:
-            digest = hashlib.sha256(f"{digest}{self._file_sha(reference)}".encode()).hexdigest()
-        return digest
-
-    def _file_sha(self, reference: str) -> str:
-        path = self.path(reference)
-        cache = path.with_suffix(".sha256")
-        known = read_json(cache)
-        if known:
-            return str(known["sha256"])
-        digest = hashlib.sha256()
-        with path.open("rb") as stream:
-            while chunk := stream.read(_HASH_CHUNK_BYTES):
-                digest.update(chunk)
-        write_json(cache, {"sha256": digest.hexdigest()}, durable=False)
-        return digest.hexdigest()
 
     @contextmanager
     def referring(self) -> Iterator[None]:

@@ -51,12 +51,11 @@ class HostTuple:
 
 @dataclass(frozen=True)
 class SnapshotFacts:
-    """A complete snapshot on this host: `rootfs_sha` is the SHA-256 chain over its disk layers,
-    `size_bytes` what its files occupy, `pause_ms` how long the source stood still. Without
-    `has_memory` it is of a disk alone, and every copy of it boots cold."""
+    """A complete snapshot on this host: `size_bytes` is what its files occupy, `pause_ms` how long
+    the source stood still. Without `has_memory` it is of a disk alone, and every copy of it boots
+    cold."""
 
     snapshot_id: str
-    rootfs_sha: str
     size_bytes: int
     pause_ms: float
     has_memory: bool = True

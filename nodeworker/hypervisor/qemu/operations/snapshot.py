@@ -59,8 +59,7 @@ def _capture(vm: Vm, snapshot_id: str) -> SnapshotRecord:
 
 def _facts(record: SnapshotRecord) -> SnapshotFacts:
     """What callers may know of a snapshot."""
-    return SnapshotFacts(record.snapshot_id, record.rootfs_sha, record.size_bytes, record.pause_ms,
-                         record.has_memory)
+    return SnapshotFacts(record.snapshot_id, record.size_bytes, record.pause_ms, record.has_memory)
 
 
 @contextmanager
@@ -171,8 +170,8 @@ def _complete(vm: Vm, directory: Path, snapshot_id: str, pause_ms: float) -> Sna
     fault("snapshot.flushed")
     files = [*memory, *(host.layers.path(layer) for layer in chain[-1:])]
     complete = SnapshotRecord(
-        snapshot_id, replace(vm.machine, chain=chain), host.layers.chain_sha(chain),
-        sum(map(occupied_bytes, files)), pause_ms, bool(memory))
+        snapshot_id, replace(vm.machine, chain=chain), sum(map(occupied_bytes, files)), pause_ms,
+        bool(memory))
     write_json(directory / "snapshot.json", complete.to_json())
     os.rename(directory, host.snapshots / snapshot_id)
     sync_directory(host.snapshots)
