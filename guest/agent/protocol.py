@@ -5,6 +5,20 @@ A connection carries one request. Every frame is one type byte, a four-byte big-
 that many bytes. The client opens with REQUEST (JSON with `op` and `token`); the agent ends its
 reply with RESULT or FAILURE and then closes. Both sides treat a bad type or length as the end of
 the connection, because the other side may be hostile or half dead.
+
+An open shell (`shell`) is the request after which both sides go on sending, for hours if need be:
+
+1. The client sends REQUEST: `cols`, `rows`, and if it likes `cwd`, `env`, `term` and `id`, a name
+   of its own for the shell.
+2. The agent answers CONTROL `{"type": "opened"}` once the shell runs, or FAILURE.
+3. The client sends DATA, bytes that are typed (never none: the end of input is a byte, too), and
+   CONTROL: `{"type": "resize", "cols": 80, "rows": 24}` or `{"type": "signal", "name": "INT"}`,
+   which goes to the group in the foreground. The agent sends STDOUT, the bytes of the terminal, cut
+   anywhere.
+4. When the shell has ended and its output is sent, the agent ends with RESULT `{"exitCode": 0}`,
+   128 and the number for a signal. A client that closes before that hangs up the shell.
+
+There is no window and no credit: a side that has enough stops reading, and TCP holds the other.
 """
 import json
 import struct
@@ -27,12 +41,18 @@ TIMED_OUT_EXIT_CODE = 124
 NOT_EXECUTABLE_EXIT_CODE = 126
 NOT_FOUND_EXIT_CODE = 127
 
+DEFAULT_TERM = "xterm-256color"
+MAX_TERMINAL_SIDE = 4096
+# Which signals an open shell passes on, without the SIG before their names.
+SHELL_SIGNALS = frozenset({"CONT", "HUP", "INT", "KILL", "QUIT", "TERM", "TSTP", "USR1", "USR2"})
+
 UNAUTHORIZED = "unauthorized"
 BAD_REQUEST = "bad_request"
 NOT_FOUND = "not_found"
 NOT_A_FILE = "not_a_file"
 PERMISSION = "permission"
 TOO_LARGE = "too_large"
+TOO_MANY = "too_many"
 FAILED = "failed"
 
 

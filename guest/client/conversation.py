@@ -60,6 +60,11 @@ class Conversation:
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
+    def detach(self) -> tuple[socket.socket, bytes]:
+        """Give the connection away, with what was received beyond the last frame taken; it is the
+        caller's to close."""
+        return self._socket, bytes(self._buffer)
+
     def ask(self, request: dict[str, Any]) -> None:
         """Send the request frame."""
         try:
@@ -95,7 +100,7 @@ class Conversation:
                 self.outcome = self._json(payload)
                 return
             if kind == FAILURE:
-                raise _failure(self._json(payload))
+                raise failure(self._json(payload))
             yield kind, payload
 
     def _send(self, frame: bytes) -> None:
@@ -179,6 +184,7 @@ class Conversation:
             raise AgentProtocolError(str(error)) from error
 
 
-def _failure(reply: dict[str, Any]) -> AgentError:
+def failure(reply: dict[str, Any]) -> AgentError:
+    """What a FAILURE frame means to the caller."""
     code, message = str(reply.get("code", ""))[:40], str(reply.get("message", ""))[:2000]
     return AgentUnauthorized(message) if code == UNAUTHORIZED else AgentRefused(code, message)
