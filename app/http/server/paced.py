@@ -2,6 +2,8 @@
 import socket
 import time
 
+from gunicorn.http.errors import LimitRequestHeaders
+
 SLOWEST_BYTES_PER_S = 8 * 1024
 
 
@@ -12,13 +14,14 @@ class PacedSocket:
     def __init__(self, link: socket.socket, silence_s: float) -> None:
         self._link, self._silence_s = link, silence_s
         self._limit_s: float | None = None
-        self._ended = False
+        self._ended = self._too_large = False
         self.start_clock()
 
-    def begin(self, *, ended: bool) -> None:
+    def begin(self, *, ended: bool, too_large: bool = False) -> None:
         """Another request begins; one that has `ended` is in the parser's buffer already, and
-        nothing more is read for it."""
-        self._ended = ended
+        nothing more is read for it. A parser that needs more of a head that is `too_large` gets
+        LimitRequestHeaders: its client is told so, with 431."""
+        self._ended, self._too_large = ended, too_large
 
     def start_clock(self) -> None:
         """From now on the client has time for the rest of its body."""
@@ -26,6 +29,8 @@ class PacedSocket:
 
     def recv(self, size: int) -> bytes:
         """As of a socket; empty where the request has ended."""
+        if self._too_large:
+            raise LimitRequestHeaders("the head is too large")
         if self._ended:
             return b""
         left_s = self._until - time.monotonic()

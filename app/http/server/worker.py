@@ -83,7 +83,8 @@ class Connection(TConn):
             self.parser = http.get_parser(self.cfg, self.source, self.client)
         self.parser.unreader.unread(bytes(self.arriving.received))
         # Of a head that is too large or breaks off the parser says what is wrong with it.
-        self.source.begin(ended=self.arriving.stage is not Stage.STREAMED)
+        stage = self.arriving.stage
+        self.source.begin(ended=stage is not Stage.STREAMED, too_large=stage is Stage.TOO_LARGE)
         self.arriving = Arriving()
 
 
