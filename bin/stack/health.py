@@ -65,9 +65,14 @@ def silent_workers(site: Site, node_id: str, processes: Collection[str]) -> set[
     if not asked:
         return set()
     app = Celery(broker=site.values["SVC_REDIS_URL"])
+    # The pools of kombu outlive the app: with a connection of one that died with an earlier Redis
+    # nobody would be asked, and all would seem silent.
+    app.control.mailbox.producer_pool = None
     try:
-        # With a limit it returns at the last answer; without one it goes on listening to the end.
-        replies = app.control.ping(destination=[*asked.values()], timeout=3.0, limit=len(asked))
+        with app.connection_for_write() as link:
+            # With a limit it returns at the last answer; without one it listens to the end.
+            replies = app.control.ping(destination=[*asked.values()], timeout=3.0,
+                                       limit=len(asked), connection=link)
     except (OperationalError, RedisError):
         replies = []
     finally:

@@ -4,6 +4,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import redis
 
 from bin.stack import health
 from bin.stack.running import Stack
@@ -57,3 +58,22 @@ def test_a_node_worker_whose_start_fails_again_and_again_is_told(sim_stack, caps
         sim_stack.supervisor.launch()
         sim_stack.restart("node-ops")
     until(lambda: not faults(sim_stack))
+
+
+def listeners(stack):
+    """How many subscriptions there are, those of the workers for questions among them."""
+    with redis.Redis.from_url(stack.site.values["SVC_REDIS_URL"]) as link:
+        try:
+            return sum(int(client["psub"]) for client in link.client_list())
+        except redis.RedisError:
+            return None  # it is away
+
+
+def test_workers_that_are_back_after_an_outage_of_redis_are_not_told_as_silent(sim_stack):
+    """The first question after the outage went out over a connection that had died with Redis."""
+    until(lambda: not faults(sim_stack))
+    before = listeners(sim_stack)
+    sim_stack.kill("redis")
+    until(lambda: listeners(sim_stack) == before)
+    assert health.silent_workers(sim_stack.site, sim_stack.settings.node_id,
+                                 sim_stack.processes) == set()
