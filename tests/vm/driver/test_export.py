@@ -1,11 +1,27 @@
-"""What is uploaded of a snapshot is its disk, byte for byte, on the image it stands on."""
+"""What is uploaded of a snapshot is its disk, byte for byte, on the image it stands on, and a
+machine that knows nothing of this node boots from it."""
+import hashlib
 import json
 import os
+import subprocess
 
 import pytest
 
 from nodeworker.disks.durable import read_json
+from nodeworker.hypervisor.qemu.process.launch import kernel_command_line
 from tests.host.qemu_img import opened, qemu_img
+
+# Told on the console when the disk has booted as far as services start.
+TELL = """
+cd /etc/systemd/system && mkdir -p multi-user.target.wants
+ln -s ../tell.service multi-user.target.wants/
+cat > tell.service <<'END'
+[Service]
+Type=oneshot
+ExecStart=/bin/sh -c 'sha256sum /root/noise > /dev/console; systemctl reboot -ff'
+END
+sync
+"""
 
 
 @pytest.mark.parametrize("grown", [False, True], ids=["as made", "grown"])
@@ -39,3 +55,27 @@ def test_an_image_is_compressed_once(real, tmp_path):
     first = real.driver.export_disk("snaponce", tmp_path / "one").image_file.stat()
     second = real.driver.export_disk("snaponce", tmp_path / "two").image_file.stat()
     assert (first.st_ino, first.st_mtime_ns) == (second.st_ino, second.st_mtime_ns)
+
+
+def test_a_machine_boots_from_an_exported_disk(real, tmp_path):
+    spec = real.create()
+    noise = os.urandom(1 << 20)
+    real.agent(spec).write_file("/root/noise", noise)
+    real.shell(spec, TELL)
+    real.driver.snapshot(spec.sandbox_id, "snapboots")
+    disk = tmp_path / "disk.qcow2"
+    export = real.driver.export_disk("snapboots", disk)
+    host = real.driver.host
+    image = host.image_for(host.find_snapshot("snapboots").machine)
+    boot = ["qemu-system-x86_64", "-M", "microvm,acpi=off,pit=on,pic=on,rtc=on", "-m", "1024",
+            "-cpu", "max", "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
+            "-serial", "stdio", "-kernel", str(image.kernel),
+            "-append", kernel_command_line(host, image),
+            "-blockdev", json.dumps({"node-name": "disk",
+                                     **opened(disk, opened(export.image_file))}),
+            "-device", "virtio-blk-device,drive=disk", "-global", "virtio-mmio.force-legacy=false"]
+    if image.initrd is not None:
+        boot += ["-initrd", str(image.initrd)]
+    console = subprocess.run(boot, capture_output=True, text=True, timeout=200,
+                             stdin=subprocess.DEVNULL)
+    assert hashlib.sha256(noise).hexdigest() in console.stdout, console.stdout + console.stderr
