@@ -69,7 +69,8 @@ PROCESSES: dict[str, Process] = {
         "identity_poll_s", "api_key_limit", "api_keys_per_hour", "idle_timeout_s",
         "operation_wait_s", "open_operations", "readiness_wait_s", "archive_wait_s",
         "idempotency_hours", "node_dead_after_s",
-        "sandbox_quota", "snapshot_quota", "storage_quota_gb", "list_rates", "compute_credit"),
+        "sandbox_quota", "snapshot_quota", "storage_quota_gb", "list_rates", "compute_credit",
+        "port_rest_s", "preview_domain", "edge_port"),
     "identity": _row(
         "svc-identity", *_ROWS, "auth_url", "auth_bind", "buffer_mb", "head_s", "body_silence_s",
         "jwt_algorithms", "signing_keys_dir", "session_secret", "browser_origins", "proxy_hops",

@@ -144,6 +144,10 @@ class Settings:
     sandbox_rate_per_s: float = 0.0
     sandbox_rate_burst: int = 60
 
+    # Previews
+    edge_port: int = 8443
+    preview_domain: str = "preview.localhost"
+
     # Identity
     jwt_algorithms: tuple[str, ...] = ("EdDSA",)
     signing_keys_dir: Path = Path("var/keys")
@@ -205,6 +209,7 @@ class Settings:
     host_ports: tuple[int, ...] = (20000, 29999)
     agent_ports: tuple[int, ...] = (30000, 32699)
     agent_sources: tuple[str, ...] = ()
+    port_rest_s: float = 60.0
     slot_network: str = "10.201.0.0/16"
     slot_pool: int = 3
     vm_uid_base: int = 900000

@@ -34,13 +34,27 @@ class Node(Row):
 
 class PortBinding(Row):
     """A host port that belongs to one sandbox for its whole life, asleep or awake, so that its
-    addresses stay true."""
+    addresses stay true. `bound_seq` is the number of the sandbox's last operation when it was
+    bound: the node has heard of it once a later one has told it."""
 
     node_id = peewee.TextField()
     host_port = peewee.IntegerField()
     guest_port = peewee.IntegerField()
     sandbox_id = peewee.TextField(index=True)
+    bound_seq = peewee.BigIntegerField(default=0)
 
     class Meta:
         table_name = "port_bindings"
+        primary_key = peewee.CompositeKey("node_id", "host_port")
+
+
+class RestingPort(Row):
+    """A host port whose sandbox was stopped; nobody gets it for a while."""
+
+    node_id = peewee.TextField()
+    host_port = peewee.IntegerField()
+    released_at = TimeField(default=now)
+
+    class Meta:
+        table_name = "resting_ports"
         primary_key = peewee.CompositeKey("node_id", "host_port")

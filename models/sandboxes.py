@@ -1,4 +1,5 @@
-"""Sandboxes: what was asked for, what is true, and which operation is under way."""
+"""Sandboxes: what was asked for, what is true, which operation is under way, and under which names
+their ports are found."""
 import peewee
 
 from models.database import JsonField, Row, TimeField, now
@@ -62,3 +63,16 @@ class Activity(Row):
 
     class Meta:
         table_name = "activities"
+
+
+class PreviewHost(Row):
+    """The first label of the host name that leads to a port of a sandbox, for the sandbox's life.
+    Whoever knows it may come in, so it is a secret."""
+
+    label = peewee.TextField(primary_key=True)
+    sandbox_id = peewee.TextField()
+    guest_port = peewee.IntegerField()
+    created_at = TimeField(default=now)
+
+    class Meta:
+        table_name = "preview_hosts"

@@ -29,6 +29,7 @@ class OperationKind(str, enum.Enum):
     SNAPSHOT = "snapshot"
     ARCHIVE = "archive"
     GROW = "grow"
+    FORWARD = "forward"
     STOP = "stop"
 
 

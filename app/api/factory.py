@@ -9,6 +9,7 @@ from app.api import (
     files,
     health,
     lifecycle,
+    previews,
     sandboxes,
     service_surface,
     snapshots,
@@ -39,8 +40,8 @@ be left out. A field or query parameter that does not exist is 400 and named, an
 as leaving a field out. Texts hold no NUL, numbers fit into 32 bits. Times are RFC 3339 in UTC.
 Every error is `{"error": "..."}`; one that is our mistake is 500. Every answer has an
 `X-Request-Id`."""
-RESOURCES = (sandboxes, lifecycle, snapshots, execs, files, uploads, disks, api_keys, templates,
-             service_surface, health)
+RESOURCES = (sandboxes, lifecycle, previews, snapshots, execs, files, uploads, disks, api_keys,
+             templates, service_surface, health)
 
 
 def create_app(settings: Settings | None = None, authority: Authority | None = None) -> Flask:

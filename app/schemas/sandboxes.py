@@ -1,4 +1,6 @@
-"""Bodies of create, wake and extend, the list query, and what is shown of sandboxes."""
+"""Bodies of create, wake and extend, the list query, ports of previews, and what is shown of
+sandboxes."""
+import re
 from typing import Any
 
 from marshmallow import ValidationError, post_load, validates_schema
@@ -6,7 +8,7 @@ from marshmallow import ValidationError, post_load, validates_schema
 from app.schemas import answers
 from app.schemas.addresses import URL_MAX, Bootstrap, GitUrl
 from app.schemas.answers import Answer
-from app.schemas.fields import COMMAND_MAX, Body, Environment, Ports, Text, Whole, Word
+from app.schemas.fields import COMMAND_MAX, Body, Environment, Port, Ports, Text, Whole, Word
 from app.schemas.launch_fields import (
     IdempotencyKey,
     IdleTimeout,
@@ -165,3 +167,24 @@ class UsageAnswer(Answer):
     compute_cost = answers.Cost("Estimate at list rates.", read="cost")
     sampled_at = answers.Time(
         "When it was last read; a running sandbox is read every few seconds.", null=True)
+
+
+class PortInPath(Port):
+    """A port of the guest in decimal digits."""
+
+    def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> Any:
+        if not re.fullmatch(r"[1-9]\d{0,4}", value, re.ASCII):
+            raise ValidationError("must be a port number from 1 to 65535")
+        return super()._deserialize(int(value), attr, data, **options)
+
+
+class PreviewTarget(Body):
+    """The part of the address after `url/`."""
+
+    port = PortInPath(required=True)
+
+
+class PreviewAnswer(Answer):
+    """Where a port of a sandbox is found on the web. Whoever knows the address may come in."""
+
+    url = answers.Text("The same for the sandbox's life; a fork has its own.")

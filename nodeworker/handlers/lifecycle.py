@@ -188,6 +188,12 @@ def grow(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     return Outcome(True, sandbox.status)
 
 
+def forward(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
+    """Make the host ports that lead to a running guest those that are bound for it."""
+    deps.driver.forward(launch_spec(sandbox))
+    return Outcome(True, sandbox.status)
+
+
 def stop(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     """Remove the machine and everything it owns on this host, whatever its guest does and whoever
     else is at work on it."""
@@ -202,6 +208,7 @@ HANDLERS: dict[OperationKind, Handler] = {
     OperationKind.SNAPSHOT: snapshot,
     OperationKind.ARCHIVE: archive,
     OperationKind.GROW: grow,
+    OperationKind.FORWARD: forward,
     OperationKind.STOP: stop,
 }
 

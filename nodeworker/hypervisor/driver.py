@@ -184,6 +184,15 @@ class Driver(ABC):
         """
 
     @abstractmethod
+    def forward(self, spec: LaunchSpec) -> None:
+        """Make the host ports that lead to a RUNNING sandbox those of `spec`, with the guest and
+        its open connections undisturbed.
+
+        Repeating is harmless. After failure it has its old or its new ports. Raises VmNotFound,
+        VmBusy, DriverError (also for a sandbox that does not run).
+        """
+
+    @abstractmethod
     def snapshot(self, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
         """Capture RAM, device state and disk of a RUNNING or SAVED sandbox as `snapshot_id`, or the
         disk of a DISK_ONLY one; the sandbox stays what it was.

@@ -14,15 +14,11 @@ from playhouse.pool import MaxConnectionsExceeded
 from models.database import connection, database, now
 from models.operations import Operation
 from models.sandboxes import Activity, Sandbox
-from models.states import CAPTURES, OperationKind, OperationState, SandboxStatus
+from models.states import OperationKind, OperationState, SandboxStatus
 from services.errors import Conflict
-from services.operations.transitions import describe
+from services.operations.transitions import HARMLESS, describe
 
 log = logging.getLogger(__name__)
-
-# What a running guest goes on through: a capture pauses it for a moment, an archive is read beside
-# everything else, a wake only adds ports, a disk grows under it. The rest end it.
-_HARMLESS = (*CAPTURES, OperationKind.WAKE, OperationKind.GROW)
 
 # Twice in every call: one statement each, a transaction of its own, whose loss in a crash of the
 # server is harmless, so it does not wait for the disk (the setting counts at the commit and ends
@@ -33,7 +29,7 @@ WITH {_RELAXED},
 touched AS (
     UPDATE sandboxes SET last_active_at = %(present)s, idle_at = %(idle_at)s FROM relaxed
     WHERE id = %(sandbox_id)s AND status = '{SandboxStatus.RUNNING.value}'
-      AND (task IS NULL OR task IN ({", ".join(f"'{kind.value}'" for kind in _HARMLESS)}))
+      AND (task IS NULL OR task IN ({", ".join(f"'{kind.value}'" for kind in HARMLESS)}))
     RETURNING id
 )
 INSERT INTO activities (sandbox_id, expires_at) SELECT id, %(expires_at)s FROM touched RETURNING id
@@ -49,7 +45,7 @@ FROM relaxed WHERE id = %(sandbox_id)s
 def require_running(sandbox: Sandbox, what: str) -> None:
     """Raise Conflict naming the state unless the row, as it was read, is that of a running
     sandbox."""
-    if sandbox.status != SandboxStatus.RUNNING or sandbox.task not in (None, *_HARMLESS):
+    if sandbox.status != SandboxStatus.RUNNING or sandbox.task not in (None, *HARMLESS):
         raise _not_running(sandbox, what)
 
 
@@ -120,7 +116,7 @@ def still_running(sandbox: Sandbox) -> bool:
             .where(
                 (Sandbox.id == sandbox.id)
                 & (Sandbox.status == SandboxStatus.RUNNING)
-                & (Sandbox.task.is_null() | Sandbox.task.in_(_HARMLESS))
+                & (Sandbox.task.is_null() | Sandbox.task.in_(HARMLESS))
             )
             .exists()
         )

@@ -1,29 +1,25 @@
-"""Which VM host takes a sandbox, and the claim on its capacity and ports.
+"""Which VM host takes a sandbox, and the claim on its capacity.
 
 Everything here runs in the caller's transaction. The node row is locked before its load is summed,
 so parallel claims on one node are serial and never promise more than there is; nothing is counted
 in a column that could drift.
 """
-import random
 from datetime import timedelta
 from typing import Any
 
 import peewee
 
 from config.settings import Settings
-from guest.agent.protocol import AGENT_PORT
 from models.database import ROW_LOCK, connection, now
-from models.nodes import Node, PortBinding
+from models.nodes import Node
 from models.operations import Operation
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import OPEN_STATES, OperationKind, SandboxStatus, SnapshotKind
-from services.errors import InvalidRequest, Unavailable, WrongNode
+from services.errors import WrongNode
 from services.hosts.capacity import DiskRoom, Room, refusal
 from services.hosts.nodes import SANDBOX_LANE
-
-PORTS_MAX = 64
-_PORT_TRIES = 8
+from services.hosts.ports import move_agent_port
 
 
 def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None = None, *,
@@ -78,80 +74,7 @@ def claim_capacity(settings: Settings, sandbox: Sandbox) -> None:
     """Make sure that the node of a sleeping sandbox has room to run it, and that its agent has a
     port of the node's range for agents; raises Unavailable."""
     node = claim_node(settings, sandbox.vcpus, sandbox.mem_mb, sandbox.node_id, new_files=False)
-    _move_agent_port(node, sandbox)
-
-
-def bind_ports(node: Node, sandbox_id: str, guest_ports: tuple[int, ...]) -> dict[int, int]:
-    """Give each guest port a host port of `node` (whose row is locked) and return guest port ->
-    host port.
-
-    Ports already bound for the sandbox keep theirs. Raises InvalidRequest beyond PORTS_MAX,
-    Unavailable when the range is used up.
-    """
-    bound = {
-        row.guest_port: row.host_port
-        for row in PortBinding.select().where(PortBinding.sandbox_id == sandbox_id)
-    }
-    if len({*bound, *guest_ports, AGENT_PORT}) > PORTS_MAX + 1:
-        raise InvalidRequest(f"a sandbox may expose at most {PORTS_MAX} ports")
-    for guest_port in guest_ports:
-        if guest_port not in bound:
-            bound[guest_port] = _bind_one(node, sandbox_id, guest_port)
-    return bound
-
-
-def _move_agent_port(node: Node, sandbox: Sandbox) -> None:
-    """Give the agent of a sleeping sandbox a port of the agents' range, if it has another: the
-    range was set or moved since it was made."""
-    if sandbox.agent_port in _range_for(node, AGENT_PORT):
-        return
-    PortBinding.delete().where((PortBinding.sandbox_id == sandbox.id)
-                               & (PortBinding.guest_port == AGENT_PORT)).execute()
-    sandbox.agent_port = _bind_one(node, sandbox.id, AGENT_PORT)
-    Sandbox.update(agent_port=sandbox.agent_port).where(Sandbox.id == sandbox.id).execute()
-
-
-def _range_for(node: Node, guest_port: int) -> range:
-    """The host ports that may lead to a guest port: those of agents are reached by ourselves
-    only."""
-    if guest_port == AGENT_PORT and node.agent_port_low is not None:
-        return range(node.agent_port_low, node.agent_port_high + 1)
-    return range(node.host_port_low, node.host_port_high + 1)
-
-
-def _bind_one(node: Node, sandbox_id: str, guest_port: int) -> int:
-    everything = _range_for(node, guest_port)
-    for _ in range(_PORT_TRIES):
-        if _insert_binding(node.id, sandbox_id, guest_port, random.choice(everything)) is not None:
-            break
-    else:
-        taken = {
-            row.host_port for row in PortBinding.select().where(PortBinding.node_id == node.id)
-        }
-        free = [port for port in everything if port not in taken]
-        if not free or _insert_binding(node.id, sandbox_id, guest_port,
-                                       random.choice(free)) is None:
-            raise Unavailable(f"Node {node.id} has no free host ports.", retry_after_s=30)
-    row = PortBinding.get((PortBinding.sandbox_id == sandbox_id)
-                          & (PortBinding.guest_port == guest_port))
-    return int(row.host_port)
-
-
-def _insert_binding(node_id: str, sandbox_id: str, guest_port: int, host_port: int) -> int | None:
-    rows = (
-        PortBinding.insert(
-            node_id=node_id, host_port=host_port, guest_port=guest_port, sandbox_id=sandbox_id
-        )
-        .on_conflict_ignore()
-        .returning(PortBinding.host_port)
-        .execute()
-    )
-    return next((row.host_port for row in rows), None)
-
-
-def release_ports(sandbox_id: str) -> None:
-    """Free all host ports of a sandbox that is gone from its host."""
-    PortBinding.delete().where(PortBinding.sandbox_id == sandbox_id).execute()
+    move_agent_port(settings, node, sandbox)
 
 
 def _alive(settings: Settings) -> Any:

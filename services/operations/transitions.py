@@ -2,7 +2,7 @@
 from collections.abc import Set
 from dataclasses import dataclass
 
-from models.states import OperationKind, SandboxStatus
+from models.states import CAPTURES, OperationKind, SandboxStatus
 
 # Apart from the others, because moving a large directory takes minutes: neither may wait for the
 # other.
@@ -34,9 +34,15 @@ TRANSITIONS: dict[OperationKind, Transition] = {
     OperationKind.SNAPSHOT: Transition({_RUNNING, _HIBERNATED}, None, "being snapshotted"),
     OperationKind.ARCHIVE: Transition({_RUNNING}, None, "being archived", lane=ARCHIVE_LANE),
     OperationKind.GROW: Transition({_RUNNING}, None, "growing its disk"),
+    OperationKind.FORWARD: Transition({_RUNNING}, None, "opening a port"),
     OperationKind.STOP: Transition({_PROVISIONING, _RUNNING, _HIBERNATED}, _STOPPED, "stopping",
                                    lane="ctl"),
 }
+
+
+# What a running guest goes on through: a capture pauses it for a moment, an archive is read beside
+# everything else, a wake or forward only adds ports, a disk grows under it. The rest end it.
+HARMLESS = (*CAPTURES, OperationKind.WAKE, OperationKind.GROW, OperationKind.FORWARD)
 
 
 def describe(status: str, task: str | None) -> str:

@@ -2,13 +2,14 @@
 end."""
 from dataclasses import replace
 
-from models.database import ROW_LOCK, connection, database
-from models.nodes import Node, PortBinding
+from models.database import connection, database
+from models.nodes import PortBinding
 from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
 from models.states import OperationKind, SandboxStatus
 from services.errors import Conflict, NotFound
 from services.hosts import placement
+from services.hosts.ports import bind_more
 from services.operations import outbox
 from services.operations.begin import begin, lock_sandbox
 from services.operations.open_limit import check_open
@@ -124,7 +125,7 @@ def _change(deps: Deps, caller: Caller, sandbox_id: str, kind: OperationKind,
         if kind is OperationKind.WAKE and sandbox.status == SandboxStatus.HIBERNATED:
             placement.claim_capacity(deps.settings, sandbox)
         if ports:
-            _bind(sandbox, ports)
+            bind_more(deps.settings, sandbox, ports)
         # A wake of a running machine resumes nothing; the driver forwards the new ports, the new
         # service is waited for.
         operation, messages = begin(deps.settings, sandbox, kind, from_any=there,
@@ -155,8 +156,3 @@ def _waits_for_more(sandbox: Sandbox, kind: OperationKind, readiness_port: int |
         return (readiness_port or sandbox.readiness_port) != waits_for
     unready = sandbox.status == SandboxStatus.RUNNING and sandbox.error is not None
     return unready or readiness_port not in (None, sandbox.readiness_port)
-
-
-def _bind(sandbox: Sandbox, ports: tuple[int, ...]) -> None:
-    node = Node.select().where(Node.id == sandbox.node_id).for_update(ROW_LOCK).get()
-    placement.bind_ports(node, sandbox.id, ports)

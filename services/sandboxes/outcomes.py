@@ -17,7 +17,7 @@ from models.sandboxes import Sandbox
 from models.states import CAPTURES, OPEN_STATES, OperationKind, OperationState, SandboxStatus
 from services.events import record
 from services.events.types import StopReason
-from services.hosts.placement import release_ports
+from services.hosts.resting_ports import release_ports
 from services.metering import counting
 from services.metering.counting import Sample
 from services.operations import finish as operations

@@ -164,6 +164,7 @@ TABLE = (
     _sandbox("POST", "/files", 409, [{"path": "/tmp/x", "content": ""}]),
     _sandbox("GET", "/files", 409, query="?path=/etc/hostname"),
     _sandbox("PUT", "/uploads/<rest:path>", 409),
+    _sandbox("GET", "/url/<port>", 409),
     _sandbox("GET", "/disk", 409),
     _sandbox("PATCH", "/disk", 409),
     Row("api", "GET", "/v1/snapshots", "sandbox", 200, 200),

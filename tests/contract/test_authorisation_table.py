@@ -83,7 +83,7 @@ class World:
                         for name in ("owner", "other"))
         self.things = service.make_things(owner) | {
             "key_id": owner.make_key("revoked")[1], "slug": "some-app",
-            "template_id": "no-such-template"
+            "template_id": "no-such-template", "port": "3000"
         }
         service.send("api", "DELETE", f"/v1/api-keys/{self.things['key_id']}", bearer(owner.jwt))
         self.credentials = make_all(service, owner, other)

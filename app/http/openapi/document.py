@@ -52,6 +52,7 @@ REQUEST_HEADERS: dict[str, tuple[str, Json, Callable[[Route], bool]]] = {
 PATH_PARAMETERS = {
     "key_id": "Id of an API key of yours.",
     "path": "Path of the file in the guest.",
+    "port": "A TCP port of the guest, 1 to 65535.",
     "sandbox_id": "Id of a sandbox of yours.",
     "slug": "Slug of a deploy.",
     "snapshot_id": "Id of a snapshot of yours.",

@@ -38,7 +38,7 @@ from nodeworker.hypervisor.qemu.operations.hibernate import hibernate
 from nodeworker.hypervisor.qemu.operations.paused import resume_if_paused
 from nodeworker.hypervisor.qemu.operations.reclaim import reclaim, restore_network
 from nodeworker.hypervisor.qemu.operations.snapshot import snapshot
-from nodeworker.hypervisor.qemu.operations.wake import wake
+from nodeworker.hypervisor.qemu.operations.wake import forward, wake
 from nodeworker.hypervisor.qemu.process.cpu_usage import read_usage
 from nodeworker.hypervisor.qemu.process.qmp import QmpError
 from nodeworker.network.nft import NftError
@@ -111,6 +111,10 @@ class QemuDriver(Driver):
         running = wake(self.host, spec)
         self.host.network.slots.fill_in_background()
         return running
+
+    @_operation
+    def forward(self, spec: LaunchSpec) -> None:
+        forward(self.host, spec)
 
     @_operation
     def snapshot(self, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:

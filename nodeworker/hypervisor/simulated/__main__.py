@@ -17,6 +17,7 @@ from typing import Any
 
 from nodeworker.hypervisor.locks import try_lock
 from nodeworker.hypervisor.simulated.agent import AgentServer
+from nodeworker.hypervisor.simulated.forwards import ForwardedPorts
 from nodeworker.hypervisor.simulated.guest import Guest
 
 SOCKET_NAME = "control.sock"
@@ -29,14 +30,22 @@ class Simulator:
 
     def __init__(self) -> None:
         self._running: dict[str, AgentServer] = {}
+        self._ports: dict[str, ForwardedPorts] = {}
 
-    def start(self, sandbox_id: str, port: int, guest: dict[str, Any]) -> dict[str, Any]:
+    def start(self, sandbox_id: str, port: int, guest: dict[str, Any],
+              forwards: list[tuple[int, int]]) -> dict[str, Any]:
         """Start a guest; one of this id that runs already stays as it is."""
         if sandbox_id not in self._running:
             server = AgentServer(port, Guest.from_json(guest))
             threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05},
                              daemon=True).start()
             self._running[sandbox_id] = server
+            self._ports[sandbox_id] = ForwardedPorts(server.guest)
+        return self.forward(sandbox_id, forwards)
+
+    def forward(self, sandbox_id: str, forwards: list[tuple[int, int]]) -> dict[str, Any]:
+        """Make `forwards` (host port, guest port) what leads to a running guest."""
+        self._ports[sandbox_id].replace(dict(forwards))
         return {}
 
     def state(self, sandbox_id: str) -> dict[str, Any]:
@@ -66,6 +75,7 @@ class Simulator:
         """End a guest; none of this id: no-op."""
         server = self._running.pop(sandbox_id, None)
         if server is not None:
+            self._ports.pop(sandbox_id).close()
             server.shutdown()
             server.server_close()
         return {}
@@ -79,7 +89,7 @@ class Simulator:
         request = json.loads(line)
         command: dict[str, Callable[..., dict[str, Any]]] = {
             "start": self.start, "state": self.state, "adopt": self.adopt, "resize": self.resize,
-            "stop": self.stop, "list": self.list, "usage": self.usage
+            "forward": self.forward, "stop": self.stop, "list": self.list, "usage": self.usage
         }
         try:
             return {"result": command[request["do"]](**request["with"])}

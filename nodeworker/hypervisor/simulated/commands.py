@@ -85,9 +85,10 @@ def _burn(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcom
 
 
 def _serve(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcome:
-    """`serve PORT [SECONDS]`: listen on the port, that many seconds from now."""
+    """`serve PORT [SECONDS [SERVER]]`: listen on the port, that many seconds from now; a server on
+    the host's port SERVER answers there."""
     time.sleep(float(arguments[1]) if len(arguments) > 1 else 0)
-    guest.listening.add(int(arguments[0]))
+    guest.serve(int(arguments[0]), int(arguments[2]) if len(arguments) > 2 else None)
     return Outcome(f"serving {arguments[0]}\n".encode())
 
 
@@ -108,7 +109,7 @@ def _python3(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Out
     mark, port = arguments[2], int(arguments[3])
     if mark in guest.files or port not in guest.listening:
         return Outcome()
-    guest.listening.remove(port)
+    guest.end_listener(port)
     return Outcome(exit_code=75)
 
 

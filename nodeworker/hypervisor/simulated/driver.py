@@ -35,6 +35,9 @@ class SimulatedDriver(driver.Driver):
     def wake(self, spec: driver.LaunchSpec) -> driver.RunningVm:
         return lifecycle.wake(self.node, spec)
 
+    def forward(self, spec: driver.LaunchSpec) -> None:
+        lifecycle.forward(self.node, spec)
+
     def snapshot(self, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
         return snapshots.snapshot(self.node, sandbox_id, snapshot_id)
 

@@ -6,6 +6,7 @@ import posixpath
 import tarfile
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,8 +23,10 @@ class Guest:
     """State of one guest. `files` maps absolute paths to contents; `token` is what its agent
     demands.
 
-    The file system of `disk_bytes` lies on a block device of `device_bytes`. `run`, `started_at`
-    and `cpu_ms` are of this process only and not kept when it sleeps.
+    `servers` maps ports of the guest to the ports of this host whose servers answer there. The file
+    system of `disk_bytes` lies on a block device of `device_bytes`. `run`, `started_at`,
+    `cpu_ms` and `on_change`, which is called when it begins or ends to serve, are of this process
+    only and not kept when it sleeps.
     """
 
     token: str
@@ -31,11 +34,13 @@ class Guest:
     env: dict[str, str] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
     listening: set[int] = field(default_factory=set)
+    servers: dict[int, int] = field(default_factory=dict)
     device_bytes: int = 16 * 1024 ** 3
     disk_bytes: int = 16 * 1024 ** 3
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     started_at: float = field(default_factory=time.monotonic)
     cpu_ms: int = 0
+    on_change: Callable[[], None] = lambda: None
 
     def to_json(self) -> dict[str, Any]:
         """All of it as a JSON object: what a saved state or a snapshot keeps."""
@@ -46,6 +51,7 @@ class Guest:
             "env": self.env,
             "files": files,
             "listening": sorted(self.listening),
+            "servers": sorted(self.servers.items()),
             "device_bytes": self.device_bytes,
             "disk_bytes": self.disk_bytes,
         }
@@ -54,7 +60,21 @@ class Guest:
     def from_json(cls, record: dict[str, Any]) -> "Guest":
         """The guest `to_json` described."""
         files = {path: base64.b64decode(content) for path, content in record["files"].items()}
-        return cls(**{**record, "files": files, "listening": set(record["listening"])})
+        return cls(**{**record, "files": files, "listening": set(record["listening"]),
+                      "servers": dict(record.get("servers", ()))})
+
+    def serve(self, port: int, server_port: int | None = None) -> None:
+        """Listen on a port; what comes there is answered by a server of this host, if given."""
+        self.listening.add(port)
+        if server_port is not None:
+            self.servers[port] = server_port
+        self.on_change()
+
+    def end_listener(self, port: int) -> None:
+        """Listen on a port no longer."""
+        self.listening.discard(port)
+        self.servers.pop(port, None)
+        self.on_change()
 
     def check(self, token: object) -> None:
         """Raises Refused unless `token` is the guest's."""

@@ -4,7 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 from nodeworker.faults import fault
-from nodeworker.hypervisor.driver import NO_MEMORY, LaunchSpec, MemoryLost, RunningVm, VmState
+from nodeworker.hypervisor.driver import (
+    NO_MEMORY,
+    DriverError,
+    LaunchSpec,
+    MemoryLost,
+    RunningVm,
+    VmState,
+)
 from nodeworker.hypervisor.simulated.node import Record, SimulatedNode
 
 ADDRESS = "127.0.0.1"
@@ -51,7 +58,7 @@ def _source(node: SimulatedNode, spec: LaunchSpec) -> tuple[dict[str, Any], str]
 def _run(node: SimulatedNode, spec: LaunchSpec, record: Record, *, renew: bool) -> None:
     task = record.task
     node.simulator.ask("start", sandbox_id=spec.sandbox_id, port=spec.agent_port,
-                       guest=record.guest)
+                       guest=record.guest, forwards=_pairs(spec))
     fault(f"{task}.spawned")
     fault(f"{task}.loaded")
     if task == "wake":
@@ -117,9 +124,23 @@ def wake(node: SimulatedNode, spec: LaunchSpec) -> RunningVm:
                 replace(record, task=None).write(path)
                 raise
             replace(record, saved=False, task=None).write(path)
+        else:
+            node.simulator.ask("forward", sandbox_id=spec.sandbox_id, forwards=_pairs(spec))
         return RunningVm(spec.sandbox_id, ADDRESS, bool(reason), reason)
+
+
+def forward(node: SimulatedNode, spec: LaunchSpec) -> None:
+    """See Driver.forward."""
+    with node.operation("forward", spec.sandbox_id):
+        if node.inspect(spec.sandbox_id) is not VmState.RUNNING:
+            raise DriverError(f"{spec.sandbox_id} does not run")
+        node.simulator.ask("forward", sandbox_id=spec.sandbox_id, forwards=_pairs(spec))
+
+
+def _pairs(spec: LaunchSpec) -> list[tuple[int, int]]:
+    return [(each.host_port, each.guest_port) for each in spec.forwards]
 
 
 def _rebooted(guest: dict[str, Any]) -> dict[str, Any]:
     """What a cold boot leaves of a guest: its files."""
-    return dict(guest) | {"listening": []}
+    return dict(guest) | {"listening": [], "servers": []}

@@ -20,7 +20,8 @@ from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import DriverError, Shape, VmNotFound, VmState
 from nodeworker.hypervisor.simulated.control import SimulatorControl
 
-BLANK: dict[str, Any] = {"token": "", "sandbox_id": None, "env": {}, "files": {}, "listening": []}
+BLANK: dict[str, Any] = {"token": "", "sandbox_id": None, "env": {}, "files": {}, "listening": [],
+                         "servers": []}
 _MIB = 1024 ** 2
 
 

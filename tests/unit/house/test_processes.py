@@ -31,12 +31,14 @@ NOT_RUN = {
     "*": {"config.settings"},
     "identity": {"app.http.admission", "app.http.identity_mirror", "app.http.rate_limits",
                  "config.celery", "services.accounts.api_keys", "services.hosts.nodes",
-                 "services.hosts.placement", "services.metering.credit",
-                 "services.metering.prices"},
+                 "services.hosts.placement", "services.hosts.ports",
+                 "services.metering.credit", "services.metering.prices"},
     "control": {"tasks.schedule"},
     "webhooks": {"services.hosts.nodes", "services.snapshots.deletion"},
     "beat": {"services.hosts.nodes", "services.snapshots.deletion"},
     "flower": {"tasks.schedule", "services.hosts.nodes", "services.snapshots.deletion"},
+    # only the API binds ports
+    **{f"node-{lane}": {"services.hosts.ports"} for lane in ("ctl", "ops", "bulk", "archive")},
 }
 # Settings read where the process never comes: only the identity host and operators mint tokens,
 # and operators alone those of services; only `control` ends old snapshots.

@@ -100,6 +100,15 @@ def _keep_running(vm: Vm, spec: LaunchSpec) -> str:
     return ""
 
 
+def forward(host: Host, spec: LaunchSpec) -> None:
+    """See Driver.forward."""
+    with created_vm(host, spec.sandbox_id) as vm:
+        running = vm.rundir.is_alive() and vm.record.phase is Phase.RUNNING
+        if not running or vm.record.task is not None:
+            raise DriverError(f"{spec.sandbox_id} does not run")
+        _keep_running(vm, spec)
+
+
 def _go_on(vm: Vm, spec: LaunchSpec) -> str:
     """Look after a guest that has not answered yet. Memory that does not come back to answering is
     given up: it boots from its disk."""

@@ -1,0 +1,1 @@
+"""Previews: web servers in sandboxes at hosts of their own, which wake the sandbox."""
