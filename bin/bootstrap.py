@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from bin.console import Advice, explained, step
+from bin.console import Advice, explained, say, step
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -47,6 +47,12 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "openssh-client": ("ssh-keygen",),
     "ca-certificates": ("/etc/ssl/certs/ca-certificates.crt",),
 }
+# Without these there is a slower way: apt is asked for them once, and may say no. Package -> sign.
+OPTIONAL: dict[str, str] = {
+    # previews choose a guest's address and keep connections to it (config/nginx)
+    "libnginx-mod-http-lua": "/usr/lib/nginx/modules/ngx_http_lua_module.so",
+}
+ASKED = ROOT / "var" / ".optional-packages"
 # Services that these packages enable at boot; ours are private ones, so theirs are switched off
 # again.
 SERVICES = ("redis-server", "postgresql", "nginx")
@@ -104,6 +110,24 @@ def install_packages(missing: list[str]) -> None:
             for command in (["systemctl", "disable", service], ["update-rc.d", service, "disable"]):
                 if shutil.which(command[0]):
                     subprocess.run(command, capture_output=True, check=False)
+
+
+def install_optional() -> None:
+    """Ask apt once for what would be good to have; it must not remove anything for it, such as an
+    nginx of another origin."""
+    asked = ASKED.read_text().split() if ASKED.exists() else []
+    wanted = [name for name, sign in OPTIONAL.items()
+              if name not in asked and not Path(sign).exists()]
+    if not wanted or os.geteuid() != 0:
+        return
+    ASKED.write_text("\n".join([*asked, *wanted]))
+    with step(f"Installing {' '.join(wanted)}, if this system has it"), _services_held_back():
+        for name in wanted:
+            try:
+                _apt(["install", "--yes", "--no-install-recommends", "--no-remove", name],
+                     dict(os.environ, DEBIAN_FRONTEND="noninteractive", NEEDRESTART_SUSPEND="1"))
+            except Advice:
+                say(f"  it has not; docs/operations.md says what is slower without {name}")
 
 
 def _apt(arguments: list[str], environ: dict[str, str]) -> None:
@@ -199,6 +223,8 @@ def main(arguments: list[str]) -> None:
         missing = missing_packages()
         install_packages([name for name in missing
                           if name == "python3-venv"] if "python" in arguments else missing)
+        if "python" not in arguments:
+            install_optional()
         make_venv()
 
 

@@ -44,6 +44,7 @@ def show(stack: Stack) -> bool:
     for line in list_warm_images(stack.settings):
         print(f"  {line}")
     print(f"\nAPI {stack.api_url}   identity {stack.auth_url}   users and keys: var/dev.env")
+    print("   ".join(stack.edge_urls.values()))
     return not faults and all(info["statename"] in _UP for info in states.values())
 
 

@@ -14,10 +14,13 @@ from bin.stack.smoke import smoke
 SUMMARY = """
 The service is up.
 
-  API        {api}          identity  {auth}
-  Flower     http://127.0.0.1:{flower_port}  ({flower_login})
+  API        {SVC_API_URL}   {edge[api]}
+  identity   {SVC_AUTH_URL}   {edge[identity]}
+  shell      {SVC_SHELL_URL}
+  previews   https://<secret>.{SVC_PREVIEW_DOMAIN}:{SVC_EDGE_PORT}
+  Flower     http://127.0.0.1:{SVC_FLOWER_PORT}  ({SVC_FLOWER_BASIC_AUTH})
   users and keys are in var/dev.env, logs under var/log (`make logs`)
-
+{trust}
 Try it:
 
   . var/dev.env
@@ -25,6 +28,10 @@ Try it:
        -H 'Content-Type: application/json' -d '{{}}'
   curl -s -X POST $SVC_API_URL/v1/sandboxes/ID/exec -H "Authorization: Bearer $SVC_API_KEY" \\
        -H 'Content-Type: application/json' -d '{{"cmd": "uname", "args": ["-a"]}}'
+"""
+TRUST = """\
+  HTTPS      trusted by `curl --cacert {0}`, and by Chromium after \
+`certutil -d sql:$HOME/.pki/nssdb -A -t C,, -n svc -i {0}`
 """
 
 
@@ -50,10 +57,8 @@ def main() -> None:
         stack = Stack(Site.development())
         up(stack)
         values = stack.site.values
-        print(
-            SUMMARY.format(api=stack.api_url, auth=stack.auth_url,
-                           flower_port=values["SVC_FLOWER_PORT"],
-                           flower_login=values["SVC_FLOWER_BASIC_AUTH"]))
+        trust = "" if values.get("SVC_TLS_CERT") else TRUST.format(values["SVC_CA_FILE"])
+        print(SUMMARY.format(edge=stack.edge_urls, trust=trust, **values))
         sys.stdout.flush()
 
 

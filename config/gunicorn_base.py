@@ -3,8 +3,6 @@
 A query may carry a credential (`access_token`), so the access log names the path only; gunicorn's
 default format would print the whole request line.
 """
-from urllib.parse import urlsplit
-
 from config import framing
 from config.logging import logging_config
 from config.settings import get_settings
@@ -24,11 +22,3 @@ control_socket_disable = True
 accesslog = "-"
 access_log_format = "%(h)s %(m)s %(U)s %(s)s %(B)s bytes %(M)s ms"
 logconfig_dict = logging_config(get_settings().log_level)
-
-
-def bind_of(explicit: str, url: str) -> str:
-    """`host:port` to listen on: the explicit setting, else what the public URL says."""
-    if explicit:
-        return explicit
-    parts = urlsplit(url)
-    return f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"

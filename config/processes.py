@@ -75,6 +75,11 @@ PROCESSES: dict[str, Process] = {
         "svc-identity", *_ROWS, "auth_url", "auth_bind", "buffer_mb", "head_s", "body_silence_s",
         "jwt_algorithms", "signing_keys_dir", "session_secret", "browser_origins", "proxy_hops",
         "user_jwt_s", directory="keys"),
+    "edge": _row(
+        "svc-edge", "edge_port", "edge_addresses", "edge_secret", "tls_cert", "tls_key",
+        "api_url", "api_bind", "auth_url", "auth_bind", "shell_url", "shell_port", "gateway_port",
+        "preview_domain", "apps_domain", "head_s", "body_silence_s", "upload_max_bytes",
+        directory="edge"),
     "control": _row(
         "svc-control", *_ROWS, *_BROKER, *_DEADLINES, "reconcile_s", "usage_sample_s",
         "disk_sample_s", "store_sweep_s", "idempotency_hours", "snapshot_days",

@@ -5,92 +5,33 @@ with one sentence. `config/example.env` documents each of them, and a test holds
 """
 import dataclasses
 import os
-import re
 from collections.abc import Callable, Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from config.values import amounts, counts, flag, integers, names, numbers, origins
 
 
 class SettingsError(Exception):
     """A variable is missing or malformed; the text says which and what was expected."""
 
 
-def _integers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(",") if part.strip())
-
-
-def _numbers(text: str) -> tuple[float, ...]:
-    return tuple(float(part) for part in text.split(",") if part.strip())
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-_ORIGIN = re.compile(r"(https?)://(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
-
-
-def _origins(text: str) -> tuple[str, ...]:
-    """Origins of web pages as browsers send them: `https://host` or `http://host:port`."""
-    return tuple(_origin(part) for part in _names(text))
-
-
-def _origin(text: str) -> str:
-    match = _ORIGIN.fullmatch(text.lower())
-    if match is None:
-        raise ValueError(f"{text!r} is not an origin, such as https://dashboard.example.test")
-    return text.lower().removesuffix(":80" if match[1] == "http" else ":443")
-
-
-def _amounts(text: str) -> dict[str, Decimal]:
-    """Amounts of money by name: `small=0.07,large=0.27`; exact, to a millionth."""
-    found: dict[str, Decimal] = {}
-    for part in _names(text):
-        name, _, figure = part.partition("=")
-        try:
-            value = Decimal(figure)
-            if not name or name in found or not 0 <= value < 10**6 or value != value.quantize(
-                    Decimal("0.000001")):
-                raise ValueError
-        except (InvalidOperation, ValueError):
-            raise ValueError(
-                f"{part!r} is not name=amount, each name once, with at most six decimals") from None
-        found[name] = value
-    return found
-
-
-def _counts(text: str) -> dict[str, int]:
-    """Whole numbers by name: `small=1,large=2`."""
-    found = {name: amount for name, amount in _amounts(text).items()}
-    if any(amount != int(amount) for amount in found.values()):
-        raise ValueError("expected name=number, whole numbers")
-    return {name: int(amount) for name, amount in found.items()}
-
-
-def _flag(text: str) -> bool:
-    if text.lower() in {"1", "true", "yes", "on"}:
-        return True
-    if text.lower() in {"0", "false", "no", "off", ""}:
-        return False
-    raise ValueError("expected one of 1, 0, true, false, yes, no, on, off")
-
-
 _PARSERS: dict[Any, Callable[[str], Any]] = {
     str: str,
     int: int,
     float: float,
-    bool: _flag,
+    bool: flag,
     Path: lambda text: Path(text).absolute(),
-    tuple[int, ...]: _integers,
-    tuple[float, ...]: _numbers,
-    tuple[str, ...]: _names,
-    dict[str, Decimal]: _amounts,
-    dict[str, int]: _counts,
+    tuple[int, ...]: integers,
+    tuple[float, ...]: numbers,
+    tuple[str, ...]: names,
+    dict[str, Decimal]: amounts,
+    dict[str, int]: counts,
 }
 # Fields whose values have a form of their own.
-_PARSERS_BY_NAME: dict[str, Callable[[str], Any]] = {"browser_origins": _origins}
+_PARSERS_BY_NAME: dict[str, Callable[[str], Any]] = {"browser_origins": origins}
 
 
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -123,7 +64,7 @@ class Settings:
     redis_url: str = "redis://127.0.0.1:16379/0"
     api_url: str = "http://127.0.0.1:18080"
     auth_url: str = "http://127.0.0.1:18081"
-    shell_url: str = "ws://127.0.0.1:18082"
+    shell_url: str = "wss://shell.localhost:8443"
     s3_url: str = "http://127.0.0.1:19000"
     s3_bucket: str = "svc"
     s3_access_key: str = ""
@@ -131,7 +72,19 @@ class Settings:
     s3_ca_file: str = ""
     log_level: str = "INFO"
 
-    # HTTP edge
+    # The edge: nginx before everything that browsers and clients reach
+    edge_port: int = 8443
+    edge_addresses: tuple[str, ...] = ("127.0.0.1", "[::1]")
+    edge_secret: str = ""
+    gateway_port: int = 18083
+    shell_port: int = 18082
+    preview_domain: str = "preview.localhost"
+    apps_domain: str = "apps.localhost"
+    tls_cert: str = ""
+    tls_key: str = ""
+    ca_file: str = ""
+
+    # HTTP processes
     api_bind: str = ""
     auth_bind: str = ""
     api_workers: int = 2
@@ -235,15 +188,15 @@ class Settings:
     # Usage and what it costs, in a currency of your own
     usage_sample_s: float = 5.0
     list_rates: dict[str, Decimal] = dataclasses.field(
-        default_factory=lambda: _amounts(_LIST_RATES)
+        default_factory=lambda: amounts(_LIST_RATES)
     )
     compute_credit: dict[str, Decimal] = dataclasses.field(default_factory=dict)
     sandbox_quota: dict[str, int] = dataclasses.field(
-        default_factory=lambda: _counts(_SANDBOX_QUOTA))
+        default_factory=lambda: counts(_SANDBOX_QUOTA))
     snapshot_quota: dict[str, int] = dataclasses.field(
-        default_factory=lambda: _counts(_SNAPSHOT_QUOTA))
+        default_factory=lambda: counts(_SNAPSHOT_QUOTA))
     storage_quota_gb: dict[str, int] = dataclasses.field(
-        default_factory=lambda: _counts(_STORAGE_QUOTA_GB))
+        default_factory=lambda: counts(_STORAGE_QUOTA_GB))
 
     # Flower
     flower_port: int = 15555

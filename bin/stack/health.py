@@ -2,6 +2,7 @@
 process would."""
 import contextlib
 import socket
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Collection
@@ -14,7 +15,7 @@ from redis.exceptions import RedisError
 from bin.stack import ports
 from bin.stack.database import make_database
 from bin.stack.site import Site
-from config.settings import load
+from config.settings import Settings, load
 from nodeworker.lanes import LANES, is_held
 
 
@@ -25,6 +26,22 @@ def answers(url: str, headers: dict[str, str] | None = None) -> bool:
         with opener.open(urllib.request.Request(url, headers=headers or {}), timeout=2):
             return True
     except (OSError, urllib.error.URLError):
+        return False
+
+
+def edge_answers(settings: Settings) -> bool:
+    """True if the edge answers a request over TLS, whatever it says, with a certificate that the
+    authority of the settings vouches for."""
+    context = ssl.create_default_context(cafile=settings.ca_file or None)
+    if settings.tls_cert:
+        # Of its names we know nothing here; clients check them.
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection(("127.0.0.1", settings.edge_port), timeout=2) as plain:
+            with context.wrap_socket(plain, server_hostname="localhost") as link:
+                link.sendall(b"HEAD /health HTTP/1.0\r\nHost: localhost\r\n\r\n")
+                return link.recv(5) == b"HTTP/"
+    except OSError:
         return False
 
 
@@ -95,4 +112,6 @@ def list_faults(site: Site, processes: Collection[str]) -> dict[str, str]:
                       ("identity", f"{settings.auth_url}/.well-known/jwks.json")):
         if not answers(url):
             faults[name] = "does not answer"
+    if not edge_answers(settings):
+        faults["edge"] = "does not answer"
     return {name: text for name, text in faults.items() if name in processes}

@@ -1,9 +1,9 @@
 """Finds and ends what a stack left on the host after its supervisor was killed, and nothing else.
 
-A process belongs to a stack if SVC_DATA_DIR in its environment is that stack's directory, or if it
-is a private server, whose /mnt is a directory of the stack. A VM holds files of the stack's node
-directory open; VMs are told apart, because they are to outlive the processes. Nothing is ever ended
-for its name alone.
+A process belongs to a stack if SVC_DATA_DIR in its environment is that stack's directory, if it is
+a private server, whose /mnt is a directory of the stack, or nginx, which works in one. A VM holds
+files of the stack's node directory open; VMs are told apart, because they are to outlive the
+processes. Nothing is ever ended for its name alone.
 """
 import contextlib
 import os
@@ -23,8 +23,8 @@ def processes_of(data_dir: Path) -> dict[int, str]:
     directories = [
         os.stat(path) for path in (data_dir / "postgres", data_dir / "redis") if path.is_dir()
     ]
-    return _matching(
-        lambda entry, command: _carries_name(entry, data_dir) or _is_server(entry, directories))
+    return _matching(lambda entry, command: _carries_name(entry, data_dir)
+                     or _is_server(entry, directories) or _is_edge(entry, data_dir / "edge"))
 
 
 def vms_of(node_dir: Path) -> dict[int, str]:
@@ -70,6 +70,12 @@ def _carries_name(entry: Path, data_dir: Path) -> bool:
 def _is_server(entry: Path, directories: list[os.stat_result]) -> bool:
     bound = os.stat(entry / "root" / "mnt")
     return any(os.path.samestat(bound, directory) for directory in directories)
+
+
+def _is_edge(entry: Path, directory: Path) -> bool:
+    """nginx writes over its environment, so it is known by its working directory."""
+    return (entry / "comm").read_text() == "nginx\n" and directory.is_dir() and os.path.samefile(
+        entry / "cwd", directory)
 
 
 def _is_vm(entry: Path, command: bytes, node_dir: Path) -> bool:

@@ -16,20 +16,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from bin.console import Advice, say, step
-from bin.stack import accounts, health, leftovers, ports, servers, supervise
+from bin.stack import accounts, authority, dev_env, health, leftovers, ports, servers, supervise
 from bin.stack.guest_image import build_command
 from bin.stack.run_command import run_command
-from bin.stack.site import ROOT, Site, write_env
-from config.env_file import read_env
+from bin.stack.site import ROOT, Site
 from config.settings import Settings, load
 from nodeworker.hypervisor.qemu.images.image_users import unregister
 
 SERVERS = ("postgres", "redis", "s3")
 CODE = ("app", "config", "guest", "models", "services", "tasks")
-PEOPLE = ("ALICE", "BOB", "MALLORY")
-DEV_ENV = ("SVC_API_URL", "SVC_AUTH_URL", "SVC_SHELL_URL", "SVC_API_KEY",
-           *(f"SVC_{name}_{what}" for name in PEOPLE
-             for what in ("EMAIL", "PASSWORD")), "SVC_SERVICE_TOKEN")
 
 
 class Stack:
@@ -62,13 +57,16 @@ class Stack:
         return self.site.values["SVC_AUTH_URL"]
 
     @property
-    def shell_url(self) -> str:
-        return self.site.values["SVC_SHELL_URL"]
+    def edge_urls(self) -> dict[str, str]:
+        """Addresses of the edge by what is there: `api`, `identity`."""
+        port = self.settings.edge_port
+        hosts = {"api": "localhost", "identity": "auth.localhost"}
+        return {name: f"https://{host}:{port}" for name, host in hosts.items()}
 
     @property
     def people(self) -> dict[str, str]:
         """What clients need to know: URLs, users, keys; empty before `seed`."""
-        return read_env(self.site.data_dir / "dev.env")
+        return dev_env.read(self.site)
 
     # -- making it run
 
@@ -114,24 +112,22 @@ class Stack:
         self.run("python -m nodeworker.commands.bake small", timeout_s=1800, show=show)
 
     def prepare(self) -> None:
-        """Compiled code, signing keys and migrations; all leave alone what is there."""
+        """Compiled code, keys, the edge's certificate and migrations; all leave alone what is
+        there."""
         self.run(f"python -m compileall -q {' '.join(CODE)}")
         self.run("python -m app.operator keys ensure")
+        authority.ensure_certificate(self.site)
         self.run(supervise.release_command())
 
     def seed(self) -> None:
-        """Make the development users and write dev.env, keeping what works of it; skipped while the
-        key in it does."""
-        if self._key_works():
+        """Make the development users and write dev.env, keeping what works of it; skipped while all
+        of it does."""
+        if dev_env.is_current(self.site):
             return
         known_people = shlex.quote(str(self.site.data_dir / "dev.env"))
         answer = self.run(f"python -m app.operator seed-dev --existing {known_people}").splitlines()
-        lines = dict(line.split("=", 1) for line in answer if line.startswith("SVC_"))
-        known = {**self.site.values, **lines}
-        missing = [name for name in DEV_ENV if name not in known]
-        if missing:
-            raise Advice(f"`python -m app.operator seed-dev` did not print {', '.join(missing)}.")
-        write_env(self.site.data_dir / "dev.env", {name: known[name] for name in DEV_ENV})
+        dev_env.write(self.site, dict(line.split("=", 1) for line in answer
+                                      if line.startswith("SVC_")))
 
     def wait_healthy(self, timeout_s: float = 90) -> None:
         """Return when the HTTP processes answer, every worker answers and this node's heartbeat is
@@ -140,6 +136,9 @@ class Stack:
                     ["api"])
         self._until("the identity host answers", timeout_s,
                     lambda: health.answers(f"{self.auth_url}/.well-known/jwks.json"), ["identity"])
+        if "edge" in self.processes:
+            self._until("the edge answers", timeout_s,
+                        lambda: health.edge_answers(self.settings), ["edge"])
         node_id = self.settings.node_id
         self._until("the node worker reports", timeout_s,
                     lambda: health.node_reports(self.site, node_id), ["node-ctl", "node-ops"])
@@ -255,12 +254,6 @@ class Stack:
                 raise Advice(f"waited {timeout_s:.0f} s in vain until {what}. Logs are under "
                              f"{self.site.data_dir}/log:\n{evidence}")
             time.sleep(0.1)
-
-    def _key_works(self) -> bool:
-        key = self.people.get("SVC_API_KEY")
-        if not key:
-            return False
-        return health.answers(f"{self.api_url}/v1/sandboxes", {"Authorization": f"Bearer {key}"})
 
 
 @contextlib.contextmanager

@@ -20,8 +20,8 @@ from config.settings import Settings
 ROOT = Path(__file__).resolve().parent.parent.parent
 # Ports of the development stack, where free: setting's purpose -> port.
 PREFERRED = {
-    "postgres": 15432, "redis": 16379, "api": 18080, "identity": 18081, "gateway": 18082,
-    "s3": 19000, "flower": 15555
+    "postgres": 15432, "redis": 16379, "api": 18080, "identity": 18081, "shell": 18082,
+    "gateway": 18083, "edge": 8443, "s3": 19000, "flower": 15555
 }
 # What every process may inherit from the operator's shell. AWS_* stays out: boto3 would read it.
 INHERITED = ("LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
@@ -35,7 +35,8 @@ FAULT_FILE = "SVC_FAULT_FILE"
 HOST_SETTINGS = ("SVC_GUEST_DISTRO", "SVC_ACCELERATOR", "SVC_MACHINE", "SVC_IMAGE_DIR",
                  "SVC_GUEST_DNS")
 # Facts of a stack, which a shell that sourced the dev.env or stack.env of another must not change.
-FACTS = {"SVC_API_URL", "SVC_AUTH_URL", "SVC_SHELL_URL", "SVC_DATA_DIR"}
+FACTS = {"SVC_API_URL", "SVC_AUTH_URL", "SVC_SHELL_URL", "SVC_DATA_DIR", "SVC_CA_FILE",
+         "SVC_PREVIEW_DOMAIN", "SVC_APPS_DOMAIN"}
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Site:
         share = ports.claim_share(data_dir, 0)
         values = {**_generated(data_dir, PREFERRED), **remembered, **_share_values(share)}
         values["SVC_NODE_ID"] = remembered.get("SVC_NODE_ID", "node-1")
-        write_env(data_dir / "stack.env", values)
+        write_env(data_dir / "stack.env", values | _derived(values))
         return cls.existing(data_dir)
 
     @classmethod
@@ -70,6 +71,7 @@ class Site:
         for source in (read_env(ROOT / ".env"), os.environ):
             values.update({name: source[name] for name in HOST_SETTINGS if name in source})
         values.update(settings)
+        values |= _derived(values)
         write_env(data_dir / "stack.env", values)
         return cls(data_dir, values)
 
@@ -157,7 +159,13 @@ def _generated(data_dir: Path, preferred: dict[str, int]) -> dict[str, str]:
         "SVC_REDIS_URL": f"redis://:{broker}@127.0.0.1:{port['redis']}/0",
         "SVC_API_URL": f"http://127.0.0.1:{port['api']}",
         "SVC_AUTH_URL": f"http://127.0.0.1:{port['identity']}",
-        "SVC_SHELL_URL": f"ws://127.0.0.1:{port['gateway']}",
+        "SVC_EDGE_PORT": str(port["edge"]),
+        "SVC_EDGE_SECRET": secrets.token_urlsafe(32),
+        "SVC_GATEWAY_PORT": str(port["gateway"]),
+        "SVC_SHELL_PORT": str(port["shell"]),
+        "SVC_PREVIEW_DOMAIN": Settings.preview_domain,
+        "SVC_APPS_DOMAIN": Settings.apps_domain,
+        "SVC_CA_FILE": str(data_dir / "ca.pem"),
         "SVC_S3_URL": f"http://127.0.0.1:{port['s3']}",
         "SVC_S3_ACCESS_KEY": secrets.token_hex(10),
         "SVC_S3_SECRET_KEY": secrets.token_hex(20),
@@ -166,6 +174,11 @@ def _generated(data_dir: Path, preferred: dict[str, int]) -> dict[str, str]:
         "SVC_FLOWER_PORT": str(port["flower"]),
         "SVC_FLOWER_BASIC_AUTH": f"admin:{secrets.token_urlsafe(18)}",
     }
+
+
+def _derived(values: Mapping[str, str]) -> dict[str, str]:
+    """Addresses that follow from the edge's port."""
+    return {"SVC_SHELL_URL": f"wss://shell.localhost:{values['SVC_EDGE_PORT']}"}
 
 
 def write_env(path: Path, values: dict[str, str]) -> None:

@@ -16,8 +16,9 @@ from pathlib import Path
 from bin.stack.site import ROOT, Site
 from config.processes import NODE_CAPABILITIES, Process
 
-# Files of certificates that the operator's environment may name.
-_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+# Files of certificates that the operator's environment or settings may name.
+_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
+                 "SVC_TLS_CERT", "SVC_TLS_KEY")
 _TMP = Path("/tmp")
 _DROP_ALL = "--clear-groups --no-new-privs --inh-caps=-all --bounding-set=-all"
 
@@ -86,7 +87,7 @@ def _cover(path: Path, mode: str = "0755") -> str:
 
 def _visible(environ: Mapping[str, str]) -> list[Path]:
     """The checkout, and what else the process needs of directories that may be closed."""
-    named = [Path(environ[name]) for name in _CERTIFICATES if name in environ]
+    named = [Path(environ[name]) for name in _CERTIFICATES if environ.get(name)]
     others = [
         path for path in (Path(sys.base_prefix), *named) if path.exists()
         and (_closed_above(path) or path.is_relative_to(_TMP)) and not path.is_relative_to(ROOT)

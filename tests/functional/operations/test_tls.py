@@ -23,8 +23,8 @@ from models.database import DatabaseUnavailable, connect, connection, database
 from nodeworker.object_store import ObjectStore, StoreUnavailable
 from services.protocols import QueueUnavailable
 from tasks.publisher import CeleryQueue
-from tests.stack.certificates import make_authority
 from tests.stack.waiting import until
+from tests.tls.certificates import make_authority
 
 pytestmark = pytest.mark.skipif(
     shutil.which("openssl") is None, reason="the openssl program is not installed")

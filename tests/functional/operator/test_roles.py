@@ -17,7 +17,7 @@ from config.processes import NODE_CAPABILITIES, PROCESSES
 
 CONFINED = [name for name, row in TABLE.items() if not row.is_root]
 SECRETS = ("SVC_DATABASE_URL", "SVC_REDIS_URL", "SVC_S3_SECRET_KEY", "SVC_SESSION_SECRET",
-           "SVC_WEBHOOK_SECRETS", "SVC_FLOWER_BASIC_AUTH")
+           "SVC_WEBHOOK_SECRETS", "SVC_FLOWER_BASIC_AUTH", "SVC_EDGE_SECRET")
 CAP_SYS_MODULE, CAP_SYS_ADMIN = 16, 21
 
 
@@ -30,8 +30,9 @@ def family(stack, name):
 
 
 def environ_of(pid):
+    """What a process was told; of nginx, which writes over it, what is left."""
     entries = Path(f"/proc/{pid}/environ").read_text().split("\0")
-    return dict(entry.split("=", 1) for entry in entries if entry)
+    return dict(entry.split("=", 1) for entry in entries if "=" in entry)
 
 
 def status_of(pid):

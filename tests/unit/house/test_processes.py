@@ -19,6 +19,7 @@ WORKER = "app.http.server.worker"
 ENTRIES = {
     "api": ("app.api.factory", "config.gunicorn_api", WORKER),
     "identity": ("app.identity.factory", "config.gunicorn_identity", WORKER),
+    "edge": ("config.nginx.__main__",),
     "control": ("tasks.celery_app", "tasks.control"),
     "webhooks": ("tasks.webhooks",),
     "relay": ("tasks.relay",),
@@ -100,9 +101,9 @@ def test_only_the_node_workers_are_root_and_no_two_others_share_an_account():
 
 @pytest.mark.parametrize(("secret", "holders"), [
     ("session_secret", {"identity"}), ("signing_keys_dir", {"identity"}),
-    ("webhook_secrets", {"webhooks"}), ("flower_basic_auth", {"flower"}),
+    ("edge_secret", {"edge"}), ("webhook_secrets", {"webhooks"}), ("flower_basic_auth", {"flower"}),
     ("s3_secret_key", {name for name in PROCESSES if name.startswith("node-")}),
-    ("database_url", set(PROCESSES) - {"beat", "flower"}),
+    ("database_url", set(PROCESSES) - {"beat", "edge", "flower"}),
 ])
 def test_who_holds_a_secret(secret, holders):
     assert {name for name, row in PROCESSES.items() if secret in row.settings} == holders

@@ -5,11 +5,11 @@ import pytest
 
 from bin.stack import servers, start_scripts, supervise
 from bin.stack.site import Site
-from config.gunicorn_base import bind_of
+from config.bind import bind_of
 
 NAMES = [
-    "api", "identity", "control", "webhooks", "relay", "beat", "node-ctl", "node-ops", "node-bulk",
-    "node-archive", "flower"
+    "api", "identity", "edge", "control", "webhooks", "relay", "beat", "node-ctl", "node-ops",
+    "node-bulk", "node-archive", "flower"
 ]
 
 
