@@ -4,7 +4,11 @@ the peer is gone.
 A connection lives through three stages: waiting for its REQUEST (bounded in time and size), serving
 it through a session, and ending: the last bytes are sent, the sending side is closed, and the
 socket goes once the peer has closed too, so that the reply is not destroyed by a reset.
+
+A session that takes input may keep a connection for days, and its peer may rest for as long: there
+only the kernel's keepalive decides that the peer is gone.
 """
+import select
 import selectors
 import socket
 from collections.abc import Callable
@@ -25,6 +29,8 @@ REQUEST_WAIT_S = 10.0
 STALLED_PEER_S = 60.0
 LINGER_S = 2.0
 OUTPUT_HIGH_BYTES = 256 * 1024
+# Of a connection that takes input: what is under way is what a user still sees after ctrl-C.
+SEND_BUFFER_BYTES = 64 * 1024
 _SOCKET_OPTIONS = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     # A clone inherits connections whose peers know nothing of it: a minute of silence settles that.
@@ -45,6 +51,13 @@ class Session(Protocol):
         """The peer has taken what was queued; producing may go on."""
 
 
+class InputSession(Session, Protocol):
+    """Serves a request after which the peer goes on sending."""
+
+    def take(self, kind: int, payload: bytes) -> None:
+        """The next frame of the peer's; raises ProtocolError to end the connection."""
+
+
 class Connection:
     """A non-blocking socket with framed input and bounded output, driven by the loop."""
 
@@ -60,6 +73,9 @@ class Connection:
         self._reader = FrameReader()
         self._output = bytearray()
         self._session: Session | None = None
+        self._input: InputSession | None = None
+        self._input_paused = False
+        self._gone: select.epoll | None = None
         self._requested = self._flushing = self._ending = self._closed = False
         self._timer = loop.call_later(REQUEST_WAIT_S, self.close)
         self._watch()
@@ -73,13 +89,29 @@ class Connection:
         """Let `session` serve this connection from now on."""
         self._session = session
 
+    def attach_for_input(self, session: InputSession) -> None:
+        """Let `session` serve this connection from now on, and take all frames that follow."""
+        self._session = self._input = session
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        # while input is paused the socket is not read, and so would not tell that the peer is gone
+        self._gone = select.epoll()
+        self._gone.register(self._socket.fileno(), select.EPOLLRDHUP)
+        self._loop.watch(self._gone.fileno(), selectors.EVENT_READ, self.close)
+
+    def pause_input(self, *, paused: bool) -> None:
+        """Leave further input to TCP, which holds the peer back, or take it again."""
+        if paused != self._input_paused:
+            self._input_paused = paused
+            self._loop.call_at_end(self._go_on)
+
     def send(self, kind: int, payload: bytes) -> None:
         """Queue one frame; it leaves at the end of the loop's turn."""
         self._queue(encode_frame(kind, payload))
 
     def finish(self, kind: int, reply: dict) -> None:
         """Queue the frame that ends the reply, then close once it is sent."""
-        self._session = None
+        self._session = self._input = None
+        self._input_paused = False  # it is read, and forgotten, until the peer closes
         self._ending = True
         self._queue(encode_json(kind, reply))
 
@@ -103,6 +135,9 @@ class Connection:
         self._closed = True
         self._timer.cancel()
         self._loop.unwatch(self._socket.fileno())
+        if self._gone:
+            self._loop.unwatch(self._gone.fileno())
+            self._gone.close()
         self._on_closed(self)
 
     def _queue(self, frame: bytes) -> None:
@@ -114,13 +149,21 @@ class Connection:
             self._loop.call_at_end(self._flush)
 
     def _watch(self) -> None:
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._output else 0)
+        events = 0 if self._input_paused else selectors.EVENT_READ
+        if self._output:
+            events |= selectors.EVENT_WRITE
         self._loop.watch(self._socket.fileno(), events, self._ready)
+
+    def _go_on(self) -> None:
+        if not self._closed:
+            self._pass_input_on()
+        if not self._closed:
+            self._watch()
 
     def _ready(self) -> None:
         if self._output:
             self._flush()
-        if not self._closed:
+        if not self._closed and not self._input_paused:
             self._receive()
 
     def _receive(self) -> None:
@@ -138,19 +181,35 @@ class Connection:
     def _accept_frames(self, received: bytes) -> None:
         self._reader.feed(received)
         try:
-            if self._requested:
+            if not self._requested:
+                self._take_request()
+            elif not self._input:
                 raise ProtocolError("there is more after the request")
-            for kind, payload in self._reader.frames():
-                if kind != REQUEST:
-                    raise ProtocolError("the first frame is not a request")
-                self._requested = True
-                self._timer.cancel()
-                self._serve(self, decode_json(payload))
-                break
-            # Nothing may follow a request that is served here; one that takes input has been
-            # detached by now.
-            if self._requested and self._session and self._reader.rest():
+            # Nothing may follow a request that is served here and takes no input; one that takes
+            # it in a child has been detached by now.
+            if self._session and not self._input and self._reader.rest():
                 raise ProtocolError("there is more after the request")
+        except ProtocolError:
+            self.close()
+        else:
+            self._pass_input_on()
+
+    def _take_request(self) -> None:
+        for kind, payload in self._reader.frames():
+            if kind != REQUEST:
+                raise ProtocolError("the first frame is not a request")
+            self._requested = True
+            self._timer.cancel()
+            self._serve(self, decode_json(payload))
+            return
+
+    def _pass_input_on(self) -> None:
+        try:
+            for kind, payload in self._reader.frames() if self._input else ():
+                if self._input:
+                    self._input.take(kind, payload)
+                if self._input_paused or self._closed:
+                    return
         except ProtocolError:
             self.close()
 
@@ -174,10 +233,12 @@ class Connection:
 
     def _expect_progress(self) -> None:
         self._timer.cancel()
-        if self._output:
+        # a user may have stopped the output of a shell, and go on tomorrow
+        if self._output and not self._gone:
             self._timer = self._loop.call_later(STALLED_PEER_S, self.close)
-        elif self._ending:
-            self._timer = self._loop.call_later(LINGER_S, self.close)
+        elif self._ending and not self._output:
+            if not self._gone:
+                self._timer = self._loop.call_later(LINGER_S, self.close)
             try:
                 self._socket.shutdown(socket.SHUT_WR)
             except OSError:

@@ -16,10 +16,24 @@ from .identity import Identity, adopt
 from .kernel import Kernel
 from .loop import Loop
 from .offload import Offload
-from .protocol import AGENT_VERSION, BAD_REQUEST, FAILED, FAILURE, RESULT, UNAUTHORIZED, Refused
+from .protocol import (
+    AGENT_VERSION,
+    BAD_REQUEST,
+    FAILED,
+    FAILURE,
+    RESULT,
+    TOO_MANY,
+    UNAUTHORIZED,
+    Refused,
+)
 from .requests import exec_request
+from .shells.account import sandbox_user
+from .shells.request import shell_request
+from .shells.session import ShellSession
 
 MAX_CONNECTIONS = 512
+# So many that the rest of the connections is left for what the service has to do in the guest.
+MAX_SHELLS = 64
 BACKLOG = 256
 
 
@@ -35,6 +49,7 @@ class Agent:
         self._root = root
         self._offload = Offload(loop)
         self._connections: set[Connection] = set()
+        self._shells: set[ShellSession] = set()
         self._boot_id = _boot_id()
         self._immediate: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "ping": self._ping,
@@ -91,6 +106,8 @@ class Agent:
             raise Refused(BAD_REQUEST, "op must be the name of an operation")
         if operation == "exec":
             self._exec(connection, request)
+        elif operation == "shell":
+            self._open_shell(connection, request)
         elif operation in self._immediate:
             connection.finish(RESULT, self._immediate[operation](request))
         elif operation in self._in_child:
@@ -105,6 +122,14 @@ class Agent:
         else:
             Execution(self._loop, connection, command)
 
+    def _open_shell(self, connection: Connection, request: dict[str, Any]) -> None:
+        if len(self._shells) >= MAX_SHELLS:
+            raise Refused(TOO_MANY, f"{MAX_SHELLS} shells are open already")
+        account = sandbox_user(self._root)
+        wanted = shell_request(request, account, self._identity.env, self._root)
+        self._shells.add(
+            ShellSession(self._loop, connection, wanted, account, self._shells.discard))
+
     def _ping(self, request: dict[str, Any]) -> dict[str, Any]:
         return {
             "agentVersion": AGENT_VERSION, "bootId": self._boot_id,
@@ -113,6 +138,9 @@ class Agent:
 
     def _adopt(self, request: dict[str, Any]) -> dict[str, Any]:
         self._identity = adopt(request, self._kernel, self._root)
+        # A guest is adopted when it was restored or cloned: the peers of its shells were elsewhere.
+        for shell in list(self._shells):
+            shell.drop()
         return {"adopted": self._identity.sandbox_id, "clockNs": time.time_ns()}
 
 

@@ -8,6 +8,7 @@ while another sends.
 import contextlib
 import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -133,6 +134,9 @@ class OpenShell:
     def close(self) -> None:
         """Hang up and free the socket; no other thread may use the shell any more."""
         self.hang_up()
+        # A reset, because an end would wait behind what the guest has not taken yet.
+        with contextlib.suppress(OSError):  # closed before
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._socket.close()
 
     def _control(self, message: dict[str, Any]) -> None:

@@ -8,8 +8,9 @@ root=$1
 # Files of ours.
 cp -r --no-preserve=ownership "$SVC_OVERLAY/." "$root/"
 chmod 440 "$root/etc/sudoers.d/user"
-mkdir -p "$root/opt/svc/agent" "$root/opt/svc/agentserver" "$root/var/log/svc"
+mkdir -p "$root/opt/svc/agent/shells" "$root/opt/svc/agentserver" "$root/var/log/svc"
 cp "$SVC_AGENT"/*.py "$root/opt/svc/agent/"
+cp "$SVC_AGENT"/shells/*.py "$root/opt/svc/agent/shells/"
 cp "$SVC_AGENT_SERVER"/*.py "$root/opt/svc/agentserver/"
 install -m 600 "$SVC_TOKEN" "$root/opt/svc/initial-token"
 install -m 755 "$SVC_BUN" "$root/usr/local/bin/bun"

@@ -1,0 +1,1 @@
+"""Shells on terminals of their own."""
