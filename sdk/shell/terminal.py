@@ -1,0 +1,67 @@
+"""The user's own terminal: raw while a shell is open, as it was afterwards; its size, and a
+descriptor that becomes readable when that changes."""
+import contextlib
+import os
+import signal
+import termios
+import tty
+from collections.abc import Iterator
+from types import FrameType
+
+STDIN, STDOUT = 0, 1
+NO_TERMINAL = (80, 24)
+
+
+def size() -> tuple[int, int]:
+    """Columns and rows; a usual size where there is no terminal."""
+    for descriptor in (STDIN, STDOUT):
+        with contextlib.suppress(OSError):
+            found = os.get_terminal_size(descriptor)
+            if found.columns and found.lines:
+                return found.columns, found.lines
+    return NO_TERMINAL
+
+
+@contextlib.contextmanager
+def raw() -> Iterator[None]:
+    """Every key goes to the shell, ctrl-C as well, and nothing is shown twice. Changes nothing
+    where input is no terminal."""
+    if not os.isatty(STDIN):
+        yield
+        return
+    before = termios.tcgetattr(STDIN)
+    tty.setraw(STDIN)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(STDIN, termios.TCSADRAIN, before)
+
+
+@contextlib.contextmanager
+def size_changes() -> Iterator[int]:
+    """A descriptor that gives a byte for each change of the size."""
+    reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def changed(number: int, frame: FrameType | None) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(writer, b"w")
+
+    before = signal.signal(signal.SIGWINCH, changed)
+    try:
+        yield reader
+    finally:
+        signal.signal(signal.SIGWINCH, before)
+        os.close(reader)
+        os.close(writer)
+
+
+def show(content: bytes) -> None:
+    """Write all of it to the terminal."""
+    remaining = memoryview(content)
+    while remaining:
+        remaining = remaining[os.write(STDOUT, remaining):]
+
+
+def say(sentence: str) -> None:
+    """A line of our own, on standard error, beside what the shell shows."""
+    os.write(2, f"\r\n[svc-shell] {sentence}\r\n".encode())
