@@ -78,8 +78,12 @@ PROCESSES: dict[str, Process] = {
     "edge": _row(
         "svc-edge", "edge_port", "edge_addresses", "edge_secret", "tls_cert", "tls_key",
         "api_url", "api_bind", "auth_url", "auth_bind", "shell_url", "shell_port", "gateway_port",
-        "preview_domain", "apps_domain", "head_s", "body_silence_s", "upload_max_bytes",
+        "preview_domain", "preview_rewrite_host", "apps_domain", "head_s", "body_silence_s",
+        "upload_max_bytes",
         directory="edge"),
+    "gateway": _row(
+        "svc-gateway", *_ROWS, *_BROKER, *_DEADLINES, "gateway_port", "readiness_wait_s",
+        "open_operations", "node_dead_after_s", "port_rest_s"),
     "control": _row(
         "svc-control", *_ROWS, *_BROKER, *_DEADLINES, "reconcile_s", "usage_sample_s",
         "disk_sample_s", "store_sweep_s", "idempotency_hours", "snapshot_days",

@@ -79,6 +79,7 @@ class Settings:
     gateway_port: int = 18083
     shell_port: int = 18082
     preview_domain: str = "preview.localhost"
+    preview_rewrite_host: bool = False
     apps_domain: str = "apps.localhost"
     tls_cert: str = ""
     tls_key: str = ""
@@ -96,10 +97,6 @@ class Settings:
     db_pool_size: int = 20
     sandbox_rate_per_s: float = 0.0
     sandbox_rate_burst: int = 60
-
-    # Previews
-    edge_port: int = 8443
-    preview_domain: str = "preview.localhost"
 
     # Identity
     jwt_algorithms: tuple[str, ...] = ("EdDSA",)

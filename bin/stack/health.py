@@ -45,6 +45,16 @@ def edge_answers(settings: Settings) -> bool:
         return False
 
 
+def gateway_answers(settings: Settings) -> bool:
+    """True if the gateway answers a look-up."""
+    try:
+        with socket.create_connection(("127.0.0.1", settings.gateway_port), timeout=2) as link:
+            link.sendall(b"LOOKUP nowhere\r\n")
+            return link.recv(1) == b"-"
+    except OSError:
+        return False
+
+
 def database_made(site: Site) -> bool:
     """True if Postgres takes connections; role and database are there afterwards."""
     try:
@@ -114,4 +124,6 @@ def list_faults(site: Site, processes: Collection[str]) -> dict[str, str]:
             faults[name] = "does not answer"
     if not edge_answers(settings):
         faults["edge"] = "does not answer"
+    if not gateway_answers(settings):
+        faults["gateway"] = "does not answer"
     return {name: text for name, text in faults.items() if name in processes}

@@ -139,6 +139,9 @@ class Stack:
         if "edge" in self.processes:
             self._until("the edge answers", timeout_s,
                         lambda: health.edge_answers(self.settings), ["edge"])
+        if "gateway" in self.processes:
+            self._until("the gateway answers", timeout_s,
+                        lambda: health.gateway_answers(self.settings), ["gateway"])
         node_id = self.settings.node_id
         self._until("the node worker reports", timeout_s,
                     lambda: health.node_reports(self.site, node_id), ["node-ctl", "node-ops"])

@@ -77,7 +77,8 @@ def render(settings: Settings, nginx: Nginx, open_files: int) -> str:
         api_names=_names("localhost api.localhost", settings.api_url),
         identity_names=_names("auth.localhost", settings.auth_url),
         shell_names=_names("shell.localhost", settings.shell_url),
-        preview_domain=settings.preview_domain, apps_domain=settings.apps_domain,
+        preview_domain=settings.preview_domain,
+        preview_rewrite_host=settings.preview_rewrite_host, apps_domain=settings.apps_domain,
         upload_max_bytes=settings.upload_max_bytes, edge_secret=settings.edge_secret,
         head_s=f"{settings.head_s * 1000:.0f}ms",
         # Longer than what the process behind gives a body, so that it is the one that answers.

@@ -20,6 +20,7 @@ ENTRIES = {
     "api": ("app.api.factory", "config.gunicorn_api", WORKER),
     "identity": ("app.identity.factory", "config.gunicorn_identity", WORKER),
     "edge": ("config.nginx.__main__",),
+    "gateway": ("app.gateway.__main__",),
     "control": ("tasks.celery_app", "tasks.control"),
     "webhooks": ("tasks.webhooks",),
     "relay": ("tasks.relay",),

@@ -1,0 +1,48 @@
+"""The gateway process: `python -m app.gateway`."""
+import asyncio
+import logging
+import signal
+import sys
+
+from app.gateway.open_connections import keep_awake
+from app.gateway.rows import Rows
+from app.gateway.server import Server
+from app.gateway.wiring import build
+from config.logging import configure
+from config.settings import Settings, get_settings
+from services.protocols import Deps
+
+log = logging.getLogger(__name__)
+# A line of a head, of which the edge takes 32 KiB.
+_LINE_BYTES = 64 * 1024
+_BACKLOG = 2048
+
+
+async def serve(settings: Settings, deps: Deps) -> None:
+    """Serve the edge on SVC_GATEWAY_PORT until SIGTERM or SIGINT. Requests under way end with us;
+    the edge asks again for those that may be sent twice."""
+    rows = Rows(deps)
+    server = Server(rows, settings.readiness_wait_s)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    listener = await asyncio.start_server(server.handle, "127.0.0.1", settings.gateway_port,
+                                          limit=_LINE_BYTES, backlog=_BACKLOG)
+    chores = [asyncio.create_task(chore) for chore in (rows.keep_noting(), keep_awake(rows))]
+    log.info("gateway is up")
+    await stop.wait()
+    listener.close()
+    for chore in chores:
+        chore.cancel()
+
+
+def main() -> int:
+    """Run until SIGTERM or SIGINT."""
+    settings = get_settings()
+    configure(settings.log_level)
+    asyncio.run(serve(settings, build(settings)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

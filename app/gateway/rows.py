@@ -1,0 +1,88 @@
+"""Asks the database for the gateway, off its event loop, and with a bounded number of statements
+however many ask.
+
+Look-ups that come while a statement is under way share the next one. What was looked up is noted
+as used once a second, all of it with one statement.
+"""
+import asyncio
+import logging
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from models.database import DatabaseFailed
+from services.previews import lookup, use, wake
+from services.previews.lookup import Target
+from services.previews.wake import Reach
+from services.protocols import Deps
+
+log = logging.getLogger(__name__)
+Result = TypeVar("Result")
+_LABEL = re.compile(r"[a-z2-7]{26}-[1-9][0-9]{0,4}")
+_BATCH, _WAKERS, _NOTE_S = 500, 6, 1.0
+
+
+class Rows:
+    """What the gateway asks of the database; all calls are of one event loop."""
+
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+        # Apart, so that no wake that waits for a lock holds up a look-up.
+        self._reading = ThreadPoolExecutor(1, "rows")
+        self._waking = ThreadPoolExecutor(_WAKERS, "wakes")
+        self._asked: dict[str, asyncio.Future[Target | None]] = {}
+        self._asking: asyncio.Task[None] | None = None
+        self._used: set[str] = set()
+
+    async def find(self, label: str) -> Target | None:
+        """What a preview host leads to, None if there is no such host; raises DatabaseFailed."""
+        if not _LABEL.fullmatch(label):
+            return None
+        answer = self._asked.get(label)
+        if answer is None:
+            answer = self._asked[label] = asyncio.get_running_loop().create_future()
+            if self._asking is None:
+                self._asking = asyncio.create_task(self._ask())
+        return await asyncio.shield(answer)
+
+    async def _ask(self) -> None:
+        while self._asked:
+            labels = list(self._asked)[:_BATCH]
+            answers = {label: self._asked.pop(label) for label in labels}
+            try:
+                found = await self.read(lookup.find_targets, labels)
+            except Exception as error:  # everybody who asked has to hear of it
+                for answer in answers.values():
+                    answer.set_exception(error)
+                    answer.exception()  # heard of, even if nobody asks any more
+            else:
+                for label, answer in answers.items():
+                    answer.set_result(found.get(label))
+        self._asking = None
+
+    async def bring_up(self, target: Target) -> Reach:
+        """See `services.previews.wake.bring_up`."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._waking, wake.bring_up, self._deps, target.sandbox_id, target.guest_port)
+
+    async def read(self, call: Callable[..., Result], *arguments: Any) -> Result:
+        """What a quick call gives that asks the database."""
+        return await asyncio.get_running_loop().run_in_executor(self._reading, call, *arguments)
+
+    def note_use(self, target: Target) -> None:
+        """Somebody was just told where the sandbox is."""
+        self._used.add(target.sandbox_id)
+
+    async def keep_noting(self) -> None:
+        """Write what is used, every second, until cancelled."""
+        while True:
+            await asyncio.sleep(_NOTE_S)
+            used, self._used = self._used, set()
+            if not used:
+                continue
+            try:
+                await self.read(use.looked_up, used)
+            except DatabaseFailed as error:
+                self._used |= used
+                log.warning("what is used is noted later: %s", type(error).__name__)

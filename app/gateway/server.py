@@ -1,0 +1,110 @@
+"""Serves the edge: look-ups on connections that it keeps, and requests, one for each connection.
+
+The edge collects heads before it passes a request on. What a request holds here is bounded: its
+head and four small buffers. So are the requests, in all and for each account, and those that wait
+for a sandbox to wake are among them.
+"""
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from app.gateway.heads import Head, Lookup, TooLong, read_first
+from app.gateway.pages import AWAY, TOO_LARGE, TOO_MANY, Page
+from app.gateway.reach import BUFFER_BYTES, Link, Reacher, Refused
+from app.gateway.rows import Rows
+from app.gateway.splice import splice
+from models.database import DatabaseFailed
+
+log = logging.getLogger(__name__)
+CONNECTIONS, OF_ONE_OWNER = 2000, 500
+_HEAD_S, _LINGER_S, _LINGER_BYTES = 10.0, 1.0, 1024 * 1024
+NOWHERE = b"-\r\n"
+
+
+class Server:
+    """Handles the connections of one listening socket."""
+
+    def __init__(self, rows: Rows, wait_s: float) -> None:
+        self._rows = rows
+        self._reacher = Reacher(rows, wait_s)
+        self._open = 0
+        self._of_owner: Counter[str] = Counter()
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection until it ends."""
+        writer.transport.set_write_buffer_limits(high=BUFFER_BYTES)
+        edge = Link(reader, writer)
+        try:
+            await self._serve(edge)
+        except (OSError, asyncio.TimeoutError):
+            pass
+        finally:
+            writer.close()
+
+    async def _serve(self, edge: Link) -> None:
+        try:
+            first = await asyncio.wait_for(read_first(edge.reader), _HEAD_S)
+            while isinstance(first, Lookup):
+                edge.writer.write(await self._look_up(first.label))
+                await edge.writer.drain()
+                first = await read_first(edge.reader)
+        except TooLong:
+            await _refuse(edge, TOO_LARGE, None)
+            return
+        if first is not None:
+            await self._request(edge, first)
+
+    async def _look_up(self, label: str) -> bytes:
+        """The address of a guest that runs. Everything else is to be passed on to us."""
+        try:
+            target = await self._rows.find(label)
+        except DatabaseFailed:
+            return NOWHERE
+        if target is None or not target.is_up:
+            return NOWHERE
+        self._rows.note_use(target)
+        return f"{target.address} {target.host_port} {target.sandbox_id}\r\n".encode()
+
+    async def _request(self, edge: Link, head: Head) -> None:
+        try:
+            target = await self._reacher.get_target(head.label)
+            with self._admitted(target.owner_id):
+                guest = await self._reacher.connect(head.label, target)
+                await splice(head.text, edge, guest)
+        except Refused as refused:
+            await _refuse(edge, refused.page, head)
+        except DatabaseFailed as error:
+            log.warning("a preview was refused: %s", type(error).__name__)
+            await _refuse(edge, AWAY, head)
+
+    @contextmanager
+    def _admitted(self, owner_id: str) -> Iterator[None]:
+        if self._open >= CONNECTIONS or self._of_owner[owner_id] >= OF_ONE_OWNER:
+            raise Refused(TOO_MANY)
+        self._open += 1
+        self._of_owner[owner_id] += 1
+        try:
+            yield
+        finally:
+            self._open -= 1
+            self._of_owner[owner_id] -= 1
+            if not self._of_owner[owner_id]:
+                del self._of_owner[owner_id]
+
+
+async def _refuse(edge: Link, page: Page, head: Head | None) -> None:
+    """Send a page, and take some of what the edge is still sending: closed at once, the connection
+    would be reset, and the page lost."""
+    edge.writer.write(page.answer(is_head=head is not None and head.is_head,
+                                  wants_json=head is not None and head.wants_json))
+    await edge.writer.drain()
+    edge.writer.write_eof()
+    taken = 0
+    with suppress(asyncio.TimeoutError):
+        while taken < _LINGER_BYTES:
+            piece = await asyncio.wait_for(edge.reader.read(BUFFER_BYTES), _LINGER_S)
+            if not piece:
+                return
+            taken += len(piece)

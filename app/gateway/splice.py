@@ -1,0 +1,56 @@
+"""Passes the bytes of one request and its answer on between the edge and a guest.
+
+The edge would keep the connection for its next request, which may be for another tenant's host. So
+the answer's first bytes say HTTP/1.0 instead of HTTP/1.1: then the edge closes it. Nothing else is
+changed, so that WebSockets, streams and uploads need no code of their own.
+"""
+import asyncio
+
+from app.gateway.reach import Link
+
+PIECE_BYTES = 32 * 1024
+_VERSION, _KEEPS_NOTHING = b"HTTP/1.1", b"HTTP/1.0"
+
+
+async def splice(begun: bytes, edge: Link, guest: Link) -> None:
+    """Send what the edge has sent so far, then pass on both ways until the guest ends or the edge
+    goes away. Both connections are closed then."""
+    sending = asyncio.create_task(_send(begun, edge.reader, guest.writer))
+    try:
+        first = await _read_first(guest.reader)
+        if first.startswith(_VERSION):
+            first = _KEEPS_NOTHING + first[len(_VERSION):]
+        edge.writer.write(first)
+        await _pass_on(guest.reader, edge.writer)
+    except OSError:
+        pass
+    finally:
+        sending.cancel()
+        guest.writer.close()
+        edge.writer.close()
+
+
+async def _read_first(reader: asyncio.StreamReader) -> bytes:
+    """The first bytes, enough of them to see the version."""
+    try:
+        return await reader.readexactly(len(_VERSION))
+    except asyncio.IncompleteReadError as error:
+        return error.partial
+
+
+async def _send(begun: bytes, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    """A guest may answer before it has read everything, and close: what it said counts then."""
+    try:
+        target.write(begun)
+        await target.drain()
+        await _pass_on(source, target)
+    except OSError:
+        return
+    target.close()  # the edge has gone
+
+
+async def _pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    await target.drain()
+    while piece := await source.read(PIECE_BYTES):
+        target.write(piece)
+        await target.drain()

@@ -1,0 +1,149 @@
+"""What passes between a browser and a sandbox through the edge, awake and from asleep alike."""
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.stack.database import query
+from tests.stack.previews import GUEST_PORT, Preview
+from tests.stack.waiting import until
+
+STATES = pytest.mark.parametrize("asleep", [False, True], ids=["awake", "asleep"])
+
+
+def prepare(preview, asleep):
+    if asleep:
+        preview.sleep()
+
+
+@STATES
+def test_a_page(preview, asleep):
+    prepare(preview, asleep)
+    answer = preview.get()
+    assert answer.status_code == 200 and "Hello from the sandbox" in answer.text
+    assert preview.status() == "running"
+
+
+@STATES
+def test_a_post_and_a_put_come_back_whole(preview, asleep):
+    prepare(preview, asleep)
+    assert preview.post("/", content=b"some text").text == "some text"
+    prepare(preview, asleep)
+    with preview.client() as http:
+        assert http.put("/", content=bytes(5_000_000)).text == "5000000 bytes"
+
+
+@STATES
+def test_a_body_without_a_length(preview, asleep):
+    prepare(preview, asleep)
+
+    def pieces():
+        for _ in range(4):
+            yield b"piece "
+            time.sleep(0.05)
+    assert preview.post("/", content=pieces()).text == "piece " * 4
+
+
+@STATES
+def test_a_chunked_answer(preview, asleep):
+    prepare(preview, asleep)
+    assert preview.get("/chunked?n=500").text == "".join(f"{n}." for n in range(500))
+
+
+@STATES
+def test_events_come_as_they_are_sent(preview, asleep):
+    prepare(preview, asleep)
+    with preview.client() as http, http.stream("GET", "/events") as answer:
+        came = [(time.monotonic(), line) for line in answer.iter_lines() if line]
+    assert [line for _, line in came] == ["data: event-0", "data: event-1", "data: event-2"]
+    assert came[2][0] - came[0][0] > 0.2, "not all at the end"
+
+
+@STATES
+def test_a_websocket_echoes(preview, asleep):
+    prepare(preview, asleep)
+    link = preview.socket()
+    for text in ("one", "two", "x" * 60_000):
+        link.send(text)
+        assert link.recv() == text
+    link.close()
+
+
+@STATES
+def test_an_answer_that_does_not_wait_for_the_body(preview, asleep):
+    prepare(preview, asleep)
+    assert preview.post("/early", content=b"x" * 1000).status_code == 413
+
+
+@STATES
+def test_a_body_that_waits_to_be_asked_for(preview, asleep):
+    prepare(preview, asleep)
+    answer = preview.post("/", content=b"after 100", headers={"Expect": "100-continue"})
+    assert answer.status_code == 200 and answer.text == "after 100"
+
+
+@STATES
+def test_a_head_request_and_one_that_is_not_found(preview, asleep):
+    prepare(preview, asleep)
+    with preview.client() as http:
+        answer = http.head("/bytes?n=7")
+        assert answer.headers["Content-Length"] == "7" and answer.content == b""
+        assert http.get("/nowhere").status_code == 404
+
+
+@STATES
+def test_the_server_is_told_who_asks_and_for_what(preview, asleep):
+    prepare(preview, asleep)
+    lie = {"X-Forwarded-For": "1.2.3.4", "X-Edge-Host": "another.preview.localhost",
+           "X-Forwarded-Host": "another"}
+    seen = json.loads(preview.get("/headers", headers=lie).text)
+    name = f"{preview.host}:{preview.stack.settings.edge_port}"
+    assert (seen["Host"], seen["X-Forwarded-Host"]) == (name, name)
+    assert (seen["X-Forwarded-For"], seen["X-Forwarded-Proto"]) == ("127.0.0.1", "https")
+    assert seen["X-Edge-Host"] == preview.host
+
+
+@STATES
+def test_a_large_download(preview, asleep):
+    prepare(preview, asleep)
+    size = 0
+    with preview.client() as http, http.stream("GET", "/bytes?n=100000000") as answer:
+        for piece in answer.iter_raw(1 << 20):
+            size += len(piece)
+    assert size == 100_000_000
+
+
+def test_a_hundred_at_once_wake_it_once(preview, sim_stack):
+    preview.sleep()
+    wakes = "SELECT count(*) FROM operations WHERE sandbox_id = %s AND kind = 'wake'"
+    assert query(sim_stack, wakes, preview.sandbox_id) == [(0,)]
+    with ThreadPoolExecutor(100) as crowd:
+        answers = list(crowd.map(lambda _: preview.get("/nonce").status_code, range(100)))
+    assert answers == [200] * 100
+    assert query(sim_stack, wakes, preview.sandbox_id) == [(1,)]
+
+
+def test_a_sandbox_that_is_still_booting_is_waited_for(sim_stack, alice, served):
+
+    made = alice.post("/v1/sandboxes", json={"ports": [GUEST_PORT]}).json()["id"]
+    coming = Preview(sim_stack, alice, made)
+    answer = coming.get(headers={"Accept": "application/json"})
+    assert answer.status_code == 502, "it runs by now, and nobody listens"
+    assert coming.status() == "running"
+    alice.exec(made, "serve", str(GUEST_PORT), "0", str(served.port))
+    assert coming.get("/nonce").status_code == 200
+    coming.delete()
+
+
+def test_a_request_keeps_awake_and_so_does_an_open_websocket(sim_stack, alice, served):
+    preview = served.preview(sim_stack, alice, timeout=1)
+    link = preview.socket()
+    idle_at = "SELECT idle_at FROM sandboxes WHERE id = %s"
+    first = query(sim_stack, idle_at, preview.sandbox_id)
+    until(lambda: query(sim_stack, idle_at, preview.sandbox_id) > first, 15)
+    assert preview.status() == "running"
+    link.send("still there")
+    assert link.recv() == "still there"
+    link.close()
+    preview.delete()
