@@ -3,9 +3,10 @@
 // Node.js 22 or newer, or Bun; one file, no dependency. Reads SVC_API_KEY, SVC_SHELL_URL
 // (wss://...) and SVC_CA_FILE. `~.` at the beginning of a line leaves.
 //
-// The protocol is `svc.shell.v1`: binary messages whose first byte is the type. The key goes into an
-// entry of the subprotocol, because a WebSocket of the platform takes no headers.
+// The protocol is `svc.shell.v1`: binary messages whose first byte is the type. The key goes into
+// an entry of the subprotocol, because a WebSocket of the platform takes no headers.
 import { spawnSync } from "node:child_process";
+import { lookup } from "node:dns/promises";
 import { fileURLToPath } from "node:url";
 
 const DATA = 0, CONTROL = 1, PING = 2, PONG = 3;
@@ -150,6 +151,16 @@ class Shell {
   }
 }
 
+// Names below localhost are this machine, but not every resolver knows that. The same shell is
+// served on the API's host, which in development is plain localhost, at the same port.
+async function addressOf(base, sandbox) {
+  const url = new URL(base);
+  const id = encodeURIComponent(sandbox);
+  const known = await lookup(url.hostname).then(() => true, () => false);
+  if (known || !url.hostname.endsWith(".localhost")) return `${url.href.replace(/\/+$/, "")}/${id}`;
+  return `${url.protocol}//localhost:${url.port}/v1/sandboxes/${id}/shell`;
+}
+
 // False if the user leaves, or nobody types.
 function waitForKey() {
   if (!stdin.isTTY) return Promise.resolve(false);
@@ -166,7 +177,7 @@ async function main(sandbox) {
     stderr.write("usage: shell.mjs SANDBOX, with SVC_API_KEY and SVC_SHELL_URL\n");
     return process.exit(FAILED);
   }
-  const address = `${env.SVC_SHELL_URL.replace(/\/+$/, "")}/${encodeURIComponent(sandbox)}`;
+  const address = await addressOf(env.SVC_SHELL_URL, sandbox);
   if (stdin.isTTY) stdin.setRawMode(true);
   for (let again = false; ; again = true) {
     const end = await new Shell(address, env.SVC_API_KEY).run();
@@ -186,4 +197,7 @@ async function main(sandbox) {
 }
 
 if (env.SVC_CA_FILE && env.NODE_EXTRA_CA_CERTS !== env.SVC_CA_FILE) restartWithCertificates();
-await main(process.argv[2]);
+await main(process.argv[2]).catch((error) => {
+  say(error.message);
+  leave(FAILED);
+});

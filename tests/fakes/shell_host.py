@@ -100,3 +100,4 @@ class ShellHost:
         finally:
             with contextlib.suppress(ConnectionClosed):
                 websocket.close()
+            websocket.thread.join(10)  # until the peer has closed, too
