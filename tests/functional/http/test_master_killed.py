@@ -6,10 +6,9 @@ import signal
 import threading
 
 import httpx
-import pytest
 
 from bin.stack.ports import free_port
-from tests.fakes.hostile_guest import ENDED, RESULT, frame, point_at, serving
+from tests.fakes.hostile_guest import ENDED, RESULT, frame
 from tests.stack.memory import children
 from tests.stack.processes import Process
 from tests.stack.waiting import eventually
@@ -28,28 +27,14 @@ def master_of(process):
         return pid if "gunicorn" in name.read() else children(pid)[0]
 
 
-@pytest.fixture
-def guest():
-    with serving() as server:
-        yield server
-
-
-@pytest.fixture
-def sandbox(sim_stack, alice, guest):
-    made = alice.create()["id"]
-    point_at(sim_stack, made, guest.server_address[1])
-    yield made
-    alice.delete(f"/v1/sandboxes/{made}")
-
-
 def test_the_next_master_listens_at_once_and_no_call_is_lost(
-        sim_stack, alice, guest, sandbox, tmp_path):
+        sim_stack, alice, guest, hostile, tmp_path):
     url = f"http://127.0.0.1:{free_port(0)}"
     values = {"SVC_API_URL": url, "SVC_API_WORKERS": "2"}
     guest.delay_s, guest.reply = 6, frame(RESULT, ENDED)
     under_way = []
     call = threading.Thread(target=lambda: under_way.append(
-        httpx.post(f"{url}/v1/sandboxes/{sandbox}/exec", json={"cmd": "x"}, timeout=60,
+        httpx.post(f"{url}/v1/sandboxes/{hostile}/exec", json={"cmd": "x"}, timeout=60,
                    headers=alice.key_headers, trust_env=False)))
     with Process(sim_stack, "api", values, tmp_path / "first") as first:
         assert eventually(lambda: answers(url), 60), first.log.read_text()
