@@ -21,10 +21,8 @@ from models.snapshots import Snapshot
 from models.states import Plan, SnapshotState
 from models.templates import Template
 from services.accounts import api_keys, tokens, users
-from services.hosts.nodes import heartbeat
 from tests.contract.authorisation_table import BAD, CELLS, GOOD, KINDS, SURFACES, TABLE
 from tests.stack.credentials import Newcomer, bearer, make_all
-from tests.stack.edge import NODE
 from tests.stack.real import RealService
 
 
@@ -61,7 +59,6 @@ class InnerService:
         return self.edge.keys.get_signing()
 
     def make_things(self, owner):
-        heartbeat(NODE)  # nobody else speaks for it, and the other tests took their time
         _, made, _ = self.send("api", "POST", "/v1/sandboxes", bearer(owner.key), {})
         with connection():
             Sandbox.update(status="stopped", task=None).where(Sandbox.id == made["id"]).execute()

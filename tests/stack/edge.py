@@ -74,7 +74,8 @@ def make_edge(database_url: str, redis_url: str, keys_dir: Path, **changes: Any)
     """The same with other settings; the people have the same secrets everywhere."""
     settings = dataclasses.replace(
         Settings(database_url=database_url, redis_url=redis_url, signing_keys_dir=keys_dir,
-                 session_secret="for tests"),
+                 session_secret="for tests",
+                 node_dead_after_s=1800),  # nobody speaks for the node after its first word
         **changes,
     )
     _copy_keys(keys_dir)

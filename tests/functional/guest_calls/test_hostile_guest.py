@@ -11,9 +11,7 @@ from bin.stack.ports import free_port
 from models.database import connection, now
 from models.nodes import PortBinding
 from models.sandboxes import Activity, Sandbox
-from services.hosts.nodes import heartbeat
-from tests.fakes.hostile_guest import DATA, ENDED, FAILURE, RESULT, STDOUT, frame, serving
-from tests.stack.edge import NODE
+from tests.fakes.hostile_guest import DATA, ENDED, FAILURE, RESULT, STDOUT, frame
 
 SANDBOXES, MIB = "/v1/sandboxes", 1024 * 1024
 
@@ -36,15 +34,8 @@ BROKEN = {
 
 
 @pytest.fixture
-def guest():
-    with serving() as server:
-        yield server
-
-
-@pytest.fixture
 def sandbox(edge, owner, guest):
     """A running sandbox whose agent is `guest`."""
-    heartbeat(NODE)  # nobody else speaks for it, and the other tests took their time
     made = edge.api.post(SANDBOXES, json={}, headers=edge.key(owner)).json["id"]
     point_at(made, guest.server_address[1])
     return made

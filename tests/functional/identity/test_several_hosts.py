@@ -58,11 +58,11 @@ def test_the_limit_of_keys_is_exact_over_processes_and_retry_after_is_true(site,
     age = (
         "UPDATE api_keys SET created_at = created_at - %s * interval '1 second' WHERE name = 'many'"
     )
-    execute(site, age, (wait_s - 2,))
+    execute(site, age, (wait_s - 60,))
     dashboard = bearer(token_of(site.sign_in("MALLORY")))
     refused = create(0)
-    assert refused.status_code == 429 and int(refused.headers["Retry-After"]) <= 2
-    time.sleep(int(refused.headers["Retry-After"]))
+    assert refused.status_code == 429 and int(refused.headers["Retry-After"]) <= 60
+    execute(site, age, (int(refused.headers["Retry-After"]),))
     dashboard = bearer(token_of(site.sign_in("MALLORY")))
     assert create(1).status_code == 201
 
