@@ -82,9 +82,10 @@ def node_reports(site: Site, node_id: str) -> bool:
         return False
 
 
-def silent_workers(site: Site, node_id: str, processes: Collection[str]) -> set[str]:
-    """Names of the Celery workers among `processes` that do not answer a ping within three
-    seconds."""
+def silent_workers(site: Site, node_id: str, processes: Collection[str],
+                   patience_s: float = 3.0) -> set[str]:
+    """Names of the Celery workers among `processes` that do not answer a ping within
+    `patience_s`."""
     host = socket.gethostname()
     workers = {f"node-{lane}": f"{lane}@{node_id}" for lane in LANES}
     workers |= {name: f"{name}@{host}" for name in ("control", "webhooks")}
@@ -98,7 +99,7 @@ def silent_workers(site: Site, node_id: str, processes: Collection[str]) -> set[
     try:
         with app.connection_for_write() as link:
             # With a limit it returns at the last answer; without one it listens to the end.
-            replies = app.control.ping(destination=[*asked.values()], timeout=3.0,
+            replies = app.control.ping(destination=[*asked.values()], timeout=patience_s,
                                        limit=len(asked), connection=link)
     except (OperationalError, RedisError):
         replies = []

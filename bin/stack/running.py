@@ -95,10 +95,7 @@ class Stack:
                     f" Stop that, or remove {setting} from {self.site.data_dir}/stack.env to choose"
                     " another."
                 )
-        self.supervisor.start(*SERVERS)
-        self._until("Postgres takes connections", 60, lambda: health.database_made(self.site),
-                    SERVERS)
-        self._until("Redis and S3 listen", 30, lambda: health.servers_listen(self.site), SERVERS)
+        self.start(*SERVERS)
 
     def ensure_images(self, *, show: bool = False) -> None:
         """The guest image and the warm image of the smallest size; both are found again if they
@@ -145,8 +142,9 @@ class Stack:
         node_id = self.settings.node_id
         self._until("the node worker reports", timeout_s,
                     lambda: health.node_reports(self.site, node_id), ["node-ctl", "node-ops"])
+        # Those that are not there yet are soon asked again.
         self._until("the workers answer", timeout_s,
-                    lambda: not health.silent_workers(self.site, node_id, self.processes),
+                    lambda: not health.silent_workers(self.site, node_id, self.processes, 0.5),
                     ["control", "webhooks", "node-ops", "node-bulk", "node-archive"])
 
     def run(self, command: str, timeout_s: float = 900, *, show: bool = False,
@@ -158,8 +156,14 @@ class Stack:
     # -- single processes
 
     def start(self, *names: str) -> None:
-        """Start processes by their Procfile (or server) names."""
+        """Start processes by their Procfile (or server) names; servers answer afterwards."""
         self.supervisor.start(*names)
+        if "postgres" in names:
+            self._until("Postgres takes connections", 60,
+                        lambda: health.database_made(self.site), SERVERS)
+        if {"redis", "s3"} & set(names):
+            self._until("Redis and S3 listen", 30, lambda: health.servers_listen(self.site),
+                        SERVERS)
 
     def stop(self, *names: str) -> None:
         """Stop processes for good, politely."""
@@ -179,7 +183,7 @@ class Stack:
     def restart(self, *names: str) -> None:
         """Stop and start again."""
         self.supervisor.stop(*names)
-        self.supervisor.start(*names)
+        self.start(*names)
 
     def logs(self, name: str, lines: int = 60) -> str:
         """The last lines of a process's log."""

@@ -159,17 +159,10 @@ class Supervisor:
                     self._call("addProcessGroup", name)
 
     def start(self, *names: str) -> None:
-        """Start processes and return when each has lived for a second; one that runs already is
-        left alone."""
+        """Start processes; one that runs already is left alone. Whether they live is asked
+        afterwards, by what they are for."""
         for name in names:
             self._ask("startProcess", name, False, tolerated=_FAULT_ALREADY_STARTED)
-        deadline = time.monotonic() + 30
-        while any(self._is_new(name) for name in names) and time.monotonic() < deadline:
-            time.sleep(0.05)
-
-    def _is_new(self, name: str) -> bool:
-        info = self.info(name)
-        return info["statename"] == "STARTING" and info["now"] - info["start"] <= 1
 
     def stop(self, *names: str) -> None:
         """Stop processes for good, politely first; one that is stopped already is left alone.

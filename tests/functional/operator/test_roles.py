@@ -14,6 +14,7 @@ from bin.stack.running import Stack
 from bin.stack.site import FAULT_FILE, ROOT, Site
 from bin.stack.supervise import TABLE
 from config.processes import NODE_CAPABILITIES, PROCESSES
+from tests.stack.waiting import until
 
 CONFINED = [name for name, row in TABLE.items() if not row.is_root]
 SECRETS = ("SVC_DATABASE_URL", "SVC_REDIS_URL", "SVC_S3_SECRET_KEY", "SVC_SESSION_SECRET",
@@ -113,10 +114,11 @@ def test_a_restart_takes_up_a_changed_setting(sim_stack):
     try:
         other.supervisor.launch()
         other.restart("relay")
-        assert environ_of(other.supervisor.pid("relay"))["SVC_RELAY_POLL_S"] == "0.75"
+        until(lambda: environ_of(other.supervisor.pid("relay")).get("SVC_RELAY_POLL_S") == "0.75")
     finally:
         sim_stack.supervisor.launch()
         sim_stack.restart("relay")
+    until(lambda: "SVC_DATABASE_URL" in environ_of(sim_stack.supervisor.pid("relay")))
     assert "SVC_RELAY_POLL_S" not in environ_of(sim_stack.supervisor.pid("relay"))
 
 
