@@ -1,6 +1,7 @@
 """House rules that no linter knows: sizes of modules and functions, names of files, what must not
 be committed."""
 import ast
+import functools
 import re
 import subprocess
 from collections import Counter
@@ -53,7 +54,12 @@ def tracked_files():
 FILES = tracked_files()
 MODULES = [path for path in FILES if path.suffix == ".py"]
 PRODUCT = [path for path in MODULES if path.relative_to(ROOT).parts[0] != "tests"]
-TREES = {path: ast.parse(path.read_text()) for path in MODULES}
+
+
+@functools.cache
+def tree_of(path):
+    """Parsed when it is asked for: every process of a parallel run imports this file."""
+    return ast.parse(path.read_text())
 
 
 def named(path):
@@ -70,8 +76,8 @@ def test_a_module_stays_short():
 
 
 def test_a_module_says_what_it_is_for():
-    silent = [named(path) for path, tree in TREES.items()
-              if tree.body and not ast.get_docstring(tree)]
+    silent = [named(path) for path in MODULES
+              if tree_of(path).body and not ast.get_docstring(tree_of(path))]
     assert silent == []
 
 
@@ -79,7 +85,7 @@ def test_no_function_is_longer_than_a_screen():
     long = [
         f"{named(path)}: {node.name}"
         for path in PRODUCT
-        for node in ast.walk(TREES[path])
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (node.end_lineno or node.lineno) - node.lineno + 1 > MAX_FUNCTION_LINES
     ]
@@ -148,6 +154,6 @@ def test_no_test_is_skipped_without_a_reason():
         f"{named(path)}:{line}"
         for path in MODULES
         if path not in PRODUCT
-        for line in skips_without_a_reason(TREES[path])
+        for line in skips_without_a_reason(tree_of(path))
     ]
     assert silent == []
