@@ -11,12 +11,24 @@ from nodeworker.network import namespaces
 PUBLIC = "9.9.9.53"
 # The host's address towards it.
 HOST_SIDE = "192.0.2.250"
+# Prints which of the targets it gets through to; all are tried at once.
 CONNECT = """
-import socket, sys
-guest = socket.socket()
-guest.settimeout(2)
-guest.bind((sys.argv[3], 0))
-guest.connect((sys.argv[1], int(sys.argv[2])))
+import json, socket, sys, threading
+targets, through = json.loads(sys.argv[1]), []
+def attempt(target):
+    address, port, source = target
+    guest = socket.socket()
+    guest.settimeout(2)
+    try:
+        guest.bind((source, 0))
+        guest.connect((address, port))
+    except OSError:
+        return
+    through.append(target)
+threads = [threading.Thread(target=attempt, args=(target,)) for target in targets]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(json.dumps(through))
 """
 
 
@@ -65,10 +77,18 @@ def server_at(prefix, address) -> Iterator[int]:
         yield port
 
 
-def connects(lab, spec, address, port, source="0.0.0.0"):
+def reached(lab, spec, targets, sources=("0.0.0.0",)):
+    """Those of the targets, pairs of address and port, to which the guest of `spec` opens a
+    connection, with the source that it did so from."""
+    wanted = [(*target, source) for target in targets for source in sources]
+    result = lab.agent(spec).exec(["python3", "-c", CONNECT, json.dumps(wanted)])
+    assert result.exit_code == 0, result
+    return [tuple(target) for target in json.loads(result.stdout)]
+
+
+def connects(lab, spec, address, port):
     """True if the guest of `spec` opens a connection."""
-    result = lab.agent(spec).exec(["python3", "-c", CONNECT, address, str(port), source])
-    return result.exit_code == 0
+    return reached(lab, spec, [(address, port)]) != []
 
 
 def own_addresses():

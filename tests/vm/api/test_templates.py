@@ -18,7 +18,7 @@ SERVE = {
     "startCommand": "echo start >> /root/starts; cd /srv/site && exec python3 -m http.server 3000",
     "readinessPort": 3000, "ports": [3000]
 }
-SLOW = {"startCommand": "echo start >> /root/starts; sleep 6; exec python3 -m http.server 4000",
+SLOW = {"startCommand": "echo start >> /root/starts; sleep 3; exec python3 -m http.server 4000",
         "readinessPort": 4000, "ports": [4000]}
 
 

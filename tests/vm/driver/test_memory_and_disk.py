@@ -12,7 +12,7 @@ from nodeworker.hypervisor.driver import Shape, VmState
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from tests.host.driver_lab import SHAPE
 
-CYCLES = 10
+CYCLES = 6
 # A little larger only: flattening walks over what lies beyond smaller layers at its limited speed.
 LARGER_BYTES = 33 * 1024**3 // 2
 # A process that knows a nonce which is nowhere but in its memory, and tells it when it is asked.

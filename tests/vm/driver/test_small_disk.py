@@ -102,7 +102,7 @@ def test_a_small_disk_grows_under_open_files_and_stays_grown_and_sound(
     shell(
         alice, sandbox, f"cat > /root/writer.py <<'END'\n{WRITER}END\n"
         "python3 /root/writer.py > /dev/null 2>&1 & echo $! > /run/writer; "
-        "head -c 30M /dev/urandom > /root/noise; head -c 9M /dev/urandom > /home/user/noise")
+        "head -c 12M /dev/urandom > /root/noise; head -c 9M /dev/urandom > /home/user/noise")
     sums, lines = shell(alice, sandbox, SUMS), int(shell(alice, sandbox, COUNT))
 
     grown = alice.request("PATCH", f"/v1/sandboxes/{sandbox}/disk")

@@ -6,7 +6,7 @@ import time
 
 from nodeworker.hypervisor.qemu.rundir import RunDir
 
-BURN = "timeout 2 sh -c 'while :; do :; done' || true"
+BURN = "timeout 1 sh -c 'while :; do :; done' || true"
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -14,7 +14,7 @@ def burn(lab, spec):
     if lab.is_real:
         lab.shell(spec, BURN)
     else:
-        assert lab.agent(spec).exec(["burn", "2"]).exit_code == 0
+        assert lab.agent(spec).exec(["burn", "1"]).exit_code == 0
 
 
 def record_of(node_dir, sandbox_id):
@@ -127,7 +127,7 @@ def test_usage_survives_sleep_wake_and_the_death_of_workers_and_machines(vm_stac
 
     act(vm_alice, sandbox, "hibernate")
     asleep = usage(vm_alice, sandbox)
-    time.sleep(1.5)  # three ticks, none of which may count anything
+    time.sleep(2.5)  # two ticks, neither of which may count anything
     assert usage(vm_alice, sandbox) == asleep
     act(vm_alice, sandbox, "wake")
     pid = record_of(node_dir, sandbox).pid

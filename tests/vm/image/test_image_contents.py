@@ -3,7 +3,6 @@ fit to be cloned."""
 import shlex
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -140,12 +139,6 @@ def test_little_runs_and_little_memory_is_used(run) -> None:
     assert int(run("free -m | awk '/^Mem:/ {print $3}'")) < 100
     assert int(run("systemctl list-units --type=service --state=running --no-legend | wc -l")) <= 3
     assert run("systemctl list-units --type=timer --state=active --no-legend") == ""
-
-
-def test_a_hundred_commands_at_once(agent: AgentClient) -> None:
-    with ThreadPoolExecutor(100) as pool:
-        results = list(pool.map(lambda number: agent.exec(["/bin/echo", str(number)]), range(100)))
-    assert [int(result.stdout) for result in results] == list(range(100))
 
 
 def test_running_out_of_memory_kills_the_command_and_not_the_agent(agent: AgentClient) -> None:
