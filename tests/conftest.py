@@ -41,17 +41,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Quick tests first: unit, functional, contract, vm, chaos. In parallel, long ones first."""
+    """Quick tests first: unit, functional, contract, vm, chaos; what needs the stack of VMs last,
+    which would stand by meanwhile. In parallel, long ones first."""
     order = PARALLEL_ORDER if _is_worker(config) else ORDER
 
     def room(item: pytest.Item) -> str:
         return item.path.relative_to(Path(__file__).parent).parts[0]
 
-    items.sort(key=lambda item: order.index(room(item)) if room(item) in order else len(order))
+    def on_vm_stack(item: pytest.Item) -> bool:
+        return "vm_stack" in getattr(item, "fixturenames", ())
+
+    items.sort(key=lambda item: (
+        on_vm_stack(item), order.index(room(item)) if room(item) in order else len(order)))
     for item in items:
         if room(item) in ("vm", "chaos"):
             item.add_marker(room(item))
-        if "vm_stack" in getattr(item, "fixturenames", ()):
+        if on_vm_stack(item):
             item.add_marker("vm")
 
 

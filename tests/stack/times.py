@@ -5,7 +5,7 @@ QUICK = {
     "SVC_OPERATION_LEASE_S": "2",
     "SVC_OPERATION_SWEEP_S": "0.5",
     "SVC_RECONCILE_S": "1",
-    "SVC_USAGE_SAMPLE_S": "0.5",
+    "SVC_USAGE_SAMPLE_S": "1",
     "SVC_ORPHAN_GRACE_S": "3",
     "SVC_NODE_HEARTBEAT_S": "1",
     "SVC_IDENTITY_POLL_S": "1",

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.alone
 
 BACKLOG = 10_000
 WAITS = (0.5, 2.0, 4.0)
-ROUNDS = 12
+ROUNDS = 8
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +78,17 @@ def promptness(receiver):
         lateness([one for one in receiver.arrivals("/ok") if one.event_id in ids], WAITS))
 
 
+def best(measure, is_good):
+    """The least of each figure of up to three rounds. A busy host slows one round or another; what
+    a dead receiver costs, it costs in all of them."""
+    least = measure()
+    for _ in range(2):
+        if is_good(*least):
+            break
+        least = tuple(map(min, least, measure()))
+    return least
+
+
 def pile_up(name):
     """10,000 events that are due at one receiver now, and that everybody else has; their ids."""
     moment = now() - timedelta(seconds=1)
@@ -125,9 +136,8 @@ def test_a_sandbox_tells_its_story(stack, receiver, alice):
 def test_the_dead_harm_only_themselves(stack, receiver, alice, capsys):
     before = lifecycle(alice), promptness(receiver)
     ids = pile_up(name_of(receiver.url("/hang")))
-    # A busy host slows one round or another; what a dead receiver costs, it costs in all of them.
-    rounds = [(lifecycle(alice), promptness(receiver)) for _ in range(3)]
-    after = min(took for took, _ in rounds), min(late for _, late in rounds)
+    after = best(lambda: (lifecycle(alice), promptness(receiver)),
+                 lambda took, late: took < 3 * before[0] and late < before[1] + WAITS[0])
     assert unfinished(ids) > BACKLOG * 0.9, "the dead receiver was to be busy all the while"
     # ... and it was tried
     until(lambda: len({one.event_id for one in receiver.arrivals("/hang")} & set(ids)) > 100)

@@ -12,8 +12,6 @@ import pytest
 from bin.stack import health, ports
 from tests.stack.processes import Process
 
-pytestmark = pytest.mark.alone
-
 AT_ONCE = 100
 THREADS = 32  # of the small API below: 16 for calls on the data road, 12 of them for one owner
 
@@ -69,6 +67,7 @@ def until(count, sandbox, wanted):
         time.sleep(0.05)
 
 
+@pytest.mark.alone
 def test_a_hundred_at_once_on_one_sandbox_while_the_api_answers_as_ever(
         sim_stack, alice, sandbox, in_flight):
     with client(sim_stack.api_url) as http, ThreadPoolExecutor(AT_ONCE) as pool:
