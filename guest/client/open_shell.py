@@ -36,9 +36,11 @@ from guest.client.frame_budget import Allowance, StreamBudget
 PIECE_BYTES = 32 * 1024
 # Small, because what is under way is what a user still sees after ctrl-C.
 _BUFFER_BYTES = 128 * 1024
-_SOCKET_OPTIONS = (
+_SOCKET_OPTIONS: tuple[tuple[int, int, int | bytes], ...] = (
     (socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES),
     (socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES),
+    # closing resets: an ordinary end would wait behind what the guest has not taken yet
+    (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)),
     # a guest that is gone without a word is noticed within a minute
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
@@ -54,8 +56,8 @@ class OpenShell:
 
     def __init__(self, connection: socket.socket, received: bytes = b"") -> None:
         connection.setblocking(False)
-        for option in _SOCKET_OPTIONS:
-            connection.setsockopt(*option)
+        for level, option, value in _SOCKET_OPTIONS:
+            connection.setsockopt(level, option, value)
         self._socket = connection
         self._sending = threading.Lock()
         self._reader = FrameReader()
@@ -134,9 +136,6 @@ class OpenShell:
     def close(self) -> None:
         """Hang up and free the socket; no other thread may use the shell any more."""
         self.hang_up()
-        # A reset, because an end would wait behind what the guest has not taken yet.
-        with contextlib.suppress(OSError):  # closed before
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._socket.close()
 
     def _control(self, message: dict[str, Any]) -> None:
