@@ -4,6 +4,8 @@ from bin.console import Advice, explained, step
 from bin.stack.running import Stack
 from bin.stack.site import ROOT, Site
 
+EDGE = "edge"
+
 
 def main() -> None:
     with explained():
@@ -15,7 +17,11 @@ def main() -> None:
         with step("Restarting " + ", ".join(stack.processes)):
             stack.supervisor.launch()
             stack.prepare()
-            stack.restart(*stack.processes)
+            stack.restart(*(name for name in stack.processes if name != EDGE))
+            # Its clients keep their connections.
+            if stack.supervisor.pid(EDGE):
+                stack.run("python -m config.nginx.reload")
+            stack.start(EDGE)
             stack.wait_healthy()
 
 

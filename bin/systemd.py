@@ -15,7 +15,7 @@ from pathlib import Path
 from bin.console import explained, say
 from bin.stack.site import ROOT
 from bin.stack.supervise import procfile
-from config.processes import NODE_CAPABILITIES, PROCESSES, Process, accounts
+from config.processes import PROCESSES, Process, accounts
 from config.settings import Settings
 
 SETTINGS = "/etc/svc/service.env"
@@ -41,7 +41,7 @@ CapabilityBoundingSet={capabilities}
 """
 # Nothing of the host can be written but the directory of its own, and of the homes and of the
 # checkout's var/ nothing can be seen.
-_CONFINED = """AmbientCapabilities=
+_CONFINED = """AmbientCapabilities={capabilities}
 ProtectSystem=strict
 ProtectHome=tmpfs
 BindReadOnlyPaths={visible}
@@ -66,24 +66,26 @@ SystemCallErrorNumber=EPERM
 # make together, so nothing that needs one is here; the virtual machines are confined by the driver.
 _NODE = """KillMode=process
 """
+# Workers of a killed master must not keep the port; `systemctl reload` after a new certificate.
+_EDGE = """KillMode=mixed
+ExecReload=/bin/sh -c 'exec python -m config.nginx.reload'
+"""
 
 
 def drop_in(process: Process) -> str:
     """The text of the drop-in of a process's unit."""
     every = {f"SVC_{field.name.upper()}" for field in dataclasses.fields(Settings)}
+    capabilities = " ".join(f"CAP_{name.upper()}" for name in process.capabilities)
     text = _EVERY.format(
         root=ROOT, settings=SETTINGS, account=process.account,
-        forgotten=" ".join(sorted(every - process.variables)),
-        capabilities=" ".join(f"CAP_{capability.upper()}" for capability in NODE_CAPABILITIES)
-        if process.is_root else "",
-    )
+        forgotten=" ".join(sorted(every - process.variables)), capabilities=capabilities)
     if process.is_root:
         return text + _NODE
     visible = f"{ROOT} -{sys.base_prefix}"
-    text += _CONFINED.format(root=ROOT, visible=visible)
+    text += _CONFINED.format(root=ROOT, visible=visible, capabilities=capabilities)
     if process.directory:
         text += f"StateDirectory=svc/{process.directory}\nStateDirectoryMode=0700\n"
-    return text
+    return text + (_EDGE if process is PROCESSES["edge"] else "")
 
 
 def sysusers() -> str:

@@ -26,12 +26,13 @@ NODE_CAPABILITIES = (
 
 @dataclass(frozen=True)
 class Process:
-    """A row: the account, the fields of `Settings` it is told, and the one directory it writes
-    (a name under SVC_DATA_DIR)."""
+    """A row: the account, the fields of `Settings` it is told, the one directory it writes (a name
+    under SVC_DATA_DIR), and the capabilities it keeps."""
 
     account: str
     settings: frozenset[str]
     directory: str = ""
+    capabilities: tuple[str, ...] = ()
 
     @property
     def variables(self) -> frozenset[str]:
@@ -43,8 +44,9 @@ class Process:
         return self.account == ROOT_ACCOUNT
 
 
-def _row(account: str, *settings: str, directory: str = "") -> Process:
-    return Process(account, frozenset({*_EVERY, *settings}), directory)
+def _row(account: str, *settings: str, directory: str = "",
+         capabilities: tuple[str, ...] = ()) -> Process:
+    return Process(account, frozenset({*_EVERY, *settings}), directory, capabilities)
 
 
 _NODE = _row(
@@ -58,7 +60,7 @@ _NODE = _row(
     "slot_pool", "vm_uid_base", "chain_depth_limit", "simulated_latency_ms", "simulated_disk_mb",
     "simulated_failures", "ops_concurrency", "list_rates", "vm_io_mb_s", "vm_iops",
     "ctl_concurrency", "archive_concurrency", "owner_share", "open_operations",
-    "archive_min_kib_per_s",
+    "archive_min_kib_per_s", capabilities=NODE_CAPABILITIES,
 )
 
 PROCESSES: dict[str, Process] = {
@@ -74,13 +76,14 @@ PROCESSES: dict[str, Process] = {
     "identity": _row(
         "svc-identity", *_ROWS, "auth_url", "auth_bind", "buffer_mb", "head_s", "body_silence_s",
         "jwt_algorithms", "signing_keys_dir", "session_secret", "browser_origins", "proxy_hops",
-        "user_jwt_s", directory="keys"),
+        "edge_secret", "user_jwt_s", directory="keys"),
     "edge": _row(
         "svc-edge", "edge_port", "edge_addresses", "edge_secret", "tls_cert", "tls_key",
         "api_url", "api_bind", "auth_url", "auth_bind", "shell_url", "shell_port", "gateway_port",
         "preview_domain", "preview_rewrite_host", "apps_domain", "head_s", "body_silence_s",
         "upload_max_bytes",
-        directory="edge"),
+        # for port 443
+        directory="edge", capabilities=("net_bind_service",)),
     "gateway": _row(
         "svc-gateway", *_ROWS, *_BROKER, *_DEADLINES, "gateway_port", "readiness_wait_s",
         "open_operations", "node_dead_after_s", "port_rest_s"),

@@ -1,13 +1,12 @@
 """The identity host: `app.identity.factory:create_app()`. Sessions of people, their tokens, and the
 keys that verify tokens."""
 from flask import Flask
-from werkzeug.middleware.proxy_fix import ProxyFix
 
 from app import wiring
 from app.api import health
 from app.http import buffers, converters, credentials, cross_origin, errors, held, request_ids
 from app.http.openapi import routes as openapi
-from app.identity import routes
+from app.identity import client_address, routes
 from app.identity.local_authority import LocalAuthority
 from app.identity.sessions import Sessions
 from app.identity.signing_keys import KeyDirectory
@@ -39,8 +38,5 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.register_blueprint(health.routes)
     openapi.install(app, title="Sandbox service: identity host", description=DESCRIPTION,
                     server=settings.auth_url)
-    if settings.proxy_hops > 0:
-        # Sign-ins are throttled by address: behind a proxy every one would be the proxy's.
-        app.wsgi_app = ProxyFix(  # type: ignore[method-assign]
-            app.wsgi_app, x_for=settings.proxy_hops, x_proto=0, x_host=0, x_port=0, x_prefix=0)
+    client_address.install(app, settings)
     return app

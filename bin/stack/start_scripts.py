@@ -4,8 +4,8 @@ account and shows it only the files it needs.
 1. It reads the settings of the process (config/processes.py) from a file beside it. 2. In a mount
 namespace of its own the checkout and Python are there, read-only, at the paths they have; closed
 directories above them (such as root's home), var/ and `.env` are covered; the one directory that
-the process writes is put back. 3. It drops every privilege. A node worker stays root, sees
-everything, and keeps the capabilities of the table. The scripts hold no secret.
+the process writes is put back. 3. It drops every privilege but the capabilities of the table. A
+node worker stays root and sees everything. The scripts hold no secret.
 """
 import os
 import shlex
@@ -14,13 +14,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bin.stack.site import ROOT, Site
-from config.processes import NODE_CAPABILITIES, Process
+from config.processes import Process
 
 # Files of certificates that the operator's environment or settings may name.
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
                  "SVC_TLS_CERT", "SVC_TLS_KEY")
 _TMP = Path("/tmp")
-_DROP_ALL = "--clear-groups --no-new-privs --inh-caps=-all --bounding-set=-all"
 
 
 def write(site: Site, name: str, process: Process | None, command: str) -> None:
@@ -44,15 +43,17 @@ def script(site: Site, name: str, process: Process, command: str) -> str:
     settings = shlex.quote(str(site.data_dir / "start" / f"{name}.env"))
     top = ["set -eu", f"PATH={shlex.quote(environ['PATH'])}"]
     told = ["set -a", f". {settings}", "set +a", f"cd {shlex.quote(str(ROOT))}"]
+    kept = ",".join(["-all", *(f"+{capability}" for capability in process.capabilities)])
     if process.is_root:
-        kept = ",".join(f"+{capability}" for capability in NODE_CAPABILITIES)
-        view, limits = [], f"--no-new-privs --bounding-set=-all,{kept}"
+        view, limits = [], f"--no-new-privs --bounding-set={kept}"
     else:
         apart = 'exec unshare --mount --propagation slave /bin/sh "$0" apart'
         top.append(f'[ "${{1-}}" = apart ] || {apart}')
         own = site.directory_of(process)
         view = view_of(_visible(environ), ROOT, own, site.data_dir)
-        limits = f"--reuid={process.account} --regid={process.account} {_DROP_ALL}"
+        limits = (f"--reuid={process.account} --regid={process.account} --clear-groups"
+                  f" --no-new-privs --inh-caps={kept} --ambient-caps={kept}"
+                  f" --bounding-set={kept}")
     become = f"exec setpriv {limits} /bin/sh -c {shlex.quote(command)}"
     # The settings are read before the files of the stack are covered.
     return "\n".join([*top, *told[:3], *view, told[3], become, ""])

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from config.nginx.render import directory_of, find_nginx, render
+from config.nginx.render import directory_of, find_nginx, render, write
 from config.settings import get_settings
 
 _OPEN_FILES = 65536
@@ -37,19 +37,11 @@ def main() -> None:
 
 def raise_open_files() -> int:
     """How many files a worker may have open from now on."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = min(hard, _OPEN_FILES) if hard != resource.RLIM_INFINITY else _OPEN_FILES
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     return most
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file that only its owner reads, whole or not at all; it holds the edge's secret."""
-    draft = path.with_suffix(".draft")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as stream:
-        stream.write(text)
-    draft.replace(path)
 
 
 def end_orphans(directory: Path) -> None:

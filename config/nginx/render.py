@@ -3,6 +3,7 @@
 What the template is told is in `render`; the files it includes are told the same.
 """
 import ipaddress
+import os
 import re
 import socket
 import subprocess
@@ -85,6 +86,17 @@ def render(settings: Settings, nginx: Nginx, open_files: int) -> str:
         body_s=f"{settings.body_silence_s * 2000:.0f}ms",
     )
     return re.sub(r"\n(?:[ \t]*\n)+", "\n\n", text)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file that only the edge (and root) reads, whole or not at all: it has a secret."""
+    draft = path.with_suffix(".draft")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as stream:
+        owner = path.parent.stat()
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)
+        stream.write(text)
+    draft.replace(path)
 
 
 def _names(always: str, url: str) -> str:

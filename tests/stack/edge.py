@@ -127,3 +127,16 @@ def _seed(settings: Settings) -> dict[str, str]:
     keys = {path.name: path.read_bytes() for path in settings.signing_keys_dir.iterdir()}
     _seeded.append(_Seeded(people, rows, keys))
     return people
+
+
+def host(edge: Edge, **changes: Any) -> FlaskClient:
+    """Another identity process with other settings, on the same rows and keys."""
+    return identity.create_app(dataclasses.replace(edge.settings, **changes)).test_client()
+
+
+def wrong(edge: Edge, client: FlaskClient, email: str, address: str = "192.0.2.1",
+          headers: dict[str, str] | None = None) -> int:
+    """What a wrong password from this address gives."""
+    body = {"email": email, "password": "a wrong password"}
+    return client.post("/login", json=body, headers=headers or {},
+                       environ_base={"REMOTE_ADDR": address}).status_code

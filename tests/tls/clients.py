@@ -12,14 +12,14 @@ def context_of(stack):
     return ssl.create_default_context(cafile=stack.site.values["SVC_CA_FILE"])
 
 
-def client(stack, host="localhost"):
-    """An httpx client of one host of the edge."""
+def client(stack, host="localhost", source=None):
+    """An httpx client of one host of the edge, with an address of its own if `source` is one."""
     def name(request):
         request.extensions["sni_hostname"] = host
     port = stack.settings.edge_port
+    transport = httpx.HTTPTransport(verify=context_of(stack), local_address=source)
     return httpx.Client(base_url=f"https://127.0.0.1:{port}", headers={"Host": f"{host}:{port}"},
-                        verify=context_of(stack), timeout=60, trust_env=False,
-                        event_hooks={"request": [name]})
+                        transport=transport, timeout=60, event_hooks={"request": [name]})
 
 
 def connect(stack, host="localhost"):
@@ -40,6 +40,14 @@ def talk(stack, payload, host="localhost"):
         while piece := link.recv(65536):
             received += piece
         return received
+
+
+def read(answer):
+    """Status, headers and error of the only answer among these bytes."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    lines = head.decode().split("\r\n")
+    assert not body.count(b"HTTP/1.1")
+    return int(lines[0].split()[1]), dict(line.split(": ", 1) for line in lines[1:]), body
 
 
 def curl(stack, host, path, *arguments):

@@ -3,6 +3,7 @@ import ssl
 
 import pytest
 
+from services.accounts.sign_in_throttle import PAIR_TRIES
 from tests.stack.waiting import eventually
 from tests.tls.clients import client, connect, curl, talk
 
@@ -49,6 +50,18 @@ def test_another_name_leads_nowhere(sim_stack):
     request = b"GET /health HTTP/1.1\r\nHost: evil.test\r\nConnection: close\r\n\r\n"
     answer = talk(sim_stack, request)
     assert answer.startswith(b"HTTP/1.1 404 ") and b'{"error":"' in answer
+
+
+def test_the_identity_host_learns_who_the_client_is(sim_stack):
+    """Guesses at a password are counted for each address, which a client cannot choose."""
+    body, tries = {"email": "by-the-edge@example.test", "password": "wrong"}, PAIR_TRIES
+    with client(sim_stack, "auth.localhost", "127.0.0.9") as http:
+        for number in range(tries + 1):
+            forged = {"X-Forwarded-For": f"192.0.2.{number}", "X-Svc-Edge": "forged"}
+            status = http.post("/login", json=body, headers=forged).status_code
+            assert status == (401 if number < tries else 429)
+    with client(sim_stack, "auth.localhost", "127.0.0.10") as http:
+        assert http.post("/login", json=body).status_code == 401
 
 
 def test_a_doubled_slash_stays_one(sim_stack):

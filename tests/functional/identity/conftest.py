@@ -1,9 +1,14 @@
-"""An identity host and two API hosts, the second of which has no key directory."""
+"""An identity host and two API hosts, the second of which has no key directory; guesses at
+passwords that begin anew."""
 
 import pytest
 
 from bin.stack import health
 from bin.stack.running import private_stack
+from models.database import connection
+from models.users import LoginThrottle
+from services.accounts import users
+from tests.stack.edge import CHEAP
 from tests.stack.identity_site import SETTINGS, Site
 from tests.stack.waiting import until
 
@@ -33,3 +38,11 @@ def site(clean_host):
 def apis(site):
     """Two API hosts with two worker processes each; the second has no key directory."""
     return site.stack.api_url, site.start("api")
+
+
+@pytest.fixture
+def clean_slate(edge, monkeypatch):
+    """Nobody has guessed yet, and a guess at an account that is not there takes no time."""
+    monkeypatch.setattr(users, "NOBODY", CHEAP.hash("nobody"))
+    with connection():
+        LoginThrottle.delete().execute()

@@ -102,7 +102,8 @@ def test_only_the_node_workers_are_root_and_no_two_others_share_an_account():
 
 @pytest.mark.parametrize(("secret", "holders"), [
     ("session_secret", {"identity"}), ("signing_keys_dir", {"identity"}),
-    ("edge_secret", {"edge"}), ("webhook_secrets", {"webhooks"}), ("flower_basic_auth", {"flower"}),
+    ("edge_secret", {"identity", "edge"}), ("webhook_secrets", {"webhooks"}),
+    ("flower_basic_auth", {"flower"}),
     ("s3_secret_key", {name for name in PROCESSES if name.startswith("node-")}),
     ("database_url", set(PROCESSES) - {"beat", "edge", "flower"}),
 ])

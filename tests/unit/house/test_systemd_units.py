@@ -52,9 +52,11 @@ def test_the_command_is_the_line_of_the_procfile_in_no_login_shell(units, name):
 
 
 @pytest.mark.parametrize("name", CONFINED)
-def test_a_process_that_is_not_root_has_no_capability_and_one_directory(units, name):
+def test_a_process_that_is_not_root_has_hardly_a_capability_and_one_directory(units, name):
     unit, row = read(units, name), PROCESSES[name]
-    assert unit["CapabilityBoundingSet"] == "" and unit["ProtectSystem"] == "strict"
+    kept = "CAP_NET_BIND_SERVICE" if name == "edge" else ""
+    assert unit["CapabilityBoundingSet"] == unit["AmbientCapabilities"] == kept
+    assert unit["ProtectSystem"] == "strict"
     assert unit["PrivateTmp"] == unit["PrivateDevices"] == "yes"
     assert unit.get("StateDirectory", "") == (f"svc/{row.directory}" if row.directory else "")
     assert "ReadWritePaths" not in unit
@@ -69,6 +71,10 @@ def test_a_node_worker_keeps_what_it_needs_and_shares_the_hosts_mounts(units, na
     apart = ("ProtectSystem", "ProtectHome", "PrivateTmp", "PrivateDevices", "BindReadOnlyPaths")
     assert not [key for key in apart if key in unit], "would hide /run/netns from the other lanes"
     assert unit["KillMode"] == "process"
+
+
+def test_workers_of_a_killed_nginx_end_with_it(units):
+    assert read(units, "edge")["KillMode"] == "mixed"
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")

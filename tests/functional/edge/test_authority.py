@@ -1,0 +1,87 @@
+"""The authority of one machine: what it makes, when it makes it anew, and that it can vouch for
+nothing but names under `localhost`."""
+import datetime
+import ssl
+import stat
+import subprocess
+
+import pytest
+from cryptography import x509
+
+from bin.console import Advice
+from bin.stack import accounts, authority
+from bin.stack.site import Site
+
+_DAY = datetime.timedelta(days=1)
+
+
+@pytest.fixture
+def site(tmp_path):
+    made = Site(tmp_path, {"SVC_DATA_DIR": str(tmp_path)})
+    accounts.prepare(made)
+    assert authority.ensure_certificate(made)
+    return made
+
+
+def certificate(site):
+    return x509.load_pem_x509_certificate((site.data_dir / "edge" / "tls.pem").read_bytes())
+
+
+def test_the_key_is_roots_and_the_certificate_everybodys(site):
+    key, ca = site.data_dir / "ca.key", site.data_dir / "ca.pem"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600 and key.stat().st_uid == 0
+    assert stat.S_IMODE(ca.stat().st_mode) == 0o644
+    assert stat.S_IMODE((site.data_dir / "edge" / "tls.key").stat().st_mode) == 0o600
+
+
+def test_browsers_take_the_certificate(site):
+    found = certificate(site)
+    lasts = found.not_valid_after_utc - found.not_valid_before_utc
+    assert lasts == 397 * _DAY and found.signature_hash_algorithm.name == "sha256"
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == [
+        "localhost", "api.localhost", "auth.localhost", "shell.localhost", "*.preview.localhost",
+        "*.apps.localhost"]
+
+
+def test_it_is_made_once(site):
+    before = certificate(site).serial_number
+    assert not authority.ensure_certificate(site)
+    assert certificate(site).serial_number == before
+
+
+def test_it_is_made_anew_near_its_end_by_the_same_authority(site, monkeypatch):
+    before, trusted = certificate(site).serial_number, (site.data_dir / "ca.pem").read_bytes()
+    later = authority._now() + (397 - 59) * _DAY
+    monkeypatch.setattr(authority, "_now", lambda: later)
+    assert authority.ensure_certificate(site)
+    assert certificate(site).serial_number != before
+    assert (site.data_dir / "ca.pem").read_bytes() == trusted
+
+
+def test_another_domain_makes_another_certificate(site):
+    changed = Site(site.data_dir, {**site.values, "SVC_PREVIEW_DOMAIN": "p.localhost"})
+    assert authority.ensure_certificate(changed)
+    with pytest.raises(Advice, match="SVC_TLS_CERT"):
+        authority.ensure_certificate(
+            Site(site.data_dir, {**site.values, "SVC_PREVIEW_DOMAIN": "example.test"}))
+
+
+def test_a_certificate_of_the_operator_is_left_alone(tmp_path):
+    given = Site(tmp_path, {"SVC_TLS_CERT": "/etc/svc/tls.pem", "SVC_TLS_KEY": "/etc/svc/tls.key"})
+    assert not authority.ensure_certificate(given) and not (tmp_path / "ca.pem").exists()
+
+
+@pytest.mark.parametrize(("name", "taken"), [("a.localhost", True), ("bank.example", False)])
+def test_whoever_has_its_key_cannot_vouch_for_other_names(site, tmp_path, name, taken):
+    key = authority.serialization.load_pem_private_key(
+        (site.data_dir / "ca.key").read_bytes(), None)
+    ca = x509.load_pem_x509_certificate((site.data_dir / "ca.pem").read_bytes())
+    _, forged = authority._sign_leaf([name], ca, key)
+    leaf = tmp_path / "leaf.pem"
+    leaf.write_bytes(forged.public_bytes(authority.serialization.Encoding.PEM))
+    judged = subprocess.run(["openssl", "verify", "-CAfile", site.data_dir / "ca.pem", leaf],
+                            text=True, capture_output=True, check=False)
+    assert (judged.returncode == 0) is taken, judged.stderr
+    assert taken or "permitted subtree violation" in judged.stderr
+    assert ssl.create_default_context(cafile=site.data_dir / "ca.pem")
