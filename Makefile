@@ -5,7 +5,7 @@ SHELL := /bin/sh
 PYTHON := .venv/bin/python
 
 .PHONY: help up down restart status logs bench \
-        test test-quick test-unit test-functional test-contract test-vm test-chaos \
+        test test-quick test-unit test-functional test-contract test-vm test-browser test-chaos \
         lint image requirements systemd clean clean-all packages venv
 
 help: ## show this list
@@ -43,6 +43,9 @@ test-contract: packages ## the contract, line by line
 
 test-vm: packages ## real virtual machines
 	@$(PYTHON) -m bin.test vm
+
+test-browser: packages ## previews in a real Chromium
+	@$(PYTHON) -m bin.test browser
 
 test-chaos: packages ## kill -9 of everything, at any moment
 	@$(PYTHON) -m bin.test chaos

@@ -7,7 +7,7 @@ import argparse
 import os
 import sys
 
-from bench import measure
+from bench import measure, previews
 from bench.api import Api
 from bench.bounds import list_exceeded
 from bench.figures import HEADER, Figure
@@ -26,6 +26,9 @@ def run(count: int) -> list[Figure]:
         figures.append(measure.create_to_exec(api, floor, count))
         figures.extend(measure.sleep_and_wake(api, floor, count))
         figures.extend(measure.fork_to_exec(api, floor, count))
+    with measure.sandbox(api) as sandbox_id:
+        figures.append(previews.preview_wake(api, settings, sandbox_id, count))
+        figures.append(previews.preview_throughput(api, settings, sandbox_id))
     figures.append(measure.exec_overhead(api, settings, count * 5))
     figures.append(measure.api_get(api, settings, count * 30))
     figures.append(measure.enqueue(settings, count * 30))

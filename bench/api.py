@@ -42,6 +42,15 @@ class Api:
         return self._call("POST", f"/v1/sandboxes/{sandbox_id}/exec",
                           {"cmd": argv[0], "args": list(argv[1:])})
 
+    def start(self, sandbox_id: str, *argv: str) -> Any:
+        """Start a program that goes on."""
+        return self._call("POST", f"/v1/sandboxes/{sandbox_id}/exec",
+                          {"cmd": argv[0], "args": list(argv[1:]), "detached": True})
+
+    def preview(self, sandbox_id: str, port: int) -> str:
+        """The preview URL of a port."""
+        return str(self._call("GET", f"/v1/sandboxes/{sandbox_id}/url/{port}")["url"])
+
     def wait_running(self, sandbox_id: str) -> None:
         """Poll, as the contract asks clients to, until the sandbox runs; raises RuntimeError if its
         boot failed."""

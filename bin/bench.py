@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 
+from bin.bootstrap import BENCH, install_packages, missing_packages
 from bin.console import Advice, explained, step
 from bin.stack.running import Stack, private_stack, remove_abandoned
 from bin.stack.site import ROOT, Site
@@ -28,6 +29,7 @@ def main(arguments: list[str]) -> None:
             if not stack.supervisor.running():
                 raise Advice("no stack is running; `make up` starts one.")
             sys.exit(measure(stack, arguments))
+        install_packages(missing_packages(BENCH))
         remove_abandoned()
         stack = private_stack("bench-stack", durable=True)
         try:

@@ -14,7 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bin.console import Advice, explained, say, step
@@ -47,6 +47,13 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "openssh-client": ("ssh-keygen",),
     "ca-certificates": ("/etc/ssl/certs/ca-certificates.crt",),
 }
+# For `make bench` only.
+BENCH: dict[str, tuple[str, ...]] = {"wrk": ("wrk",)}
+# For `make test` only.
+BROWSER: dict[str, tuple[str, ...]] = {
+    "chromium": ("chromium",),
+    "libnss3-tools": ("certutil",),
+}
 # Without these there is a slower way: apt is asked for them once, and may say no. Package -> sign.
 OPTIONAL: dict[str, str] = {
     # previews choose a guest's address and keep connections to it (config/nginx)
@@ -58,12 +65,12 @@ ASKED = ROOT / "var" / ".optional-packages"
 SERVICES = ("redis-server", "postgresql", "nginx")
 
 
-def missing_packages() -> list[str]:
+def missing_packages(packages: Mapping[str, tuple[str, ...]] = PACKAGES) -> list[str]:
     """Names of the system packages that this machine lacks."""
     path = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
     missing = [
         name
-        for name, signs in PACKAGES.items()
+        for name, signs in packages.items()
         if not any(
             glob.glob(sign) if sign.startswith("/") else shutil.which(sign, path=path)
             for sign in signs
@@ -110,6 +117,14 @@ def install_packages(missing: list[str]) -> None:
             for command in (["systemctl", "disable", service], ["update-rc.d", service, "disable"]):
                 if shutil.which(command[0]):
                     subprocess.run(command, capture_output=True, check=False)
+
+
+def install_browser() -> None:
+    """What the tests of tests/browser drive; without it they are skipped."""
+    try:
+        install_packages(missing_packages(BROWSER))
+    except Advice as advice:
+        say(f"  the tests in a browser are skipped: {advice}")
 
 
 def install_optional() -> None:

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from types import FrameType
 
+from bin.bootstrap import install_browser
 from bin.console import explained
 from bin.image import ensure_images
 from bin.stack.running import remove_abandoned
@@ -22,8 +23,8 @@ from bin.stack.site import ROOT
 
 QUICK = ("unit", "functional", "contract")
 PARALLEL = (*QUICK, "chaos")
-ALONE = ("functional", "contract", "vm", "chaos")
-WITH_VMS = {"vm", "chaos"}
+ALONE = ("functional", "contract", "vm", "browser", "chaos")
+WITH_VMS = {"vm", "browser", "chaos"}
 # Two thirds of the time of a worker are waited for, so there is one more than there are cores; a
 # fifth would not be quicker on a machine of any size.
 MAX_WORKERS = 4
@@ -80,13 +81,15 @@ def main(words: Sequence[str]) -> int:
     """Run the rooms named (all, if none is; `quick` for those without VMs) and return the exit
     code."""
     quick = list(words) == ["quick"]
-    rooms = QUICK if quick else tuple(words) or (*PARALLEL, "vm")
+    rooms = QUICK if quick else tuple(words) or (*PARALLEL, "vm", "browser")
     for signum in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(signum) is not signal.SIG_IGN:  # nohup
             signal.signal(signum, interrupt)
     with explained():
         if WITH_VMS & set(rooms) or (not quick and "contract" in rooms):
             ensure_images()
+        if "browser" in rooms:
+            install_browser()
         shutil.rmtree(ROOT / "var" / "evidence", ignore_errors=True)
         codes, totals = [], Counter[str]()
         try:

@@ -25,7 +25,7 @@ from tests.stack.fault_points import FaultPoint, fault_point
 from tests.stack.personas import Persona
 from tests.stack.times import QUICK
 
-ORDER = ("unit", "functional", "contract", "vm", "chaos")
+ORDER = ("unit", "functional", "contract", "vm", "browser", "chaos")
 # In parallel the rooms with long files go first: at the end no worker is to wait for another.
 PARALLEL_ORDER = ("chaos", "contract", "functional", "unit")
 EVIDENCE = ROOT / "var" / "evidence"

@@ -9,15 +9,23 @@ import collections
 import hashlib
 import json
 import secrets
+import socket
 import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-PAGE = b"""<!doctype html><title>A preview</title><h1>Hello from the sandbox</h1>
+PAGE = b"""<!doctype html><title>A preview</title>
+<style>body { font: 20px/1.6 system-ui, sans-serif; margin: 2em; color: #234 }
+h1 { color: #063 } code, b { color: #063; background: #eef6f2; padding: 0 .3em }</style>
+<h1>Hello from the sandbox</h1>
+<p>The machine is <code>HOSTNAME</code>, its address
+<code id=address>...</code></p>
 <p>WebSocket: <b id=socket>...</b></p><p>Events: <b id=events>...</b></p>
 <script>
+document.getElementById("address").textContent = location.protocol + "//" +
+  location.host.slice(0, 4) + "..." + location.host.slice(location.host.indexOf("-"));
 const socket = new WebSocket(location.origin.replace("http", "ws") + "/socket");
 socket.onopen = () => socket.send("over the socket");
 socket.onmessage = (message) => document.getElementById("socket").textContent = message.data;
@@ -27,7 +35,7 @@ events.onmessage = (event) => {
   document.getElementById("events").textContent = seen.join(" ");
   if (seen.length === 3) events.close();
 };
-</script>"""
+</script>""".replace(b"HOSTNAME", socket.gethostname().encode())
 NONCE = secrets.token_hex(8)
 _GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _PIECE = 65536

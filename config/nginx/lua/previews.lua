@@ -9,7 +9,7 @@ local balancer = require "ngx.balancer"
 local M = {}
 local TTL = 2            -- seconds that an address is used without asking
 local STALE = 20         -- and while the gateway is away; ports rest for 60 s
-local PATIENCE = 30      -- times a tenth of a second that an absent gateway is waited for
+local PATIENCE = 100     -- times a tenth of a second that an absent gateway is waited for
 local HOSTS_MOST = 20000
 local gateway
 local peers, count = {}, 0
@@ -77,6 +77,15 @@ function M.route()
         end
         ngx.sleep(0.1)
     end
+end
+
+-- For a request that got no answer from anybody: what may be sent twice is sent again, once the
+-- gateway answers.
+function M.again()
+    if ngx.var.preview_pool ~= "guests" then
+        return ngx.exec("/_edge/away")
+    end
+    M.route()
 end
 
 -- For the balancer: the guest first, then the gateway.

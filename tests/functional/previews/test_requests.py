@@ -6,8 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.stack.database import query
+from tests.stack.memory import Watch
 from tests.stack.previews import GUEST_PORT, Preview
 from tests.stack.waiting import until
+from tests.tls.clients import curl
 
 STATES = pytest.mark.parametrize("asleep", [False, True], ids=["awake", "asleep"])
 
@@ -105,13 +107,31 @@ def test_the_server_is_told_who_asks_and_for_what(preview, asleep):
 
 
 @STATES
-def test_a_large_download(preview, asleep):
+def test_large_bodies_pass_and_nobody_stores_them(preview, sim_stack, asleep):
+    memory = Watch([sim_stack.supervisor.pid("gateway"), sim_stack.supervisor.pid("edge")])
+    memory.start()
     prepare(preview, asleep)
     size = 0
-    with preview.client() as http, http.stream("GET", "/bytes?n=100000000") as answer:
+    with preview.client() as http, http.stream("GET", "/bytes?n=200000000") as answer:
         for piece in answer.iter_raw(1 << 20):
             size += len(piece)
-    assert size == 100_000_000
+    assert size == 200_000_000
+    prepare(preview, asleep)
+    pieces = (bytes(1 << 20) for _ in range(200))
+    assert preview.post("/", content=pieces).text == f"{200 << 20} bytes"
+    assert memory.stop() < 150 * 1024 ** 2
+    edge = sim_stack.site.data_dir / "edge"
+    assert [path for name in ("body", "proxy") for path in (edge / name).rglob("*")
+            if path.is_file()] == []
+
+
+@STATES
+def test_http_2(preview, asleep):
+    prepare(preview, asleep)
+    answer = curl(preview.stack, preview.host, "/", "--data-binary", "over two")
+    assert (answer.stderr, answer.stdout) == ("200 2", "over two")
+    prepare(preview, asleep)
+    assert curl(preview.stack, preview.host, "/events").stdout.count("data: ") == 3
 
 
 def test_a_hundred_at_once_wake_it_once(preview, sim_stack):

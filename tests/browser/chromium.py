@@ -1,0 +1,90 @@
+"""Chromium without a window, driven over the DevTools protocol, with a home of its own that trusts
+one authority."""
+import base64
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import websocket
+
+from tests.stack.waiting import until
+
+PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser")
+# Without these it looks for its maker's hosts at every start.
+_QUIET = ("--disable-quic", "--no-first-run", "--disable-background-networking",
+          "--disable-component-update", "--disable-sync")
+
+
+class Chromium:
+    """A browser with one page. `home` is an empty directory, `authority` a certificate's file, if
+    it is to trust one."""
+
+    def __init__(self, home: Path, authority: Path | None):
+        store = home / ".pki" / "nssdb"
+        store.mkdir(parents=True)
+        _certutil(store, "-N", "--empty-password")
+        if authority is not None:
+            _certutil(store, "-A", "-t", "C,,", "-n", "svc", "-i", str(authority))
+        profile = home / "profile"
+        self._process = subprocess.Popen(
+            [PROGRAM or "chromium", "--headless", "--no-sandbox", "--disable-gpu", *_QUIET,
+             "--window-size=900,440", "--remote-debugging-port=0", f"--user-data-dir={profile}",
+             "about:blank"],
+            env={**os.environ, "HOME": str(home)}, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        active = profile / "DevToolsActivePort"
+        until(lambda: active.exists() and active.read_text().strip(), 60)
+        port = active.read_text().split()[0]
+        pages = httpx.get(f"http://127.0.0.1:{port}/json", trust_env=False, timeout=30).json()
+        address = next(page["webSocketDebuggerUrl"] for page in pages if page["type"] == "page")
+        self._link = websocket.create_connection(address, timeout=120, suppress_origin=True)
+        self._numbers = itertools.count(1)
+
+    def call(self, method, **parameters):
+        """The result of a command of the protocol; what the browser tells meanwhile is dropped."""
+        number = next(self._numbers)
+        self._link.send(json.dumps({"id": number, "method": method, "params": parameters}))
+        while True:
+            answer = json.loads(self._link.recv())
+            if answer.get("id") == number:
+                assert "error" not in answer, answer
+                return answer["result"]
+
+    def open(self, url):
+        """Go to an address, as if somebody had typed it; why it failed, empty if it did not."""
+        return self.call("Page.navigate", url=url).get("errorText", "")
+
+    def run(self, script):
+        """The value of an expression in the page."""
+        return self.call("Runtime.evaluate", expression=script, awaitPromise=True,
+                         returnByValue=True)["result"].get("value")
+
+    def shows(self, text, timeout_s=60):
+        """Return once the page shows `text`."""
+        end, seen = time.monotonic() + timeout_s, None
+        while time.monotonic() < end:
+            seen = self.run("document.body && document.body.innerText")
+            if seen and text in seen:
+                return
+            time.sleep(0.1)
+        raise AssertionError(f"{text!r} is not shown, but {seen!r}")
+
+    def picture(self, path: Path):
+        """Save what the window shows as a PNG file."""
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
+
+    def close(self):
+        self._link.close()
+        self._process.terminate()
+        self._process.wait(30)
+
+
+def _certutil(store, *arguments):
+    # On a store that exists it asks the terminal, for ever.
+    subprocess.run(["certutil", "-d", f"sql:{store}", *arguments], check=True, timeout=60,
+                   stdin=subprocess.DEVNULL, capture_output=True)

@@ -1,0 +1,68 @@
+"""A preview in a real browser, which trusts this machine's authority and nothing else."""
+from pathlib import Path
+
+import pytest
+
+from bin.stack.site import ROOT
+from tests.browser.chromium import PROGRAM, Chromium
+from tests.fakes import web_server
+from tests.stack.previews import GUEST_PORT, Preview
+from tests.stack.waiting import eventually
+
+pytestmark = [pytest.mark.vm, pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium")]
+PICTURES = ROOT / "var" / "pictures"
+
+
+@pytest.fixture(scope="module")
+def preview(vm_stack, vm_alice):
+    made = vm_alice.create(ports=[GUEST_PORT])["id"]
+    vm_alice.request("PUT", f"/v1/sandboxes/{made}/uploads/web_server.py",
+                     content=Path(web_server.__file__).read_bytes()).raise_for_status()
+    vm_alice.exec(made, "python3", "web_server.py", str(GUEST_PORT), detached=True)
+    found = Preview(vm_stack, vm_alice, made)
+    assert eventually(lambda: found.get("/nonce").status_code == 200, 60)
+    yield found
+    found.delete()
+
+
+@pytest.fixture(scope="module")
+def browser(vm_stack, tmp_path_factory):
+    opened = Chromium(tmp_path_factory.mktemp("home"), Path(vm_stack.site.values["SVC_CA_FILE"]))
+    yield opened
+    opened.close()
+
+
+def look(browser, preview):
+    """Open the page, and see that its script works: a WebSocket echoes and events arrive."""
+    assert browser.open(f"{preview.url}/") == ""
+    browser.shows("Hello from the sandbox")
+    browser.shows("WebSocket: over the socket")
+    browser.shows("Events: event-0 event-1 event-2")
+
+
+def test_a_page_with_a_websocket_and_events_also_from_asleep(browser, preview):
+    look(browser, preview)
+    assert browser.run("isSecureContext && location.protocol") == "https:"
+    nonce = browser.run("fetch('/nonce').then(answer => answer.text())")
+    browser.open("about:blank")
+    preview.sleep()
+    assert preview.status() == "hibernated"
+    look(browser, preview)
+    assert preview.status() == "running", "the browser alone woke it"
+    assert browser.run("fetch('/nonce').then(answer => answer.text())") == nonce
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    browser.picture(PICTURES / "preview.png")
+
+
+def test_a_page_of_ours_where_nothing_listens(browser, preview):
+    closed = Preview(preview.stack, preview.owner, preview.sandbox_id, 4000)
+    browser.open(f"{closed.url}/")
+    browser.shows("Nothing answers on this port")
+
+
+def test_without_the_authority_it_is_refused(preview, tmp_path):
+    stranger = Chromium(tmp_path, None)
+    try:
+        assert stranger.open(f"{preview.url}/") == "net::ERR_CERT_AUTHORITY_INVALID"
+    finally:
+        stranger.close()

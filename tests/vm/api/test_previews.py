@@ -1,0 +1,73 @@
+"""Previews of real guests, through the real edge."""
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.fakes import web_server
+from tests.stack.database import query
+from tests.stack.previews import GUEST_PORT, Load, Preview
+from tests.stack.waiting import eventually
+
+pytestmark = pytest.mark.vm
+SLEEPS = 5
+
+
+@pytest.fixture(scope="module")
+def preview(vm_stack, vm_alice):
+    """A guest that serves `tests/fakes/web_server.py`; the port was never named."""
+    made = vm_alice.create()["id"]
+    program = Path(web_server.__file__).read_bytes()
+    vm_alice.request("PUT", f"/v1/sandboxes/{made}/uploads/web_server.py",
+                     content=program).raise_for_status()
+    vm_alice.exec(made, "python3", "web_server.py", str(GUEST_PORT), detached=True)
+    found = Preview(vm_stack, vm_alice, made)
+    assert eventually(lambda: found.get("/nonce").status_code == 200, 60)
+    yield found
+    found.delete()
+
+
+@pytest.mark.parametrize("asleep", [False, True], ids=["awake", "asleep"])
+def test_everything_passes_and_the_server_is_the_one_it_was(preview, asleep):
+    nonce = preview.get("/nonce").text
+
+    def rest():
+        if asleep:
+            preview.sleep()
+    rest()
+    assert "Hello from the sandbox" in preview.get().text
+    rest()
+    assert preview.post("/", content=bytes(1_000_000)).text == "1000000 bytes"
+    rest()
+    assert preview.get("/chunked?n=50").text == "".join(f"{n}." for n in range(50))
+    rest()
+    assert preview.get("/events").text.split("\n\n")[:3] == [f"data: event-{n}" for n in range(3)]
+    rest()
+    link = preview.socket()
+    link.send("from far away")
+    assert link.recv() == "from far away"
+    link.close()
+    assert preview.get("/nonce").text == nonce, "woken, not started again"
+
+
+def test_a_hundred_at_once_wake_it_once(preview, vm_stack):
+    wakes = "SELECT count(*) FROM operations WHERE sandbox_id = %s AND kind = 'wake'"
+    before = query(vm_stack, wakes, preview.sandbox_id)[0][0]
+    preview.sleep()
+    with ThreadPoolExecutor(100) as crowd:
+        answers = list(crowd.map(lambda _: preview.get("/nonce").status_code, range(100)))
+    assert answers == [200] * 100
+    assert query(vm_stack, wakes, preview.sandbox_id) == [(before + 1,)]
+
+
+def test_no_get_is_lost_and_no_post_answered_twice_when_it_is_put_to_sleep_under_load(preview):
+    with Load(preview) as load:
+        for _ in range(SLEEPS):
+            preview.sleep()
+            answered = load.answered
+            assert eventually(lambda: load.answered >= answered + 5, 60), "somebody wakes it"
+            time.sleep(0.5)
+    assert load.failed == [] and load.answered > 10
+    counts = load.counts()
+    assert max(counts.values()) == 1 and set(load.sent) >= set(counts)
