@@ -14,6 +14,7 @@ const SUBPROTOCOL = "svc.shell.v1";
 const PIECE_BYTES = 16 * 1024, UNSENT_BYTES = 256 * 1024;
 const NORMAL = 1000, GOING_AWAY = 1001, ABNORMAL = 1006;
 const LEFT = 0, FAILED = 255;
+const PATIENCE_MS = 60_000, PAUSE_MS = 1000;
 const CTRL_C = 3, CTRL_D = 4, CR = 13, LF = 10, TILDE = 0x7e, DOT = 0x2e;
 
 const { stdin, stdout, stderr, env } = process;
@@ -172,6 +173,17 @@ function waitForKey() {
   });
 }
 
+// A shell until its end. A service that restarts refuses at first, and a WebSocket of the platform
+// does not tell why it was refused.
+async function open(address, patienceMs) {
+  const giveUp = Date.now() + patienceMs;
+  for (;;) {
+    const end = await new Shell(address, env.SVC_API_KEY).run();
+    if (end.opened || Date.now() >= giveUp) return end;
+    await new Promise((resolve) => { setTimeout(resolve, PAUSE_MS); });
+  }
+}
+
 async function main(sandbox) {
   if (!sandbox || !env.SVC_API_KEY || !env.SVC_SHELL_URL) {
     stderr.write("usage: shell.mjs SANDBOX, with SVC_API_KEY and SVC_SHELL_URL\n");
@@ -180,9 +192,9 @@ async function main(sandbox) {
   const address = await addressOf(env.SVC_SHELL_URL, sandbox);
   if (stdin.isTTY) stdin.setRawMode(true);
   for (let again = false; ; again = true) {
-    const end = await new Shell(address, env.SVC_API_KEY).run();
+    const end = await open(address, again ? PATIENCE_MS : 0);
     if (end.exitCode !== undefined) return leave(end.exitCode);
-    if (!end.opened && !again) {
+    if (!end.opened) {
       say("the shell was not opened: is the sandbox yours, not stopped, and the key right?");
       return leave(FAILED);
     }
