@@ -106,7 +106,7 @@ def test_a_machine_is_ended_in_the_middle_of_an_operation(real, worker, tmp_path
     arguments = {"create": (spec, ), "wake": (spec, ), "hibernate": (spec.sandbox_id, ),
                  "snapshot": (spec.sandbox_id, "snap")}[operation]
     path = tmp_path / "fault"
-    path.write_text(f"{point} sleep:3")
+    path.write_text(f"{point} sleep:2")
     ended = []
     thread = threading.Thread(
         target=lambda: ended.append(real.in_child(operation, *arguments, fault_file=path)))
