@@ -22,6 +22,14 @@ const encoder = new TextEncoder(), decoder = new TextDecoder();
 
 const say = (sentence) => stderr.write(`\r\n[svc-shell] ${sentence}\r\n`);
 
+// Every key goes to the shell. The runtime's raw mode still turns line feeds into new lines, which
+// draws full screens askew; where there is no stty, there is no such mode either.
+function takeTerminal() {
+  if (!stdin.isTTY) return;
+  stdin.setRawMode(true);
+  spawnSync("stty", ["-opost"], { stdio: ["inherit", "ignore", "ignore"] });
+}
+
 // Leaves the terminal as it was, once what is shown is written.
 function leave(code) {
   if (stdin.isTTY) stdin.setRawMode(false);
@@ -190,7 +198,7 @@ async function main(sandbox) {
     return process.exit(FAILED);
   }
   const address = await addressOf(env.SVC_SHELL_URL, sandbox);
-  if (stdin.isTTY) stdin.setRawMode(true);
+  takeTerminal();
   for (let again = false; ; again = true) {
     const end = await open(address, again ? PATIENCE_MS : 0);
     if (end.exitCode !== undefined) return leave(end.exitCode);

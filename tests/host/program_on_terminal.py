@@ -12,6 +12,8 @@ from pathlib import Path
 
 from bin.stack.site import ROOT
 
+_SPAN = 4096
+
 
 class ProgramOnTerminal:
     """Use as a context manager; what still runs at its end is killed."""
@@ -27,7 +29,7 @@ class ProgramOnTerminal:
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
         os.close(line)
-        self.shown = b""
+        self.shown = bytearray()
 
     def __enter__(self) -> "ProgramOnTerminal":
         return self
@@ -49,11 +51,14 @@ class ProgramOnTerminal:
             remaining = remaining[os.write(self._terminal, remaining):]
 
     def read_until(self, expected: str, within_s: float = 30.0) -> bytes:
-        """What is shown up to a match, which the next call does not see again."""
-        end = time.monotonic() + within_s
-        while not (found := re.search(expected.encode(), self.shown)):
-            assert self._read(end), f"{expected!r} did not come, but {self.shown[-3000:]!r}"
-        seen, self.shown = self.shown[:found.end()], self.shown[found.end():]
+        """What is shown up to a match, which the next call does not see again. A match is looked
+        for in what is new and the _SPAN before it."""
+        end, pattern, start = time.monotonic() + within_s, re.compile(expected.encode()), 0
+        while not (found := pattern.search(self.shown, start)):
+            start = max(len(self.shown) - _SPAN, 0)
+            assert self._read(end), f"{expected!r} did not come, but {bytes(self.shown[-3000:])!r}"
+        seen = bytes(self.shown[:found.end()])
+        del self.shown[:found.end()]
         return seen
 
     def exit_code(self, within_s: float = 30.0) -> int:

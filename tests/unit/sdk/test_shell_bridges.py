@@ -2,6 +2,7 @@
 import os
 import subprocess
 import sys
+import termios
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tests.fakes.shell_host import Peer, ShellHost
 from tests.host.javascript import bun
 from tests.host.program_on_terminal import ProgramOnTerminal
 
+OUTPUT_MODES = 1
 KEY = "svc_sk_a-key"
 GONE = b"HTTP/1.1 410 Gone\r\nContent-Length: 24\r\n\r\n" + b'{"error": "It stopped."}'
 
@@ -50,6 +52,7 @@ def test_keys_output_size_pings_and_the_exit_code_pass(command) -> None:
 
     with ShellHost(shell) as host, start(command, host, cols=100, rows=30) as program:
         program.read_until(r"grüße \$ ")
+        assert not program.modes()[OUTPUT_MODES] & termios.OPOST, "line feeds are changed"
         program.type("é~.x\r~~\x03".encode())
         program.read_until("typed")
         program.resize(132, 50)
