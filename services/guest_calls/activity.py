@@ -4,7 +4,7 @@ The start is one statement that also checks the status under the row lock, so a 
 sweep cannot both win.
 """
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -42,6 +42,24 @@ FROM relaxed WHERE id = %(sandbox_id)s
 """
 
 
+# A row that somebody has locked is left out: that does not make its sandbox idle, the activity does
+# not.
+_RENEW = f"""
+WITH {_RELAXED},
+renewed AS (
+    UPDATE activities SET expires_at = %(expires_at)s WHERE id = ANY(%(activity_ids)s)
+    RETURNING sandbox_id
+),
+free AS (
+    SELECT id FROM sandboxes WHERE id IN (SELECT sandbox_id FROM renewed)
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE sandboxes SET last_active_at = %(present)s,
+    idle_at = %(present)s + idle_timeout_s * interval '1 second'
+FROM relaxed WHERE id IN (SELECT id FROM free)
+"""
+
+
 def require_running(sandbox: Sandbox, what: str) -> None:
     """Raise Conflict naming the state unless the row, as it was read, is that of a running
     sandbox."""
@@ -50,18 +68,28 @@ def require_running(sandbox: Sandbox, what: str) -> None:
 
 
 @contextmanager
-def in_use(sandbox: Sandbox, *, for_s: float, what: str) -> Iterator[None]:
+def in_use(sandbox: Sandbox, *, for_s: float, what: str) -> Iterator[int]:
     """Hold `sandbox` awake while the block runs, `for_s` seconds at most (should this process die
-    in between).
+    in between). Gives the number of the activity, for `renew`.
 
     Raises Conflict naming the state, and runs nothing, unless the sandbox is running.
     """
     with connection():
         activity_id = _begin(sandbox, for_s, what)
     try:
-        yield
+        yield activity_id
     finally:
         _finish(sandbox, activity_id)
+
+
+def renew(activity_ids: Sequence[int], *, for_s: float) -> None:
+    """Let activities whose end nobody knows hold their sandboxes awake for another `for_s` seconds
+    from now, as calls that have just begun would."""
+    present = now()
+    values = {"activity_ids": list(activity_ids), "present": present,
+              "expires_at": present + timedelta(seconds=for_s)}
+    with connection():
+        database.execute_sql(_RENEW, values)
 
 
 def _begin(sandbox: Sandbox, for_s: float, what: str) -> int:

@@ -11,7 +11,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import psycopg2
 
@@ -32,28 +33,39 @@ def notify(sandbox_id: str) -> None:
     database.execute_sql("SELECT pg_notify(%s, %s)", (_CHANNEL, sandbox_id))
 
 
+class _Bell(Protocol):
+    """What the listener sets when a sandbox has changed; an event, or something like one."""
+
+    def set(self) -> None: ...
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """A bell that calls."""
+
+    set: Callable[[], None]
+
+
 class _Listener(threading.Thread):
-    """Holds one connection that listens and wakes the events registered for a sandbox."""
+    """Holds one connection that listens and rings the bells registered for a sandbox."""
 
     def __init__(self) -> None:
         super().__init__(name="row-listener", daemon=True)
         self._lock = threading.Lock()
-        self._events: dict[str, set[threading.Event]] = defaultdict(set)
+        self._bells: dict[str, set[_Bell]] = defaultdict(set)
         self._ended = threading.Event()
         # Closing one of them wakes the thread out of its poll.
         self._awake, self._alarm = socket.socketpair()
 
-    def register(self, sandbox_id: str) -> threading.Event:
-        event = threading.Event()
+    def register(self, sandbox_id: str, bell: _Bell) -> None:
         with self._lock:
-            self._events[sandbox_id].add(event)
-        return event
+            self._bells[sandbox_id].add(bell)
 
-    def unregister(self, sandbox_id: str, event: threading.Event) -> None:
+    def unregister(self, sandbox_id: str, bell: _Bell) -> None:
         with self._lock:
-            self._events[sandbox_id].discard(event)
-            if not self._events[sandbox_id]:
-                del self._events[sandbox_id]
+            self._bells[sandbox_id].discard(bell)
+            if not self._bells[sandbox_id]:
+                del self._bells[sandbox_id]
 
     def end(self) -> None:
         """Return once the thread has closed its connection; its waiters go on polling."""
@@ -98,8 +110,8 @@ class _Listener(threading.Thread):
 
     def _wake(self, sandbox_id: str) -> None:
         with self._lock:
-            for event in self._events.get(sandbox_id, ()):
-                event.set()
+            for bell in self._bells.get(sandbox_id, ()):
+                bell.set()
 
 
 _listener: _Listener | None = None
@@ -135,7 +147,8 @@ def wait_until(sandbox_id: str, probe: Callable[[], Result | None],
     """
     deadline, poll_s = time.monotonic() + timeout_s, _POLL_S
     listener = _get_listener()
-    event = listener.register(sandbox_id)
+    event = threading.Event()
+    listener.register(sandbox_id, event)
     try:
         while True:
             event.clear()
@@ -160,7 +173,8 @@ def changes(sandbox_id: str) -> Iterator[Callable[[], bool]]:
     It says yes the first time, after each change, and every 10 seconds to be sure.
     """
     listener = _get_listener()
-    event = listener.register(sandbox_id)
+    event = threading.Event()
+    listener.register(sandbox_id, event)
     event.set()
     sure_until = 0.0
 
@@ -176,3 +190,18 @@ def changes(sandbox_id: str) -> Iterator[Callable[[], bool]]:
         yield changed
     finally:
         listener.unregister(sandbox_id, event)
+
+
+@contextmanager
+def told_of_changes(sandbox_id: str, tell: Callable[[], None]) -> Iterator[None]:
+    """While the block runs, call `tell` after each change of the sandbox.
+
+    It is called by the thread that listens, so it returns at once and asks the database nothing. A
+    notification may be lost: whoever waits long looks by itself now and then.
+    """
+    listener, bell = _get_listener(), _Call(tell)
+    listener.register(sandbox_id, bell)
+    try:
+        yield
+    finally:
+        listener.unregister(sandbox_id, bell)
