@@ -21,6 +21,7 @@ from guest.agent.protocol import (
 )
 from nodeworker.hypervisor.simulated.commands import execute
 from nodeworker.hypervisor.simulated.guest import Guest
+from nodeworker.hypervisor.simulated.shell import serve_shell
 
 _PEER_LIMIT_S = 30.0
 
@@ -82,6 +83,9 @@ class _Connection(socketserver.BaseRequestHandler):
             self._send(RESULT, guest.unarchive(request, _content(frames)))
         elif operation == "exec":
             self._exec(request)
+        elif operation == "shell":
+            self.request.settimeout(None)
+            serve_shell(guest, request, frames, self.request.sendall)
         else:
             raise Refused(BAD_REQUEST, f"there is no operation {operation!r}")
 
