@@ -66,7 +66,7 @@ _NODE = _row(
 PROCESSES: dict[str, Process] = {
     "api": _row(
         "svc-api", *_ROWS, *_BROKER, *_DEADLINES, "api_url", "api_bind", "api_workers",
-        "api_threads", "buffer_mb", "head_s", "body_silence_s", "upload_max_bytes",
+        "api_threads", "shell_port", "buffer_mb", "head_s", "body_silence_s", "upload_max_bytes",
         "sandbox_rate_per_s", "sandbox_rate_burst", "browser_origins", "auth_url", "jwt_algorithms",
         "identity_poll_s", "api_key_limit", "api_keys_per_hour", "idle_timeout_s",
         "operation_wait_s", "open_operations", "readiness_wait_s", "archive_wait_s",
@@ -77,6 +77,10 @@ PROCESSES: dict[str, Process] = {
         "svc-identity", *_ROWS, "auth_url", "auth_bind", "buffer_mb", "head_s", "body_silence_s",
         "jwt_algorithms", "signing_keys_dir", "session_secret", "browser_origins", "proxy_hops",
         "edge_secret", "user_jwt_s", directory="keys"),
+    "shell": _row(
+        "svc-shell", *_ROWS, *_BROKER, *_DEADLINES, "shell_port", "shell_limit", "shells_per_owner",
+        "head_s", "body_silence_s", "auth_url", "jwt_algorithms", "identity_poll_s",
+        "operation_wait_s", "open_operations", "readiness_wait_s", "node_dead_after_s"),
     "edge": _row(
         "svc-edge", "edge_port", "edge_addresses", "edge_secret", "tls_cert", "tls_key",
         "api_url", "api_bind", "auth_url", "auth_bind", "shell_url", "shell_port", "gateway_port",

@@ -93,6 +93,8 @@ class Settings:
     buffer_mb: int = 512
     head_s: float = 10.0
     body_silence_s: float = 30.0
+    shell_limit: int = 400
+    shells_per_owner: int = 100
     upload_max_bytes: int = 512 * 1024 * 1024
     db_pool_size: int = 20
     sandbox_rate_per_s: float = 0.0

@@ -61,6 +61,12 @@ class Conflict(ServiceError):
     status = 409
 
 
+class Gone(ServiceError):
+    """The resource was there once and never comes back."""
+
+    status = 410
+
+
 class TooLarge(ServiceError):
     """More bytes than the route takes."""
 
@@ -71,6 +77,12 @@ class WrongNode(ServiceError):
     """`X-Svc-Node` names a node that does not hold the sandbox."""
 
     status = 421
+
+
+class UpgradeRequired(ServiceError):
+    """A request to a WebSocket route that is not, or not rightly, the beginning of one."""
+
+    status = 426
 
 
 class RateLimited(ServiceError):

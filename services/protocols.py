@@ -33,6 +33,30 @@ class ExecRequest:
     detached: bool
 
 
+class GuestShell(Protocol):
+    """A shell that runs in a guest; `guest.client.open_shell.OpenShell` is one. One thread reads
+    while another sends; both wait for as long as the guest does."""
+
+    exit_code: int | None
+    """How it ended; None while it runs, and for ever if it was hung up."""
+
+    def receive(self, timeout_s: float | None = None) -> bytes | None:
+        """The next piece of output; empty if there was none in `timeout_s`, None once the shell has
+        ended or was hung up."""
+
+    def send(self, content: bytes) -> None:
+        """Type these bytes."""
+
+    def resize(self, cols: int, rows: int) -> None:
+        """Give the terminal another size; raises ValueError for one that no terminal has."""
+
+    def hang_up(self) -> None:
+        """End it, from any thread: whoever waits in another call returns."""
+
+    def close(self) -> None:
+        """Hang up, and free what it holds."""
+
+
 class Guest(Protocol):
     """The data road to one guest; `guest.client.agent_client.AgentClient` is one. The guest is
     hostile: all calls have deadlines and size caps.
@@ -63,6 +87,11 @@ class Guest(Protocol):
                     wanted: Callable[[], bool]) -> Iterator[bytes]:
         """A file's bytes in pieces, at most `max_bytes` (AgentRefused `too_large` beyond). `wanted`
         is as for `exec`."""
+
+    def open_shell(self, cols: int, rows: int, *, cwd: str | None,
+                   env: Mapping[str, str] | None, patient: bool) -> GuestShell:
+        """Start the login shell of the guest's user in `cwd`, on a terminal of this size.
+        `patient` dials again for some seconds if the guest is just waking up."""
 
     def disk(self) -> DiskUsage:
         """Size and usage of the root file system."""

@@ -12,6 +12,7 @@ from app.api import (
     previews,
     sandboxes,
     service_surface,
+    shells,
     snapshots,
     templates,
     uploads,
@@ -41,7 +42,7 @@ as leaving a field out. Texts hold no NUL, numbers fit into 32 bits. Times are R
 Every error is `{"error": "..."}`; one that is our mistake is 500. Every answer has an
 `X-Request-Id`."""
 RESOURCES = (sandboxes, lifecycle, previews, snapshots, execs, files, uploads, disks, api_keys,
-             templates, service_surface, health)
+             templates, shells, service_surface, health)
 
 
 def create_app(settings: Settings | None = None, authority: Authority | None = None) -> Flask:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from flask import Flask, Request, current_app, g, request
 
-from app.wiring import get_wired
+from app.wiring import Wired, get_wired
 from models.states import SandboxKind
 from models.users import User
 from services.accounts import api_keys, tokens, users
@@ -38,7 +38,7 @@ class Credential(enum.Enum):
 PUBLIC, API_KEY, USER_JWT, SERVICE, ADMIN, SESSION = Credential
 # What acts for an account.
 ACCOUNTS = (API_KEY, USER_JWT, SERVICE)
-_SESSIONS = "svc-sessions"
+_SESSIONS, _SECRET = "svc-sessions", "svc-secret"
 SESSION_COOKIE = "svc_session"
 
 
@@ -67,13 +67,23 @@ def accepted_by(view: Any) -> frozenset[Credential]:
     return declared
 
 
-def install(app: Flask, sessions: Callable[[Request], User] | None = None) -> None:
+def bearer_of(request: Request) -> str:
+    """The credential in the header of a request; raises Unauthenticated."""
+    scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not secret.strip():
+        raise Unauthenticated(
+            "This route needs a credential: Authorization: Bearer <API key or token>.")
+    return secret.strip()
+
+
+def install(app: Flask, sessions: Callable[[Request], User] | None = None,
+            secret: Callable[[Request], str] = bearer_of) -> None:
     """Check the credential of every request of `app` before its route runs.
 
     `sessions` gives the user of a request's session or raises Unauthenticated; a host without it
-    has none.
+    has none. `secret` finds the credential in a request or raises Unauthenticated.
     """
-    app.extensions[_SESSIONS] = sessions
+    app.extensions |= {_SESSIONS: sessions, _SECRET: secret}
     app.before_request(_authenticate)
 
 
@@ -83,7 +93,8 @@ def _authenticate() -> None:
     accepted = accepted_by(current_app.view_functions[request.endpoint])
     if PUBLIC in accepted:
         return
-    principal = _of_session() if SESSION in accepted else _identify(_bearer())
+    secret_of = current_app.extensions[_SECRET]
+    principal = _of_session() if SESSION in accepted else _identify(secret_of(request))
     if principal.credential not in accepted:
         raise Forbidden(f"This route does not take {principal.credential.value}.")
     g.principal = principal
@@ -95,14 +106,6 @@ def _of_session() -> Principal:
         raise Unauthenticated("There are no sessions on this host.")
     user = sessions(request)
     return Principal(SESSION, user.id, user)
-
-
-def _bearer() -> str:
-    scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not secret.strip():
-        raise Unauthenticated(
-            "This route needs a credential: Authorization: Bearer <API key or token>.")
-    return secret.strip()
 
 
 def _identify(secret: str) -> Principal:
@@ -123,6 +126,21 @@ def _identify(secret: str) -> Principal:
     if _on_behalf_of() not in ("", user.id):
         raise Forbidden("X-On-Behalf-Of names another account than the token.")
     return Principal(SERVICE, user.id, user)
+
+
+def check_again(wired: Wired, principal: Principal, secret: str) -> None:
+    """Raise Unauthenticated unless a credential that was good once still is; works outside of a
+    request.
+
+    A user's token may have expired since, because it lasts minutes only.
+    """
+    if principal.credential is API_KEY:
+        api_keys.authenticate(secret)
+        return
+    if principal.credential is SERVICE:
+        tokens.verify(wired.settings, wired.authority, secret)
+    if principal.owner is None or users.find(principal.owner.id) is None:
+        raise Unauthenticated("The account does not exist or is disabled.")
 
 
 def _on_behalf_of() -> str:

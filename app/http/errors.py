@@ -10,7 +10,7 @@ from werkzeug.exceptions import HTTPException
 
 from app.schemas.answers import answer_of
 from app.schemas.errors import ErrorAnswer
-from services.errors import ServiceError, Unauthenticated
+from services.errors import ServiceError, Unauthenticated, UpgradeRequired
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +35,12 @@ MEANINGS: Mapping[int, str] = {
     ),
     404: "There is no such resource.",
     409: "The state does not allow this, or the idempotency key was used with another request.",
+    410: "The sandbox is stopped, for good.",
     413: "The body has more bytes than the route takes.",
     414: "The address is longer than 8190 bytes.",
     415: "The body is not declared as `application/json`.",
     421: "The node that `X-Svc-Node` names does not hold the resource.",
+    426: "This is a WebSocket route, version 13; see docs/shell.md.",
     429: "Too many requests of this kind; `Retry-After` says when there is room again.",
     501: "The work of this route is not in this version.",
     503: (
@@ -74,6 +76,8 @@ def _foreseen(error: ServiceError) -> Response:
         headers["Retry-After"] = str(error.retry_after_s)
     if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, UpgradeRequired):
+        headers |= {"Connection": "upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
     return render(error.text, error.status, headers)
 
 

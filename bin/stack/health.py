@@ -82,6 +82,11 @@ def node_reports(site: Site, node_id: str) -> bool:
         return False
 
 
+def shell_health(settings: Settings) -> str:
+    """The URL that tells whether the shell process can do its work."""
+    return f"http://127.0.0.1:{settings.shell_port}/health"
+
+
 def silent_workers(site: Site, node_id: str, processes: Collection[str],
                    patience_s: float = 3.0) -> set[str]:
     """Names of the Celery workers among `processes` that do not answer a ping within
@@ -120,7 +125,8 @@ def list_faults(site: Site, processes: Collection[str]) -> dict[str, str]:
     if not node_reports(site, settings.node_id):
         faults.setdefault("node-ctl", "its heartbeat does not arrive")
     for name, url in (("api", f"{settings.api_url}/health"),
-                      ("identity", f"{settings.auth_url}/.well-known/jwks.json")):
+                      ("identity", f"{settings.auth_url}/.well-known/jwks.json"),
+                      ("shell", shell_health(settings))):
         if not answers(url):
             faults[name] = "does not answer"
     if not edge_answers(settings):

@@ -133,6 +133,9 @@ class Stack:
                     ["api"])
         self._until("the identity host answers", timeout_s,
                     lambda: health.answers(f"{self.auth_url}/.well-known/jwks.json"), ["identity"])
+        if "shell" in self.processes:
+            self._until("the shell process answers", timeout_s,
+                        lambda: health.answers(health.shell_health(self.settings)), ["shell"])
         if "edge" in self.processes:
             self._until("the edge answers", timeout_s,
                         lambda: health.edge_answers(self.settings), ["edge"])

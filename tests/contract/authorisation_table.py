@@ -166,6 +166,7 @@ TABLE = (
     _sandbox("PUT", "/uploads/<rest:path>", 409),
     _sandbox("GET", "/url/<port>", 409),
     _sandbox("GET", "/disk", 409),
+    _sandbox("GET", "/shell", 426),
     _sandbox("PATCH", "/disk", 409),
     Row("api", "GET", "/v1/snapshots", "sandbox", 200, 200),
     Row("api", "GET", "/v1/snapshots/<snapshot_id>", "sandbox", 200, 403),

@@ -17,8 +17,9 @@ WORKER = "app.http.server.worker"
 # What each process imports first: the modules that its line of the Procfile names, and gunicorn's
 # worker class, which its configuration names.
 ENTRIES = {
-    "api": ("app.api.factory", "config.gunicorn_api", WORKER),
+    "api": ("app.api.factory", "config.gunicorn_api", "app.api.worker"),
     "identity": ("app.identity.factory", "config.gunicorn_identity", WORKER),
+    "shell": ("app.shell.factory", "config.gunicorn_shell", "app.shell.worker"),
     "edge": ("config.nginx.__main__",),
     "gateway": ("app.gateway.__main__",),
     "control": ("tasks.celery_app", "tasks.control"),
@@ -35,6 +36,8 @@ NOT_RUN = {
                  "config.celery", "services.accounts.api_keys", "services.hosts.nodes",
                  "services.hosts.placement", "services.hosts.ports",
                  "services.metering.credit", "services.metering.prices"},
+    "shell": {"app.http.admission", "app.http.buffers", "app.http.rate_limits",
+              "services.hosts.ports", "services.metering.credit", "services.metering.prices"},
     "control": {"tasks.schedule"},
     "webhooks": {"services.hosts.nodes", "services.snapshots.deletion"},
     "beat": {"services.hosts.nodes", "services.snapshots.deletion"},
@@ -45,7 +48,8 @@ NOT_RUN = {
 # Settings read where the process never comes: only the identity host and operators mint tokens,
 # and operators alone those of services; only `control` ends old snapshots.
 NOT_READ = {"api": {"user_jwt_s", "service_token_s", "snapshot_days"},
-            "identity": {"service_token_s"}}
+            "identity": {"service_token_s"},
+            "shell": {"user_jwt_s", "service_token_s", "api_key_limit", "api_keys_per_hour"}}
 # Told although our own code does not read it: what the line of the Procfile or the image's
 # operator commands use.
 ALSO_TOLD = {"data_dir", "log_level", "ctl_concurrency", "ops_concurrency", "archive_concurrency",

@@ -8,8 +8,8 @@ from bin.stack.site import Site
 from config.bind import bind_of
 
 NAMES = [
-    "api", "identity", "edge", "gateway", "control", "webhooks", "relay", "beat", "node-ctl",
-    "node-ops", "node-bulk", "node-archive", "flower"
+    "api", "identity", "shell", "edge", "gateway", "control", "webhooks", "relay", "beat",
+    "node-ctl", "node-ops", "node-bulk", "node-archive", "flower"
 ]
 
 

@@ -1,0 +1,63 @@
+"""Hands connections over from the API process to the shell process, with what has been read of
+them.
+
+The API's worker has collected the head of a request. If that begins the WebSocket of a shell, the
+descriptor goes to the shell process through a socket of the kernel's abstract names, and the API
+forgets the connection: an open shell holds nothing of the API and outlives its restart. The shell
+process answers whatever there is to answer.
+"""
+import errno
+import re
+import socket
+
+_SHELL = re.compile(rb"GET /v1/sandboxes/[^/? ]+/shell[? ]")
+_UPGRADE = re.compile(rb"\r\nupgrade:[ \t]*websocket[ \t]*\r\n", re.IGNORECASE)
+# What may be read of a request at once: a head, and the piece that it ended in.
+MESSAGE_BYTES = 160 * 1024
+_QUEUE = 1024
+
+
+def begins_shell(received: bytes | bytearray) -> bool:
+    """Whether what was received so far, a whole head, begins the WebSocket of a shell."""
+    return bool(_SHELL.match(received) and _UPGRADE.search(received))
+
+
+def hand_over(port: int, link: socket.socket, received: bytes) -> bool:
+    """Give a connection to the shell process that listens on `port`; False if there is none, or it
+    has too many. The caller closes its own descriptor either way."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as road:
+        road.setblocking(False)
+        road.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MESSAGE_BYTES)
+        try:
+            road.connect(_name(port))
+            socket.send_fds(road, [received], [link.fileno()])
+        except OSError:
+            return False
+    return True
+
+
+def listen(port: int) -> socket.socket:
+    """Where connections are handed to: non-blocking; raises OSError if another process listens."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(_name(port))
+    listener.listen(_QUEUE)
+    listener.setblocking(False)
+    return listener
+
+
+def take_over(road: socket.socket) -> tuple[socket.socket, bytes] | None:
+    """The connection that came over an accepted `road`, and what was read of it; None if there is
+    none (yet: then BlockingIOError is raised)."""
+    try:
+        received, descriptors, _, _ = socket.recv_fds(road, MESSAGE_BYTES, 1)
+    except OSError as error:
+        if error.errno == errno.EAGAIN:
+            raise
+        return None
+    if not descriptors:
+        return None
+    return socket.socket(fileno=descriptors[0]), received
+
+
+def _name(port: int) -> str:
+    return f"\0svc-shell-{port}"

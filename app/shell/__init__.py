@@ -1,0 +1,1 @@
+"""The shell process: terminals in sandboxes over WebSockets (contract, Interactive shell)."""

@@ -1,0 +1,91 @@
+"""How many shells may be open, and what one that sends or is sent too much costs the process."""
+import contextlib
+import time
+
+import httpx
+import pytest
+
+from bin.stack.ports import free_port
+from tests.clients.shells import DATA, ShellClient, refused
+from tests.host.shell_guest import point_at
+from tests.stack.memory import growth
+from tests.stack.processes import Process
+from tests.stack.waiting import until
+
+SMALL = 20 * 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def small(sim_stack, tmp_path_factory):
+    """A shell process with room for three shells, two of them of one owner; and its port."""
+    port = free_port(0)
+    values = {"SVC_SHELL_PORT": str(port), "SVC_SHELL_LIMIT": "3", "SVC_SHELLS_PER_OWNER": "2"}
+    with Process(sim_stack, "shell", values, tmp_path_factory.mktemp("shell") / "log") as process:
+        until(lambda: answers(port))
+        yield process, port
+
+
+def answers(port):
+    with contextlib.suppress(httpx.HTTPError):
+        return httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False).status_code == 200
+    return False
+
+
+def test_owner_and_process_have_a_limit_and_places_come_back(small, sim_stack, alice, mallory, box,
+                                                             agent):
+    _, port = small
+    hers = mallory.create()["id"]
+    point_at(sim_stack, hers, agent)
+    url, her_url = f"ws://127.0.0.1:{port}/{box}", f"ws://127.0.0.1:{port}/{hers}"
+    with contextlib.ExitStack() as opened:
+        first, _ = (opened.enter_context(ShellClient(url, alice.key_headers)) for _ in range(2))
+        answer = refused(url, alice.key_headers)
+        assert answer.status_code == 429 and int(answer.headers["Retry-After"]) > 0
+        opened.enter_context(ShellClient(her_url, mallory.key_headers))
+        answer = refused(her_url, mallory.key_headers)
+        assert answer.status_code == 503 and int(answer.headers["Retry-After"]) > 0
+        first.type("exit\n")
+        assert first.to_the_end() == 1000
+        again = opened.enter_context(retried(lambda: ShellClient(url, alice.key_headers)))
+        again.type("echo again-$((1+1))\n")
+        again.until("again-2")
+    mallory.delete(f"/v1/sandboxes/{hers}")
+
+
+def retried(make):
+    """The place of a shell is given back in the moment after its Close."""
+    made = []
+    until(lambda: made or (not made and try_to(make, made)), 10)
+    return made[0]
+
+
+def try_to(make, made):
+    with contextlib.suppress(Exception):
+        made.append(make())
+    return bool(made)
+
+
+def test_a_flood_that_the_guest_does_not_read_is_held_back(sim_stack, url, alice):
+    """TCP holds the client back; the process stays as large as it is."""
+    with ShellClient(url, alice.key_headers) as shell:
+        shell.type("stty raw -echo; echo raw-$((1+1)); sleep 1000\n")
+        shell.until("raw-2")
+        grown, sent_bytes = growth(sim_stack, "shell"), 0
+        shell.socket.settimeout(2)
+        with contextlib.suppress(Exception):
+            while sent_bytes < 100_000_000:
+                shell.send(DATA, b"z" * 60_000)
+                sent_bytes += 60_000
+        assert sent_bytes < 100_000_000, "nobody held it back"
+        assert grown() < SMALL
+
+
+def test_output_that_nobody_reads_is_held_back(sim_stack, url, alice):
+    with ShellClient(url, alice.key_headers) as shell:
+        shell.type("echo before-$((1+1)); yes; \n")
+        shell.until("before-2")
+        grown = growth(sim_stack, "shell")
+        time.sleep(2)
+        assert grown() < SMALL
+        shell.type("\x03echo after-$((1+1))\n")
+        shell.until("after-2", within_s=60)
