@@ -9,7 +9,7 @@ import ssl
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -24,7 +24,7 @@ from config.settings import Settings
 from models.database import connection
 from models.nodes import PortBinding
 
-_GUEST_PORT, _CONNECTIONS, _ROUND_S, _ROUNDS = 3000, 32, 3, 5
+_GUEST_PORT, _CONNECTIONS, _ROUND_S, _ROUNDS = 3000, 32, 2, 9
 _BODY = "x" * 257
 _SERVER = ("import http.server,socketserver;"
            "http.server.SimpleHTTPRequestHandler.protocol_version='HTTP/1.1';"
@@ -38,7 +38,9 @@ def preview_throughput(api: Api, settings: Settings, sandbox_id: str) -> Figure:
     figure = Figure("preview_throughput", note="the time of a request, 32 connections at once")
     host = urlsplit(api.preview(sandbox_id, _GUEST_PORT)).hostname or ""
     upstream, straight = free_port(), free_port()
-    with _nginx(settings, upstream, straight), _pointed_at(sandbox_id, upstream):
+    words = {"UPSTREAM": upstream, "PORT": straight, "BODY": _BODY}
+    with _nginx("upstream", settings, words), _nginx("straight", settings, words), _pointed_at(
+            sandbox_id, upstream):
         for _ in range(_ROUNDS):
             figure.floor.append(_load(straight, host))
             figure.samples.append(_load(settings.edge_port, host))
@@ -103,12 +105,12 @@ def _pointed_at(sandbox_id: str, port: int) -> Iterator[None]:
 
 
 @contextmanager
-def _nginx(settings: Settings, upstream: int, straight: int) -> Iterator[None]:
-    text = (Path(__file__).parent / "straight.nginx").read_text()
+def _nginx(name: str, settings: Settings, words: Mapping[str, object]) -> Iterator[None]:
+    text = (Path(__file__).parent / f"{name}.nginx").read_text()
     certificate, key = certificate_of(settings)
     with tempfile.TemporaryDirectory() as directory:
-        for word, value in (("DIRECTORY", directory), ("CERTIFICATE", certificate), ("KEY", key),
-                            ("UPSTREAM", upstream), ("PORT", straight), ("BODY", _BODY)):
+        own = {"DIRECTORY": directory, "CERTIFICATE": certificate, "KEY": key}
+        for word, value in {**own, **words}.items():
             text = text.replace(word, str(value))
         configuration = Path(directory) / "nginx.conf"
         configuration.write_text(text)
