@@ -1,6 +1,7 @@
 """The end of a call on the data road never spoils its result: an activity that cannot be ended
 expires."""
 import contextlib
+from datetime import timedelta
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg2
@@ -8,7 +9,7 @@ import pytest
 
 from models.database import connection, database
 from models.sandboxes import Activity, Sandbox
-from services.guest_calls.activity import in_use
+from services.guest_calls.activity import in_use, renew
 
 SANDBOXES = "/v1/sandboxes"
 
@@ -69,3 +70,39 @@ def test_normally_it_is_ended(edge, sandbox):
     with in_use(sandbox, for_s=30, what="exec"):
         assert activities(sandbox) == 1
     assert activities(sandbox) == 0
+
+
+def test_an_activity_is_renewed_and_restarts_the_idle_clock(sandbox):
+    with in_use(sandbox, for_s=30, what="a shell") as activity_id:
+        before, expired = read(sandbox, activity_id)
+        renew([activity_id], for_s=90)
+        after, renewed = read(sandbox, activity_id)
+        assert renewed > expired + timedelta(seconds=50)
+        assert after.idle_at > before.idle_at and after.last_active_at > before.last_active_at
+        lasts = after.idle_at - after.last_active_at
+        assert lasts == timedelta(seconds=sandbox.idle_timeout_s)
+
+
+def test_a_locked_row_is_not_waited_for_and_stays_awake_all_the_same(edge, sandbox):
+    other = psycopg2.connect(edge.settings.database_url)
+    try:
+        with in_use(sandbox, for_s=30, what="a shell") as activity_id, other.cursor() as cursor:
+            _, expired = read(sandbox, activity_id)
+            cursor.execute("SELECT 1 FROM sandboxes WHERE id = %s FOR UPDATE", (sandbox.id,))
+            renew([activity_id], for_s=90)
+            assert read(sandbox, activity_id)[1] > expired
+            other.rollback()
+    finally:
+        other.close()
+
+
+def test_an_activity_that_has_ended_is_not_renewed(sandbox):
+    with in_use(sandbox, for_s=30, what="a shell") as activity_id:
+        pass
+    renew([activity_id], for_s=90)
+    assert activities(sandbox) == 0
+
+
+def read(sandbox, activity_id):
+    with connection():
+        return (Sandbox.get_by_id(sandbox.id), Activity.get_by_id(activity_id).expires_at)
