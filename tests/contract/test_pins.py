@@ -16,8 +16,8 @@ def mine(edge):
 
 
 def send(edge, row, sandbox, headers):
-    return edge.api.open(row.path({"sandbox_id": sandbox}), method=row.method, json=row.content({}),
-                         headers=headers)
+    return edge.api.open(row.path({"sandbox_id": sandbox, "port": "3000"}), method=row.method,
+                         json=row.content({}), headers=headers)
 
 
 def test_the_table_has_every_route_about_one_sandbox(edge):

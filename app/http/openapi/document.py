@@ -58,6 +58,12 @@ PATH_PARAMETERS = {
     "snapshot_id": "Id of a snapshot of yours.",
     "template_id": "Name of a template, or `<name>-v<version>` for one version of it.",
 }
+# What they have to look like; the others are any text.
+PATH_LIMITS = {
+    "port": {
+        "pattern": r"^([1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])$"
+    },
+}
 
 
 def build(app: Flask, title: str, description: str, server: str) -> Json:
@@ -114,7 +120,8 @@ def _operation(app: Flask, rule: Rule, method: str, route: Route, components: Co
         "tags": [rule.endpoint.split(".")[0]],
         "summary": first_paragraph(app.view_functions[rule.endpoint]),
         "parameters": [
-            *(_parameter("path", name, PATH_PARAMETERS[name], True, minLength=1)
+            *(_parameter("path", name, PATH_PARAMETERS[name], True,
+                         **PATH_LIMITS.get(name, {"minLength": 1}))
               for name in re.findall(r"{(\w+)}", path_of(rule))),
             *({"$ref": f"#/components/parameters/{name}"}
               for name, (*_, is_taken) in REQUEST_HEADERS.items() if is_taken(route)),
