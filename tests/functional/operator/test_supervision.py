@@ -65,7 +65,7 @@ def test_what_a_killed_session_left_is_removed(servers, supervisor_too):
     if supervisor_too:
         os.kill(int(supervisor), signal.SIGKILL)
     left = " ".join(leftovers.processes_of(data_dir).values())
-    assert all(name in left for name in ("postgres", "redis-server", "rclone"))
+    assert [name for name in ("postgres", "redis-server", "rclone") if name not in left] == [], left
     assert remove_abandoned() == [data_dir.name]
     assert not leftovers.processes_of(data_dir)
     assert not data_dir.exists()
