@@ -4,6 +4,7 @@ import psycopg2
 import pytest
 
 from tests.clients.shells import PROTOCOL, ShellClient, api_url_of, entry, refused, url_of
+from tests.fakes.hostile_guest import FAILURE, RESULT, frame, point_at, serving
 
 HOSTS = {"shell": url_of, "api": api_url_of}
 
@@ -128,3 +129,17 @@ def test_a_plain_request_is_told_to_upgrade(address, alice, mallory):
     assert answer.status_code == 426 and answer.headers["Upgrade"] == "websocket"
     assert refused(address, {**mallory.key_headers, **plain}).status_code == 403
     assert refused(address, plain).status_code == 401
+
+
+@pytest.mark.parametrize(("reply", "status"), [
+    (frame(FAILURE, {"code": "too_many", "message": "64"}), 429),
+    (frame(FAILURE, {"code": "failed", "message": "no terminal"}), 503),
+    (frame(RESULT, {"exitCode": 0}), 503), (b"\xff" * 100, 503), (b"", 503),
+])
+def test_a_guest_that_opens_none(sim_stack, alice, sandbox, reply, status):
+    with serving() as guest:
+        guest.reply = reply
+        point_at(sim_stack, sandbox, guest.server_address[1])
+        answer = refused(url_of(sim_stack, sandbox), alice.key_headers)
+    assert answer.status_code == status and int(answer.headers["Retry-After"]) > 0
+    assert "no terminal" not in answer.text
