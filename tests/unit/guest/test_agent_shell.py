@@ -99,12 +99,17 @@ def test_its_size_is_given_and_may_change(open_shell) -> None:
     read_until(shell, "50 132")
 
 
+def wait_for_sleep(pid: int) -> None:
+    """Until the process has become `sleep`: before, bash may catch a signal and be gone before it
+    obeys, or nohup not protect it yet."""
+    assert eventually(lambda: Path(f"/proc/{pid}/comm").read_text() == "sleep\n")
+
+
 def test_ctrl_c_and_signals_reach_the_foreground_only(open_shell) -> None:
     shell = open_shell()
     for stop, number in ((lambda: shell.send(b"\x03"), 2), (lambda: shell.signal("TERM"), 15)):
         child = pid_of(shell, "bash -c 'echo pid=$$.; exec sleep 600'")
-        # Between the two programs bash has caught a signal and is gone before it obeys.
-        assert eventually(lambda: Path(f"/proc/{child}/comm").read_text() == "sleep\n")
+        wait_for_sleep(child)
         stop()
         shell.send(b"echo code=$?.\n")
         read_until(shell, rf"code={128 + number}\.")
@@ -185,6 +190,8 @@ def test_hanging_up_ends_the_shell_its_jobs_and_the_foreground(open_shell) -> No
     leader = pid_of(shell, "echo pid=$$.")
     job = pid_of(shell, "sleep 600 & echo pid=$!.")
     kept = pid_of(shell, "nohup sleep 600 >/dev/null 2>&1 & echo pid=$!.")
+    for pid in (job, kept):
+        wait_for_sleep(pid)
     stubborn = pid_of(shell, "bash -c 'trap \"\" HUP; echo pid=$$.; while :; do sleep 1; done'")
     shell.close()
     try:
