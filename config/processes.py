@@ -56,9 +56,10 @@ _NODE = _row(
     "node_address", "node_dir", "image_dir", "net_prefix", "ram_spares", "driver", "accelerator",
     "machine", "guest_distro", "guest_dns", "bake_sizes", "node_vcpus", "node_mem_mb",
     "vcpu_overcommit", "mem_overcommit", "node_heartbeat_s", "node_dead_after_s", "orphan_grace_s",
-    "orphan_brake", "host_ports", "agent_ports", "agent_sources", "disk_floor_mb", "slot_network",
-    "slot_pool", "vm_uid_base", "chain_depth_limit", "simulated_latency_ms", "simulated_disk_mb",
-    "simulated_failures", "ops_concurrency", "list_rates", "vm_io_mb_s", "vm_iops",
+    "orphan_brake", "host_ports", "agent_ports", "agent_sources", "edge_sources", "disk_floor_mb",
+    "slot_network", "slot_pool", "vm_uid_base", "chain_depth_limit", "simulated_latency_ms",
+    "simulated_disk_mb", "simulated_failures", "ops_concurrency", "list_rates", "vm_io_mb_s",
+    "vm_iops",
     "ctl_concurrency", "archive_concurrency", "owner_share", "open_operations",
     "archive_min_kib_per_s", capabilities=NODE_CAPABILITIES,
 )

@@ -161,6 +161,7 @@ class Settings:
     host_ports: tuple[int, ...] = (20000, 29999)
     agent_ports: tuple[int, ...] = (30000, 32699)
     agent_sources: tuple[str, ...] = ()
+    edge_sources: tuple[str, ...] = ()
     port_rest_s: float = 60.0
     slot_network: str = "10.201.0.0/16"
     slot_pool: int = 3

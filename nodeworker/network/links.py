@@ -4,6 +4,7 @@
 Fixed MACs and permanent neighbour entries on all ends: no ARP round trip in front of a guest's
 first packet. 3. NAT and packet rules inside; a route to the slot address outside.
 """
+import errno
 import os
 import socket
 from pathlib import Path
@@ -87,6 +88,23 @@ def remove_slot(slot: Slot) -> None:
     """Delete the slot's namespace, and with it tap, veth pair, addresses and routes. Nothing there:
     no-op."""
     namespaces.delete_namespace(slot.namespace)
+
+
+def refuse(network: str) -> None:
+    """Have addresses of `network` that no slot has be unreachable, instead of following the host's
+    default route. There already: no-op."""
+    with IPRoute() as host:
+        host.route("replace", dst=network, type="unreachable")
+
+
+def remove_refusal(network: str) -> None:
+    """Undo `refuse`. Nothing there: no-op."""
+    with IPRoute() as host:
+        try:
+            host.route("del", dst=network, type="unreachable")
+        except NetlinkError as error:
+            if error.code != errno.ESRCH:
+                raise
 
 
 def list_host_interfaces(group: int) -> list[str]:

@@ -27,9 +27,12 @@ def rules(table: str) -> str:
 
 
 def listing(*what: str) -> list[dict[str, Any]]:
-    """`nft -j list <what>` as objects; an empty list if there is no such thing."""
+    """`nft -j list <what>` as objects; an empty list if there is no such thing. Raises NftError if
+    it cannot be told, as while others change their tables all the time."""
     done = subprocess.run(["nft", "-j", "list", *what], capture_output=True, text=True,
                           timeout=_TIMEOUT_S)
     if done.returncode != 0:
-        return []
+        if "No such file or directory" in done.stderr:
+            return []
+        raise NftError(done.stderr.strip() or f"nft ended with {done.returncode}")
     return list(json.loads(done.stdout)["nftables"])

@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 
 from nodeworker.disks.durable import write_atomic
-from nodeworker.network import forwarding, nft, ruleset
+from nodeworker.network import forwarding, links, nft, ruleset
 from nodeworker.network.addresses import Slot
 from nodeworker.network.forwards import ForwardTable
 from nodeworker.network.ruleset import NodePorts
@@ -21,6 +21,7 @@ class NodeNetwork:
                  pool_target: int) -> None:
         self._memory = directory / "forwarding-was-off"
         self._loaded = directory / "policy-as-loaded"
+        self._slot_network = slot_network
         self._rules = ruleset.node_ruleset(prefix, slot_network, offered)
         self._prefix = prefix
         self._table_ready = False
@@ -35,16 +36,19 @@ class NodeNetwork:
     def reload(self) -> None:
         """Load the policy table again (forwarded ports in it stay) and switch forwarding on."""
         nft.apply(self._rules)
+        links.refuse(self._slot_network)
         forwarding.enable(self._memory)
         write_atomic(self._loaded, nft.rules(self._prefix).encode(), durable=False)
         self._table_ready = True
 
     def is_intact(self) -> bool:
-        """True if the packet policy is what was loaded last, by whatever process of the node."""
+        """True if the packet policy is what was loaded last, by whatever process of the node, and
+        the host forwards."""
         try:
-            return self._loaded.read_bytes() == nft.rules(self._prefix).encode() != b""
+            loaded = self._loaded.read_bytes()
         except FileNotFoundError:
             return False
+        return forwarding.is_on() and loaded == nft.rules(self._prefix).encode() != b""
 
     def claim(self, owner: str) -> Slot:
         """A slot for `owner`; one it already has is removed first. Raises NoSlot, OSError,

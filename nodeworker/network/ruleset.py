@@ -17,19 +17,21 @@ FORWARDS_MAP = "forwards"
 # Connections of one guest at a time, as the kernel tracks them: those it opens, those to its ports,
 # those to its agent.
 OUTGOING_MOST, INCOMING_MOST, AGENT_MOST = 4096, 1024, 256
-_CHAINS = ("antispoof", "prerouting", "output", "postrouting", "from_guest", "to_guest", "forward",
-           "input")
+_CHAINS = ("antispoof", "prerouting", "dead_slots", "output", "postrouting", "from_guest",
+           "to_guest", "forward", "input")
 
 
 @dataclass(frozen=True)
 class NodePorts:
-    """The ports that a node offers at `address`: `tenants` (low, high) to everybody, `agents` to
-    this host and to the addresses or networks `agent_sources`."""
+    """The ports that a node offers at `address`: `tenants` (low, high) to everybody, or to this
+    host and `edge_sources`, addresses or networks, if there are any; `agents` to this host and
+    `agent_sources`."""
 
     address: str
     tenants: tuple[int, int]
     agents: tuple[int, int]
     agent_sources: tuple[str, ...] = ()
+    edge_sources: tuple[str, ...] = ()
 
 
 def node_ruleset(prefix: str, slot_network: str, offered: NodePorts) -> str:
@@ -38,31 +40,24 @@ def node_ruleset(prefix: str, slot_network: str, offered: NodePorts) -> str:
     table = f"inet {prefix}"
     own = ", ".join(sorted({"127.0.0.1", offered.address}))
     agents = f"{offered.agents[0]}-{offered.agents[1]}"
-    ports = f"{{ {offered.tenants[0]}-{offered.tenants[1]}, {agents} }}"
-    strangers = f"ip saddr != {{ {', '.join(offered.agent_sources)} }} " \
-        if offered.agent_sources else ""
+    tenants = f"{offered.tenants[0]}-{offered.tenants[1]}"
+    ports = f"{{ {tenants}, {agents} }}"
+    closed = f"add rule {table} antispoof iifname != lo ip daddr {{ {own} }} tcp dport"
     dnat = f"dnat ip to tcp dport map @{FORWARDS_MAP}"
     lines = [
-        f"add table {table}",
-        f"add map {table} {FORWARDS_MAP} {{ type inet_service : ipv4_addr . inet_service; }}",
-        f"add chain {table} antispoof {{ type filter hook prerouting priority raw; }}",
-        f"add chain {table} prerouting {{ type nat hook prerouting priority dstnat; }}",
-        f"add chain {table} output {{ type nat hook output priority -100; }}",
-        f"add chain {table} postrouting {{ type nat hook postrouting priority srcnat; }}",
-        f"add chain {table} forward {{ type filter hook forward priority filter; }}",
-        f"add chain {table} input {{ type filter hook input priority filter; }}",
-        f"add chain {table} from_guest",
-        f"add chain {table} to_guest",
-        *(f"flush chain {table} {chain}" for chain in _CHAINS),
+        *_chains(table),
         f"add rule {table} antispoof iifgroup {group} meta nfproto ipv6 drop",
         f"add rule {table} antispoof iifgroup {group} fib saddr . iif oif missing drop",
-        (
-            f"add rule {table} antispoof iifname != lo ip daddr {{ {own} }} tcp dport {agents}"
-            f" {strangers}drop"
-        ),
+        f"{closed} {agents} {_strangers(offered.agent_sources)}drop",
+        *([f"{closed} {tenants} {_strangers(offered.edge_sources)}drop"]
+          if offered.edge_sources else []),
         (
             f"add rule {table} prerouting iifgroup != {group} ip daddr {{ {own} }} tcp dport"
             f" {ports} {dnat}"
+        ),
+        (
+            f"add rule {table} dead_slots iifgroup != {group} ip daddr {slot_network} meta l4proto"
+            " tcp fib daddr oif missing reject with tcp reset"
         ),
         f"add rule {table} output ip daddr {{ {own} }} tcp dport {ports} {dnat}",
         f"add rule {table} postrouting oifgroup {group} ip saddr 127.0.0.0/8 masquerade",
@@ -79,6 +74,31 @@ def node_ruleset(prefix: str, slot_network: str, offered: NodePorts) -> str:
         f"add rule {table} input iifgroup {group} drop",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _chains(table: str) -> list[str]:
+    """The table with its map and its chains, which are empty after it; the map is left as it is."""
+    return [
+        f"add table {table}",
+        f"add map {table} {FORWARDS_MAP} {{ type inet_service : ipv4_addr . inet_service; }}",
+        f"add chain {table} antispoof {{ type filter hook prerouting priority raw; }}",
+        f"add chain {table} prerouting {{ type nat hook prerouting priority dstnat; }}",
+        # After ports are translated. What goes to a slot that is gone, such as a connection kept to
+        # a sandbox that sleeps now, is answered by a reset, and not lost in silence.
+        f"add chain {table} dead_slots {{ type filter hook prerouting priority -90; }}",
+        f"add chain {table} output {{ type nat hook output priority -100; }}",
+        f"add chain {table} postrouting {{ type nat hook postrouting priority srcnat; }}",
+        f"add chain {table} forward {{ type filter hook forward priority filter; }}",
+        f"add chain {table} input {{ type filter hook input priority filter; }}",
+        f"add chain {table} from_guest",
+        f"add chain {table} to_guest",
+        *(f"flush chain {table} {chain}" for chain in _CHAINS),
+    ]
+
+
+def _strangers(sources: tuple[str, ...]) -> str:
+    """Matches everybody but the sources."""
+    return f"ip saddr != {{ {', '.join(sources)} }} " if sources else ""
 
 
 def slot_ruleset(slot: Slot, host_addresses: Iterable[str] = ()) -> str:

@@ -22,14 +22,19 @@ def teardown(settings: Settings) -> None:
     CgroupTree(prefix).remove_all()
     if nft.listing("table", "inet", prefix):
         nft.apply(f"delete table inet {prefix}")
-    forwarding.restore(directory / "forwarding-was-off", others_need_it=_others_forward())
+    links.remove_refusal(settings.slot_network)
+    forwarding.restore(directory / "forwarding-was-off", _others_forward)
     shutil.rmtree(directory, ignore_errors=True)
 
 
 def _others_forward() -> bool:
     """True if any other nftables table of this host has a forward hook: another node, or a
-    container engine."""
-    return any(item.get("chain", {}).get("hook") == "forward" for item in nft.listing("ruleset"))
+    container engine. True also if that cannot be told."""
+    try:
+        chains = nft.listing("ruleset")
+    except nft.NftError:
+        return True
+    return any(item.get("chain", {}).get("hook") == "forward" for item in chains)
 
 
 if __name__ == "__main__":

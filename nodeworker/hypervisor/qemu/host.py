@@ -148,7 +148,7 @@ class Host:
 def _offered(settings: Settings) -> NodePorts:
     (low, high), (agent_low, agent_high) = settings.host_ports, settings.agent_ports
     return NodePorts(settings.node_address, (low, high), (agent_low, agent_high),
-                     settings.agent_sources)
+                     settings.agent_sources, settings.edge_sources)
 
 
 def warm_image_key(host: HostTuple, shape: Shape) -> str:
