@@ -68,6 +68,7 @@ _NODE = """KillMode=process
 """
 # Workers of a killed master must not keep the port; `systemctl reload` after a new certificate.
 _EDGE = """KillMode=mixed
+RestartSec=100ms
 ExecReload=/bin/sh -c 'exec python -m config.nginx.reload'
 """
 

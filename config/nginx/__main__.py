@@ -12,12 +12,15 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from config.nginx.render import directory_of, find_nginx, render, write
+from config.nginx.workers import holds_the_port, is_nginx
 from config.settings import get_settings
 
 _OPEN_FILES = 65536
+_LETTING_GO_S = 2.0
 # nginx ends its messages with: client, server, request, upstream, host, referrer.
 _LOG_FILTER = ["sed", "-u", "-e", "s/, request: \".*//", "-e", "s/, host: \".*//"]
 
@@ -45,15 +48,22 @@ def raise_open_files() -> int:
 
 
 def end_orphans(directory: Path) -> None:
-    """Ask processes of an nginx that worked in `directory` to end; its master is gone."""
-    for entry in Path("/proc").iterdir():
-        # What is not ours cannot be looked at, and what has ended is no matter.
+    """Ask processes of an nginx that worked in `directory` to end, its master being gone, and wait
+    until they have let go of the port: nginx tries again for it only after half a second."""
+    orphans = [entry for entry in Path("/proc").iterdir() if _works_in(entry, directory)]
+    for entry in orphans:
         with contextlib.suppress(OSError):
-            if not entry.name.isdigit() or int(entry.name) == os.getpid():
-                continue
-            if (entry / "comm").read_text() == "nginx\n" and os.path.samefile(
-                    entry / "cwd", directory):
-                os.kill(int(entry.name), signal.SIGQUIT)
+            os.kill(int(entry.name), signal.SIGQUIT)
+    deadline = time.monotonic() + _LETTING_GO_S
+    while any(map(holds_the_port, orphans)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def _works_in(entry: Path, directory: Path) -> bool:
+    # What is not ours cannot be looked at.
+    with contextlib.suppress(OSError):
+        return is_nginx(entry) and os.path.samefile(entry / "cwd", directory)
+    return False
 
 
 def filter_logs() -> None:

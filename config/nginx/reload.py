@@ -11,25 +11,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from config.nginx.render import directory_of, find_nginx, render, write
-from config.settings import get_settings
+from config.nginx.render import Nginx, directory_of, find_nginx, render, write
+from config.nginx.workers import holds_the_port, workers_of
+from config.settings import Settings, get_settings
 
 _PATIENCE_S = 5.0
 
 
 def main() -> None:
     """Reload; the exit code is 1, with a sentence, if nginx kept its old configuration."""
-    settings = get_settings()
+    reload(get_settings(), find_nginx())
+
+
+def reload(settings: Settings, nginx: Nginx) -> None:
+    """Have the running edge of the settings take them up; `nginx` says what it can do."""
     directory = directory_of(settings)
     master = int((directory / "nginx.pid").read_text())
-    open_files = _open_files(master)
-    write(directory / "nginx.conf", render(settings, find_nginx(), open_files))
-    before = _workers(master)
+    write(directory / "nginx.conf", render(settings, nginx, _open_files(master)))
+    before = workers_of(master)
     os.kill(master, signal.SIGHUP)
-    if not _soon(lambda: _workers(master) - before):
+    if not _soon(lambda: workers_of(master) - before):
         sys.exit("nginx did not take the new configuration and goes on with the old one; its log"
                  " says why.")
-    _soon(lambda: all(map(_takes_no_more, before)))
+    _soon(lambda: not any(map(holds_the_port, before)))
 
 
 def _soon(condition: Callable[[], Any]) -> bool:
@@ -39,19 +43,6 @@ def _soon(condition: Callable[[], Any]) -> bool:
             return False
         time.sleep(0.02)
     return True
-
-
-def _takes_no_more(worker: str) -> bool:
-    """True of a worker of the old configuration that has begun to end."""
-    try:
-        return b"is shutting down" in Path(f"/proc/{worker}/cmdline").read_bytes()
-    except OSError:
-        return True
-
-
-def _workers(master: int) -> set[str]:
-    children = Path(f"/proc/{master}/task/{master}/children").read_text().split()
-    return {pid for pid in children if Path(f"/proc/{pid}/comm").read_text() == "nginx\n"}
 
 
 def _open_files(master: int) -> int:

@@ -1,0 +1,49 @@
+"""Previews on a host whose nginx has no Lua, as on Ubuntu 22.04: all go through the gateway."""
+import dataclasses
+
+import pytest
+
+from config.nginx.reload import reload
+from config.nginx.render import find_nginx, render
+
+STATES = pytest.mark.parametrize("asleep", [False, True], ids=["awake", "asleep"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def edge_without_lua(sim_stack):
+    """The edge of the stack as it is rendered for such a host."""
+    reload(sim_stack.settings, dataclasses.replace(find_nginx(), lua_modules=()))
+    configuration = (sim_stack.site.data_dir / "edge" / "nginx.conf").read_text()
+    assert "lua" not in configuration
+    yield
+    reload(sim_stack.settings, find_nginx())
+
+
+@STATES
+def test_a_page_and_a_body(preview, asleep):
+    if asleep:
+        preview.sleep()
+    answer = preview.get()
+    assert answer.status_code == 200 and "Hello from the sandbox" in answer.text
+    with preview.client() as http:
+        assert http.put("/", content=bytes(5_000_000)).text == "5000000 bytes"
+    assert preview.get("/chunked?n=50").text == "".join(f"{n}." for n in range(50))
+
+
+def test_one_host_never_answers_for_another(sim_stack, alice, served, preview):
+    other = served.preview(sim_stack, alice)
+    try:
+        with preview.client() as first, other.client() as second:
+            for _ in range(5):
+                assert first.get("/").status_code == second.get("/").status_code == 200
+            other.delete()
+            assert second.get("/").status_code in (404, 410)
+            assert first.get("/").status_code == 200
+    finally:
+        other.delete()
+
+
+def test_an_old_nginx_is_not_asked_for_what_it_does_not_know(sim_stack):
+    old = dataclasses.replace(find_nginx(), version=(1, 18, 0), lua_modules=())
+    assert old.command == ["nginx"], "1.18 knows no -e"
+    assert "load_module" not in render(sim_stack.settings, old, 1024)
