@@ -4,17 +4,28 @@ them.
 The API's worker has collected the head of a request. If that begins the WebSocket of a shell, the
 descriptor goes to the shell process through a socket of the kernel's abstract names, and the API
 forgets the connection: an open shell holds nothing of the API and outlives its restart. The shell
-process answers whatever there is to answer.
+process answers whatever there is to answer. Any program may take an abstract name, so nothing is
+given to one of another account than the shell process's (or the API's own, or root).
 """
 import errno
+import logging
+import os
+import pwd
 import re
 import socket
+import struct
+from functools import lru_cache
+
+from config.processes import PROCESSES
+
+log = logging.getLogger(__name__)
 
 _SHELL = re.compile(rb"GET /v1/sandboxes/[^/? ]+/shell[? ]")
 _UPGRADE = re.compile(rb"\r\nupgrade:[ \t]*websocket[ \t]*\r\n", re.IGNORECASE)
 # What may be read of a request at once: a head, and the piece that it ended in.
 MESSAGE_BYTES = 160 * 1024
 _QUEUE = 1024
+_CREDENTIALS = struct.Struct("3i")
 
 
 def begins_shell(received: bytes | bytearray) -> bool:
@@ -30,6 +41,9 @@ def hand_over(port: int, link: socket.socket, received: bytes) -> bool:
         road.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MESSAGE_BYTES)
         try:
             road.connect(_name(port))
+            if not _is_ours(road):
+                log.error("another account listens in the shell process's place")
+                return False
             socket.send_fds(road, [received], [link.fileno()])
         except OSError:
             return False
@@ -56,7 +70,25 @@ def take_over(road: socket.socket) -> tuple[socket.socket, bytes] | None:
         return None
     if not descriptors:
         return None
-    return socket.socket(fileno=descriptors[0]), received
+    try:
+        return socket.socket(fileno=descriptors[0]), received
+    except OSError:  # it is no socket
+        os.close(descriptors[0])
+        return None
+
+
+def _is_ours(road: socket.socket) -> bool:
+    _, user_id, _ = _CREDENTIALS.unpack(
+        road.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return user_id in {0, os.geteuid(), _shell_user_id()}
+
+
+@lru_cache(maxsize=1)
+def _shell_user_id() -> int | None:
+    try:
+        return pwd.getpwnam(PROCESSES["shell"].account).pw_uid
+    except KeyError:
+        return None
 
 
 def _name(port: int) -> str:

@@ -11,6 +11,7 @@ from tests.clients.shells import ShellClient, url_of
 from tests.host.shell_guest import point_at, running_agent
 from tests.stack.waiting import becomes, until
 
+GRACEFUL_S = 20  # config/gunicorn_base.py
 SLEEP = "/v1/sandboxes/{}/hibernate"
 
 
@@ -118,7 +119,7 @@ def test_the_end_of_the_service_closes_with_1001_and_at_once(sim_stack, alice, b
         sim_stack.stop("shell")
         took_s = time.monotonic() - began
         assert shell.to_the_end() == 1001 and "connect again" in shell.reason
-        assert took_s < 15, "well before the graceful time is over"
+        assert took_s < GRACEFUL_S, "it did not wait for shells to end by themselves"
     sim_stack.start("shell")
     until(lambda: reaches(sim_stack, alice, box))
 
