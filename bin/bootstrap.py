@@ -133,16 +133,18 @@ def install_optional() -> None:
     asked = ASKED.read_text().split() if ASKED.exists() else []
     wanted = [name for name, sign in OPTIONAL.items()
               if name not in asked and not Path(sign).exists()]
-    if not wanted or os.geteuid() != 0:
+    if not wanted or os.geteuid() != 0 or not shutil.which("apt-get"):
         return
-    ASKED.write_text("\n".join([*asked, *wanted]))
+    environ = dict(os.environ, DEBIAN_FRONTEND="noninteractive", NEEDRESTART_SUSPEND="1")
     with step(f"Installing {' '.join(wanted)}, if this system has it"), _services_held_back():
+        with contextlib.suppress(Advice):
+            _apt(["update"], environ)
         for name in wanted:
             try:
-                _apt(["install", "--yes", "--no-install-recommends", "--no-remove", name],
-                     dict(os.environ, DEBIAN_FRONTEND="noninteractive", NEEDRESTART_SUSPEND="1"))
+                _apt(["install", "--yes", "--no-install-recommends", "--no-remove", name], environ)
             except Advice:
                 say(f"  it has not; docs/operations.md says what is slower without {name}")
+    ASKED.write_text("\n".join([*asked, *wanted]))
 
 
 def _apt(arguments: list[str], environ: dict[str, str]) -> None:

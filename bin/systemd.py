@@ -1,5 +1,6 @@
 """`make systemd`: units for production in var/systemd, from the Procfile by honcho, with a drop-in
-for each process: its account, its settings (config/processes.py) and what it may touch.
+for each process: its account, its settings (config/processes.py) and what it may touch. Beside them
+the accounts, and kernel settings for hosts of the edge.
 
 honcho's template already says `Restart=always` and `KillMode=process`; the latter matters, because
 the virtual machines a node worker started must outlive it. All units read one settings file, which
@@ -71,6 +72,11 @@ _EDGE = """KillMode=mixed
 RestartSec=100ms
 ExecReload=/bin/sh -c 'exec python -m config.nginx.reload'
 """
+# A connection that only waits hears within 25 s that its sandbox was put to sleep.
+_SYSCTL = """net.ipv4.tcp_keepalive_time = 15
+net.ipv4.tcp_keepalive_intvl = 5
+net.ipv4.tcp_keepalive_probes = 2
+"""
 
 
 def drop_in(process: Process) -> str:
@@ -114,6 +120,7 @@ def export(target: Path) -> None:
         directory.mkdir(exist_ok=True)
         (directory / "service.conf").write_text(drop_in(PROCESSES[name]))
     (target / "svc-sysusers.conf").write_text(sysusers())
+    (target / "svc-edge-sysctl.conf").write_text(_SYSCTL)
 
 
 def main() -> None:
