@@ -16,6 +16,7 @@ from app.gateway.reach import BUFFER_BYTES, Link, Reacher, Refused
 from app.gateway.rows import Rows
 from app.gateway.splice import splice
 from models.database import DatabaseFailed
+from services.previews.lookup import Target
 
 log = logging.getLogger(__name__)
 CONNECTIONS, OF_ONE_OWNER = 2000, 500
@@ -65,12 +66,12 @@ class Server:
         if target is None or not target.is_up:
             return NOWHERE
         self._rows.note_use(target)
-        return f"{target.address} {target.host_port} {target.sandbox_id}\r\n".encode()
+        return f"{target.address} {target.host_port}\r\n".encode()
 
     async def _request(self, edge: Link, head: Head) -> None:
         try:
             target = await self._reacher.get_target(head.label)
-            with self._admitted(target.owner_id):
+            with self._admitted(target.owner_id), _told(target):
                 guest = await self._reacher.connect(head.label, target)
                 await splice(head.text, edge, guest)
         except Refused as refused:
@@ -92,6 +93,18 @@ class Server:
             self._of_owner[owner_id] -= 1
             if not self._of_owner[owner_id]:
                 del self._of_owner[owner_id]
+
+
+@contextmanager
+def _told(target: Target) -> Iterator[None]:
+    """Log which sandbox could not be reached although it should."""
+    try:
+        yield
+    except Refused as refused:
+        if refused.page.retry_s is not None:
+            log.warning("a preview was refused: %s", refused.page.title,
+                        extra={"sandbox": target.sandbox_id})
+        raise
 
 
 async def _refuse(edge: Link, page: Page, head: Head | None) -> None:

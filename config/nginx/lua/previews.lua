@@ -41,14 +41,20 @@ local function ask(host)
     end
 end
 
-local function remember(host, ip, port, sandbox)
+local function remember(host, ip, port)
     if not peers[host] then
         count = count + 1
         if count > HOSTS_MOST then
             peers, count = {}, 1
         end
     end
-    peers[host] = { ip = ip, port = tonumber(port), sandbox = sandbox, asked_at = ngx.now() }
+    peers[host] = { ip = ip, port = tonumber(port), asked_at = ngx.now() }
+end
+
+local function forget(host)
+    if peers[host] then
+        peers[host], count = nil, count - 1
+    end
 end
 
 -- For the access phase: afterwards the host is remembered if its sandbox runs.
@@ -59,12 +65,11 @@ function M.route()
         if not peer or ngx.now() - peer.asked_at > TTL then
             local line = ask(host)
             if line then
-                local ip, port, sandbox = line:match("^(%S+) (%d+) (%S+)$")
+                local ip, port = line:match("^(%S+) (%d+)$")
                 if ip then
-                    remember(host, ip, port, sandbox)
-                elseif peer then
-                    peers[host] = nil
-                    count = count - 1
+                    remember(host, ip, port)
+                else
+                    forget(host)
                 end
                 peer = peers[host]
             elseif not peer or ngx.now() - peer.asked_at > STALE then
@@ -72,7 +77,6 @@ function M.route()
             end
         end
         if peer ~= false then
-            ngx.var.preview_sandbox = peer and peer.sandbox or "-"
             return
         end
         ngx.sleep(0.1)
@@ -93,10 +97,7 @@ function M.balance()
     local host = ngx.var.host
     local peer = peers[host]
     if balancer.get_last_failure() then
-        if peer then
-            peers[host] = nil
-            count = count - 1
-        end
+        forget(host)
         peer = nil
     end
     peer = peer or gateway

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.stack.database import query
 from tests.stack.memory import Watch
 from tests.stack.previews import Load
 from tests.stack.waiting import until
@@ -57,10 +58,10 @@ def test_a_request_to_a_sleeping_sandbox_waits_for_a_gateway_that_was_killed(pre
 
 def test_who_goes_away_while_it_wakes_does_not_end_the_wake(preview):
     preview.sleep()
-    for _ in range(3):
-        link = connect(preview.stack, preview.host)
+    begun = "SELECT 1 FROM operations WHERE sandbox_id = %s AND kind = 'wake'"
+    with connect(preview.stack, preview.host) as link:
         link.sendall(f"GET / HTTP/1.1\r\nHost: {preview.host}\r\n\r\n".encode())
-        link.close()
+        until(lambda: query(preview.stack, begun, preview.sandbox_id), 30)
     until(lambda: preview.status() == "running", 30)
 
 
