@@ -49,13 +49,13 @@ class ForwardTable:
                 found[int(key)] = (address, int(guest_port))
         return found
 
-    def replace(self, address: str, ports: Mapping[int, int]) -> None:
+    def replace(self, address: str, ports: Mapping[int, int]) -> list[int]:
         """Make `ports` (host port -> guest port) exactly what is forwarded to `address`; takes
-        ports over from others."""
+        ports over from others. Returns the host ports that no longer lead where they did."""
         with self.locked():
-            self._replace(address, ports)
+            return self._replace(address, ports)
 
-    def _replace(self, address: str, ports: Mapping[int, int]) -> None:
+    def _replace(self, address: str, ports: Mapping[int, int]) -> list[int]:
         present = self.current()
         wanted = {host: (address, guest) for host, guest in ports.items()}
         stale = [host for host, target in present.items()
@@ -67,6 +67,7 @@ class ForwardTable:
         commands += ruleset.add_forwards(self._prefix, address, missing) if missing else ""
         if commands:
             nft.apply(commands)
+        return stale
 
     def add(self, address: str, ports: Mapping[int, int]) -> None:
         """Forward `ports` to `address`: one nft run where no port is in the way, else `replace`."""
@@ -78,6 +79,6 @@ class ForwardTable:
             except nft.NftError:
                 self._replace(address, ports)
 
-    def remove(self, address: str) -> None:
-        """End every forwarding to `address`."""
-        self.replace(address, {})
+    def remove(self, address: str) -> list[int]:
+        """End every forwarding to `address`; returns the host ports."""
+        return self.replace(address, {})

@@ -6,6 +6,7 @@ from pathlib import Path
 from nodeworker.disks.durable import write_atomic
 from nodeworker.network import forwarding, links, nft, ruleset
 from nodeworker.network.addresses import Slot
+from nodeworker.network.connections import end_connections
 from nodeworker.network.forwards import ForwardTable
 from nodeworker.network.ruleset import NodePorts
 from nodeworker.network.slots import SlotPool
@@ -24,6 +25,7 @@ class NodeNetwork:
         self._slot_network = slot_network
         self._rules = ruleset.node_ruleset(prefix, slot_network, offered)
         self._prefix = prefix
+        self._offered = offered
         self._table_ready = False
         self.slots = SlotPool(directory, prefix, slot_network, pool_target)
         self.forwards = ForwardTable(prefix, directory)
@@ -74,11 +76,17 @@ class NodeNetwork:
         with self.forwards.locked():
             owned = {self.slots.slot(number).address for number in self.slots.owners().values()}
             if address not in owned:
-                self.forwards.remove(address)
+                self._remove_forwards(address)
 
     def release(self, owner: str) -> None:
-        """End the owner's forwarded ports, then remove its slot."""
+        """End the owner's forwarded ports and this host's connections to them, then remove its
+        slot."""
         number = self.slots.owners().get(owner)
         if number is not None:
-            self.forwards.remove(self.slots.slot(number).address)
+            self._remove_forwards(self.slots.slot(number).address)
         self.slots.release(owner)
+
+    def _remove_forwards(self, address: str) -> None:
+        lowest, highest = self._offered.tenants
+        ended = [port for port in self.forwards.remove(address) if lowest <= port <= highest]
+        end_connections(self._offered.address, ended)

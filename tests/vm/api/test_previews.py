@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from websocket import WebSocketConnectionClosedException
 
 from tests.fakes import web_server
 from tests.stack.database import query
@@ -49,6 +50,17 @@ def test_everything_passes_and_the_server_is_the_one_it_was(preview, asleep):
     assert link.recv() == "from far away"
     link.close()
     assert preview.get("/nonce").text == nonce, "woken, not started again"
+
+
+def test_an_open_websocket_ends_when_the_sandbox_is_put_to_sleep(preview):
+    link = preview.socket()
+    link.send("still there?")
+    assert link.recv() == "still there?"
+    preview.sleep()
+    link.settimeout(30)  # far less than the hour for which nginx would keep it
+    with pytest.raises((ConnectionError, WebSocketConnectionClosedException)):
+        link.recv()
+    assert preview.status() == "hibernated"
 
 
 def test_a_hundred_at_once_wake_it_once(preview, vm_stack):
