@@ -3,9 +3,10 @@
 1. The shell leads a session of its own, whose terminal it controls, as after a login.
 2. Its end is the end of the terminal. A child in the background that still holds the terminal is
    cut off from it by the kernel then, and goes on.
-3. Hanging up is what a lost line does: SIGHUP to the shell, which tells its jobs, and to the group
-   in the foreground; what is left of these two is killed after KILL_AFTER_S. As after any login,
-   what was started with `nohup` stays.
+3. Hanging up is what a lost line does: SIGHUP to everything of the session, then the shell and the
+   group in the foreground are killed if they are left after KILL_AFTER_S. As after any login, what
+   was started with `nohup` stays. The shell is not left to tell its jobs: it may notice first that
+   its terminal is gone, and then ends as after `exit`.
 """
 import fcntl
 import os
@@ -14,7 +15,8 @@ import signal
 import struct
 import subprocess
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from ..commands import expose_to_oom_killer
 from ..loop import Loop
@@ -98,8 +100,9 @@ class Terminal:
         # The shell is not waited for meanwhile, so that no other session can get its number.
         foreground = self._foreground()
         os.close(self._master)
-        for group in {self._process.pid, foreground}:
-            _signal_group(group, signal.SIGHUP)
+        for pid, _ in _members(self._process.pid):
+            _ignoring_the_dead(os.kill, pid, signal.SIGHUP)
+            _ignoring_the_dead(os.kill, pid, signal.SIGCONT)  # or one that is stopped hears nothing
         self._loop.call_later(KILL_AFTER_S, lambda: self._kill(foreground))
 
     def close(self) -> None:
@@ -120,11 +123,9 @@ class Terminal:
 
     def _kill(self, foreground: int) -> None:
         session = self._process.pid
-        for name in os.listdir("/proc"):
-            if name.isdigit() and _session_and_group(name) in (
-                (session, session), (session, foreground)
-            ):
-                _ignoring_the_dead(os.kill, int(name), signal.SIGKILL)
+        for pid, group in _members(session):
+            if group in (session, foreground):
+                _ignoring_the_dead(os.kill, pid, signal.SIGKILL)
         self._process.returncode = 0  # it is reaped elsewhere; Popen must not try to
         reap_when_dead(self._loop, self._process.pid)
 
@@ -164,11 +165,11 @@ def _ignoring_the_dead(kill: Callable[[int, int], None], number: int, what: int)
         pass  # it ended by itself in this very moment, or is somebody else's
 
 
-def _session_and_group(pid: str) -> tuple[int, int]:
-    """Of a process, both 0 if it is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return 0, 0
-    return int(fields[3]), int(fields[2])
+def _members(session: int) -> Iterator[tuple[int, int]]:
+    """The processes of a session: number and group."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+                if int(fields[3]) == session:
+                    yield int(name), int(fields[2])
