@@ -66,10 +66,12 @@ class Lab:
         return self.settings.driver == "qemu"
 
     def spec(self, snapshot_id=None, **changes) -> LaunchSpec:
-        """A launch with an id, a token and host ports nobody else has."""
+        """A launch with an id, a token and host ports nobody else has: those of a sandbox that is
+        long gone come again."""
         number = next(self.numbers)
-        agent_port = self.settings.agent_ports[0] + number
-        port = self.settings.host_ports[0] + 2 * number
+        lowest, highest = self.settings.host_ports
+        turn = number % ((highest - lowest + 1) // 2)
+        agent_port, port = self.settings.agent_ports[0] + turn, lowest + 2 * turn
         spec = LaunchSpec(f"box{number}", SHAPE, f"token-of-box-{number}-0123456789", agent_port,
                           (Forward(port, 8000), ), snapshot_id, {"NUMBER": str(number)})
         return replace(spec, **changes)

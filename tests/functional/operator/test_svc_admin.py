@@ -195,7 +195,7 @@ def test_force_stop_is_the_owners_delete_and_says_who_did_it(sim_stack, alice, s
 
 
 def test_force_stop_of_what_is_still_booting(sim_stack, alice, svc_admin, fault):
-    fault("create.recorded", "sleep:3")
+    fault("create.recorded", "sleep:6")
     sandbox_id = alice.post("/v1/sandboxes", json={}).json()["id"]
     assert "the operation goes on" in svc_admin("sandbox-stop", sandbox_id, "--wait", "0", ok=False)
     assert svc_admin("sandbox-stop", sandbox_id) == "stopped\n"
