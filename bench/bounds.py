@@ -14,6 +14,7 @@ BOUNDS: dict[str, float] = {
     "wake_to_exec": 2.0,
     "fork_to_exec": 2.6,
     "preview_wake": 1.3,
+    "preview_throughput": 1.5,
     "exec_overhead": 1.7,
     "api_get": 1.8,
     "enqueue": 8.0,

@@ -177,6 +177,7 @@ def test_a_child_in_the_background_does_not_hold_the_result(open_shell) -> None:
     shell = open_shell()
     child = pid_of(shell, "setsid --fork bash -c 'echo pid=$$.; exec sleep 600'; sleep 0")
     other = pid_of(shell, "nohup sleep 600 & echo pid=$!.")
+    wait_for_sleep(other)  # nohup itself gives up where the terminal has gone
     try:
         assert run(shell, "exit 0")[1] == 0
         assert is_alive(child) and is_alive(other)

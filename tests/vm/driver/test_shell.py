@@ -80,6 +80,7 @@ def test_twenty_megabytes_arrive_whole_at_a_reader_who_rests(agent: AgentClient)
 def test_a_child_in_the_background_neither_holds_the_end_nor_ends(agent: AgentClient) -> None:
     with agent.open_shell(80, 24) as shell:
         child = pid_of(shell, "nohup sleep 600 & echo pid=$!.")
+        agent.exec(shell=f"until grep -q sleep /proc/{child}/comm; do sleep 0.1; done")
         assert run(shell, "exit 0")[1] == 0
     assert lives(agent, child)
 
