@@ -86,14 +86,17 @@ def _is_vm(entry: Path, command: bytes, node_dir: Path) -> bool:
 
 def end(find: Callable[[], Collection[int]], patience_s: float = 3.0) -> None:
     """End every process that `find` finds, politely for `patience_s` seconds (not at all for 0),
-    then for good."""
+    then for good; also those that come meanwhile, which a supervisor restarts as it dies."""
     polite = [(signal.SIGTERM, patience_s)] if patience_s else []
     for signum, wait_s in (*polite, (signal.SIGKILL, 5.0)):
-        for pid in find():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signum)
-        deadline = time.monotonic() + wait_s
-        while find() and time.monotonic() < deadline:
+        deadline, told = time.monotonic() + wait_s, set[int]()
+        while found := set(find()):
+            for pid in found - told:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signum)
+            told |= found
+            if time.monotonic() > deadline:
+                break
             time.sleep(0.05)
 
 

@@ -54,6 +54,17 @@ def test_postgres_comes_back_past_a_child_that_outlives_its_killed_postmaster(se
     assert "pre-existing shared memory block" not in servers.logs("postgres", 30)
 
 
+def test_what_a_supervisor_restarts_as_it_dies_is_ended_too(tmp_path):
+    """Who restarts is none of the stack here, so that there is a second one for sure."""
+    restart = "import subprocess; [subprocess.run(['sleep', '600']) for _ in range(2)]"
+    mark = ["env", f"SVC_DATA_DIR={tmp_path}"]
+    program = restart.replace("['sleep'", f"{mark} + ['sleep'")
+    with subprocess.Popen([sys.executable, "-c", program], start_new_session=True) as restarting:
+        until(lambda: leftovers.processes_of(tmp_path))
+        leftovers.end(lambda: leftovers.processes_of(tmp_path), patience_s=0)
+        assert restarting.wait(10) == 0 and not leftovers.processes_of(tmp_path)
+
+
 @pytest.mark.parametrize("supervisor_too", [False, True])
 def test_what_a_killed_session_left_is_removed(servers, supervisor_too):
     session = subprocess.Popen([sys.executable, "-c", ORPHANED], cwd=ROOT, text=True,
