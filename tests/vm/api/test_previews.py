@@ -8,7 +8,7 @@ from websocket import WebSocketConnectionClosedException
 
 from tests.fakes import web_server
 from tests.stack.database import query
-from tests.stack.previews import GUEST_PORT, Load, Preview
+from tests.stack.previews import GUEST_PORT, Preview, PreviewLoad
 from tests.stack.waiting import eventually
 
 pytestmark = pytest.mark.vm
@@ -63,6 +63,16 @@ def test_an_open_websocket_ends_when_the_sandbox_is_put_to_sleep(preview):
     assert preview.status() == "hibernated"
 
 
+def test_a_request_that_the_guest_has_taken_is_repeated_after_a_sleep(preview):
+    """Without a word from the node nginx would wait an hour for the first answer."""
+    with ThreadPoolExecutor(1) as visitor:
+        answer = visitor.submit(preview.get, "/slow?s=4", timeout=60)
+        time.sleep(1)
+        preview.sleep()
+        assert answer.result().text == "slow"
+    assert preview.status() == "running"
+
+
 def test_a_hundred_at_once_wake_it_once(preview, vm_stack):
     wakes = "SELECT count(*) FROM operations WHERE sandbox_id = %s AND kind = 'wake'"
     before = query(vm_stack, wakes, preview.sandbox_id)[0][0]
@@ -74,7 +84,7 @@ def test_a_hundred_at_once_wake_it_once(preview, vm_stack):
 
 
 def test_no_get_is_lost_and_no_post_answered_twice_when_it_is_put_to_sleep_under_load(preview):
-    with Load(preview) as load:
+    with PreviewLoad(preview) as load:
         for _ in range(SLEEPS):
             preview.sleep()
             answered = load.answered
