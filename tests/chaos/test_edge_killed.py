@@ -3,41 +3,31 @@ the next requests work, and nothing of the old one stays."""
 import contextlib
 import os
 import signal
-import threading
 import time
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.clients.load import Load
 from tests.stack.waiting import until
 from tests.tls.clients import client
 
 
-class Load:
+class Requests(Load):
     """Requests one after another, each on a connection of its own: when each began and whether it
     was answered."""
 
     def __init__(self, stack):
-        self._stack, self._ends, self.tries = stack, threading.Event(), []
-        self._threads = [threading.Thread(target=self._run) for _ in range(2)]
+        super().__init__(*[self._run] * 2)
+        self._stack, self.tries = stack, []
 
     def _run(self):
-        while not self._ends.wait(0.02):
+        while not self.ends.wait(0.02):
             began, answered = time.monotonic(), False
             with contextlib.suppress(httpx.HTTPError), client(self._stack) as http:
                 answered = http.get("/health").status_code == 200
             self.tries.append((began, answered))
-
-    def __enter__(self):
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._ends.set()
-        for thread in self._threads:
-            thread.join()
 
 
 def family(stack):
@@ -49,7 +39,7 @@ def family(stack):
 
 @pytest.mark.parametrize("whole", [False, True], ids=["master", "whole"])
 def test_the_next_request_works(sim_stack, whole):
-    with Load(sim_stack) as load:
+    with Requests(sim_stack) as load:
         until(lambda: len(load.tries) > 10)
         killed, began = family(sim_stack), time.monotonic()
         for pid in killed if whole else killed[:1]:

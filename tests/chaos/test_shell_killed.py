@@ -22,8 +22,7 @@ def opens(url, alice):
 
 @pytest.mark.parametrize("victim", ["master", "worker"])
 @pytest.mark.parametrize("address", [url_of, api_url_of])
-def test_the_next_shell_opens_within_a_second_of_the_restart(sim_stack, alice, sandbox, victim,
-                                                             address):
+def test_shells_open_again_after_the_restart(sim_stack, alice, sandbox, victim, address):
     url = address(sim_stack, sandbox)
     with ShellClient(url, alice.key_headers) as shell:
         shell.type("pwd\n")

@@ -2,11 +2,13 @@
 import json
 import threading
 import time
+from functools import partial
 from urllib.parse import urlsplit
 
 import httpx
 import websocket
 
+from tests.clients.load import Load
 from tests.fakes.web_server import WebServer
 from tests.tls.clients import client, context_of
 
@@ -71,31 +73,19 @@ class Served:
         return Preview(stack, owner, sandbox_id)
 
 
-class Load:
+class PreviewLoad(Load):
     """Clients that ask without a pause, each over a connection of its own: GETs, and POSTs that
     carry an id each. `failed` are the GETs that were not answered with 200."""
 
     def __init__(self, preview, gets=3, posts=1):
         self.preview = preview
         self.answered, self.sent, self.failed = 0, [], []
-        self._ends = threading.Event()
-        self._threads = [threading.Thread(target=self._gets) for _ in range(gets)]
-        self._threads += [threading.Thread(target=self._posts, args=(number,))
-                          for number in range(posts)]
-
-    def __enter__(self):
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._ends.set()
-        for thread in self._threads:
-            thread.join()
+        super().__init__(*[self._gets] * gets,
+                         *(partial(self._posts, number) for number in range(posts)))
 
     def _gets(self):
         with self.preview.client() as http:
-            while not self._ends.is_set():
+            while not self.ends.is_set():
                 try:
                     answer = http.get("/nonce")
                 except httpx.HTTPError as error:
@@ -107,7 +97,7 @@ class Load:
 
     def _posts(self, number):
         with self.preview.client() as http:
-            while not self._ends.is_set():
+            while not self.ends.is_set():
                 name = f"{number}-{time.monotonic_ns()}"
                 self.sent.append(name)
                 try:

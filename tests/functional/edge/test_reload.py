@@ -2,7 +2,6 @@
 leaves nothing behind."""
 import os
 import signal
-import threading
 from pathlib import Path
 
 import httpx
@@ -10,6 +9,7 @@ import pytest
 
 from bin.console import Advice
 from bin.stack import leftovers
+from tests.clients.load import Load
 from tests.stack.waiting import until
 from tests.tls.clients import client, connect
 
@@ -27,36 +27,26 @@ def workers(stack):
         return set()
 
 
-class Load:
+class Requests(Load):
     """Requests one after another, each on a connection of its own, from several threads."""
 
     def __init__(self, stack):
-        self._stack, self._ends, self.statuses = stack, threading.Event(), []
-        self._threads = [threading.Thread(target=self._run) for _ in range(3)]
+        super().__init__(*[self._run] * 3)
+        self._stack, self.statuses = stack, []
 
     def _run(self):
-        while not self._ends.is_set():
+        while not self.ends.is_set():
             try:
                 with client(self._stack) as http:
                     self.statuses.append(http.get("/health").status_code)
             except httpx.HTTPError as error:
                 self.statuses.append(repr(error))
 
-    def __enter__(self):
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._ends.set()
-        for thread in self._threads:
-            thread.join()
-
 
 def test_a_reload_drops_nothing(sim_stack, alice, sandbox):
     head = (f"PUT /v1/sandboxes/{sandbox}/uploads/slow HTTP/1.1\r\nHost: localhost\r\n"
             f"Authorization: Bearer {alice.api_key}\r\nContent-Length: {4 * MIB}\r\n\r\n")
-    with Load(sim_stack) as load, connect(sim_stack, "localhost") as upload:
+    with Requests(sim_stack) as load, connect(sim_stack, "localhost") as upload:
         upload.sendall(head.encode() + bytes(MIB))
         first = workers(sim_stack)
         for _ in range(3):

@@ -11,7 +11,7 @@ import pytest
 
 from tests.stack.database import query
 from tests.stack.memory import Watch
-from tests.stack.previews import Load
+from tests.stack.previews import PreviewLoad
 from tests.stack.waiting import until
 from tests.tls.clients import client, connect
 
@@ -36,7 +36,7 @@ for number in range(int(count)):
 
 
 def test_the_gateway_is_killed_under_load(preview, sim_stack):
-    with Load(preview, gets=3, posts=1) as load:
+    with PreviewLoad(preview, gets=3, posts=1) as load:
         until(lambda: load.answered > 20, 30)
         for _ in range(2):
             sim_stack.kill("gateway")
