@@ -20,6 +20,8 @@ class Lock(enum.IntEnum):
     # bringing the deliveries up to date: a tick that finds it taken does nothing
     WEBHOOK_SWEEP = 7_382_915_002
     TALLIES = 7_382_915_003  # replacing tallies by their sums: who finds it taken does nothing
+    # the same for the tallies of the LLM proxy
+    LLM_TALLIES = 7_382_915_004
 
 
 @enum.unique
@@ -32,6 +34,8 @@ class LockClass(enum.IntEnum):
     TEMPLATE_NAME = 73830
     # claiming operations of one lane of one node: one at a time, so that owners get fair shares
     LANE = 73831
+    # beginning LLM calls of one owner: one at a time, so that none is counted against less than all
+    LLM_OWNER = 73832
 
 
 @contextmanager

@@ -6,8 +6,9 @@ from models.database import JsonField, Row, TimeField, now
 
 class Node(Row):
     """A VM host as its own heartbeat describes it; `vcpus` and `mem_mb` are what it may promise,
-    overcommit included; `lanes` are those that work, null if it does not tell. Of its disk (MiB) it
-    tells the size, what is free, and what is to stay free."""
+    overcommit included; `lanes` are those that work, null if it does not tell, and `presets` the
+    agent presets that it can make ready. Of its disk (MiB) it tells the size, what is free, and
+    what is to stay free."""
 
     id = peewee.TextField(primary_key=True)
     address = peewee.TextField()
@@ -24,6 +25,7 @@ class Node(Row):
     accepting = peewee.BooleanField(default=True)
     policy_restored_at = TimeField(null=True)
     lanes = JsonField(null=True)
+    presets = JsonField(default=list)
     directory_id = peewee.TextField(null=True)
     started_at = TimeField(default=now)
     heartbeat_at = TimeField(default=now)
@@ -58,3 +60,18 @@ class RestingPort(Row):
     class Meta:
         table_name = "resting_ports"
         primary_key = peewee.CompositeKey("node_id", "host_port")
+
+
+class DiskUse(Row):
+    """Allocated bytes of one sandbox or snapshot on its node, or of the node itself by name, as
+    last sampled."""
+
+    node_id = peewee.TextField()
+    kind = peewee.TextField()
+    resource_id = peewee.TextField()
+    size_bytes = peewee.BigIntegerField()
+    sampled_at = TimeField(default=now)
+
+    class Meta:
+        table_name = "disk_uses"
+        primary_key = peewee.CompositeKey("node_id", "kind", "resource_id")

@@ -9,7 +9,7 @@ from models.users import User
 
 class Sandbox(Row):
     """One sandbox. `status` is the truth the owner sees, `task` the operation under way, `op_seq`
-    its number."""
+    its number. `preset_state` is null while its agent preset is being made ready."""
 
     id = peewee.TextField(primary_key=True)
     owner = peewee.ForeignKeyField(User, column_name="owner_id", index=False)
@@ -31,6 +31,9 @@ class Sandbox(Row):
     start_command = peewee.TextField(null=True)
     readiness_port = peewee.IntegerField(null=True)
     skip_app_processes = peewee.BooleanField(default=True)
+    preset = peewee.TextField(null=True)
+    preset_state = peewee.TextField(null=True)
+    preset_error = peewee.TextField(null=True)
 
     preferred_model = peewee.TextField(default="")
     git_repository_url = peewee.TextField(null=True)
@@ -53,6 +56,19 @@ class Sandbox(Row):
 
     class Meta:
         table_name = "sandboxes"
+
+
+class AgentServer(Row):
+    """What starts the agent server of one sandbox; apart from its row, which is read far more
+    often. `bootstrap` holds its callback token, and goes when the sandbox stops; `source` stays for
+    forks of its snapshots."""
+
+    sandbox_id = peewee.TextField(primary_key=True)
+    source = peewee.TextField(null=True)
+    bootstrap = JsonField(null=True)
+
+    class Meta:
+        table_name = "agent_servers"
 
 
 class Activity(Row):

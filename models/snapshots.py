@@ -41,3 +41,16 @@ class Snapshot(Row):
 
     class Meta:
         table_name = "snapshots"
+
+
+class StoreImage(Row):
+    """An image in the object store; `used_at` is when an upload last named it. Once `removing`,
+    nobody may."""
+
+    key = peewee.TextField(primary_key=True)
+    size_bytes = peewee.BigIntegerField(default=0)
+    used_at = TimeField(default=now)
+    removing = peewee.BooleanField(default=False)
+
+    class Meta:
+        table_name = "store_images"

@@ -14,10 +14,24 @@ class SandboxStatus(str, enum.Enum):
 
 class SandboxKind(str, enum.Enum):
     """The contract's `kind` of a sandbox: made with an API key, or by a user's or service's token
-    (our choice)."""
+    (our choice). The last two are the service's own: a deploy is built in a builder, and a runtime,
+    which was one, serves an app; the app's owner neither sees nor controls them."""
 
     API = "api"
     APP = "app"
+    BUILDER = "builder"
+    RUNTIME = "runtime"
+
+
+# Sandboxes of the service's own.
+OWN_KINDS = (SandboxKind.BUILDER, SandboxKind.RUNTIME)
+
+
+class PresetState(str, enum.Enum):
+    """How the agent preset of a sandbox came out; nothing before that."""
+
+    READY = "ready"
+    FAILED = "failed"
 
 
 class OperationKind(str, enum.Enum):
@@ -79,6 +93,36 @@ class WarmImageState(str, enum.Enum):
     BAKING = "baking"
     BAKED = "baked"
     FAILED = "failed"
+
+
+class DeployStatus(str, enum.Enum):
+    """BUILDING until its first version is live, FAILED if that came to nothing; LIVE serves."""
+
+    BUILDING = "building"
+    LIVE = "live"
+    FAILED = "failed"
+
+
+class RunState(str, enum.Enum):
+    """QUEUED waits for a worker, RUNNING is in one's hands; the last two are final."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+class RunStep(str, enum.Enum):
+    """What a run does next: build in a builder. Of a static app: store what was built, and have the
+    edges fetch it, upon which it goes live. Of one that is not: start it, see it ready, and, where
+    the live version has a database, move that."""
+
+    BUILD = "build"
+    STORE = "store"
+    STAGE = "stage"
+    START = "start"
+    READY = "ready"
+    MOVE = "move"
 
 
 class DeliveryState(str, enum.Enum):

@@ -1,4 +1,4 @@
-"""Warm images that a node is to have, one for each machine shape."""
+"""Warm images that a node is to have: of each machine shape one, and one with agent presets."""
 import peewee
 
 from models.database import JsonField, Row, TimeField, now
@@ -13,6 +13,7 @@ class WarmImage(Row):
     node_id = peewee.TextField()
     vcpus = peewee.IntegerField()
     mem_mb = peewee.IntegerField()
+    presets = peewee.BooleanField(default=False)
     state = peewee.TextField(default=WarmImageState.QUEUED)
     phase = peewee.TextField(default="")
     phase_at = TimeField(default=now)
@@ -26,4 +27,4 @@ class WarmImage(Row):
 
     class Meta:
         table_name = "warm_images"
-        primary_key = peewee.CompositeKey("node_id", "vcpus", "mem_mb")
+        primary_key = peewee.CompositeKey("node_id", "vcpus", "mem_mb", "presets")

@@ -96,9 +96,3 @@ class Unavailable(ServiceError):
     work."""
 
     status = 503
-
-
-class NotBuilt(ServiceError):
-    """A route of the contract whose work this version does not do yet."""
-
-    status = 501

@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from models.states import OperationKind
+from services.deploys import runs
 from services.hosts import warm_images
 from services.operations.announcements import job_name
 from services.snapshots import deletion, disk_upload
@@ -19,10 +20,11 @@ class OperationPayload:
 
 @dataclass(frozen=True)
 class ShapePayload:
-    """Names a machine shape."""
+    """Names a warm image: a machine shape, with the agent presets or without."""
 
     vcpus: int
     mem_mb: int
+    presets: bool
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,20 @@ class SnapshotPayload:
     """Names a snapshot."""
 
     snapshot_id: str
+
+
+@dataclass(frozen=True)
+class RunPayload:
+    """Names a run of a deploy."""
+
+    run: int
+
+
+@dataclass(frozen=True)
+class PrefixPayload:
+    """Names a prefix of the object store that nothing needs."""
+
+    prefix: str
 
 
 @dataclass(frozen=True)
@@ -47,6 +63,7 @@ class NoPayload:
 IDLE_SWEEP = "control.idle.sweep"
 OPERATIONS_SWEEP = "control.operations.sweep"
 EXPIRY_SWEEP = "control.expiry.sweep"
+LLM_SWEEP = "control.llm.sweep"
 WEBHOOKS_SWEEP = "control.webhooks.sweep"
 WEBHOOKS_DELIVER = "control.webhooks.deliver"
 WEBHOOKS_TIDY = "control.webhooks.tidy"
@@ -59,6 +76,9 @@ UPLOAD = disk_upload.JOB
 DELETE_SNAPSHOT = deletion.JOB
 STORE_SWEEP = "node.store.sweep"
 STORE_SWEEP_ANY = "control.store.sweep"
+DEPLOY_RUN = runs.JOB
+DEPLOYS_SWEEP = "control.deploys.sweep"
+REMOVE_PREFIX = "node.deploy.remove_prefix"
 DISK_SAMPLE = "node.disk.sample"
 DISK_SAMPLE_ALL = "control.disk.sample"
 
@@ -74,6 +94,7 @@ JOBS: dict[str, type] = {
     IDLE_SWEEP: NoPayload,
     OPERATIONS_SWEEP: NoPayload,
     EXPIRY_SWEEP: NoPayload,
+    LLM_SWEEP: NoPayload,
     WEBHOOKS_SWEEP: NoPayload,
     WEBHOOKS_DELIVER: ReceiverPayload,
     WEBHOOKS_TIDY: NoPayload,
@@ -84,6 +105,9 @@ JOBS: dict[str, type] = {
     BAKE: ShapePayload,
     UPLOAD: SnapshotPayload,
     DELETE_SNAPSHOT: SnapshotPayload,
+    DEPLOY_RUN: RunPayload,
+    DEPLOYS_SWEEP: NoPayload,
+    REMOVE_PREFIX: PrefixPayload,
     STORE_SWEEP: NoPayload,
     STORE_SWEEP_ANY: NoPayload,
     DISK_SAMPLE: NoPayload,

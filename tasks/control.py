@@ -1,8 +1,13 @@
 """Bodies of the control-plane jobs; each is one call of a rule, with the process's dependencies."""
 import logging
+from dataclasses import astuple
 
+from services.deploys import prefixes, runs
+from services.deploys.served import fences, relay_keys, retiring
+from services.deploys.sweeps import overdue, takeover
 from services.guest_calls import activity
 from services.hosts import nodes, warm_images
+from services.llm import ledger, tallies
 from services.metering import totals
 from services.operations import idempotency, sweeps
 from services.protocols import QueueUnavailable
@@ -38,6 +43,30 @@ def operations_sweep() -> None:
     fail_overdue(deps)
 
 
+@app.task(name=contracts.DEPLOYS_SWEEP)  # type: ignore[untyped-decorator]
+def deploys_sweep() -> None:
+    """Move deploys from nodes that are no place for them, announce neglected ones again, give up
+    those past their deadline, forget fences that are over, stop what served an app before, take
+    away the keys of what is stopped, and have what no app needs any more removed from the store."""
+    deps = get_deps()
+    for move in takeover.take_over(deps):
+        log.warning("the deploy of %s moves from node %s to %s: %s", *astuple(move))
+    runs.RUNS.announce_due(deps)
+    for slug in overdue.give_up(deps):
+        log.error("the deploy of %s missed its deadline", slug)
+    fences.forget_expired()
+    retiring.stop_due(deps)
+    relay_keys.revoke_ended()
+    prefixes.forget_previous()
+    alive = nodes.list_alive(settings)
+    for prefix in prefixes.take_due() if alive else []:
+        payload = {"prefix": prefix}
+        try:
+            get_queue().publish(f"node.{alive[0]}.bulk", contracts.REMOVE_PREFIX, payload)
+        except QueueUnavailable:
+            log.warning("the broker is away; %s stays in the store for now", prefix)
+
+
 @app.task(name=contracts.EXPIRY_SWEEP)  # type: ignore[untyped-decorator]
 def expiry_sweep() -> None:
     """Forget idempotency keys and activities that are past their time, delete snapshots that are,
@@ -46,9 +75,18 @@ def expiry_sweep() -> None:
     idempotency.forget_expired()
     activity.forget_expired()
     totals.sum_up()
+    tallies.sum_up()
     count = deletion.expire(deps)
     if count:
         log.info("deleting %d snapshots that are older than %d days", count, settings.snapshot_days)
+
+
+@app.task(name=contracts.LLM_SWEEP)  # type: ignore[untyped-decorator]
+def llm_sweep() -> None:
+    """End the LLM calls that nobody has in hand, and forget old ones."""
+    get_deps()
+    ledger.close_abandoned()
+    ledger.forget_old(settings.llm_call_days)
 
 
 @app.task(name=contracts.RECONCILE_ALL)  # type: ignore[untyped-decorator]

@@ -11,7 +11,9 @@ def beat_schedule(settings: Settings) -> dict[str, dict[str, Any]]:
     intervals = {
         contracts.IDLE_SWEEP: settings.idle_sweep_s,
         contracts.OPERATIONS_SWEEP: settings.operation_sweep_s,
+        contracts.DEPLOYS_SWEEP: settings.deploy_sweep_s,
         contracts.EXPIRY_SWEEP: 60.0,
+        contracts.LLM_SWEEP: 30.0,
         contracts.RECONCILE_ALL: settings.reconcile_s,
         contracts.SAMPLE_ALL: settings.usage_sample_s,
         contracts.DISK_SAMPLE_ALL: settings.disk_sample_s,

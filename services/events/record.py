@@ -16,7 +16,7 @@ from models.locks import LockClass
 from models.operations import Operation
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
-from models.states import CAPTURES, OperationKind, SandboxStatus
+from models.states import CAPTURES, OWN_KINDS, OperationKind, SandboxStatus
 from services.events.types import (
     Boot,
     DeployFailed,
@@ -97,9 +97,12 @@ def _stop_reason(operation: Operation, error: str | None, *, ok: bool) -> StopRe
     return StopReason.STOPPED_BY_OPERATOR if operation.requested_by else StopReason.DELETED
 
 
-def sandbox_started(sandbox_id: str, snapshot_id: str | None) -> Event:
-    """A sandbox has booted, from a snapshot if one is given, and is reachable."""
+def sandbox_started(sandbox_id: str, snapshot_id: str | None) -> Event | None:
+    """A sandbox has booted, from a snapshot if one is given, and is reachable. A sandbox of
+    the service's own is no event."""
     row = Sandbox.get_by_id(sandbox_id)
+    if row.kind in OWN_KINDS:
+        return None
     taken = Snapshot.get_by_id(snapshot_id) if snapshot_id else None
     data = SandboxStarted(
         sandbox_id=row.id,
@@ -119,7 +122,7 @@ def sandbox_stopped(sandbox_id: str, reason: StopReason, error: str | None) -> E
     row = Sandbox.get_by_id(sandbox_id)
     told = Event.select().where((Event.subject == sandbox_id)
                                 & (Event.type == EventType.SANDBOX_STOPPED))
-    if row.status != SandboxStatus.STOPPED or told.exists():
+    if row.kind in OWN_KINDS or row.status != SandboxStatus.STOPPED or told.exists():
         return None
     return record(row.owner_id, row.id, SandboxStopped(row.id, row.node_id, reason, error))
 

@@ -6,10 +6,12 @@ operation is claimed first, and its result counts only under that claim.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from config.settings import Settings
 from models.database import connection
 from models.nodes import PortBinding
 from models.sandboxes import Sandbox
-from models.states import SandboxStatus
+from models.states import OWN_KINDS, PresetState, SandboxStatus
+from services.llm.sandbox_url import environment
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,10 @@ class SandboxOnNode:
 
     `agent_port` is the host port that leads to the guest's agent, `agent_token` the secret that the
     agent asks for. `forwards` maps the other bound host ports to guest ports. `readiness_port` and
-    `start_command` are its service, if it has one. `cold_boots` counts wakes from the disk.
+    `start_command` are its service, if it has one. `cold_boots` counts wakes from the disk. `env`
+    are the variables of its owner, `process_env` those of what the node starts in it. One that
+    `boots_from_disk` takes nothing of its snapshot's memory. An agent `preset` without a state is
+    still to be made ready.
     """
 
     id: str
@@ -33,13 +38,19 @@ class SandboxOnNode:
     preferred_model: str
     idle_timeout_s: int
     cold_boots: int
+    preset: str | None
+    preset_state: PresetState | None
+    preset_error: str | None
     agent_token: str = field(repr=False)
     env: dict[str, str] = field(repr=False)
+    process_env: dict[str, str] = field(repr=False)
     forwards: Mapping[int, int] = field(default_factory=dict)
+    boots_from_disk: bool = False
 
 
-def get_assigned(sandbox_id: str) -> SandboxOnNode:
-    """The sandbox as its row and port bindings are now; the row must exist."""
+def get_assigned(settings: Settings, sandbox_id: str) -> SandboxOnNode:
+    """The sandbox as its row and port bindings are now; the row must exist. `settings` say
+    where its LLM proxy is."""
     with connection():
         row = Sandbox.get_by_id(sandbox_id)
         bindings = PortBinding.select().where((PortBinding.sandbox_id == sandbox_id)
@@ -58,7 +69,12 @@ def get_assigned(sandbox_id: str) -> SandboxOnNode:
         preferred_model=row.preferred_model,
         idle_timeout_s=row.idle_timeout_s,
         cold_boots=row.cold_boots,
+        preset=row.preset,
+        preset_state=None if row.preset_state is None else PresetState(row.preset_state),
+        preset_error=row.preset_error,
         agent_token=row.agent_token,
         env=row.env,
+        process_env=environment(settings, row.id) | row.env,
         forwards=forwards,
+        boots_from_disk=row.kind in OWN_KINDS,
     )

@@ -11,7 +11,8 @@ from models.nodes import Node
 @dataclass(frozen=True)
 class NodeFacts:
     """What a node says about itself; `vcpus` and `mem_mb` are what it may promise, overcommit
-    included. Of its disk `disk_free_mb` are free, of which `disk_floor_mb` are to stay so."""
+    included. Of its disk `disk_free_mb` are free, of which `disk_floor_mb` are to stay so.
+    `presets` are the agent presets it can make ready."""
 
     id: str
     address: str
@@ -25,6 +26,7 @@ class NodeFacts:
     disk_floor_mb: int = 0
     agent_port_low: int | None = None
     agent_port_high: int | None = None
+    presets: tuple[str, ...] = ()
 
 
 # The lane that makes, wakes and ends sandboxes: without it a node can be given none.
@@ -47,6 +49,7 @@ def heartbeat(facts: NodeFacts, lanes: Collection[str] | None = None, *,
         "disk_mb": facts.disk_mb,
         "disk_free_mb": facts.disk_free_mb,
         "disk_floor_mb": facts.disk_floor_mb,
+        "presets": sorted(facts.presets),
         "lanes": None if lanes is None else sorted(lanes),
         "heartbeat_at": now(),
     }

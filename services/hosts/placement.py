@@ -23,25 +23,27 @@ from services.hosts.ports import move_agent_port
 
 
 def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None = None, *,
-               new_files: bool = True) -> Node:
+               new_files: bool = True, preset: str | None = None) -> Node:
     """Lock and return a live node that has room; the least loaded first, or exactly `pinned`.
 
-    Without `new_files` its disk does not matter: the machine has its files there already.
+    Without `new_files` its disk does not matter: the machine has its files there already. With a
+    `preset` only the nodes that have it count, unless there is none.
     Raises WrongNode when `pinned` does not exist, Unavailable when no node has room; its text says
     what is short.
     """
+    asked = _alive(settings)
     if pinned is not None:
         if not Node.select().where(Node.id == pinned).exists():
             raise WrongNode(f"There is no node {pinned}.")
-        order = [pinned]
-    else:
-        order = _by_load(settings)
-    for node_id in order:
+        asked &= Node.id == pinned
+    elif preset is not None:
+        has_preset = asked & Node.accepting & Node.presets.contains([preset])
+        asked = has_preset if Node.select().where(has_preset).exists() else asked
+    for node_id in [pinned] if pinned is not None else _by_load(asked):
         node = Node.select().where((Node.id == node_id)
                                    & _alive(settings)).for_update(ROW_LOCK).get_or_none()
         if node is not None and node.accepting and _room(node, new_files).can_hold(vcpus, mem_mb):
             return node
-    asked = _alive(settings) if pinned is None else _alive(settings) & (Node.id == pinned)
     rooms = [_room(node, new_files) for node in Node.select().where(asked)]
     raise refusal(vcpus, mem_mb, rooms, pinned)
 
@@ -128,7 +130,40 @@ def promised(node_id: str) -> tuple[int, int]:
     return int(row[0]), int(row[1])
 
 
-def _by_load(settings: Settings) -> list[str]:
+def list_by_load(settings: Settings) -> list[str]:
+    """The nodes that may be given something, the one with most free memory first."""
+    return _by_load(_alive(settings))
+
+
+def list_with_room(settings: Settings, vcpus: int, mem_mb: int, lane: str) -> list[str]:
+    """The nodes at present that could take a new machine and whose `lane` works too, the one with
+    most free memory first. It is no claim."""
+    works = _alive(settings) & (Node.lanes.is_null() | Node.lanes.contains([lane]))
+    order = _by_load(works)
+    nodes = {node.id: node for node in Node.select().where(Node.id.in_(order))}
+    return [each for each in order if _room(nodes[each], True).can_hold(vcpus, mem_mb)]
+
+
+def find_silence(settings: Settings, node_id: str, lane: str) -> str | None:
+    """That the node does not report, or its `lane` does not work; None if both do."""
+    works = _alive(settings) & (Node.lanes.is_null() | Node.lanes.contains([lane]))
+    if Node.select().where((Node.id == node_id) & works).exists():
+        return None
+    return f"Node {node_id} does not report that it works at present."
+
+
+def find_refusal(node_id: str, mem_mb: int) -> str | None:
+    """Why a node should not go on with what takes `mem_mb` of its disk: it is closed, or
+    short of disk space. None if nothing speaks against it."""
+    node = Node.get_by_id(node_id)
+    if not node.accepting:
+        return f"Node {node_id} is closed."
+    room = _disk_room(node)
+    short = room.refusal(node_id, mem_mb) if room is not None else None
+    return str(short) if short is not None else None
+
+
+def _by_load(asked: Any) -> list[str]:
     free = peewee.fn.COALESCE(peewee.fn.SUM(Sandbox.mem_mb), 0)
     rows = (
         Node.select(Node.id)
@@ -138,7 +173,7 @@ def _by_load(settings: Settings) -> list[str]:
             & (Sandbox.status != SandboxStatus.STOPPED)
             & _occupying(),
         )
-        .where(Node.accepting & _alive(settings))
+        .where(Node.accepting & asked)
         .group_by(Node.id)
         .order_by((Node.mem_mb - free).desc(), Node.id)
     )

@@ -8,10 +8,10 @@ from typing import Any
 import peewee
 
 from models.database import connection, database, now
+from models.nodes import DiskUse
 from models.sandboxes import Sandbox
-from models.snapshots import Snapshot
+from models.snapshots import Snapshot, StoreImage
 from models.states import SnapshotState
-from models.storage import DiskUse, StoreImage
 from models.users import User
 
 SANDBOX, SNAPSHOT, NODE = "sandbox", "snapshot", "node"

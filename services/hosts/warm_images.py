@@ -8,6 +8,7 @@ row that is `baking` while the lock is free was left by a dead worker and is que
 (`requeue_abandoned`). 4. A failed bake waits longer after each attempt. Creates never wait for any
 of this.
 """
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,9 +28,9 @@ BAKES = DueWork(
     model=WarmImage,
     due=WarmImage.announce_at,
     waiting=WarmImage.state.in_(_WAITING),
-    key=(WarmImage.node_id, WarmImage.vcpus, WarmImage.mem_mb),
+    key=(WarmImage.node_id, WarmImage.vcpus, WarmImage.mem_mb, WarmImage.presets),
     job=JOB,
-    payload=lambda row: {"vcpus": row.vcpus, "mem_mb": row.mem_mb},
+    payload=lambda row: {"vcpus": row.vcpus, "mem_mb": row.mem_mb, "presets": row.presets},
     announce_again_s=30,
     first_pause_s=60,
     longest_pause_s=3600,
@@ -40,12 +41,23 @@ _DEATHS = 3
 
 
 @dataclass(frozen=True)
+class Kind:
+    """Which warm image: of what shape (MiB), on which node, with the agent presets or without."""
+
+    node_id: str
+    vcpus: int
+    mem_mb: int
+    presets: bool = False
+
+
+@dataclass(frozen=True)
 class WarmImageView:
     """How far the warm image of a shape is; `since` is when its phase, or its state, began."""
 
     node_id: str
     vcpus: int
     mem_mb: int
+    presets: bool
     state: WarmImageState
     phase: str
     since: datetime
@@ -57,9 +69,9 @@ class WarmImageView:
     image: str
 
 
-def want(node_id: str, vcpus: int, mem_mb: int, *, afresh: bool = False) -> list[OutboxMessage]:
-    """See to it that a shape whose warm image is not on `node_id` gets one baked; nothing if that
-    is under way already.
+def want(kind: Kind, *, afresh: bool = False) -> list[OutboxMessage]:
+    """See to it that a warm image that is not on its node is baked; nothing if that is under way
+    already.
 
     One that failed waits for its time, unless `afresh` (the node has just started, perhaps with
     another image).
@@ -71,16 +83,15 @@ def want(node_id: str, vcpus: int, mem_mb: int, *, afresh: bool = False) -> list
         "phase_at": present
     }
     with database.atomic():
-        _insert(node_id, vcpus, mem_mb, announce_at=present)
+        _insert(kind, announce_at=present)
         WarmImage.update(**queued).where(
-            _one(node_id, vcpus, mem_mb) & WarmImage.state.in_(states)).execute()
-        return BAKES.announce(_one(node_id, vcpus, mem_mb) & (WarmImage.announce_at <= now()))
+            _one(kind) & WarmImage.state.in_(states)).execute()
+        return BAKES.announce(_one(kind) & (WarmImage.announce_at <= now()))
 
 
-def known_shapes(node_id: str) -> set[tuple[int, int]]:
-    """Shapes (vCPUs, MiB) that this node was ever asked to have."""
-    rows = WarmImage.select().where(WarmImage.node_id == node_id)
-    return {(row.vcpus, row.mem_mb) for row in rows}
+def known_kinds(node_id: str) -> set[Kind]:
+    """The warm images that this node was ever asked to have."""
+    return {_kind(row) for row in WarmImage.select().where(WarmImage.node_id == node_id)}
 
 
 def announce_due(deps: Deps) -> int:
@@ -90,58 +101,63 @@ def announce_due(deps: Deps) -> int:
 
 
 def announce_next(node_id: str) -> list[OutboxMessage]:
-    """The node has just ended a bake: tell it of the one that has waited longest."""
+    """The node has just ended a bake: tell it of the one that has waited longest. Those with the
+    agent presets come last, because an image may have to be built first."""
     waiting = WarmImage.select().where(
         (WarmImage.node_id == node_id) & (WarmImage.state == WarmImageState.QUEUED))
-    first = waiting.order_by(WarmImage.wanted_at, WarmImage.vcpus, WarmImage.mem_mb).first()
-    return BAKES.announce(_one(node_id, first.vcpus, first.mem_mb)) if first else []
+    first = waiting.order_by(WarmImage.presets, WarmImage.wanted_at, WarmImage.vcpus,
+                             WarmImage.mem_mb).first()
+    return BAKES.announce(_one(_kind(first))) if first else []
 
 
-def claim(node_id: str, vcpus: int, mem_mb: int) -> bool:
+def claim(kind: Kind) -> bool:
     """Begin a bake that waits; call it with the host's lock held. False if there is nothing to
-    do."""
+    do, or if one with the agent presets has to let another go first."""
+    plain = (WarmImage.node_id == kind.node_id) & ~WarmImage.presets
+    queued = WarmImage.state == WarmImageState.QUEUED
+    if kind.presets and WarmImage.select().where(plain & queued).exists():
+        return False
     present = now()
     begun = {
         "state": WarmImageState.BAKING, "attempts": WarmImage.attempts + 1, "announce_at": None,
         "error": None, "phase": "starting", "phase_at": present, "started_at": present,
         "finished_at": None
     }
-    waiting = _one(node_id, vcpus, mem_mb) & (WarmImage.state == WarmImageState.QUEUED)
-    return bool(WarmImage.update(**begun).where(waiting).execute())
+    return bool(WarmImage.update(**begun).where(_one(kind) & queued).execute())
 
 
-def report(node_id: str, vcpus: int, mem_mb: int, phase: str) -> None:
+def report(kind: Kind, phase: str) -> None:
     """Say what is being done now."""
-    WarmImage.update(phase=phase, phase_at=now()).where(_one(node_id, vcpus, mem_mb)).execute()
+    WarmImage.update(phase=phase, phase_at=now()).where(_one(kind)).execute()
 
 
-def done(node_id: str, vcpus: int, mem_mb: int, host_tuple: Mapping[str, str]) -> None:
+def done(kind: Kind, host_tuple: Mapping[str, str]) -> None:
     """The image has been baked; `host_tuple` is what it was made on."""
-    _end(_one(node_id, vcpus, mem_mb), WarmImageState.BAKED, attempts=0,
+    _end(_one(kind), WarmImageState.BAKED, attempts=0,
          host_tuple=dict(host_tuple), announce_at=None)
 
 
-def found(node_id: str, vcpus: int, mem_mb: int, host_tuple: Mapping[str, str]) -> None:
+def found(kind: Kind, host_tuple: Mapping[str, str]) -> None:
     """The node has looked and has the image already, made on `host_tuple`."""
-    made_on, which = dict(host_tuple), _one(node_id, vcpus, mem_mb)
-    _insert(node_id, vcpus, mem_mb, state=WarmImageState.BAKED, host_tuple=made_on)
+    made_on, which = dict(host_tuple), _one(kind)
+    _insert(kind, state=WarmImageState.BAKED, host_tuple=made_on)
     _end(which & BAKES.waiting, WarmImageState.BAKED, attempts=0, announce_at=None)
     WarmImage.update(host_tuple=made_on).where(which).execute()
 
 
-def failed(node_id: str, vcpus: int, mem_mb: int, error: str) -> None:
+def failed(kind: Kind, error: str) -> None:
     """It did not work; `error` is for operators. The next try comes later after each attempt, an
     hour at most."""
-    row = WarmImage.get_or_none(_one(node_id, vcpus, mem_mb))
+    row = WarmImage.get_or_none(_one(kind))
     if row is not None:
         again = BAKES.next_try_at(max(row.attempts - 1, 0))
-        _end(_one(node_id, vcpus, mem_mb), WarmImageState.FAILED, error=error, announce_at=again)
+        _end(_one(kind), WarmImageState.FAILED, error=error, announce_at=again)
 
 
-def refuse(node_id: str, vcpus: int, mem_mb: int, error: str) -> None:
+def refuse(kind: Kind, error: str) -> None:
     """No sandbox of this shape can ever be on the node, so its image is not made."""
-    _insert(node_id, vcpus, mem_mb)
-    _end(_one(node_id, vcpus, mem_mb), WarmImageState.FAILED, error=error, announce_at=None)
+    _insert(kind)
+    _end(_one(kind), WarmImageState.FAILED, error=error, announce_at=None)
 
 
 def list_baking(node_id: str) -> list[WarmImageView]:
@@ -155,15 +171,14 @@ def requeue_abandoned(seen: WarmImageView) -> list[OutboxMessage]:
 
     One whose workers keep dying is put off like one that fails.
     """
-    which = _one(seen.node_id, seen.vcpus, seen.mem_mb)
+    which = _one(_kind(seen))
     baking = which & (WarmImage.state == WarmImageState.BAKING)
     with database.atomic():
         row = WarmImage.select().where(baking).for_update(ROW_LOCK).get_or_none()
         if row is None or row.started_at != seen.began_at:
             return []
         if row.attempts >= _DEATHS:
-            failed(row.node_id, row.vcpus, row.mem_mb,
-                   f"its worker died in the middle of it, attempt {row.attempts}")
+            failed(_kind(row), f"its worker died in the middle of it, attempt {row.attempts}")
             return []
         _end(which, WarmImageState.QUEUED, announce_at=now())
         return BAKES.announce(which)
@@ -171,7 +186,8 @@ def requeue_abandoned(seen: WarmImageView) -> list[OutboxMessage]:
 
 def list_all(node_id: str | None = None) -> list[WarmImageView]:
     """Every warm image that is there or wanted, of one node or of all."""
-    rows = WarmImage.select().order_by(WarmImage.node_id, WarmImage.mem_mb, WarmImage.vcpus)
+    rows = WarmImage.select().order_by(WarmImage.node_id, WarmImage.presets, WarmImage.mem_mb,
+                                       WarmImage.vcpus)
     if node_id is not None:
         rows = rows.where(WarmImage.node_id == node_id)
     with connection():
@@ -187,22 +203,26 @@ def _view(row: WarmImage) -> WarmImageView:
     )
     waiting = row.state in _WAITING
     return WarmImageView(
-        node_id=row.node_id, vcpus=row.vcpus, mem_mb=row.mem_mb, state=WarmImageState(row.state),
-        phase=row.phase, since=row.phase_at, began_at=began, took_s=took_s, attempts=row.attempts,
-        error=row.error, next_try_at=row.announce_at if waiting else None,
+        node_id=row.node_id, vcpus=row.vcpus, mem_mb=row.mem_mb, presets=row.presets,
+        state=WarmImageState(row.state), phase=row.phase, since=row.phase_at, began_at=began,
+        took_s=took_s, attempts=row.attempts, error=row.error,
+        next_try_at=row.announce_at if waiting else None,
         image=str(row.host_tuple.get("image", "")),
     )
 
 
-def _insert(node_id: str, vcpus: int, mem_mb: int, **values: Any) -> None:
-    """Write the row of a shape unless it is there."""
-    WarmImage.insert(node_id=node_id, vcpus=vcpus, mem_mb=mem_mb,
-                     **values).on_conflict_ignore().execute()
+def _insert(kind: Kind, **values: Any) -> None:
+    """Write the row of a warm image unless it is there."""
+    WarmImage.insert(**dataclasses.asdict(kind), **values).on_conflict_ignore().execute()
 
 
-def _one(node_id: str, vcpus: int, mem_mb: int) -> Any:
-    shape = (WarmImage.vcpus == vcpus) & (WarmImage.mem_mb == mem_mb)
-    return (WarmImage.node_id == node_id) & shape
+def _kind(row: Any) -> Kind:
+    return Kind(row.node_id, row.vcpus, row.mem_mb, row.presets)
+
+
+def _one(kind: Kind) -> Any:
+    shape = (WarmImage.vcpus == kind.vcpus) & (WarmImage.mem_mb == kind.mem_mb)
+    return (WarmImage.node_id == kind.node_id) & shape & (WarmImage.presets == kind.presets)
 
 
 def _end(which: Any, state: WarmImageState, **values: Any) -> None:

@@ -26,7 +26,8 @@ class DueWork:
     `due` is their due column, `key` names the columns of the primary key, `payload` makes the
     message of a row (ids only), `marks` are columns that a row gets with each announcement. Work
     that was announced `announce_again_s` seconds ago and still waits is announced again. A failure
-    puts it off for `first_pause_s`, doubled with each failure up to `longest_pause_s`.
+    puts it off for `first_pause_s`, doubled with each failure up to `longest_pause_s`. `lane` is
+    the node's that does it.
     """
 
     model: Any
@@ -39,6 +40,7 @@ class DueWork:
     first_pause_s: float
     longest_pause_s: float
     marks: Mapping[str, Any] = field(default_factory=dict)
+    lane: str = "bulk"
 
     def announce(self, which: Any) -> list[OutboxMessage]:
         """Write the messages for those rows of the condition `which` that wait, and when to say so
@@ -48,7 +50,8 @@ class DueWork:
             rows = list(self.model.update({self.due.name: again, **self.marks})
                         .where(self.waiting & which).returning(self.model).execute())
             return [
-                outbox.add(f"node.{row.node_id}.bulk", self.job, self.payload(row)) for row in rows
+                outbox.add(f"node.{row.node_id}.{self.lane}", self.job, self.payload(row))
+                for row in rows
             ]
 
     def announce_due(self, deps: Deps, which: Any = True) -> int:
@@ -70,7 +73,7 @@ class DueWork:
         return len(messages)
 
     def make_due(self, node_id: str) -> None:
-        """The bulk lane of this node has just started: what it was at, or had been told of, is
+        """The lane of this node has just started: what it was at, or had been told of, is
         announced again at the next sweep. What was given up stays so."""
         self.model.update({self.due.name: now()}).where(
             self.waiting & (self.model.node_id == node_id) & self.due.is_null(False)

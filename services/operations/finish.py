@@ -9,7 +9,7 @@ locked before its operations. What the end means for ports, snapshots, events an
 from typing import Any
 
 from models.database import now
-from models.operations import Operation, OutboxMessage
+from models.operations import IdempotencyKey, Operation, OutboxMessage
 from models.sandboxes import Sandbox
 from models.states import OperationState
 from services.operations.announcements import announce
@@ -61,6 +61,13 @@ def end_task(operation: Operation, columns: dict[str, Any]) -> bool:
         .where((Sandbox.id == operation.sandbox_id) & (Sandbox.op_seq == operation.op_seq))
         .execute()
     )
+
+
+def keep_answer(sandbox_id: str, answer: dict[str, Any]) -> None:
+    """Keep what requests under the idempotency key of a sandbox are answered with, unless that is
+    kept already."""
+    unanswered = (IdempotencyKey.resource_id == sandbox_id) & IdempotencyKey.response.is_null()
+    IdempotencyKey.update(response=answer).where(unanswered).execute()
 
 
 def list_dependents(operation: Operation) -> list[Operation]:

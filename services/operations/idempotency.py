@@ -79,6 +79,14 @@ def store_response(owner_id: str, route: str, key: str, response: dict[str, Any]
                                                    & (IdempotencyKey.key == key)).execute()
 
 
+def find_response(owner_id: str, route: str, key: str | None) -> dict[str, Any] | None:
+    """What is kept under a key."""
+    response: dict[str, Any] | None = IdempotencyKey.select(IdempotencyKey.response).where(
+        (IdempotencyKey.owner_id == owner_id) & (IdempotencyKey.route == route)
+        & (IdempotencyKey.key == (key or ""))).scalar()
+    return response
+
+
 def release(route: str, resource_id: str) -> None:
     """Forget the key of a resource that could not be made, so that the caller may try again under
     the same key."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from models.database import UNLOCKED_ROWS, database, now, relaxed_transaction
+from models.database import UNLOCKED_ROWS, connection, database, now, relaxed_transaction
 from models.operations import OutboxMessage
 from services.protocols import Queue, QueueUnavailable
 
@@ -33,7 +33,8 @@ def flush(queue: Queue, messages: Sequence[OutboxMessage]) -> None:
             break
         sent.append(message.id)
     if sent:
-        with relaxed_transaction():
+        # Many callers are done with theirs; one that is opened on the way would stay for ever.
+        with connection(), relaxed_transaction():
             OutboxMessage.delete().where(OutboxMessage.id.in_(sent)).execute()
 
 

@@ -15,6 +15,7 @@ from services.events.record import rfc3339
 from services.hosts import nodes
 from services.operations.announcements import job_name, queue_of
 from services.operations.transitions import describe
+from services.operator.deploys import AppReport
 from services.operator.listings import (
     OperationReport,
     SandboxReport,
@@ -41,8 +42,9 @@ class Explanation:
     """`sentences` for people; the rows they are about for machines."""
 
     sentences: list[str]
-    sandbox: SandboxReport
-    operation: OperationReport | None
+    sandbox: SandboxReport | None = None
+    operation: OperationReport | None = None
+    app: AppReport | None = None
 
 
 def explain(settings: Settings, subject: str, queue_length: QueueLength) -> Explanation:
@@ -56,7 +58,7 @@ def explain(settings: Settings, subject: str, queue_length: QueueLength) -> Expl
             Sandbox.id == (operation.sandbox_id if operation else subject))
         if sandbox is None:
             raise NotFound(f"There is neither a sandbox nor an operation {subject}.")
-        about = _Explainer(settings, queue_length)
+        about = Explainer(settings, queue_length)
         if operation is not None:
             sentences = list(about.operation(operation))
         else:
@@ -80,7 +82,7 @@ def _find_operation(subject: str) -> Operation | None:
     return Operation.get_or_none(Operation.id == int(subject))
 
 
-class _Explainer:
+class Explainer:
     """Makes the sentences, all as of one moment."""
 
     def __init__(self, settings: Settings, queue_length: QueueLength) -> None:
@@ -205,7 +207,9 @@ class _Explainer:
         return "It is being announced again now."
 
     def _queue(self, row: Operation) -> str:
-        queue = queue_of(row)
+        return self._in_queue(queue_of(row))
+
+    def _in_queue(self, queue: str) -> str:
         length = self._queue_length(queue)
         if length is None:
             return f"The broker does not answer, so nobody can be told over queue {queue}."

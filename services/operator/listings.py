@@ -130,7 +130,8 @@ def _node(node: Node, alive: bool) -> NodeReport:
     )
     current = node.host_tuple.get("image", "")
     warm_sizes = [size_name(view.vcpus, view.mem_mb) for view in warm_images.list_all(node.id)
-                  if view.state is WarmImageState.BAKED and view.image == current]
+                  if view.state is WarmImageState.BAKED and view.image == current
+                  and not view.presets]
     return NodeReport(
         id=node.id, address=node.address, alive=alive, accepting=node.accepting,
         silent_s=round((now() - node.heartbeat_at).total_seconds(), 1),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from models.agent_servers import AgentServer
+from models.sandboxes import AgentServer
 from models.snapshots import Snapshot
 
 

@@ -1,34 +1,48 @@
-"""Creates a sandbox: from the platform's image, or from a template."""
+"""Creates a sandbox: from the platform's image, from a template, or with an agent preset.
+
+A create answers at once, unless it is for a preset: then 1. the caller waits for the end of the
+boot, which makes the preset ready or says why not; 2. whoever ends the boot keeps the answer under
+the idempotency key (`services/sandboxes/outcomes.py`), so that all who ask get the same, also if
+nobody waited for it.
+"""
 from dataclasses import asdict, replace
 from typing import Any
 
-from models.operations import OutboxMessage
+from models.database import connection
+from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
-from models.states import SandboxKind
+from models.states import OPEN_STATES, OperationKind, OperationState, SandboxKind
 from models.templates import Template
-from services.errors import Unavailable
+from services.errors import Conflict, Unavailable
 from services.hosts import placement
 from services.metering import credit
 from services.metering.plans import Size, choose_size, included_size
+from services.operations import idempotency
+from services.operations.waits import wait_until
 from services.protocols import Deps
 from services.sandboxes import quotas
 from services.sandboxes.caller import Caller
 from services.sandboxes.insert import NewSandbox, begin_boot, insert, make_once
 from services.sandboxes.requests import CreateRequest, LaunchOptions
-from services.sandboxes.views import SandboxView
-from services.templates import lookup
+from services.sandboxes.views import SandboxView, sandbox_view
+from services.templates import lookup, presets
 from services.templates.lookup import ResolvedTemplate
+from services.templates.presets import PRESETS, PresetOfSandbox
 
 CREATE_ROUTE = "sandboxes.create"
+_RETRY_AFTER_S = 10
 
 
 def create(deps: Deps, caller: Caller, request: CreateRequest) -> SandboxView:
-    """Reserve a sandbox and start booting it; returns at once with status `provisioning`.
+    """Reserve a sandbox and start booting it; returns at once with status `provisioning`, or with a
+    preset once that is ready or has failed.
 
     A replay of the same idempotency key returns the first response and makes nothing. Raises
     InvalidRequest, PlanRequired, InsufficientCredit, Conflict, WrongNode, Unavailable; then nothing
-    was made.
+    was made, except of a preset that takes too long: the text names its sandbox.
     """
+    chosen = PresetOfSandbox(PRESETS[request.template]) if request.template else None
+    request = replace(request, options=request.options.for_preset(chosen))
 
     # After the key: a replay gets its answer even if the owner's plan has changed since.
     def make(sandbox_id: str) -> tuple[Sandbox, list[OutboxMessage]]:
@@ -36,16 +50,47 @@ def create(deps: Deps, caller: Caller, request: CreateRequest) -> SandboxView:
         size = _choose_size(caller, request, template)
         credit.check(deps.settings, caller.owner)
         quotas.check_sandbox(deps.settings, caller.owner)
-        node = placement.claim_node(deps.settings, size.vcpus, size.mem_mb,
-                                    _node_needed(template, caller.pinned_node))
-        options, snapshot = request.options, None
+        options, snapshot, preset = request.options, None, chosen
         if template is not None:
             options, snapshot = _with_template(options, template), template.snapshot
+            preset = presets.of_copy(Sandbox.get_by_id(snapshot.source_sandbox_id), snapshot)
+        node = placement.claim_node(deps.settings, size.vcpus, size.mem_mb,
+                                    _node_needed(template, caller.pinned_node),
+                                    preset=preset.preset.slug if preset else None)
         sandbox = insert(deps, NewSandbox(sandbox_id, caller, node, size.vcpus, size.mem_mb,
-                                          options, snapshot))
+                                          options, snapshot, preset))
         return sandbox, begin_boot(deps, sandbox, snapshot=snapshot)
 
-    return make_once(deps, caller, CREATE_ROUTE, request.idempotency_key, _asked_for(request), make)
+    made = make_once(deps, caller, CREATE_ROUTE, request.idempotency_key, _asked_for(request), make,
+                     answered_later=chosen is not None)
+    return made if chosen is None else _with_preset(deps, caller, made.id, request.idempotency_key)
+
+
+def _with_preset(deps: Deps, caller: Caller, sandbox_id: str, key: str | None) -> SandboxView:
+    """The answer to a create with a preset, once there is one."""
+
+    def probe() -> Operation | None:
+        return Operation.get_or_none((Operation.sandbox_id == sandbox_id)
+                                     & (Operation.kind == OperationKind.BOOT)
+                                     & Operation.state.not_in(OPEN_STATES))
+
+    # A boot, and all that it waits for.
+    settings = deps.settings
+    limit_s = (settings.operation_wait_s + settings.preset_build_wait_s + settings.preset_verify_s
+               + settings.readiness_wait_s)
+    boot = wait_until(sandbox_id, probe, limit_s)
+    if boot is None:
+        raise Unavailable(
+            f"Sandbox {sandbox_id} is still being made; that goes on. Look at it, or ask again with"
+            " the same idempotencyKey.", retry_after_s=_RETRY_AFTER_S)
+    with connection():
+        if boot.state == OperationState.SUPERSEDED:
+            raise Conflict(f"Sandbox {sandbox_id} was deleted meanwhile.")
+        if boot.state == OperationState.FAILED:
+            idempotency.release(CREATE_ROUTE, sandbox_id)
+            raise Unavailable(boot.error or "The sandbox could not be started.")
+        kept = idempotency.find_response(caller.owner.id, CREATE_ROUTE, key)
+        return SandboxView.from_json(kept) if kept else sandbox_view(Sandbox.get_by_id(sandbox_id))
 
 
 def _asked_for(request: CreateRequest) -> dict[str, Any]:
@@ -57,8 +102,6 @@ def _asked_for(request: CreateRequest) -> dict[str, Any]:
 
 
 def _find_template(caller: Caller, request: CreateRequest) -> ResolvedTemplate | None:
-    if request.template is not None:
-        raise Unavailable("Agent presets are not available in this version.")
     if request.template_id is None:
         return None
     return lookup.resolve(caller.owner, request.template_id)

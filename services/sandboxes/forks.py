@@ -18,6 +18,7 @@ from services.sandboxes.requests import LaunchOptions
 from services.sandboxes.views import SandboxView, sandbox_view
 from services.sandboxes.waiting import attempt_when_free, check_free_to_capture
 from services.snapshots.find import get_owned
+from services.templates import presets
 from services.templates.start_command import check_launch
 
 ROUTE = "sandboxes.fork"
@@ -76,9 +77,11 @@ def _insert_fork(deps: Deps, caller: Caller, sandbox_id: str, taken: Snapshot, n
     check_fork(caller.owner.plan, taken.vcpus, taken.mem_mb)
     credit.check(deps.settings, caller.owner)
     quotas.check_sandbox(deps.settings, caller.owner)
-    node = placement.claim_node(deps.settings, taken.vcpus, taken.mem_mb, node_id)
+    node = placement.claim_node(deps.settings, taken.vcpus, taken.mem_mb, node_id,
+                                preset=source.preset)
     return insert(deps, NewSandbox(sandbox_id, caller, node, taken.vcpus, taken.mem_mb,
-                                   _inherit(options, source, taken), taken))
+                                   _inherit(options, source, taken), taken,
+                                   presets.of_copy(source, taken)))
 
 
 def _ends_listener(options: LaunchOptions, source: Sandbox) -> bool:
@@ -91,8 +94,8 @@ def _inherit(options: LaunchOptions, source: Sandbox, taken: Snapshot) -> Launch
     """`options` with the source's settings where the fork's request has none.
 
     A fork never inherits the session, project, app and callbacks, the open ports, or the start
-    command. It always has the variables of the capture, and the idle timeout, the git repository
-    and the agent server of its source.
+    command, but the web UI of an agent preset. It always has the variables of the capture, and the
+    idle timeout, the git repository, the agent server and the agent preset of its source.
     """
     skip, model = options.skip_app_processes, options.preferred_model
     return replace(

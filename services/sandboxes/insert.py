@@ -24,6 +24,7 @@ from services.sandboxes import agent_servers
 from services.sandboxes.caller import Caller
 from services.sandboxes.requests import LaunchOptions
 from services.sandboxes.views import SandboxView, sandbox_view
+from services.templates.presets import PresetOfSandbox
 
 # Given the new sandbox's id, inserts it and begins its boot.
 Make = Callable[[str], tuple[Sandbox, list[OutboxMessage]]]
@@ -40,12 +41,13 @@ class NewSandbox:
     mem_mb: int
     options: LaunchOptions
     snapshot: Snapshot | None = None
+    preset: PresetOfSandbox | None = None
 
 
 def insert(deps: Deps, new: NewSandbox) -> Sandbox:
     """Write the rows and port bindings of a new sandbox, in the current transaction. Raises
     RateLimited, Unavailable."""
-    options = new.options
+    options = new.options.for_preset(new.preset)
     check_open(deps.settings, new.caller.owner.id)
     bound = ports.bind_ports(deps.settings, new.node, new.id, (AGENT_PORT, *options.ports))
     raw = options.is_raw(new.caller.kind)
@@ -74,10 +76,18 @@ def insert(deps: Deps, new: NewSandbox) -> Sandbox:
         app_id=options.app_id,
         idle_timeout_s=options.timeout or deps.settings.idle_timeout_s,
         **copied,
+        **_preset_columns(new.preset),
     )
     if not raw:
         agent_servers.keep(new.id, options.agent_server_source, options.agent_bootstrap)
     return sandbox
+
+
+def _preset_columns(chosen: PresetOfSandbox | None) -> dict[str, Any]:
+    if chosen is None:
+        return {}
+    return {"preset": chosen.preset.slug, "preset_state": chosen.state,
+            "preset_error": chosen.error}
 
 
 def begin_boot(deps: Deps, sandbox: Sandbox, *, snapshot: Snapshot | None = None,
@@ -91,10 +101,11 @@ def begin_boot(deps: Deps, sandbox: Sandbox, *, snapshot: Snapshot | None = None
 
 
 def make_once(deps: Deps, caller: Caller, route: str, key: str | None, body: Mapping[str, Any],
-              make: Make) -> SandboxView:
+              make: Make, *, answered_later: bool = False) -> SandboxView:
     """Call `make` in a transaction of its own, unless `key` was used before with the same `body`.
 
-    Raises Conflict for a key used with another body, and what `make` raises; then nothing was made.
+    With `answered_later` what it returns is not the first response yet. Raises Conflict for a key
+    used with another body, and what `make` raises; then nothing was made.
     """
     with connection():
         with database.atomic():
@@ -105,7 +116,7 @@ def make_once(deps: Deps, caller: Caller, route: str, key: str | None, body: Map
                 return _first_response(reserved)
             sandbox, messages = make(reserved.resource_id)
             view = sandbox_view(sandbox)
-            if key:
+            if key and not answered_later:
                 idempotency.store_response(caller.owner.id, route, key, view.to_json())
         outbox.flush(deps.queue, messages)
     return view

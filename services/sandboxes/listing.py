@@ -12,6 +12,8 @@ from models.sandboxes import Sandbox
 from models.states import SandboxStatus
 from models.usage import SandboxUsage
 from models.users import User
+from services.llm import tallies
+from services.llm.tallies import Figures
 from services.metering import totals
 from services.metering.totals import Used
 
@@ -23,13 +25,14 @@ _NOT_LISTED = {"env", "agent_token"}
 class Page:
     """One page of an owner's sandboxes, newest first; each item also has `wall_clock_ms` and
     `cost`. `total` counts what the filters let through, `used` is of all the owner's sandboxes, the
-    stopped ones too."""
+    stopped ones too, and so is `llm`."""
 
     items: list[Sandbox]
     total: int
     limit: int
     offset: int
     used: Used
+    llm: Figures
 
 
 def list_page(
@@ -40,7 +43,8 @@ def list_page(
     with connection():
         items = list(page_query(owner.id, limit, offset, status, kind))
         total = totals.count_sandboxes(owner.id, status, kind)
-        return Page(items, total, limit, offset, totals.used(owner.id))
+        return Page(items, total, limit, offset, totals.used(owner.id),
+                    tallies.of_owner(owner.id))
 
 
 def ids_query(owner_id: str, limit: int, offset: int, status: str | None,

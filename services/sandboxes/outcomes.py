@@ -3,8 +3,9 @@
 1. The rows of operation and sandbox are written, see `services/operations/finish.py`. 2. A sandbox
 that is stopped now gives back its ports and its callback token. 3. The boots that waited for a
 capture are released, or stopped with its error. 4. A captured snapshot is ready or failed; its disk
-is announced for upload. 5. The event is recorded, and the usage counted. Each function does all of
-this in one transaction. The sandbox row is locked before its operations.
+is announced for upload. 5. The event is recorded, the usage counted, and the answer kept that a
+create with an agent preset waits for. Each function does all of this in one transaction. The
+sandbox row is locked before its operations.
 """
 import logging
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from services.operations.claims import Claim, LeaseLost, annotate, held
 from services.operations.waits import notify
 from services.protocols import Deps
 from services.sandboxes import agent_servers
+from services.sandboxes.views import sandbox_view
 from services.snapshots import pending
 
 log = logging.getLogger(__name__)
@@ -76,12 +78,21 @@ def finish(claimed: Claim, outcome: Outcome) -> list[OutboxMessage]:
             messages = []
             _fail_dependents(operation, outcome.error or "The source could not be captured.")
             _fail_capture(operation, outcome.error or "The snapshot could not be captured.")
+        if outcome.ok and claimed.kind is OperationKind.BOOT:
+            _keep_answer(claimed.sandbox_id)
         record.operation_finished(operation, outcome.status, outcome.error, ok=outcome.ok)
         if outcome.usage is not None and before is not None:
             counting.record_end_of_operation(outcome.usage,
                                              running=before.status == SandboxStatus.RUNNING)
         notify(claimed.sandbox_id)
     return messages
+
+
+def _keep_answer(sandbox_id: str) -> None:
+    """Whoever asked for a sandbox with an agent preset gets this answer, now or later."""
+    made = Sandbox.get_by_id(sandbox_id)
+    if made.preset is not None:
+        operations.keep_answer(sandbox_id, sandbox_view(made).to_json())
 
 
 def _columns(outcome: Outcome) -> dict[str, Any]:
@@ -111,6 +122,17 @@ def report_running(claimed: Claim, columns: dict[str, Any], usage: Sample | None
         if usage is not None:
             counting.record_end_of_operation(usage,
                                              running=before.status == SandboxStatus.RUNNING)
+        notify(claimed.sandbox_id)
+
+
+def report_columns(claimed: Claim, columns: dict[str, Any]) -> None:
+    """Write what a node has found out about a sandbox while its operation goes on; raises LeaseLost
+    if that is no longer ours."""
+    with database.atomic():
+        if lock_sandbox(claimed.sandbox_id) is None or not Operation.select().where(
+                held(claimed)).exists():
+            raise LeaseLost(f"operation {claimed.operation_id} epoch {claimed.epoch}")
+        Sandbox.update(**columns).where(Sandbox.id == claimed.sandbox_id).execute()
         notify(claimed.sandbox_id)
 
 
@@ -210,7 +232,7 @@ def _fail_dependents(operation: Operation, error: str) -> None:
 def _stop_unbooted(boot: Operation, reason: StopReason, error: str) -> None:
     """Make the sandbox of a failed boot `stopped`, with the event that says why."""
     operations.end_task(boot, {"status": SandboxStatus.STOPPED, "stopped_at": now(),
-                               "error": error})
+                               "error": error, "vm_ip": ""})
     record.sandbox_stopped(boot.sandbox_id, reason, error)
     _release_held(boot.sandbox_id)
 

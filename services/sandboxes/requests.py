@@ -1,8 +1,9 @@
 """What a create or a fork may ask for: the validated bodies as records."""
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from models.states import SandboxKind
+from services.templates.presets import PresetOfSandbox
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,19 @@ class LaunchOptions:
         if self.skip_app_processes is not None:
             return self.skip_app_processes
         return kind is SandboxKind.API and self.agent_server_source is None
+
+    def for_preset(self, chosen: PresetOfSandbox | None) -> "LaunchOptions":
+        """These options with what a preset decides: its sandboxes are raw, whatever was asked for,
+        and its web UI is their service unless another was."""
+        if chosen is None:
+            return self
+        raw, service = replace(self, skip_app_processes=True), chosen.preset.service
+        if service is None or not chosen.serves or self.start_command is not None:
+            return raw
+        if self.readiness_port not in (None, service.port):
+            return raw
+        return replace(raw, ports=self.ports or (service.port,),
+                       start_command=service.start_command, readiness_port=service.port)
 
 
 @dataclass(frozen=True)

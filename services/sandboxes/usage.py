@@ -6,19 +6,22 @@ from decimal import Decimal
 
 from models.database import connection
 from models.usage import SandboxUsage
+from services.llm import tallies
+from services.llm.tallies import Figures
 from services.sandboxes import find
 from services.sandboxes.caller import Caller
 
 
 @dataclass(frozen=True)
 class UsageView:
-    """What a sandbox has used and what that costs by the list; `sampled_at` is None before the
-    first reading."""
+    """What a sandbox has used and what that costs by the list, its calls of LLMs aside, which are
+    `llm`; `sampled_at` is None before the first reading."""
 
     cpu_ms: int
     wall_clock_ms: int
     cost: Decimal
     sampled_at: datetime | None
+    llm: Figures
 
 
 def get_view(caller: Caller, sandbox_id: str) -> UsageView:
@@ -27,6 +30,7 @@ def get_view(caller: Caller, sandbox_id: str) -> UsageView:
     with connection():
         find.get_owned(caller, sandbox_id)
         row = SandboxUsage.get_or_none(SandboxUsage.sandbox_id == sandbox_id)
+        llm = tallies.of_sandbox(caller.owner.id, sandbox_id)
     if row is None:
-        return UsageView(0, 0, Decimal(0), None)
-    return UsageView(row.cpu_ms, row.wall_clock_ms, row.cost, row.sampled_at)
+        return UsageView(0, 0, Decimal(0), None, llm)
+    return UsageView(row.cpu_ms, row.wall_clock_ms, row.cost, row.sampled_at, llm)

@@ -6,6 +6,7 @@ from typing import Any
 from models.nodes import PortBinding
 from models.sandboxes import Sandbox
 from models.statements import Statement
+from services.templates.presets import PRESETS, serves
 
 _BINDINGS = Statement(
     PortBinding, lambda sandbox_id: PortBinding.select().where(PortBinding.sandbox_id == sandbox_id)
@@ -14,7 +15,8 @@ _BINDINGS = Statement(
 
 @dataclass(frozen=True)
 class SandboxView:
-    """The contract's Sandbox; `port_map` maps host ports to guest ports."""
+    """The contract's Sandbox; `port_map` maps host ports to guest ports. From `template` on it is
+    of the agent preset, if it has one."""
 
     id: str
     status: str
@@ -25,6 +27,12 @@ class SandboxView:
     preferred_model: str
     node_id: str
     error: str | None = None
+    template: str | None = None
+    template_status: str | None = None
+    install_log_path: str | None = None
+    serve_port: int | None = None
+    serve_log_path: str | None = None
+    bootstrap_error: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A form that survives a JSON column; `from_json` reads it back."""
@@ -56,4 +64,17 @@ def sandbox_view(row: Sandbox) -> SandboxView:
         preferred_model=row.preferred_model,
         node_id=row.node_id,
         error=row.error,
+        **_preset_view(row),
     )
+
+
+def _preset_view(row: Sandbox) -> dict[str, Any]:
+    """What is shown of the agent preset."""
+    if row.preset is None:
+        return {}
+    preset = PRESETS[row.preset]
+    shown = {"template": row.preset, "template_status": row.preset_state,
+             "install_log_path": preset.install_log_path, "bootstrap_error": row.preset_error}
+    if preset.service is not None and serves(row):
+        shown |= {"serve_port": preset.service.port, "serve_log_path": preset.service.log_path}
+    return shown

@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from models.database import connection
+from models.deploys import DeployRun
 from models.operations import Operation
 from models.snapshots import Snapshot
-from models.states import OPEN_STATES, SnapshotKind, SnapshotState
+from models.states import OPEN_STATES, RunState, SnapshotKind, SnapshotState
 
 _WITH_FILES = (SnapshotState.PENDING, SnapshotState.READY, SnapshotState.DELETING)
 
@@ -24,6 +25,30 @@ class StoredDirectory:
     archive_key: str
     rootfs_sha: str
     size_bytes: int
+
+
+@dataclass(frozen=True)
+class StoredDisk:
+    """The disk of a snapshot of another node: `rootfs_sha` is the SHA-256 of its object in the
+    store and `image_key` the image that it stands on, None while it is not there."""
+
+    id: str
+    node_id: str
+    vcpus: int
+    mem_mb: int
+    image_key: str | None
+    rootfs_sha: str
+
+
+def find_elsewhere(node_id: str, snapshot_id: str) -> StoredDisk | None:
+    """The snapshot, if it is of a whole machine and on another node than this one."""
+    with connection():
+        row = Snapshot.get_or_none((Snapshot.id == snapshot_id) & (Snapshot.node_id != node_id)
+                                   & (Snapshot.kind == SnapshotKind.FULL))
+    if row is None:
+        return None
+    return StoredDisk(row.id, row.node_id, row.vcpus, row.mem_mb,
+                      row.image_key if row.uploaded_to_store else None, row.rootfs_sha)
 
 
 def find_directory(snapshot_id: str | None) -> StoredDirectory | None:
@@ -50,8 +75,9 @@ def transient_removed(snapshot_id: str) -> None:
 
 
 def list_needed(node_id: str) -> set[str]:
-    """Ids of the snapshots whose files the node must keep: those that are not at their end, and of
-    the transient ones those that an operation under way needs."""
+    """Ids of the snapshots whose files the node must keep: those that are not at their end, of the
+    transient ones those that an operation under way needs, and of other nodes' those that a deploy
+    is built from here."""
     in_use = Operation.select(Operation.snapshot_id).where(
         Operation.state.in_(OPEN_STATES) & Operation.snapshot_id.is_null(False))
     with connection():
@@ -60,7 +86,10 @@ def list_needed(node_id: str) -> set[str]:
             & Snapshot.state.in_(_WITH_FILES)
             & (~Snapshot.transient | Snapshot.id.in_(in_use))
         )
-        return {row.id for row in rows}
+        built_here = DeployRun.select(DeployRun.snapshot_id).where(
+            (DeployRun.node_id == node_id)
+            & DeployRun.state.in_((RunState.QUEUED, RunState.RUNNING)))
+        return {row.id for row in rows} | {run.snapshot_id for run in built_here}
 
 
 def list_failed_archives(node_id: str, among: Iterable[str]) -> list[str]:

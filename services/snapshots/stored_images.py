@@ -12,9 +12,8 @@ from datetime import timedelta
 import peewee
 
 from models.database import ROW_LOCK, connection, database, now
-from models.snapshots import Snapshot
+from models.snapshots import Snapshot, StoreImage
 from models.states import SnapshotKind, SnapshotState
-from models.storage import StoreImage
 
 _HOLDING = (SnapshotState.READY, SnapshotState.DELETING)
 

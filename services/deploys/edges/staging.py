@@ -1,0 +1,91 @@
+"""Says which files each edge is to have, and whether it has them: before a version goes live all
+edges hold it, so that a change of what is served is a change of a link.
+
+An edge that has not been seen for a while is not waited for; it fetches what it lacks before it
+serves again.
+"""
+from dataclasses import dataclass
+from datetime import timedelta
+
+from models.database import connection, now
+from models.deploys import AppHost, Deploy, DeployRun, Edge, StagedVersion
+from models.states import DeployStatus, RunState, RunStep
+from services.deploys.edges.channel import notify
+from services.deploys.prefixes import prefix_of
+from services.deploys.runs import RunClaim
+
+_SEEN_S = 10.0
+
+
+@dataclass(frozen=True)
+class App:
+    """What an edge serves at an app's address: the prefixes of the live version and of the one
+    before it, None if there is none or its time is over."""
+
+    slug: str
+    version: int
+    live: str
+    previous: str | None
+
+
+def tell() -> None:
+    """Tell the edges now."""
+    with connection():
+        notify()
+
+
+def list_apps() -> list[App]:
+    """Every static app that is live."""
+    with connection():
+        rows = list(Deploy.select().where((Deploy.status == DeployStatus.LIVE)
+                                          & (Deploy.live_static == True)))  # noqa: E712
+    return [
+        App(row.slug, row.live_version, prefix_of(row.app_id, row.live_version, row.live_epoch),
+            prefix_of(row.app_id, row.previous_version, row.previous_epoch)
+            if row.collect_previous_at is not None and row.previous_epoch is not None else None)
+        for row in rows
+    ]
+
+
+def list_hosts() -> dict[str, str]:
+    """Slugs of the apps by their host names besides those."""
+    with connection():
+        return dict(AppHost.select(AppHost.host, Deploy.slug).join(
+            Deploy, on=(Deploy.app_id == AppHost.app_id)).tuples())
+
+
+def list_coming() -> list[tuple[str, str]]:
+    """Slug and prefix of the versions that are to go live as soon as the edges have them."""
+    with connection():
+        runs = DeployRun.select().where(
+            DeployRun.state.in_((RunState.QUEUED, RunState.RUNNING))
+            & (DeployRun.step == RunStep.STAGE))
+        return [(run.slug, prefix_of(run.app_id, run.version, run.stored_epoch)) for run in runs]
+
+
+def seen(edge_id: str) -> None:
+    """The edge is at work."""
+    with connection():
+        Edge.insert(id=edge_id, heartbeat_at=now()).on_conflict(
+            conflict_target=[Edge.id], update={Edge.heartbeat_at: now()}).execute()
+
+
+def staged(edge_id: str, prefix: str) -> None:
+    """The edge has all files of a version."""
+    with connection():
+        StagedVersion.insert(edge_id=edge_id, prefix=prefix).on_conflict_ignore().execute()
+
+
+def is_everywhere(claimed: RunClaim) -> bool:
+    """True once every edge that is at work has the files of the run; False without any edge."""
+    assert claimed.stored_epoch is not None
+    return have_all(prefix_of(claimed.app_id, claimed.version, claimed.stored_epoch))
+
+
+def have_all(prefix: str) -> bool:
+    """True if every edge that is at work has the files under a prefix; False without any edge."""
+    with connection():
+        fresh = now() - timedelta(seconds=_SEEN_S)
+        edges = {edge.id for edge in Edge.select().where(Edge.heartbeat_at > fresh)}
+        having = StagedVersion.select().where(StagedVersion.prefix == prefix)
+        return bool(edges) and edges <= {row.edge_id for row in having}

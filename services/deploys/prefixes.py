@@ -1,0 +1,107 @@
+"""Says under which prefixes the object store holds versions of apps, and which of them are to go.
+
+1. A run writes the row of its prefix before it stores the first object: whatever becomes of it, the
+prefix is known. 2. Its epoch is in the name, so a worker that lost its lease never writes into
+what another's run publishes. 3. A prefix with a due time is removed then, and its row after it;
+not before the key of the guest that replicates to it is gone, which has an end of its own.
+"""
+from datetime import timedelta
+from typing import Any
+
+import peewee
+
+from models.database import UNLOCKED_ROWS, connection, database, now
+from models.deploys import Deploy, DeployPrefix, RelayKey, StagedVersion
+from services.deploys.edges.channel import notify
+
+APPS = "apps"
+_DATABASE = "db/"
+_BATCH, _AGAIN_S, _LONGEST_S = 20, 10.0, 3600.0
+
+
+def prefix_of(app_id: str, version: int, epoch: int) -> str:
+    """The prefix of a version as the run of that epoch stores it."""
+    return f"{APPS}/{app_id}/v{version}-{epoch}/"
+
+
+def list_key(prefix: str) -> str:
+    """The object that lists the files of a version, stored last."""
+    return f"{prefix}files.json"
+
+
+def file_key(prefix: str, path: str) -> str:
+    """The object of one file of a version."""
+    return f"{prefix}files/{path}"
+
+
+def database_prefix(prefix: str) -> str:
+    """Where the database of a version is replicated to."""
+    return f"{prefix}{_DATABASE}"
+
+
+def keep(app_id: str, version: int, epoch: int) -> str:
+    """Write down that objects are about to be stored for a run, and return their prefix."""
+    prefix = prefix_of(app_id, version, epoch)
+    DeployPrefix.insert(prefix=prefix, app_id=app_id, version=version,
+                        created_at=now()).on_conflict_ignore().execute()
+    return prefix
+
+
+def collect(which: Any, after_s: float = 0.0) -> None:
+    """Have the prefixes of the condition `which` removed, `after_s` seconds from now. One that has
+    its time already keeps it."""
+    due = now() + timedelta(seconds=after_s)
+    DeployPrefix.update(due_at=due).where(which & DeployPrefix.due_at.is_null()).execute()
+
+
+def collect_all(app_id: str) -> None:
+    """Have everything removed that an app has stored, now, version N-1 too."""
+    DeployPrefix.update(due_at=now()).where(
+        (DeployPrefix.app_id == app_id) & (DeployPrefix.attempts == 0)).execute()
+
+
+def discard(app_id: str, version: int, epoch: int) -> None:
+    """Have removed what a run has stored that lost its lease meanwhile, even if its prefix had been
+    removed before."""
+    with connection(), database.atomic():
+        collect(DeployPrefix.prefix == keep(app_id, version, epoch))
+
+
+def reprieve(prefix: str) -> bool:
+    """Keep a prefix that was to be removed; False if its removal may have begun."""
+    return bool(DeployPrefix.update(due_at=None).where(
+        (DeployPrefix.prefix == prefix) & (DeployPrefix.attempts == 0)).execute())
+
+
+def forget_previous() -> None:
+    """Stop serving version N-1 of the apps whose time for it is over (contract, Deploy rule 7)."""
+    with connection(), database.atomic():
+        ended = Deploy.update(collect_previous_at=None, previous_version=None,
+                              previous_epoch=None).where(
+            Deploy.collect_previous_at <= now()).execute()
+        if ended:
+            notify()
+
+
+def take_due() -> list[str]:
+    """Prefixes to remove now. One that is not removed is given out again, later each time."""
+    with connection(), database.atomic():
+        written_to = RelayKey.select().where(
+            RelayKey.prefix == DeployPrefix.prefix.concat(_DATABASE))
+        due = (DeployPrefix.select()
+               .where((DeployPrefix.due_at <= now()) & ~peewee.fn.EXISTS(written_to))
+               .order_by(DeployPrefix.due_at).limit(_BATCH).for_update(UNLOCKED_ROWS))
+        taken = list(due)
+        for row in taken:
+            pause_s = min(_AGAIN_S * 2 ** min(row.attempts, 10), _LONGEST_S)
+            DeployPrefix.update(attempts=DeployPrefix.attempts + 1,
+                                due_at=now() + timedelta(seconds=pause_s)).where(
+                DeployPrefix.prefix == row.prefix).execute()
+    return [row.prefix for row in taken]
+
+
+def removed(prefix: str) -> None:
+    """The store holds nothing under it any more."""
+    with connection():
+        StagedVersion.delete().where(StagedVersion.prefix == prefix).execute()
+        DeployPrefix.delete().where(DeployPrefix.prefix == prefix).execute()

@@ -1,0 +1,131 @@
+"""Brings an earlier version of an app back: a run as any, which builds that version's snapshot
+again. Data is not rolled back.
+
+1. Without a version that is the one that was served before; asked for again, it goes further back,
+never to what was just given up. 2. If version N-1 is still served where N lacks a file, its files
+are where they have to be: it goes live at once, under its own number, in the transaction that
+writes its run, and N becomes the version before.
+"""
+from datetime import timedelta
+from typing import Any
+
+from models.database import connection, database, now
+from models.deploys import Deploy, DeployPrefix, DeployRun
+from models.snapshots import Snapshot
+from models.states import RunState, SnapshotState
+from models.users import User
+from services.deploys import prefixes, runs
+from services.deploys.apps.owned import lock_owned
+from services.deploys.apps.views import DeployView, deploy_view
+from services.deploys.edges import staging
+from services.deploys.edges.channel import notify
+from services.deploys.reserve import RollbackRequest, insert_run, node_for
+from services.errors import Conflict, NotFound
+from services.events import record
+from services.operations import outbox, waits
+from services.protocols import Deps
+
+
+def roll_back(deps: Deps, owner: User, request: RollbackRequest) -> DeployView:
+    """Begin to bring a version back, or have done so.
+
+    Raises NotFound for the app or the version, Forbidden, Conflict while a deploy is under way, if
+    there is nothing to go back to, if data would be lost, or if the version cannot be built any
+    more, Unavailable.
+    """
+    with connection():
+        with database.atomic():
+            row = lock_owned(owner, request.slug)
+            if runs.has_open(row.slug):
+                raise Conflict(f"A deploy of {row.slug} is under way.")
+            target = _target(row, request.version)
+            messages = []
+            if _is_at_hand(row, target):
+                run = _flip(deps, row, target, request)
+            else:
+                _check_data(row, target)
+                taken = _snapshot(target)
+                run = insert_run(deps, row, request, snapshot_id=taken.id,
+                                 node_id=node_for(deps, taken), restores_version=_origin(target))
+                messages = runs.announce(run)
+            row = Deploy.get_by_id(row.slug)
+        outbox.flush(deps.queue, messages)
+    return deploy_view(deps.settings, row, run)
+
+
+def _target(row: Deploy, version: int | None) -> DeployRun:
+    """The run whose version is to come back."""
+    if row.live_version is None:
+        raise Conflict(f"No version of {row.slug} is served.")
+    were_live = DeployRun.select().where(
+        (DeployRun.app_id == row.app_id) & (DeployRun.state == RunState.SUCCEEDED))
+    served = _origin(were_live.where(DeployRun.version == row.live_version).get())
+    if version is None:
+        target = were_live.where(DeployRun.version < served).order_by(
+            DeployRun.version.desc()).first()
+        if target is None:
+            raise Conflict(f"There is no earlier version of {row.slug}.")
+    else:
+        target = were_live.where(DeployRun.version == version).first()
+        if target is None:
+            raise NotFound(f"{row.slug} never served a version {version}.")
+        if _origin(target) == served:
+            raise Conflict(f"Version {version} is what {row.slug} serves.")
+    found: DeployRun = target
+    return found
+
+
+def _origin(run: DeployRun) -> int:
+    """The version whose snapshot a run built first."""
+    return int(run.restores_version or run.version)
+
+
+def _check_data(row: Deploy, target: DeployRun) -> None:
+    """A version without a database drops the one there is; a rollback must not."""
+    served = DeployRun.get((DeployRun.app_id == row.app_id)
+                           & (DeployRun.version == row.live_version))
+    if _has_database(served) and not _has_database(target):
+        raise Conflict(f"Version {target.version} has no database, so the data of {row.slug} would"
+                       " be lost. A deploy of its snapshot brings it back without.")
+
+
+def _has_database(run: DeployRun) -> bool:
+    found: dict[str, Any] = run.manifest or {}
+    return bool(found.get("database"))
+
+
+def _snapshot(target: DeployRun) -> Snapshot:
+    taken: Snapshot | None = Snapshot.get_or_none(Snapshot.id == target.snapshot_id)
+    if taken is None or taken.state != SnapshotState.READY:
+        raise Conflict(f"Version {target.version} cannot be built again: its snapshot"
+                       f" {target.snapshot_id} is gone.")
+    return taken
+
+
+def _is_at_hand(row: Deploy, target: DeployRun) -> bool:
+    """True if the files of the version are on the edges and in the store, and stay: what removes
+    them in the store has not begun."""
+    if not row.live_static or row.collect_previous_at is None or row.previous_version not in (
+            target.version, _origin(target)):
+        return False
+    prefix = prefixes.prefix_of(row.app_id, row.previous_version, row.previous_epoch)
+    return staging.have_all(prefix) and prefixes.reprieve(prefix)
+
+
+def _flip(deps: Deps, row: Deploy, target: DeployRun, request: RollbackRequest) -> DeployRun:
+    """Let version N-1 be what is served, and N what is served where that lacks a file."""
+    run = insert_run(deps, row, request, snapshot_id=target.snapshot_id, node_id=target.node_id,
+                     restores_version=_origin(target), state=RunState.SUCCEEDED, announce_at=None,
+                     finished_at=now())
+    collect_s = deps.settings.static_collect_s
+    Deploy.update(
+        live_version=row.previous_version, live_epoch=row.previous_epoch,
+        previous_version=row.live_version, previous_epoch=row.live_epoch, updated_at=now(),
+        collect_previous_at=now() + timedelta(seconds=collect_s),
+    ).where(Deploy.slug == row.slug).execute()
+    given_up = prefixes.prefix_of(row.app_id, row.live_version, row.live_epoch)
+    prefixes.collect(DeployPrefix.prefix == given_up, collect_s)
+    notify()
+    waits.notify(row.app_id)
+    record.deploy_succeeded(row.owner_id, row.slug, run.run_id, run.deploy_intent_id)
+    return run

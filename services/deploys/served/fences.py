@@ -1,0 +1,55 @@
+"""Holds the requests of an app while its database moves from one runtime to the next.
+
+Edges keep what comes until the fence is lifted or its time is over, whichever is first, and then
+ask again who serves the app. So a worker that dies inside it costs a wait, and no request.
+"""
+from datetime import datetime, timedelta
+
+from models.database import connection, database, now
+from models.deploys import Deploy
+from services.deploys import draining, runs
+from services.deploys.edges.channel import notify
+from services.deploys.runs import RunClaim
+
+# What is published in the last second of a fence might meet a request that was let go.
+_MARGIN_S = 1.0
+
+
+def begin(claimed: RunClaim, sandbox_id: str, for_s: float) -> datetime:
+    """Hold what is asked of the app from now on, and have the edges say when nothing is in flight
+    to the sandbox that serves it; returns until when. Raises LeaseLost."""
+    until = now() + timedelta(seconds=for_s)
+    with connection(), database.atomic():
+        runs.lock_app(claimed)
+        runs.check_held(claimed)
+        Deploy.update(fence_until=until).where(Deploy.slug == claimed.slug).execute()
+        draining.ask(sandbox_id, for_s)
+        notify()
+    return until
+
+
+def lift(claimed: RunClaim, sandbox_id: str, until: datetime) -> None:
+    """Let go what is held by this very fence: the version before answers it."""
+    with connection(), database.atomic():
+        Deploy.update(fence_until=None).where(
+            (Deploy.app_id == claimed.app_id) & (Deploy.fence_until == until)).execute()
+        draining.clear(sandbox_id)
+        notify()
+
+
+def forget_expired() -> None:
+    """Clear the fences whose time is over, as when the worker inside one has died: nobody waits for
+    the requests to what is live any more."""
+    with connection(), database.atomic():
+        ended = list(Deploy.update(fence_until=None).where(Deploy.fence_until <= now())
+                     .returning(Deploy).execute())
+        for row in ended:
+            draining.clear(row.live_sandbox_id)
+        if ended:
+            notify()
+
+
+def stands(row: Deploy, until: datetime) -> bool:
+    """True while what was held since this fence began is still held; the row must be locked."""
+    return bool(row.fence_until == until
+                and now() < until - timedelta(seconds=_MARGIN_S))

@@ -1,0 +1,83 @@
+"""Makes the builder of a run the sandbox that is to serve its app, and says which one serves it
+now."""
+from dataclasses import dataclass
+from typing import Any
+
+from config.settings import Settings
+from models.database import connection, database
+from models.deploys import Deploy, DeployRun
+from models.nodes import Node
+from models.sandboxes import Sandbox
+from models.states import RunStep, SandboxKind
+from services.deploys import prefixes, runs
+from services.deploys.runs import RunClaim
+from services.deploys.served import relay_keys
+from services.deploys.served.relay_keys import RelayKey
+from services.hosts import nodes
+from services.sandboxes.idle import touch_values
+
+# Where an app has to accept connections (contract, Deploy rule 5).
+APP_PORT = 3000
+
+
+@dataclass(frozen=True)
+class Live:
+    """What serves an app now, and has a database that the next version goes on with: `database` is
+    relative to the directory of the project, `prefix` where it is replicated to. `address` is that
+    of its node, None for a node that does not report: nothing can be asked of it then."""
+
+    sandbox_id: str
+    address: str | None
+    database: str
+    prefix: str
+
+
+def adopt_builder(claimed: RunClaim, manifest: dict[str, Any]) -> RunClaim:
+    """Let the builder of the run be what is to serve the app; raises LeaseLost."""
+    assert claimed.builder_sandbox_id is not None
+    with connection(), database.atomic():
+        after = runs.advance(claimed, RunStep.START, manifest=manifest, builder_sandbox_id=None,
+                             runtime_sandbox_id=claimed.builder_sandbox_id)
+        Sandbox.update(kind=SandboxKind.RUNTIME, app_id=claimed.app_id,
+                       readiness_port=APP_PORT).where(
+            Sandbox.id == claimed.builder_sandbox_id).execute()
+    return after
+
+
+def begin_prefix(settings: Settings, claimed: RunClaim, **columns: Any) -> tuple[
+        RunClaim, RelayKey]:
+    """Give the runtime of the run a prefix to replicate its database to: one of this very claim,
+    that nobody has written to. Returns the key of it. Raises LeaseLost."""
+    assert claimed.runtime_sandbox_id is not None
+    with connection(), database.atomic():
+        after = runs.advance(claimed, claimed.step, stored_epoch=claimed.epoch, **columns)
+        prefix = prefixes.keep(claimed.app_id, claimed.version, claimed.epoch)
+        key = relay_keys.issue(settings, claimed.runtime_sandbox_id,
+                               prefixes.database_prefix(prefix))
+    return after, key
+
+
+def find_live(settings: Settings, claimed: RunClaim) -> Live | None:
+    """The runtime whose database the run has to take over; None if there is none."""
+    with connection():
+        app = Deploy.get_or_none(Deploy.app_id == claimed.app_id)
+        if app is None or app.live_sandbox_id is None:
+            return None
+        made = DeployRun.get((DeployRun.app_id == app.app_id)
+                             & (DeployRun.version == app.live_version))
+        if not made.manifest["database"]:
+            return None
+        node = Node.get_by_id(Sandbox.get_by_id(app.live_sandbox_id).node_id)
+        prefix = prefixes.database_prefix(
+            prefixes.prefix_of(app.app_id, app.live_version, app.live_epoch))
+    alive = node.id in nodes.list_alive(settings)
+    return Live(app.live_sandbox_id, node.address if alive else None, made.manifest["database"],
+                prefix)
+
+
+def begin_serving(settings: Settings, sandbox_id: str) -> None:
+    """From now on it sleeps when nobody asks for anything; in the transaction that makes it
+    live."""
+    idle_s = settings.runtime_idle_s
+    Sandbox.update(idle_timeout_s=idle_s, **touch_values(idle_s)).where(
+        Sandbox.id == sandbox_id).execute()

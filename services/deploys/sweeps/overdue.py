@@ -1,0 +1,31 @@
+"""Gives up runs that nobody has finished by their deadline and that nobody works on now, as when
+their node is gone for good."""
+from models.database import connection, database, now
+from models.deploys import DeployRun
+from services.deploys import failing, runs
+from services.operations import outbox
+from services.protocols import Deps
+
+_BATCH, _LEASE_S = 50, 10.0
+_WORKER = "control"
+
+
+def give_up(deps: Deps) -> list[str]:
+    """End them as failed; returns the slugs of their apps."""
+    given_up = []
+    with connection():
+        overdue = list(
+            DeployRun.select(DeployRun.id, DeployRun.node_id, DeployRun.operator_error).where(
+                DeployRun.state.in_(runs.OPEN) & (DeployRun.deadline_at < now())
+                & (DeployRun.lease_until.is_null() | (DeployRun.lease_until < now())))
+            .limit(_BATCH))
+        for row in overdue:
+            messages = []
+            with database.atomic():
+                claimed = runs.claim(row.id, row.node_id, _WORKER, _LEASE_S)
+                if claimed is not None:
+                    messages = failing.fail(deps, claimed, "The deploy did not finish in time.",
+                                            row.operator_error)
+                    given_up.append(claimed.slug)
+            outbox.flush(deps.queue, messages)
+    return given_up

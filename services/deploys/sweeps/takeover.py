@@ -1,0 +1,129 @@
+"""Moves a run from a node that is no place for it to a healthy one (contract, Deploy rule 8).
+
+1. No place is a node that does not report, is closed, or is short of disk space; a run that
+somebody holds is left to them until their lease is over. 2. A peer can build what is in the object
+store: an archive, or a disk that was uploaded. Without it, or without room anywhere, the run waits
+until its deadline, and `operator_error` says for what. 3. The run moves by compare-and-set on its
+node and epoch and gets a new epoch: whatever the old node still does counts for nothing. Its
+machines there are stopped, once that node is back. 4. What is stored already needs no builder: only
+the last step is left, on any node. 5. As long as nothing was begun on the peer, the run returns to
+the node of its snapshot once that is well again.
+"""
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from config.settings import Settings
+from models.database import connection, database, now
+from models.deploys import DeployRun
+from models.operations import OutboxMessage
+from models.snapshots import Snapshot
+from models.states import RunState, RunStep, SnapshotKind
+from services.deploys import logs, runs
+from services.deploys.builder_removal import stop_builder
+from services.hosts import placement
+from services.metering.plans import SIZES
+from services.operations import outbox
+from services.protocols import Deps
+
+
+@dataclass(frozen=True)
+class Move:
+    """A run of `slug` that has moved between two nodes, and why."""
+
+    slug: str
+    source: str
+    target: str
+    reason: str
+
+
+class _Hosts:
+    """What is true of the nodes at one tick, each asked about once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.size = SIZES[settings.builder_size]
+        self.find_silence = lru_cache(None)(self._find_silence)
+        self.find_refusal = lru_cache(None)(placement.find_refusal)
+        self.list_with_room = lru_cache(None)(self._list_with_room)
+
+    def _find_silence(self, node_id: str) -> str | None:
+        return placement.find_silence(self._settings, node_id, runs.LANE)
+
+    def _list_with_room(self) -> list[str]:
+        return placement.list_with_room(self._settings, self.size.vcpus, self.size.mem_mb,
+                                        runs.LANE)
+
+
+def take_over(deps: Deps) -> list[Move]:
+    """Move the runs that can be, and say of the others what they wait for; returns the moves."""
+    moves, hosts = [], _Hosts(deps.settings)
+    with connection():
+        for row in list(DeployRun.select().where(DeployRun.state.in_(runs.OPEN) & _is_free())):
+            move = _decide(hosts, row)
+            if move is not None:
+                messages = _move(deps, row, move)
+                if messages is not None:
+                    moves.append(move)
+                    outbox.flush(deps.queue, messages)
+    return moves
+
+
+def _decide(hosts: _Hosts, row: DeployRun) -> Move | None:
+    """Where a run is to go; None if it stays."""
+    is_begun = row.builder_sandbox_id is not None or row.step != RunStep.BUILD
+    silence = hosts.find_silence(row.node_id)
+    reason = silence or hosts.find_refusal(row.node_id, 0 if is_begun else hosts.size.mem_mb)
+    if reason is None and is_begun:
+        return None
+    taken = Snapshot.get_or_none(Snapshot.id == row.snapshot_id)
+    if taken is None:
+        return None  # its worker finds that out
+    is_anywhere = taken.kind == SnapshotKind.FILES_ONLY or row.step == RunStep.STAGE
+    home = row.node_id if is_anywhere else str(taken.node_id)
+    if reason is None and home == row.node_id:
+        return None
+    peers = [each for each in hosts.list_with_room() if each != row.node_id]
+    if home in peers:
+        return Move(row.slug, row.node_id, home, reason or f"Node {home} has its snapshot.")
+    if reason is None:
+        return None
+    if peers and (is_anywhere or taken.uploaded_to_store):
+        return Move(row.slug, row.node_id, peers[0], reason)
+    if silence or not is_begun:
+        _say(row, f"{reason} " + (
+            "No other node has room for a builder." if is_anywhere or taken.uploaded_to_store
+            else f"Its snapshot is on node {home} alone, not in the object store yet."))
+    return None
+
+
+def _say(row: DeployRun, waits_for: str) -> None:
+    """Tell operators what the run waits for."""
+    DeployRun.update(operator_error=waits_for).where(_unchanged(row)).execute()
+
+
+def _move(deps: Deps, row: DeployRun, move: Move) -> list[OutboxMessage] | None:
+    """Compare and set; None if the run is not what it was."""
+    columns = {
+        "node_id": move.target, "epoch": row.epoch + 1, "state": RunState.QUEUED, "attempts": 0,
+        "claimed_by": None, "lease_until": None, "builder_sandbox_id": None,
+        "runtime_sandbox_id": None,
+        "operator_error": f"Moved from node {move.source}: {move.reason}",
+    }
+    if row.step != RunStep.STAGE:
+        columns |= {"step": RunStep.BUILD, "manifest": None}
+    with database.atomic():
+        if not DeployRun.update(columns).where(_unchanged(row)).execute():
+            return None
+        if row.step != RunStep.STAGE:
+            logs.begin_anew(row.id)
+        return stop_builder(deps, row) + runs.announce(row)
+
+
+def _unchanged(row: DeployRun) -> Any:
+    return ((DeployRun.id == row.id) & (DeployRun.epoch == row.epoch)
+            & (DeployRun.node_id == row.node_id) & DeployRun.state.in_(runs.OPEN) & _is_free())
+
+
+def _is_free() -> Any:
+    return DeployRun.lease_until.is_null() | (DeployRun.lease_until < now())
