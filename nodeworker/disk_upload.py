@@ -22,8 +22,8 @@ from models.database import DatabaseUnavailable, when_database_answers
 from nodeworker.faults import fault
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import DriverError, VmBusy, VmNotFound
-from nodeworker.object_store import ObjectMissing, ObjectStore, StoreUnavailable
 from nodeworker.wiring import NodeDeps
+from objects.store import ObjectMissing, ObjectStore, StoreUnavailable
 from services.snapshots import disk_upload, stored_images
 from services.snapshots.stored_images import ImageBeingRemoved
 from services.snapshots.stored_objects import disk_key, image_key

@@ -13,10 +13,12 @@ from nodeworker import (
     usage,
     warm_images,
 )
+from nodeworker.deploys import runner as deploys
 from nodeworker.hypervisor.driver import Shape
-from nodeworker.object_store import ObjectStore
 from nodeworker.wiring import get_deps
 from nodeworker.worker import LANE, app
+from objects.store import ObjectStore
+from services.deploys import prefixes
 from services.hosts import storage_use
 from services.operations.announcements import job_name
 from tasks import contracts
@@ -54,7 +56,7 @@ def sample_usage(**payload: Any) -> None:
 def bake_warm_image(**payload: Any) -> None:
     """Bake the warm image of a shape that this node is to have."""
     asked = contracts.parse(contracts.BAKE, payload)
-    warm_images.bake(get_deps(), Shape(asked.vcpus, asked.mem_mb))
+    warm_images.bake(get_deps(), Shape(asked.vcpus, asked.mem_mb), presets=asked.presets)
 
 
 @app.task(name=contracts.UPLOAD)  # type: ignore[untyped-decorator]
@@ -71,6 +73,21 @@ def delete_snapshot(**payload: Any) -> None:
     asked = contracts.parse(contracts.DELETE_SNAPSHOT, payload)
     deps = get_deps()
     snapshot_deletion.remove_snapshot(deps, ObjectStore(deps.settings), asked.snapshot_id)
+
+
+@app.task(name=contracts.DEPLOY_RUN)  # type: ignore[untyped-decorator]
+def work_on_deploy(**payload: Any) -> None:
+    """Do what is next of a deploy."""
+    asked = contracts.parse(contracts.DEPLOY_RUN, payload)
+    deploys.run_announced(get_deps(), asked.run)
+
+
+@app.task(name=contracts.REMOVE_PREFIX)  # type: ignore[untyped-decorator]
+def remove_prefix(**payload: Any) -> None:
+    """Remove a version of an app that nothing needs from the object store."""
+    asked = contracts.parse(contracts.REMOVE_PREFIX, payload)
+    ObjectStore(get_deps().settings).remove_all(asked.prefix)
+    prefixes.removed(asked.prefix)
 
 
 @app.task(name=contracts.STORE_SWEEP)  # type: ignore[untyped-decorator]

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TextIO
 
-LANES = ("ctl", "ops", "bulk", "archive")
+LANES = ("ctl", "ops", "bulk", "archive", "deploy")
 # Locks go with the last file that is closed, so these stay open as long as the process lives.
 _held: list[TextIO] = []
 

@@ -1,10 +1,11 @@
-"""Keeps the lease of an operation alive while its handler works."""
+"""Keeps the lease of an operation, or of a deploy's run, alive while somebody works on it."""
 import logging
 import threading
+from collections.abc import Callable
 from types import TracebackType
 
 from models.database import DatabaseFailed, connection
-from services.operations.claims import Claim, LeaseLost, renew
+from services.operations.claims import LeaseLost
 
 log = logging.getLogger(__name__)
 
@@ -16,12 +17,13 @@ class LeaseKeeper:
     and `finish` refuses the result. A database that is away is tried again at each beat.
     """
 
-    def __init__(self, claimed: Claim, lease_s: float) -> None:
-        self._claimed = claimed
+    def __init__(self, renew: Callable[[], None], lease_s: float, of: str) -> None:
+        """`renew` lengthens the lease or raises LeaseLost; `of` says in words what it is of."""
+        self._renew_lease = renew
         self._lease_s = lease_s
+        self._of = of
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._renew, name=f"lease-{claimed.operation_id}",
-                                        daemon=True)
+        self._thread = threading.Thread(target=self._renew, name=f"lease of {of}", daemon=True)
 
     def __enter__(self) -> "LeaseKeeper":
         self._thread.start()
@@ -36,10 +38,11 @@ class LeaseKeeper:
         while not self._done.wait(self._lease_s / 3):
             try:
                 with connection():
-                    renew(self._claimed, self._lease_s)
+                    self._renew_lease()
             except LeaseLost:
-                log.warning("lost the lease of operation %s", self._claimed.operation_id)
+                # Who has ended the work in this moment has lost nothing, and leaves before long.
+                if not self._done.wait(self._lease_s / 3):
+                    log.warning("lost the lease of %s", self._of)
                 return
             except DatabaseFailed as error:
-                log.warning("cannot renew operation %s: %s", self._claimed.operation_id,
-                            type(error).__name__)
+                log.warning("cannot renew the lease of %s: %s", self._of, type(error).__name__)

@@ -19,8 +19,8 @@ from models.states import OperationKind, SandboxStatus
 from nodeworker import node_directory, usage
 from nodeworker.faults import fault
 from nodeworker.handlers.lifecycle import ENDED_BY_ITSELF, forget_transient
-from nodeworker.hypervisor.driver import DiskPause, DriverError, VmBusy, VmState
-from nodeworker.hypervisor.facts import UsageReading
+from nodeworker.hypervisor.driver import DriverError, VmBusy, VmState
+from nodeworker.hypervisor.facts import DiskPause, UsageReading
 from nodeworker.wiring import NodeDeps
 from services.hosts import nodes
 from services.operations import outbox

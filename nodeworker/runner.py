@@ -20,8 +20,8 @@ from nodeworker.handlers.bring_up import printable
 from nodeworker.handlers.waits import NotYet, delay_s
 from nodeworker.hypervisor.driver import StillStarting, VmBusy, VmNotFound
 from nodeworker.leases import LeaseKeeper
-from nodeworker.object_store import StoreUnavailable
 from nodeworker.wiring import NodeDeps
+from objects.store import StoreUnavailable
 from services.hosts import assignments
 from services.hosts.assignments import SandboxOnNode
 from services.operations import claims, fair_share, outbox
@@ -55,7 +55,8 @@ def run_announced(deps: NodeDeps, sandbox_id: str, op_seq: int, lane_name: str) 
         return
     fault("runner.claimed")
     try:
-        with LeaseKeeper(claimed, settings.operation_lease_s):
+        with LeaseKeeper(lambda: claims.renew(claimed, settings.operation_lease_s),
+                         settings.operation_lease_s, f"operation {claimed.operation_id}"):
             outcome = _run(deps, claimed)
         if outcome is not None:
             fault("runner.handled")
@@ -70,7 +71,8 @@ def _announce_next(deps: NodeDeps, lane: Lane, owner_id: str) -> None:
 
 def _run(deps: NodeDeps, claimed: Claim) -> Outcome | None:
     """The result; None if the operation was given back."""
-    sandbox = when_database_answers(lambda: assignments.get_assigned(claimed.sandbox_id))
+    sandbox = when_database_answers(
+        lambda: assignments.get_assigned(deps.settings, claimed.sandbox_id))
     if sandbox.status == SandboxStatus.RUNNING and not claimed.waits_for:
         usage.sample_sandbox(deps, sandbox.id)
     outcome = _handle(deps, claimed, sandbox)

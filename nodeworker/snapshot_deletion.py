@@ -9,8 +9,8 @@ from models.database import when_database_answers
 from nodeworker.disk_upload import snapshot_lock
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError, VmBusy
-from nodeworker.object_store import ObjectStore, StoreUnavailable
 from nodeworker.wiring import NodeDeps
+from objects.store import ObjectStore, StoreUnavailable
 from services.snapshots import deletion
 from services.snapshots.stored_objects import folder
 

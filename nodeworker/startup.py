@@ -10,14 +10,16 @@ from collections.abc import Callable
 
 from models.database import DatabaseFailed, when_database_answers
 from nodeworker import lanes, node_directory, usage, warm_images
+from nodeworker.deploys import replicas
 from nodeworker.disk_upload import forget_dead
 from nodeworker.disks.space import MIB
 from nodeworker.faults import fault
 from nodeworker.handlers import archives
 from nodeworker.lanes import LaneWatch
-from nodeworker.object_store import StoreUnavailable
 from nodeworker.reconcile import get_reconciler
 from nodeworker.wiring import NodeDeps
+from objects.store import StoreUnavailable
+from services.deploys import runs
 from services.hosts import nodes
 from services.hosts.nodes import NodeFacts
 from services.hosts.warm_images import BAKES
@@ -54,6 +56,9 @@ def begin(deps: NodeDeps, lane: str) -> None:
                          daemon=True).start()
     if lane == ARCHIVE_LANE:
         _when_database_answers(lambda: _discard_abandoned(deps))
+    if lane == runs.LANE:
+        replicas.remove_left_behind(deps.settings)
+        _when_database_answers(lambda: runs.resume(deps.settings.node_id))
     if lane == "bulk":
         forget_dead(deps)
         _when_database_answers(lambda: _make_due(deps.settings.node_id))
@@ -114,6 +119,7 @@ def _announcements(deps: NodeDeps) -> None:
         time.sleep(_DUE_POLL_S)
         try:
             sweeps.announce_due(settings, deps.queue, settings.node_id)
+            runs.announce_due(deps.rules, settings.node_id)
         except DatabaseFailed as error:
             log.warning("parked operations not announced: %s", type(error).__name__)
             time.sleep(1)
@@ -137,6 +143,7 @@ def node_facts(deps: NodeDeps) -> NodeFacts:
         disk_mb=space.total_bytes // MIB,
         disk_free_mb=space.free_bytes // MIB,
         disk_floor_mb=settings.disk_floor_mb,
+        presets=tuple(deps.driver.presets_facts().versions),
     )
 
 

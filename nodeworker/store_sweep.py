@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 
 from models.database import now
 from nodeworker.faults import fault
-from nodeworker.object_store import ObjectStore, StoredObject
 from nodeworker.wiring import NodeDeps
+from objects.store import ObjectStore, StoredObject
 from services.snapshots import stored_images, stored_objects
 from services.snapshots.stored_objects import IMAGES, SNAPSHOTS, image_key, owner_of
 

@@ -18,47 +18,64 @@ from nodeworker.hypervisor.driver import Shape
 from nodeworker.wiring import NodeDeps
 from services.hosts import warm_images
 from services.hosts.nodes import NodeFacts
+from services.hosts.warm_images import Kind
 from services.metering.plans import SIZES
 from services.operations import outbox
 
 log = logging.getLogger(__name__)
 
 
-def bake(deps: NodeDeps, shape: Shape) -> None:
+def bake(deps: NodeDeps, shape: Shape, *, presets: bool = False) -> None:
     """Bake one wanted warm image, unless another bake is under way on this host; then tell of the
     next one."""
     node_id = deps.settings.node_id
+    kind = Kind(node_id, shape.vcpus, shape.mem_mb, presets)
     with _alone(deps) as alone:
+        if not alone:
+            return
         with connection():
-            if not alone or not warm_images.claim(node_id, shape.vcpus, shape.mem_mb):
-                return
-        _bake(deps, shape)
+            claimed = warm_images.claim(kind)
+        if claimed:
+            _bake(deps, kind)
     with connection():
         outbox.flush(deps.queue, warm_images.announce_next(node_id))
 
 
-def _bake(deps: NodeDeps, shape: Shape) -> None:
-    which = (deps.settings.node_id, shape.vcpus, shape.mem_mb)
-
+def _bake(deps: NodeDeps, kind: Kind) -> None:
     def progress(phase: str) -> None:
         try:
             with connection():
-                warm_images.report(*which, phase)
+                warm_images.report(kind, phase)
         except DatabaseFailed as error:
-            log.warning("cannot say that the bake of %s is %s: %s", shape, phase,
+            log.warning("cannot say that the bake of %s is %s: %s", kind, phase,
                         type(error).__name__)
 
     try:
-        deps.driver.bake(shape, progress)
+        deps.driver.bake(Shape(kind.vcpus, kind.mem_mb), progress, presets=kind.presets)
+        host_tuple = dataclasses.asdict(deps.driver.host_tuple())
+        if kind.presets:
+            _check_presets(deps)
     except Exception as error:
-        # whatever went wrong, creates go on by booting cold, and the row says why
-        log.exception("the warm image of %s could not be baked", shape)
+        # whatever went wrong, creates go on without, and the row says why
+        log.exception("the warm image %s could not be baked", kind)
         said = f"{type(error).__name__}: {error}"
-        when_database_answers(lambda: warm_images.failed(*which, said))
+        when_database_answers(lambda: warm_images.failed(kind, said))
         return
-    host_tuple = dataclasses.asdict(deps.driver.host_tuple())
-    when_database_answers(lambda: warm_images.done(*which, host_tuple))
-    log.info("baked the warm image of %s", shape)
+    when_database_answers(lambda: warm_images.done(kind, host_tuple))
+    log.info("baked the warm image %s", kind)
+
+
+def _check_presets(deps: NodeDeps) -> None:
+    """Raises PresetsFailed if one that this host is to have is not in the image. Those that are
+    there can be used; the others are tried again with the bake."""
+    failed = deps.driver.presets_facts().failed
+    missing = [f"{slug}: {failed[slug]}" for slug in deps.settings.presets if slug in failed]
+    if missing:
+        raise PresetsFailed("; ".join(missing))
+
+
+class PresetsFailed(Exception):
+    """Not every preset could be built into the image; the text says which, and why."""
 
 
 @contextmanager
@@ -89,25 +106,32 @@ def look_after(deps: NodeDeps) -> None:
 def compare(deps: NodeDeps, facts: NodeFacts) -> None:
     """At the start of the node: look which warm images are here, and want those of
     SVC_BAKE_SIZES and of every shape that was ever asked for. The guest image or QEMU may be others
-    than before."""
-    for shape in _wanted(deps):
-        which = (facts.id, shape.vcpus, shape.mem_mb)
-        if deps.driver.has_warm_image(shape):
-            warm_images.found(*which, facts.host_tuple)
+    than before. Whether the image with the presets is up to date only its builder can tell, so
+    those are always wanted."""
+    for kind in _wanted(deps):
+        shape = Shape(kind.vcpus, kind.mem_mb)
+        if not kind.presets and deps.driver.has_warm_image(shape):
+            warm_images.found(kind, facts.host_tuple)
+        elif kind.presets and not deps.settings.presets:
+            warm_images.refuse(kind, "this host is to have no presets: SVC_PRESETS is empty")
         elif shape.vcpus > facts.vcpus or shape.mem_mb > facts.mem_mb:
             warm_images.refuse(
-                *which,
+                kind,
                 f"too large: this node may promise {facts.vcpus} vCPUs and {facts.mem_mb} MB")
         else:
-            outbox.flush(deps.queue, warm_images.want(*which, afresh=True))
+            outbox.flush(deps.queue, warm_images.want(kind, afresh=True))
 
 
-def _wanted(deps: NodeDeps) -> list[Shape]:
-    shapes = warm_images.known_shapes(deps.settings.node_id)
-    for name in deps.settings.bake_sizes:
+def _wanted(deps: NodeDeps) -> list[Kind]:
+    """What to look for, those with the presets last."""
+    settings = deps.settings
+    with_presets = (False, True) if settings.presets else (False,)
+    kinds = warm_images.known_kinds(settings.node_id)
+    for name in settings.bake_sizes:
         if name in SIZES:
-            shapes.add((SIZES[name].vcpus, SIZES[name].mem_mb))
+            kinds |= {Kind(settings.node_id, SIZES[name].vcpus, SIZES[name].mem_mb, presets)
+                      for presets in with_presets}
         else:
             log.error("SVC_BAKE_SIZES names %s, which is no size; sizes are %s", name,
                       ", ".join(SIZES))
-    return [Shape(vcpus, mem_mb) for vcpus, mem_mb in sorted(shapes)]
+    return sorted(kinds, key=lambda kind: (kind.presets, kind.vcpus, kind.mem_mb))

@@ -10,8 +10,9 @@ from nodeworker.hypervisor.driver import Driver
 from nodeworker.hypervisor.factory import make_driver
 from services.hosts.assignments import SandboxOnNode
 from services.metering.prices import check_rates
-from services.protocols import Queue
+from services.protocols import Deps, Queue
 from tasks.publisher import CeleryQueue
+from tasks.wiring import no_guest
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,11 @@ class NodeDeps:
     driver: Driver
     queue: Queue
     agent: Callable[[SandboxOnNode], AgentClient]
+
+    @property
+    def rules(self) -> Deps:
+        """What the rules take."""
+        return Deps(self.settings, self.queue, no_guest)
 
 
 @lru_cache(maxsize=1)

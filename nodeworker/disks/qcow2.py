@@ -57,6 +57,14 @@ def create_overlay(path: Path, size_bytes: int) -> None:
         os.close(descriptor)
 
 
+def disk_bytes(path: Path) -> int:
+    """Size of the disk in an overlay of ours, as a guest sees it. Raises UnsafeLayer."""
+    with path.open("rb") as file:
+        check_overlay(file.fileno())
+        size: int = _HEADER.unpack(os.pread(file.fileno(), _HEADER.size, 0))[5]
+    return size
+
+
 class UnsafeLayer(ValueError):
     """A file that is to be a disk layer is not what we made: it names other files, or is of a kind
     that we never make."""

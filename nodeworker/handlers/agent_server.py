@@ -92,7 +92,7 @@ def configuration(sandbox: SandboxOnNode, kept: AgentServerSpec) -> dict[str, An
     model = {"SVC_PREFERRED_MODEL": sandbox.preferred_model} if sandbox.preferred_model else {}
     return {
         "sandboxId": sandbox.id, "source": kept.source, "bootstrap": kept.bootstrap,
-        "cwd": sandbox.cwd, "env": model | sandbox.env
+        "cwd": sandbox.cwd, "env": model | sandbox.process_env
     }
 
 

@@ -16,8 +16,8 @@ from guest.client.agent_client import AgentClient
 from guest.client.errors import AgentError, AgentRefused, AgentTooSlow
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError
-from nodeworker.object_store import ObjectMissing, ObjectStore, StoreUnavailable
 from nodeworker.wiring import NodeDeps
+from objects.store import ObjectMissing, ObjectStore, StoreUnavailable
 from services.hosts.assignments import SandboxOnNode
 from services.snapshots import on_node
 from services.snapshots.on_node import StoredDirectory

@@ -12,8 +12,9 @@ from guest.client.errors import AgentError, AgentTimeout
 from models.database import connection, now
 from models.states import OperationKind, SandboxStatus, SnapshotState
 from nodeworker import usage
+from nodeworker.deploys.last_sync import sync_database
 from nodeworker.faults import fault
-from nodeworker.handlers import archives
+from nodeworker.handlers import archives, presets
 from nodeworker.handlers.agent_server import StillServing, end_copied_server
 from nodeworker.handlers.archives import ArchiveFailed, ArchiveUnusable
 from nodeworker.handlers.bring_up import WAITS, bring_up, printable, up
@@ -21,10 +22,10 @@ from nodeworker.handlers.launch_spec import launch_spec
 from nodeworker.handlers.waits import NotYet, talk_s
 from nodeworker.hypervisor.driver import (
     DriverError,
+    LaunchSpec,
     MemoryLost,
     NoDiskSpace,
     RunningVm,
-    Shape,
     VmNotFound,
     VmState,
 )
@@ -35,7 +36,7 @@ from services.hosts.assignments import SandboxOnNode
 from services.operations import claims, outbox
 from services.operations.claims import Claim
 from services.sandboxes.idle import touch_values
-from services.sandboxes.outcomes import Outcome, report_running
+from services.sandboxes.outcomes import Outcome, report_columns, report_running
 from services.snapshots import on_node
 
 log = logging.getLogger(__name__)
@@ -60,37 +61,51 @@ STATUS_OF = {
 
 def boot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     """Make the machine from its warm image or snapshot; `running` means the agent answers and the
-    service is ready, or that `error` says why it is not.
+    service and its agent preset are ready, or that the row says why they are not.
 
     Without a warm image it boots from the guest image's disk, which takes longer: the operation
     says so while it lasts and afterwards, and a warm image is baked for the next one. A copy of an
     archive is a machine from the warm image into which the archive has been unpacked.
     """
-    shape = Shape(sandbox.vcpus, sandbox.mem_mb)
     packed = on_node.find_directory(claimed.snapshot_id)
     captured_id = None if packed else claimed.snapshot_id
-    baked = captured_id is not None or deps.driver.has_warm_image(shape)
+    sandbox = presets.find_image(deps, claimed, sandbox)
+    spec = launch_spec(deps, sandbox, snapshot_id=captured_id)
+    baked = captured_id is not None or deps.driver.has_warm_image(
+        spec.shape, presets=spec.presets)
     if not baked:
         with connection():
             claims.annotate(claimed, COLD_BOOT)
-    prepared = claimed.waits_for in WAITS
+    prepared = claimed.waits_for in (*WAITS, presets.PRESET)
     if packed and claimed.attempts > 1 and not prepared:
         # An earlier attempt may still be unpacking into the machine it made.
         deps.driver.destroy(sandbox.id)
-    vm = deps.driver.create(launch_spec(sandbox, snapshot_id=captured_id))
+    vm = deps.driver.create(spec)
     note = COLD_BOOT if not baked else _cold(vm) or claimed.note
     if not prepared:
         if note is not None and note != claimed.note:
             with connection():
                 claims.annotate(claimed, note)
         if not baked:
-            _bake_for_the_next(deps, shape)
+            _bake_for_the_next(deps, spec)
         if packed:
             archives.load(deps, sandbox, packed)
         if captured_id:
             end_copied_server(deps, claimed, sandbox, captured_id)
-    unready = bring_up(deps, claimed, sandbox, vm)
+        else:
+            presets.tell_in_guest(deps, sandbox)
+    try:
+        if not captured_id:
+            sandbox = presets.make_ready(deps, claimed, sandbox, vm)
+        unready = bring_up(deps, claimed, sandbox, vm)
+    except NotYet:
+        with connection():
+            # What starts in it may call the guest gateway, which knows it by its address.
+            report_columns(claimed, {"vm_ip": vm.vm_ip})
+        raise
     values = _running(vm, sandbox) | {"started_at": now(), "operator_note": note}
+    if not captured_id:
+        values |= presets.columns(sandbox, unready)
     return up(values, unready, note)
 
 
@@ -99,6 +114,7 @@ def hibernate(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome
     if sandbox.status == SandboxStatus.HIBERNATED and deps.driver.inspect(
             sandbox.id) is VmState.SAVED:
         return Outcome(True, SandboxStatus.HIBERNATED)
+    sync_database(deps, claimed, sandbox)
     _flush_guest(deps, claimed, sandbox)
     try:
         deps.driver.hibernate(sandbox.id)
@@ -115,7 +131,7 @@ def wake(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
 
     The sandbox is `running` as soon as the machine is, also while its service is waited for.
     """
-    vm = deps.driver.wake(launch_spec(sandbox))
+    vm = deps.driver.wake(launch_spec(deps, sandbox))
     values, note = _running(vm, sandbox) | {"error": None}, _cold(vm) or claimed.note
     if vm.cold:
         values |= {"cold_boots": sandbox.cold_boots + 1, "operator_note": _cold(vm)}
@@ -190,13 +206,16 @@ def grow(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
 
 def forward(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     """Make the host ports that lead to a running guest those that are bound for it."""
-    deps.driver.forward(launch_spec(sandbox))
+    deps.driver.forward(launch_spec(deps, sandbox))
     return Outcome(True, sandbox.status)
 
 
 def stop(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     """Remove the machine and everything it owns on this host, whatever its guest does and whoever
-    else is at work on it."""
+    else is at work on it. One that may still replicate is waited for a while, until its last rows
+    are stored; raises NotYet."""
+    sync_database(deps, claimed, sandbox)
+    fault("stop.synced")
     deps.driver.terminate(sandbox.id)
     return Outcome(True, SandboxStatus.STOPPED, sandbox={"stopped_at": now()})
 
@@ -270,6 +289,8 @@ def _cold(vm: RunningVm) -> str | None:
     return f"booted from disk: {vm.cold_reason}" if vm.cold else None
 
 
-def _bake_for_the_next(deps: NodeDeps, shape: Shape) -> None:
+def _bake_for_the_next(deps: NodeDeps, spec: LaunchSpec) -> None:
+    kind = warm_images.Kind(deps.settings.node_id, spec.shape.vcpus, spec.shape.mem_mb,
+                            spec.presets)
     with connection():
-        outbox.flush(deps.queue, warm_images.want(deps.settings.node_id, shape.vcpus, shape.mem_mb))
+        outbox.flush(deps.queue, warm_images.want(kind))

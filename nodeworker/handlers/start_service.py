@@ -95,8 +95,8 @@ def _start(agent: AgentClient, talk: Deadline, claimed: Claim, sandbox: SandboxO
     command = [
         "/bin/bash", "-c", _START, lock_path(sandbox.id), str(claimed.op_seq), start_command
     ]
-    started = agent.exec(command, cwd=sandbox.cwd, env=sandbox.env, detached=True, timeout_ms=1,
-                         grace_s=talk.left_s())
+    started = agent.exec(command, cwd=sandbox.cwd, env=sandbox.process_env, detached=True,
+                         timeout_ms=1, grace_s=talk.left_s())
     if started.exit_code != 0:
         raise NotReady(f"The start command could not be run: exit code {started.exit_code}.")
 

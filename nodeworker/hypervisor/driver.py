@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nodeworker.disks.space import Space
-from nodeworker.hypervisor.facts import DiskExport, DiskUse, HostTuple, SnapshotFacts, UsageReading
+from nodeworker.hypervisor import facts
 
 # Why a copy of a snapshot without memory boots cold.
 NO_MEMORY = "its snapshot is of a disk alone, since the memory of its source was lost"
@@ -32,11 +32,9 @@ class VmBusy(DriverError):
 
 
 class StillStarting(DriverError):
-    """The machine was started and its guest has not answered yet; nobody waits for it here.
-
-    The same call, repeated after `again_in_s` seconds, looks again, and gives up once the guest has
-    had its time.
-    """
+    """The machine was started and its guest has not answered yet; nobody waits for it here. The
+    same call, `again_in_s` seconds later, looks again, and gives up once the guest has had its
+    time."""
 
     def __init__(self, text: str, again_in_s: float) -> None:
         super().__init__(text)
@@ -49,13 +47,6 @@ class MemoryLost(DriverError):
 
 class NoDiskSpace(DriverError):
     """The host's disk has no room for what was asked; nothing was begun."""
-
-
-class DiskPause(enum.Enum):
-    """What became of a machine that stands still because the host's disk was full when it wrote."""
-
-    WAITING = "waiting"    # there is still no room
-    RESUMED = "resumed"    # it goes on
 
 
 class VmState(enum.Enum):
@@ -87,12 +78,12 @@ class Forward:
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """All a driver needs to start a sandbox, from a warm image, a snapshot or its own saved
-    state.
+    """All a driver needs to start a sandbox: from a warm image, a snapshot, its own saved state.
 
     `agent_token` is the secret the guest agent demands from the moment the call returns; it must
     never be logged. `agent_port` is the host port forwarded to the guest agent. `env` are variables
-    the agent adds to every exec.
+    the agent adds to every exec. Read by `create` only: `presets` has one made of no snapshot stand
+    on the image with the agent presets, `from_disk` a copy take the disk alone and boot.
     """
 
     sandbox_id: str
@@ -102,6 +93,8 @@ class LaunchSpec:
     forwards: tuple[Forward, ...] = ()
     snapshot_id: str | None = None      # None: the warm image of the shape (create only)
     env: dict[str, str] = field(default_factory=dict, repr=False)
+    presets: bool = False
+    from_disk: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,25 +121,30 @@ class Driver(ABC):
     `simulated.SimulatedDriver`."""
 
     @abstractmethod
-    def host_tuple(self) -> HostTuple:
+    def host_tuple(self) -> facts.HostTuple:
         """The tuple of this host; cheap, may be called for every heartbeat."""
 
     @abstractmethod
-    def has_warm_image(self, shape: Shape) -> bool:
-        """True if there is a warm image of `shape`, so that `create` restores instead of
-        cold-booting."""
+    def has_warm_image(self, shape: Shape, *, presets: bool = False) -> bool:
+        """True if `create` of such a machine restores a warm image instead of cold-booting."""
+
+    @abstractmethod
+    def presets_facts(self) -> facts.PresetsFacts:
+        """Which agent presets a sandbox with `LaunchSpec.presets` would get; cheap."""
 
     @abstractmethod
     def disk_space(self) -> Space:
-        """Size and free bytes of the file system that sandboxes and snapshots are on."""
+        """Size and free bytes of the file system of sandboxes and snapshots."""
 
     @abstractmethod
-    def bake(self, shape: Shape, progress: Progress = ignore_progress) -> None:
-        """Cold-boot the image in `shape`, warm it up and save it as the warm image of that shape.
+    def bake(self, shape: Shape, progress: Progress = ignore_progress, *,
+             presets: bool = False) -> None:
+        """Cold-boot the image in `shape`, warm it up and save it as the warm image of that shape;
+        with `presets` the image with the agent presets, brought up to date first.
 
-        `progress` is told in a few words what begins, such as "booting"; it must not raise. After
-        success `has_warm_image(shape)` is True. After failure or a crash nothing of the attempt is
-        visible. A warm image that exists already is left alone.
+        `progress` is told in a few words what begins; it must not raise. After success
+        `has_warm_image` is True. After failure or a crash nothing of the attempt is visible. A warm
+        image that exists already is left alone.
         """
 
     @abstractmethod
@@ -186,14 +184,11 @@ class Driver(ABC):
     @abstractmethod
     def forward(self, spec: LaunchSpec) -> None:
         """Make the host ports that lead to a RUNNING sandbox those of `spec`, with the guest and
-        its open connections undisturbed.
-
-        Repeating is harmless. After failure it has its old or its new ports. Raises VmNotFound,
-        VmBusy, DriverError (also for a sandbox that does not run).
-        """
+        its open connections undisturbed. Repeating is harmless. After failure it has its old or its
+        new ports. Raises VmNotFound, VmBusy, DriverError (also for one that does not run)."""
 
     @abstractmethod
-    def snapshot(self, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
+    def snapshot(self, sandbox_id: str, snapshot_id: str) -> facts.SnapshotFacts:
         """Capture RAM, device state and disk of a RUNNING or SAVED sandbox as `snapshot_id`, or the
         disk of a DISK_ONLY one; the sandbox stays what it was.
 
@@ -231,13 +226,18 @@ class Driver(ABC):
         there: no-op."""
 
     @abstractmethod
-    def export_disk(self, snapshot_id: str, target: Path) -> DiskExport:
+    def export_disk(self, snapshot_id: str, target: Path) -> facts.DiskExport:
         """Write the disk of a complete snapshot, as it differs from its image, to the new file
-        `target` (qcow2).
+        `target` (qcow2). May take minutes; the snapshot is not locked meanwhile. After failure
+        `target` may be half-written. Raises VmNotFound, DriverError."""
 
-        May take minutes; the snapshot is not locked meanwhile. After failure `target` may be
-        half-written. Raises VmNotFound, DriverError.
-        """
+    @abstractmethod
+    def import_disk(self, snapshot_id: str, shape: Shape, image_key: str,
+                    fetch: Callable[[Path], None]) -> None:
+        """Make a disk that another host has exported, on the image `image_key`, a snapshot of this
+        host without memory; `fetch` writes it to a file. One that is here is left alone; after
+        failure nothing of it is. Raises VmNotFound without that very image, NoDiskSpace, VmBusy,
+        DriverError, and what `fetch` raises."""
 
     @abstractmethod
     def inspect(self, sandbox_id: str) -> VmState | None:
@@ -245,13 +245,10 @@ class Driver(ABC):
         memory; None if nothing."""
 
     @abstractmethod
-    def read_usage(self, sandbox_id: str) -> UsageReading | None:
+    def read_usage(self, sandbox_id: str) -> facts.UsageReading | None:
         """What the present run of a sandbox has used, or the one that ended by itself last; None if
-        there is none.
-
-        Cheap, takes no lock of the sandbox, and nothing the guest does can change it but using the
-        CPU. May be called at any time, during other calls too.
-        """
+        there is none. Cheap, takes no lock of the sandbox; nothing the guest does can change it but
+        using the CPU. May be called at any time, during other calls too."""
 
     @abstractmethod
     def list_sandboxes(self) -> dict[str, VmState]:
@@ -262,7 +259,7 @@ class Driver(ABC):
         """Ids of the complete snapshots on this host."""
 
     @abstractmethod
-    def disk_use(self) -> DiskUse:
+    def disk_use(self) -> facts.DiskUse:
         """What sandboxes and snapshots occupy, found by looking. A layer several of them need
         counts for the one that made it, or for the eldest of the others once that one is gone.
         Raises DriverError if that cannot be told."""
@@ -278,7 +275,7 @@ class Driver(ABC):
         VmNotFound, VmBusy, DriverError."""
 
     @abstractmethod
-    def resume_if_paused(self, sandbox_id: str) -> DiskPause | None:
+    def resume_if_paused(self, sandbox_id: str) -> facts.DiskPause | None:
         """Let a RUNNING machine go on that stands still because the host's disk was full, once
         there is room; None if it does not stand still. Its write is repeated, nothing is lost.
         Raises VmNotFound, VmBusy, DriverError."""

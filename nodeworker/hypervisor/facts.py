@@ -1,13 +1,14 @@
 """What a driver tells of its host: exported disks, used time and space, and what memory depends
 on."""
+import enum
 from dataclasses import dataclass
 from pathlib import Path
 
 
 @dataclass(frozen=True)
 class DiskExport:
-    """The image below a snapshot's disk: its key, and the file of its root disk (qcow2,
-    compressed)."""
+    """The image below a snapshot's disk: its key, which names the very build, and the file of its
+    root disk (qcow2, compressed)."""
 
     image_key: str
     image_file: Path
@@ -59,3 +60,26 @@ class SnapshotFacts:
     size_bytes: int
     pause_ms: float
     has_memory: bool = True
+
+
+class DiskPause(enum.Enum):
+    """What became of a machine that stands still because the host's disk was full when it wrote."""
+
+    WAITING = "waiting"    # there is still no room
+    RESUMED = "resumed"    # it goes on
+
+
+@dataclass(frozen=True)
+class PresetsFacts:
+    """The agent presets of this host.
+
+    `ready`: there is an image with presets, on which a sandbox can start. `progress` says in a few
+    words how far it is while there is none. `versions` has the version of each preset that is in
+    the image, by slug; `failed` says in words for users why another is not, and of a host that is
+    to have no presets why none is.
+    """
+
+    ready: bool
+    progress: str
+    failed: dict[str, str]
+    versions: dict[str, str]

@@ -1,4 +1,5 @@
-"""The packet policy as nftables text (pure): a guest reaches the public internet and nothing else.
+"""The packet policy as nftables text (pure): a guest reaches the public internet and the guest
+gateway of its node, and nothing else.
 
 One table per node, `inet <prefix>`; our interfaces are recognised by their device group. Loading
 the text again replaces the rules and keeps the forwarded ports, in one transaction.
@@ -7,6 +8,7 @@ import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from config import guest_gateway
 from guest.agent.protocol import AGENT_PORT
 from guest.agentserver.addresses import SPECIAL_V4
 from nodeworker.network.addresses import GUEST_ADDRESS, TAP_NAME, UPLINK_NAME, Slot, device_group
@@ -15,8 +17,9 @@ from nodeworker.network.addresses import GUEST_ADDRESS, TAP_NAME, UPLINK_NAME, S
 BLOCKED_NETWORKS = tuple(map(str, SPECIAL_V4))
 FORWARDS_MAP = "forwards"
 # Connections of one guest at a time, as the kernel tracks them: those it opens, those to its ports,
-# those to its agent.
-OUTGOING_MOST, INCOMING_MOST, AGENT_MOST = 4096, 1024, 256
+# those to its agent, those it opens to the guest gateway.
+OUTGOING_MOST, INCOMING_MOST, AGENT_MOST, GATEWAY_MOST = 4096, 1024, 256, 512
+_TO_GATEWAY = f"ip daddr {guest_gateway.ADDRESS} tcp dport {guest_gateway.PORT}"
 _CHAINS = ("antispoof", "prerouting", "dead_slots", "output", "postrouting", "from_guest",
            "to_guest", "forward", "input")
 
@@ -25,13 +28,14 @@ _CHAINS = ("antispoof", "prerouting", "dead_slots", "output", "postrouting", "fr
 class NodePorts:
     """The ports that a node offers at `address`: `tenants` (low, high) to everybody, or to this
     host and `edge_sources`, addresses or networks, if there are any; `agents` to this host and
-    `agent_sources`."""
+    `agent_sources`. `gateway` is the port on 127.0.0.1 that guests are led to; 0: to none."""
 
     address: str
     tenants: tuple[int, int]
     agents: tuple[int, int]
     agent_sources: tuple[str, ...] = ()
     edge_sources: tuple[str, ...] = ()
+    gateway: int = 0
 
 
 def node_ruleset(prefix: str, slot_network: str, offered: NodePorts) -> str:
@@ -71,9 +75,22 @@ def node_ruleset(prefix: str, slot_network: str, offered: NodePorts) -> str:
         f"add rule {table} forward iifgroup {group} jump from_guest",
         f"add rule {table} forward oifgroup {group} jump to_guest",
         f"add rule {table} input iifgroup {group} ct state established,related accept",
+        *(_gateway(table, group, offered.gateway) if offered.gateway else ()),
         f"add rule {table} input iifgroup {group} drop",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _gateway(table: str, group: int, port: int) -> list[str]:
+    """The one opening of the host: the constant address leads to the node's own process, which
+    listens on loopback, so that nobody else's packets get there; the source stays the slot's."""
+    return [
+        f"add rule {table} prerouting iifgroup {group} {_TO_GATEWAY} dnat ip to 127.0.0.1:{port}",
+        (
+            f"add rule {table} input iifgroup {group} ct status dnat ct original ip daddr"
+            f" {guest_gateway.ADDRESS} ip daddr 127.0.0.1 tcp dport {port} accept"
+        ),
+    ]
 
 
 def _chains(table: str) -> list[str]:
@@ -106,8 +123,9 @@ def slot_ruleset(slot: Slot, host_addresses: Iterable[str] = ()) -> str:
     for the namespace itself.
 
     The host's policy once more, should somebody flush the host's: the guest opens no connection to
-    what is not the public internet, nor to `host_addresses`. And how many connections there may be,
-    so that nobody fills the host's table of them: of the guest's own, to its ports, to its agent.
+    what is not the public internet, nor to `host_addresses`, but to the guest gateway. And how many
+    connections there may be, so that nobody fills the host's table of them: of the guest's own, to
+    its ports, to its agent, to the guest gateway.
     """
     table = "inet slot"
     closed = ", ".join((*BLOCKED_NETWORKS, *_public(host_addresses)))
@@ -131,6 +149,9 @@ def slot_ruleset(slot: Slot, host_addresses: Iterable[str] = ()) -> str:
         f"{outwards} ip saddr != {GUEST_ADDRESS} drop",
         f"{inwards} ip daddr != {GUEST_ADDRESS} drop",
         f"add rule {table} forward ct state established,related accept",
+        f"{outwards} {_TO_GATEWAY} ct state new ct count over {GATEWAY_MOST}"
+        " reject with tcp reset",
+        f"{outwards} {_TO_GATEWAY} accept",
         f"{outwards} ip daddr {{ {closed} }} drop",
         f"{outwards} ct state new ct count over {OUTGOING_MOST} drop",
         f"{outwards} accept",

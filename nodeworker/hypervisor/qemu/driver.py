@@ -11,7 +11,6 @@ from config.settings import Settings
 from nodeworker.disks.space import Space
 from nodeworker.faults import InjectedFault
 from nodeworker.hypervisor.driver import (
-    DiskPause,
     Driver,
     DriverError,
     LaunchSpec,
@@ -22,19 +21,31 @@ from nodeworker.hypervisor.driver import (
     VmState,
     ignore_progress,
 )
-from nodeworker.hypervisor.facts import DiskExport, DiskUse, HostTuple, SnapshotFacts, UsageReading
+from nodeworker.hypervisor.facts import (
+    DiskExport,
+    DiskPause,
+    DiskUse,
+    HostTuple,
+    PresetsFacts,
+    SnapshotFacts,
+    UsageReading,
+)
+from nodeworker.hypervisor.presets_record import facts_of, none_chosen, nothing_built
 from nodeworker.hypervisor.qemu.disk.disk_use import disk_use
 from nodeworker.hypervisor.qemu.disk.export import export_disk
 from nodeworker.hypervisor.qemu.disk.references import UnreadableRecord
 from nodeworker.hypervisor.qemu.disk.write_pace import pace_writes
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.images.bake_warm_image import bake
+from nodeworker.hypervisor.qemu.images.build_presets_image import is_building
+from nodeworker.hypervisor.qemu.images.guest_image import find_presets
 from nodeworker.hypervisor.qemu.operations.create import AlreadyCreated, create
 from nodeworker.hypervisor.qemu.operations.delete_snapshot import delete_snapshot
 from nodeworker.hypervisor.qemu.operations.destroy import destroy, terminate
 from nodeworker.hypervisor.qemu.operations.grow import grow_disk
 from nodeworker.hypervisor.qemu.operations.halted import end_if_halted
 from nodeworker.hypervisor.qemu.operations.hibernate import hibernate
+from nodeworker.hypervisor.qemu.operations.import_disk import import_disk
 from nodeworker.hypervisor.qemu.operations.paused import resume_if_paused
 from nodeworker.hypervisor.qemu.operations.reclaim import reclaim, restore_network
 from nodeworker.hypervisor.qemu.operations.snapshot import snapshot
@@ -55,9 +66,9 @@ def _operation(method: _Method) -> _Method:
     """Every failure leaves the driver as a DriverError with the cause attached."""
 
     @functools.wraps(method)
-    def guarded(self: "QemuDriver", *arguments: Any) -> Any:
+    def guarded(self: "QemuDriver", *arguments: Any, **options: Any) -> Any:
         try:
-            return method(self, *arguments)
+            return method(self, *arguments, **options)
         except DriverError:
             raise
         except _FAILURES as error:
@@ -80,16 +91,29 @@ class QemuDriver(Driver):
         return self.host.tuple
 
     @_operation
-    def has_warm_image(self, shape: Shape) -> bool:
-        return self.host.find_warm_image(shape) is not None
+    def has_warm_image(self, shape: Shape, *, presets: bool = False) -> bool:
+        if presets and self.host.find_presets_image() is None:
+            return False
+        return self.host.find_warm_image(shape, presets=presets) is not None
+
+    @_operation
+    def presets_facts(self) -> PresetsFacts:
+        if not self.host.settings.presets:
+            return none_chosen()
+        image = self.host.find_presets_image()
+        presets = find_presets(image) if image else None
+        if presets is not None:
+            return facts_of(presets)
+        return nothing_built("being built" if is_building(self.host.image_dir) else "not built yet")
 
     @_operation
     def disk_space(self) -> Space:
         return self.host.space()
 
     @_operation
-    def bake(self, shape: Shape, progress: Progress = ignore_progress) -> None:
-        bake(self.host, shape, progress)
+    def bake(self, shape: Shape, progress: Progress = ignore_progress, *,
+             presets: bool = False) -> None:
+        bake(self.host, shape, progress, presets=presets)
 
     @_operation
     def create(self, spec: LaunchSpec) -> RunningVm:
@@ -99,7 +123,8 @@ class QemuDriver(Driver):
             running = wake(self.host, spec)
         self.host.network.slots.fill_in_background()
         if spec.snapshot_id is None and not running.cold and self.host.has_space():
-            self.host.spares.refill_in_background(self.host.warm_image_dir(spec.shape))
+            self.host.spares.refill_in_background(
+                self.host.warm_image_dir(spec.shape, presets=spec.presets))
         return running
 
     @_operation
@@ -139,6 +164,11 @@ class QemuDriver(Driver):
     @_operation
     def export_disk(self, snapshot_id: str, target: Path) -> DiskExport:
         return export_disk(self.host, snapshot_id, target)
+
+    @_operation
+    def import_disk(self, snapshot_id: str, shape: Shape, image_key: str,
+                    fetch: Callable[[Path], None]) -> None:
+        import_disk(self.host, snapshot_id, shape, image_key, fetch)
 
     @_operation
     def inspect(self, sandbox_id: str) -> VmState | None:

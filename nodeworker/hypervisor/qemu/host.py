@@ -9,10 +9,15 @@ from pathlib import Path
 from config.settings import Settings
 from nodeworker.disks.layers import WARM_IMAGES, LayerStore
 from nodeworker.disks.space import MIB, Space, space_of
-from nodeworker.hypervisor.driver import NoDiskSpace, Shape
+from nodeworker.hypervisor.driver import DriverError, NoDiskSpace, Shape
 from nodeworker.hypervisor.facts import HostTuple
 from nodeworker.hypervisor.qemu.disk.references import UnreadableRecord, references
-from nodeworker.hypervisor.qemu.images.guest_image import Image, current_image, image_of
+from nodeworker.hypervisor.qemu.images.guest_image import (
+    Image,
+    current_image,
+    image_of,
+    presets_image,
+)
 from nodeworker.hypervisor.qemu.images.image_users import hold, register
 from nodeworker.hypervisor.qemu.images.ram_copies import SparePool
 from nodeworker.hypervisor.qemu.process import argv
@@ -50,6 +55,7 @@ class Host:
         for directory in (self.sandboxes, self.snapshots, self.trash, self.warm_images, self.empty):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         register(settings.image_dir, settings.node_dir)
+        self._held: set[str] = set()
         self.layers = LayerStore(settings.node_dir, settings.image_dir)
         self.spares = SparePool(settings.node_dir / "spares", settings.ram_spares)
         self.cgroups = CgroupTree(settings.net_prefix)
@@ -85,6 +91,25 @@ class Host:
         """What memory states made here depend on."""
         return self._tuple_of(self.image)
 
+    def image_for_new(self, *, presets: bool) -> Image:
+        """The image that new sandboxes boot, with the agent presets or without. Raises DriverError
+        if it is not built."""
+        if not presets:
+            return self.image
+        image = self.find_presets_image()
+        if image is None:
+            raise DriverError("the image with the agent presets is not built yet")
+        return image
+
+    def find_presets_image(self) -> Image | None:
+        """The image with the agent presets as it is now, kept from being pruned from now on; None
+        if there is none, or this host is to have none."""
+        image = presets_image(self.image_dir) if self.settings.presets else None
+        if image is not None and image.key not in self._held:
+            hold(image.directory)
+            self._held.add(image.key)
+        return image
+
     def image_for(self, machine: Machine) -> Image:
         """The image at the bottom of a machine's disk, which may be older than the current one."""
         key = machine.chain[0].partition(":")[2]
@@ -116,21 +141,23 @@ class Host:
         """The run directory of a sandbox, whether or not it exists."""
         return RunDir(self.sandboxes / sandbox_id)
 
-    def warm_image_dir(self, shape: Shape) -> Path:
+    def warm_image_dir(self, shape: Shape, *, presets: bool = False) -> Path:
         """Where the warm image of `shape` for this host is, or will be."""
-        return self.warm_images / warm_image_key(self.tuple, shape)
+        made_on = self._tuple_of(self.image_for_new(presets=presets))
+        return self.warm_images / warm_image_key(made_on, shape)
 
-    def find_warm_image(self, shape: Shape) -> Machine | None:
+    def find_warm_image(self, shape: Shape, *, presets: bool = False) -> Machine | None:
         """The machine saved in the warm image of `shape`; None if it is not baked."""
-        return find_warm_image(self.warm_image_dir(shape))
+        return find_warm_image(self.warm_image_dir(shape, presets=presets))
 
     def find_snapshot(self, snapshot_id: str) -> SnapshotRecord | None:
         """The record of a complete snapshot."""
         return find_snapshot(self.snapshots / snapshot_id)
 
-    def blank_machine(self, shape: Shape) -> Machine:
+    def blank_machine(self, shape: Shape, *, presets: bool = False) -> Machine:
         """A machine that boots the bare image."""
-        return Machine(shape, (f"image:{self.image.key}",), self.image.disk_bytes, self.tuple)
+        image = self.image_for_new(presets=presets)
+        return Machine(shape, (f"image:{image.key}",), image.disk_bytes, self._tuple_of(image))
 
     def collect_layers(self) -> None:
         """Delete disk layers no sandbox and no snapshot refers to; none at all while any record
@@ -148,7 +175,8 @@ class Host:
 def _offered(settings: Settings) -> NodePorts:
     (low, high), (agent_low, agent_high) = settings.host_ports, settings.agent_ports
     return NodePorts(settings.node_address, (low, high), (agent_low, agent_high),
-                     settings.agent_sources, settings.edge_sources)
+                     settings.agent_sources, settings.edge_sources,
+                     settings.guest_gateway_port)
 
 
 def warm_image_key(host: HostTuple, shape: Shape) -> str:

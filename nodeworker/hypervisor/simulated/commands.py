@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from guest.agent.protocol import DEFAULT_TIMEOUT_MS, NOT_FOUND_EXIT_CODE, TIMED_OUT_EXIT_CODE
+from nodeworker.hypervisor.simulated import deploys, presets
 from nodeworker.hypervisor.simulated.guest import AGENT_SERVER_DIR, HOME, Guest, directory
 
 START_LOG = "/var/log/svc/start.log"
@@ -105,12 +106,28 @@ def _bash(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcom
 
 
 def _python3(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcome:
-    """`python3 -c PROGRAM MARK PORT SIGNAL`, the way a node ends a listener: at once."""
+    """`python3 -c PROGRAM MARK PORT SIGNAL`, the way a node ends a listener: at once; `python3 -IS
+    activate.py SLUG LIMIT`; or `python3 -c PROGRAM CANDIDATES`, a deploy's look at a project."""
+    if len(arguments) == 3 and arguments[0] == "-c":
+        return Outcome(deploys.look(guest, arguments[2], request))
+    if arguments[0] != "-c":
+        return Outcome(exit_code=presets.activate(guest, arguments[2]))
     mark, port = arguments[2], int(arguments[3])
     if mark in guest.files or port not in guest.listening:
         return Outcome()
     guest.end_listener(port)
     return Outcome(exit_code=75)
+
+
+def _sh(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcome:
+    """`sh -c SCRIPT`, for the scripts of deploys only."""
+    def run(line: str) -> tuple[bytes, int]:
+        ended = execute(guest, {**request, "argv": shlex.split(line)})
+        return ended.stdout + ended.stderr, ended.exit_code
+
+    done = deploys.script(guest, arguments[1], request.get("cwd") or HOME, run)
+    return Outcome(stderr=b"sh: not simulated\n", exit_code=NOT_FOUND_EXIT_CODE
+                   ) if done is None else Outcome(done[0], exit_code=done[1])
 
 
 def _tail(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcome:
@@ -147,8 +164,11 @@ _COMMANDS: dict[str, Callable[[Guest, list[str], dict[str, Any]], Outcome]] = {
     ),
     "bash": _bash,
     "python3": _python3,
+    "sh": _sh,
     "tail": _tail,
+    "start": lambda guest, arguments, request: Outcome(exit_code=presets.start_web_ui(guest)),
     "true": lambda guest, arguments, request: Outcome(),
+    "test": lambda guest, arguments, request: Outcome(),
     "svc-agent-server": _agent_server,
     "false": lambda guest, arguments, request: Outcome(exit_code=1),
     "pwd": lambda guest, arguments, request: Outcome(f"{request.get('cwd') or HOME}\n".encode()),

@@ -3,6 +3,7 @@
 Latency and failures are injected by settings, crashes by `faults`.
 """
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from config.settings import Settings
@@ -12,7 +13,15 @@ from nodeworker.disks.space import Space
 from nodeworker.faults import fault
 from nodeworker.hypervisor import driver
 from nodeworker.hypervisor.driver import DriverError, Shape, VmBusy, VmNotFound, VmState
-from nodeworker.hypervisor.facts import DiskExport, DiskUse, HostTuple, SnapshotFacts, UsageReading
+from nodeworker.hypervisor.facts import (
+    DiskExport,
+    DiskPause,
+    DiskUse,
+    HostTuple,
+    PresetsFacts,
+    SnapshotFacts,
+    UsageReading,
+)
 from nodeworker.hypervisor.simulated import lifecycle, snapshots
 from nodeworker.hypervisor.simulated.node import Record, SimulatedNode
 
@@ -47,6 +56,10 @@ class SimulatedDriver(driver.Driver):
     def export_disk(self, snapshot_id: str, target: Path) -> DiskExport:
         return snapshots.export_disk(self.node, snapshot_id, target)
 
+    def import_disk(self, snapshot_id: str, shape: Shape, image_key: str,
+                    fetch: Callable[[Path], None]) -> None:
+        snapshots.import_disk(self.node, snapshot_id, shape, image_key, fetch)
+
     def inspect(self, sandbox_id: str) -> VmState | None:
         return self.node.inspect(sandbox_id)
 
@@ -56,19 +69,23 @@ class SimulatedDriver(driver.Driver):
     def host_tuple(self) -> HostTuple:
         return HostTuple("simulated", "simulated", "none", "none", "none")
 
-    def has_warm_image(self, shape: Shape) -> bool:
-        return self.node.warm_image(shape).exists()
+    def has_warm_image(self, shape: Shape, *, presets: bool = False) -> bool:
+        return self.node.warm_image(shape, presets=presets).exists()
+
+    def presets_facts(self) -> PresetsFacts:
+        return self.node.presets.facts()
 
     def disk_space(self) -> Space:
         return Space(_DISK_BYTES, _DISK_BYTES)
 
-    def bake(self, shape: Shape, progress: driver.Progress = driver.ignore_progress) -> None:
+    def bake(self, shape: Shape, progress: driver.Progress = driver.ignore_progress, *,
+             presets: bool = False) -> None:
         for phase, point in (("booting", "spawned"), ("saving", "saved")):
             progress(phase)
             time.sleep(self.node.latency_s)
             fault(f"bake.{point}")
         self.node.fail_if_injected("bake")
-        self.node.warm_image(shape).touch()
+        self.node.warm_image(shape, presets=presets).touch()
 
     def grow_disk(self, sandbox_id: str, size_bytes: int) -> None:
         with self.node.operation("grow", sandbox_id):
@@ -111,7 +128,7 @@ class SimulatedDriver(driver.Driver):
     def collect_layers(self) -> None:
         """Simulated disks have no layers."""
 
-    def resume_if_paused(self, sandbox_id: str) -> driver.DiskPause | None:
+    def resume_if_paused(self, sandbox_id: str) -> DiskPause | None:
         return None
 
     def pace_writes(self) -> bool | None:

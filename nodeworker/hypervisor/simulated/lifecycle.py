@@ -1,4 +1,6 @@
 """Create, hibernate and wake simulated sandboxes."""
+import base64
+import json
 import secrets
 from dataclasses import replace
 from typing import Any
@@ -13,6 +15,7 @@ from nodeworker.hypervisor.driver import (
     VmState,
 )
 from nodeworker.hypervisor.simulated.node import Record, SimulatedNode
+from nodeworker.hypervisor.simulated.presets import RECORD
 
 ADDRESS = "127.0.0.1"
 
@@ -45,14 +48,22 @@ def _create(node: SimulatedNode, spec: LaunchSpec) -> RunningVm:
 
 def _source(node: SimulatedNode, spec: LaunchSpec) -> tuple[dict[str, Any], str]:
     if spec.snapshot_id is None:
-        is_baked = node.warm_image(spec.shape).exists()
-        return node.blank, "" if is_baked else "this shape is not baked yet"
+        is_baked = node.warm_image(spec.shape, presets=spec.presets).exists()
+        return _blank(node, spec), "" if is_baked else "this shape is not baked yet"
     snapshot = node.get_snapshot(spec.snapshot_id)
     if not snapshot["facts"].get("has_memory", True):
         return _rebooted(snapshot["guest"]), NO_MEMORY
     if tuple(snapshot["shape"]) != (spec.shape.vcpus, spec.shape.mem_mb):
         return _rebooted(snapshot["guest"]), "its memory is of another shape"
     return dict(snapshot["guest"]), ""
+
+
+def _blank(node: SimulatedNode, spec: LaunchSpec) -> dict[str, Any]:
+    """What the image holds that the machine starts from."""
+    if not spec.presets:
+        return node.blank
+    record = json.dumps(node.presets.record()).encode()
+    return {**node.blank, "files": {RECORD: base64.b64encode(record).decode()}}
 
 
 def _run(node: SimulatedNode, spec: LaunchSpec, record: Record, *, renew: bool) -> None:

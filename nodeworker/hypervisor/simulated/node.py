@@ -19,6 +19,7 @@ from nodeworker.faults import InjectedFault, fault
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import DriverError, Shape, VmNotFound, VmState
 from nodeworker.hypervisor.simulated.control import SimulatorControl
+from nodeworker.hypervisor.simulated.presets import HostPresets
 
 BLANK: dict[str, Any] = {"token": "", "sandbox_id": None, "env": {}, "files": {}, "listening": [],
                          "servers": []}
@@ -58,13 +59,14 @@ class SimulatedNode:
         self.snapshots = settings.node_dir / "snapshots"
         self.warm_images = settings.node_dir / WARM_IMAGES
         self.trash = settings.node_dir / "trash"
+        self.presets = HostPresets(settings.node_dir, settings.presets)
         for directory in (self.sandboxes, self.snapshots, self.warm_images, self.trash):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.simulator = SimulatorControl(settings.node_dir / "simulator")
 
-    def warm_image(self, shape: Shape) -> Path:
+    def warm_image(self, shape: Shape, *, presets: bool) -> Path:
         """The file that is there once `shape` is baked."""
-        return self.warm_images / f"{shape.vcpus}x{shape.mem_mb}"
+        return self.warm_images / f"{shape.vcpus}x{shape.mem_mb}{'-presets' if presets else ''}"
 
     def find_snapshot(self, snapshot_id: str) -> dict[str, Any] | None:
         """The record of a complete snapshot."""

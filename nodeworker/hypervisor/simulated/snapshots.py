@@ -1,12 +1,15 @@
-"""Take, delete and export snapshots of simulated sandboxes."""
+"""Take, delete, export and import snapshots of simulated sandboxes."""
 import json
+from collections.abc import Callable
 from pathlib import Path
 
-from nodeworker.disks.durable import remove_tree, write_json
+from nodeworker.disks.durable import read_json, remove_tree, write_json
 from nodeworker.faults import InjectedFault, fault
-from nodeworker.hypervisor.driver import DriverError
+from nodeworker.hypervisor.driver import DriverError, Shape, VmNotFound
 from nodeworker.hypervisor.facts import DiskExport, SnapshotFacts
 from nodeworker.hypervisor.simulated.node import BLANK, SimulatedNode
+
+_IMAGE = "simulated"
 
 
 def snapshot(node: SimulatedNode, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
@@ -53,4 +56,20 @@ def export_disk(node: SimulatedNode, snapshot_id: str, target: Path) -> DiskExpo
     write_json(target, snapshot["guest"])
     image = node.warm_images / "image.json"
     write_json(image, BLANK)
-    return DiskExport("simulated", image)
+    return DiskExport(_IMAGE, image)
+
+
+def import_disk(node: SimulatedNode, snapshot_id: str, shape: Shape, image_key: str,
+                fetch: Callable[[Path], None]) -> None:
+    """See Driver.import_disk."""
+    if image_key != _IMAGE:
+        raise VmNotFound(f"this host has no guest image {image_key}")
+    if node.find_snapshot(snapshot_id) is None:
+        directory = node.snapshots / snapshot_id
+        directory.mkdir(exist_ok=True)
+        fetch(directory / "disk")
+        facts = SnapshotFacts(snapshot_id, (directory / "disk").stat().st_size, 0.0,
+                              has_memory=False)
+        write_json(directory / "snapshot.json",
+                   {"facts": vars(facts), "shape": (shape.vcpus, shape.mem_mb),
+                    "guest": read_json(directory / "disk")})

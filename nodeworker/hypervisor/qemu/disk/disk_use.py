@@ -6,6 +6,7 @@ oldest.
 """
 from pathlib import Path
 
+from guest.presets import TREES
 from nodeworker.disks.sizes import occupied_bytes, tree_bytes
 from nodeworker.hypervisor.facts import DiskUse
 from nodeworker.hypervisor.qemu.disk.references import Holder, sandbox_holders, snapshot_holders
@@ -33,7 +34,7 @@ def disk_use(host: Host) -> DiskUse:
             for holder in snapshots
         },
         {
-            "images": tree_bytes(host.image_dir / "images"),
+            "images": sum(tree_bytes(host.image_dir / name) for name in ("images", TREES)),
             "warm_images": tree_bytes(host.warm_images),
             "other": spare + sum(map(tree_bytes, _others(host))),
         },

@@ -40,7 +40,7 @@ def export_disk(host: Host, snapshot_id: str, target: Path) -> DiskExport:
         qemu_img.run("convert", *_COMPRESSED, "-f", "qcow2", "-B", base, "-F", "raw", merged,
                      exported)
         qemu_img.run("rebase", "-u", "-f", "qcow2", "-b", "", exported)
-    return DiskExport(image.key, _compressed_image(qemu_img, image.rootfs))
+    return DiskExport(image.build_key, _compressed_image(qemu_img, image.rootfs))
 
 
 def _commit(qemu_img: QemuImg, layer: Path, copied: Path, merged: str,

@@ -77,16 +77,17 @@ def _run_once(agent: AgentClient) -> None:
         agent.exec(["/bin/true"], cwd="/", timeout_ms=_FIRST_COMMAND_LIMIT_MS)
 
 
-def warm_up(vm: Vm, limit_s: float, *, answered: Callable[[], None]) -> None:
+def warm_up(vm: Vm, limit_s: float, *, answered: Callable[[AgentClient], None]) -> None:
     """Wait for a freshly booted guest, let it settle, and walk its hot path a few times. Raises
     BadBoot.
 
-    `answered` is called when it has given its first answer.
+    `answered` is called when it has given its first answer; what it does there comes before the
+    guest's memory is tidied up.
     """
-    agent = _client(vm, vm.host.image.agent_token)
+    agent = _client(vm, vm.host.image_for(vm.machine).agent_token)
     try:
         agent.wait_ready(limit_s)
-        answered()
+        answered(agent)
         source = agent.exec(["cat", _CLOCK_FILE], cwd="/").stdout.decode().strip()
         agent.prepare(_PREPARE_LIMIT_S)
         for _ in range(_WARM_UP_ROUNDS):

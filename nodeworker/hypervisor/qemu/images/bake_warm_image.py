@@ -12,34 +12,48 @@ import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
+from guest.client.agent_client import AgentClient
 from nodeworker.disks import sparse
 from nodeworker.disks.durable import remove_tree, sync_directory, sync_file, write_json
 from nodeworker.disks.layers import warm_image_reference
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import Progress, Shape
 from nodeworker.hypervisor.qemu.guest import adoption
-from nodeworker.hypervisor.qemu.host import Host
+from nodeworker.hypervisor.qemu.guest.warm_presets import run_once
+from nodeworker.hypervisor.qemu.host import Host, warm_image_key
+from nodeworker.hypervisor.qemu.images.build_presets_image import build_presets_image
+from nodeworker.hypervisor.qemu.images.guest_image import find_presets
 from nodeworker.hypervisor.qemu.operations.first_answer import BOOT_LIMITS_S
 from nodeworker.hypervisor.qemu.process.start_stop import started, stop
-from nodeworker.hypervisor.qemu.records import Phase, SandboxRecord, write_warm_image
+from nodeworker.hypervisor.qemu.records import (
+    Machine,
+    Phase,
+    SandboxRecord,
+    find_warm_image,
+    write_warm_image,
+)
 from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id
 from nodeworker.hypervisor.qemu.vm import Vm
 
 _log = logging.getLogger(__name__)
 
 
-def bake(host: Host, shape: Shape, progress: Progress) -> None:
+def bake(host: Host, shape: Shape, progress: Progress, *, presets: bool) -> None:
     """See Driver.bake."""
-    target = host.warm_image_dir(shape)
+    if presets:
+        build_presets_image(host.settings, progress)
+    blank = host.blank_machine(shape, presets=presets)
+    target = host.warm_images / warm_image_key(blank.made_on, shape)
     with (host.warm_images / f"{target.name}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if host.find_warm_image(shape) is not None:
+        if find_warm_image(target) is not None:
             return
         vm = Vm(host, RunDir(target.with_name(f"{target.name}.tmp")))
         try:
             progress("booting")
-            _boot_until_good(vm, shape, progress)
+            _boot_until_good(vm, blank, progress)
             progress("writing to disk")
             _publish(vm)
         except BaseException:
@@ -56,24 +70,23 @@ def discard(vm: Vm) -> None:
         remove_tree(vm.rundir.path, vm.host.trash)
 
 
-def _boot_until_good(vm: Vm, shape: Shape, progress: Progress) -> None:
+def _boot_until_good(vm: Vm, blank: Machine, progress: Progress) -> None:
     """Boot and save, again with more time after a boot that hung; raises the last BadBoot."""
     for limit_s in BOOT_LIMITS_S[:-1]:
         try:
-            return _boot_and_save(vm, shape, limit_s, progress)
+            return _boot_and_save(vm, blank, limit_s, progress)
         except adoption.BadBoot as error:
             _log.warning("booting %s again: %s", vm.sandbox_id, error)
             progress("booting again")
-    return _boot_and_save(vm, shape, BOOT_LIMITS_S[-1], progress)
+    return _boot_and_save(vm, blank, BOOT_LIMITS_S[-1], progress)
 
 
-def _boot_and_save(vm: Vm, shape: Shape, limit_s: float, progress: Progress) -> None:
+def _boot_and_save(vm: Vm, blank: Machine, limit_s: float, progress: Progress) -> None:
     discard(vm)
     vm.rundir.path.mkdir(mode=0o700)
-    blank = vm.host.blank_machine(shape)
     machine = replace(blank, chain=(*blank.chain, warm_image_reference(vm.rundir.path.name)))
     vm.host.layers.create(machine.chain[-1], machine.disk_bytes)
-    vm.rundir.make_ram(shape.mem_mb)
+    vm.rundir.make_ram(blank.shape.mem_mb)
     vm.rundir.reserve_ram()
     vm.write(SandboxRecord(vm.sandbox_id, machine, Phase.RUNNING, None, boot_id(), agent_port=0,
                            forwards=()), durable=False)
@@ -82,12 +95,19 @@ def _boot_and_save(vm: Vm, shape: Shape, limit_s: float, progress: Progress) -> 
             fault("bake.spawned")
             with vm.monitor("baking", begun.launched.process) as monitor:
                 begun.go(monitor)
-                adoption.warm_up(vm, limit_s, answered=lambda: progress("warming up"))
+                adoption.warm_up(vm, limit_s, answered=partial(_run_presets, vm, progress))
                 progress("saving")
                 monitor.run("stop")
                 monitor.save(vm.rundir.state)
     stop(vm)
     fault("bake.saved")
+
+
+def _run_presets(vm: Vm, progress: Progress, agent: AgentClient) -> None:
+    progress("warming up")
+    presets = find_presets(vm.host.image_for(vm.machine))
+    if presets is not None:
+        run_once(agent, presets)
 
 
 def _publish(vm: Vm) -> None:
@@ -101,7 +121,7 @@ def _publish(vm: Vm) -> None:
             path.unlink()
     for name in keep:
         sync_file(directory / name)
-    write_json(directory / "token", {"token": host.image.agent_token})
+    write_json(directory / "token", {"token": host.image_for(vm.machine).agent_token})
     chain = (*vm.machine.chain[:-1], warm_image_reference(target.name))
     write_warm_image(directory, replace(vm.machine, chain=chain))
     remove_tree(target, host.trash)

@@ -1,11 +1,14 @@
 """The guest image a node boots: `images/current` under the image directory, described by its
 image.json."""
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from guest.presets import POINTER as PRESETS_POINTER
 from nodeworker.disks.durable import read_json
-from nodeworker.hypervisor.driver import DriverError
+from nodeworker.hypervisor.driver import DriverError, VmNotFound
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,12 @@ class Image:
         """Size of the root disk as the guest sees it."""
         return self.rootfs.stat().st_size
 
+    @property
+    def build_key(self) -> str:
+        """The key with what tells this build from every other of the same recipe, whose bytes
+        differ: each makes a token of its own."""
+        return f"{self.key}-{hashlib.sha256(self.agent_token.encode()).hexdigest()[:12]}"
+
 
 def load_image(directory: Path) -> Image:
     """Read one image directory; raises DriverError if there is no complete image."""
@@ -47,7 +56,29 @@ def current_image(image_dir: Path) -> Image:
     return load_image(Path(os.path.realpath(image_dir / "images" / "current")))
 
 
+def presets_image(image_dir: Path) -> Image | None:
+    """The image that new sandboxes with an agent preset boot; None if none is built."""
+    pointer = image_dir / "images" / PRESETS_POINTER
+    return load_image(Path(os.path.realpath(pointer))) if pointer.exists() else None
+
+
+def find_presets(image: Image) -> dict[str, Any] | None:
+    """The entry of each preset in an image (see `guest.presets`); None if it is a plain one."""
+    record = read_json(image.directory / "presets.json")
+    return record["presets"] if record else None
+
+
 def image_of(image_dir: Path, key: str) -> Image:
     """The image with this key, for machines made on an older one. Raises DriverError if it is
     gone."""
     return load_image(image_dir / "images" / key)
+
+
+def image_of_build(image_dir: Path, build_key: str) -> Image:
+    """The image with this `build_key`. Raises VmNotFound."""
+    for directory in sorted((image_dir / "images").iterdir()):
+        if not directory.is_symlink() and read_json(directory / "image.json") is not None:
+            image = load_image(directory)
+            if image.build_key == build_key:
+                return image
+    raise VmNotFound(f"this host has no guest image {build_key}")

@@ -1,19 +1,21 @@
 """Remove the guest images and warm images of an image directory that nothing needs any more.
 
-What keeps an image, and with it its warm images: being `current`; a process that works with it (a
-worker that was not restarted since `make image`). What keeps an image or a warm image: the record
-of a sandbox or snapshot in any node directory that has ever used this image directory. A node
-directory that is missing may be a disk that is not mounted, so its absence stops everything until
-somebody says that it is gone for good. The lock of `make image` is held meanwhile.
+What keeps an image, and with it its warm images: being `current` or `presets`; a process that works
+with it (a worker that was not restarted since `make image`). What keeps an image or a warm image:
+the record of a sandbox or snapshot in any node directory that has ever used this image directory. A
+node directory that is missing may be a disk that is not mounted, so its absence stops everything
+until somebody says that it is gone for good. The locks of those who build images are held
+meanwhile.
 """
 import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from guest.presets import LOCK, POINTER
 from nodeworker.disks.layers import WARM_IMAGES, warm_image_reference
 from nodeworker.disks.sizes import tree_bytes
 from nodeworker.hypervisor.driver import DriverError
@@ -73,8 +75,9 @@ def _references(image_dir: Path, *, forget_missing: bool, dry_run: bool) -> set[
 
 def _unneeded(image_dir: Path, needed: set[str]) -> Iterator[Unneeded]:
     images = image_dir / "images"
-    kept = {path.name for path in _directories(images) if is_held(path)} | {os.path.basename(
-        os.path.realpath(images / "current"))}
+    kept = {path.name for path in _directories(images) if is_held(path)} | {
+        os.path.basename(os.path.realpath(images / name)) for name in ("current", POINTER)
+    }
     for path in _directories(image_dir / WARM_IMAGES):
         machine = find_warm_image(path)
         # Without a record it is being baked, or is what a dead bake left; both are the node
@@ -104,9 +107,11 @@ def _finish_earlier(image_dir: Path) -> None:
 
 @contextmanager
 def _building_locked(image_dir: Path) -> Iterator[None]:
-    with (image_dir / ".build.lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise DriverError("an image is being built; try again when that is done") from error
+    with ExitStack() as held:
+        for name in (".build.lock", LOCK):
+            lock = held.enter_context((image_dir / name).open("a"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise DriverError("an image is being built; try again when that is done") from error
         yield

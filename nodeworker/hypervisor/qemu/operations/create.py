@@ -30,9 +30,11 @@ from nodeworker.hypervisor.qemu.operations.cold_boot import cold_boot, go_on_sta
 from nodeworker.hypervisor.qemu.operations.restore import restore
 from nodeworker.hypervisor.qemu.process.monitor import LoadFailed
 from nodeworker.hypervisor.qemu.process.start_stop import stop
-from nodeworker.hypervisor.qemu.records import Machine, Phase, SandboxRecord, Task
+from nodeworker.hypervisor.qemu.records import Machine, Phase, SandboxRecord, Task, find_warm_image
 from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id
 from nodeworker.hypervisor.qemu.vm import Vm
+
+_DISK_WANTED = "only the disk of its snapshot was asked for"
 
 
 @dataclass(frozen=True)
@@ -132,18 +134,21 @@ def _fill_ram(source: Path, rundir: RunDir) -> None:
 def _find_source(host: Host, spec: LaunchSpec) -> Source:
     """What to clone for `spec`. Raises VmNotFound if it names a snapshot that is not here."""
     if spec.snapshot_id is None:
-        machine, directory = host.find_warm_image(spec.shape), host.warm_image_dir(spec.shape)
+        directory = host.warm_image_dir(spec.shape, presets=spec.presets)
+        machine = find_warm_image(directory)
         if machine is None:
-            blank = host.blank_machine(spec.shape)
-            return Source(blank, (host.image.agent_token,), unfit="this shape is not baked yet")
+            blank = host.blank_machine(spec.shape, presets=spec.presets)
+            token = host.image_for(blank).agent_token
+            return Source(blank, (token,), unfit="this shape is not baked yet")
     else:
         directory = host.snapshots / spec.snapshot_id
         snapshot = host.find_snapshot(spec.snapshot_id)
         if snapshot is None:
             raise VmNotFound(f"no snapshot {spec.snapshot_id} on this host")
         machine = snapshot.machine
-        if not snapshot.has_memory:
-            return Source(machine, _tokens(host, directory, machine), unfit=NO_MEMORY)
+        if spec.from_disk or not snapshot.has_memory:
+            return Source(machine, _tokens(host, directory, machine),
+                          unfit=_DISK_WANTED if spec.from_disk else NO_MEMORY)
     return Source(machine, _tokens(host, directory, machine), directory,
                   mismatch(host, machine, spec.shape))
 

@@ -4,7 +4,8 @@ QEMU keeps the write that failed and stops the guest (`werror=enospc`), whose di
 by an error. When there is room again the guest goes on, and the write is repeated.
 """
 from nodeworker.disks.space import MIB
-from nodeworker.hypervisor.driver import DiskPause, VmState
+from nodeworker.hypervisor.driver import VmState
+from nodeworker.hypervisor.facts import DiskPause
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.vm import locked_vm
 

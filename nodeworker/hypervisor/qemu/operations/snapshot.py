@@ -47,7 +47,7 @@ def snapshot(host: Host, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
 
 
 def _capture(vm: Vm, snapshot_id: str) -> SnapshotRecord:
-    with _making(vm.host, snapshot_id) as directory:
+    with making(vm.host, snapshot_id) as directory:
         if vm.rundir.is_alive() and vm.record.phase is Phase.RUNNING:
             pause_ms = _capture_running(vm, directory)
         else:
@@ -63,7 +63,7 @@ def _facts(record: SnapshotRecord) -> SnapshotFacts:
 
 
 @contextmanager
-def _making(host: Host, snapshot_id: str) -> Iterator[Path]:
+def making(host: Host, snapshot_id: str) -> Iterator[Path]:
     """A locked working directory `<id>.tmp`; whatever an earlier attempt left in it is removed, and
     what this one leaves. A reclaim that sees it before it is locked may take it away: then it is
     made again."""
@@ -172,8 +172,13 @@ def _complete(vm: Vm, directory: Path, snapshot_id: str, pause_ms: float) -> Sna
     complete = SnapshotRecord(
         snapshot_id, replace(vm.machine, chain=chain), sum(map(occupied_bytes, files)), pause_ms,
         bool(memory))
-    write_json(directory / "snapshot.json", complete.to_json())
-    os.rename(directory, host.snapshots / snapshot_id)
-    sync_directory(host.snapshots)
+    commit(host, directory, complete)
     fault("snapshot.complete")
     return complete
+
+
+def commit(host: Host, directory: Path, complete: SnapshotRecord) -> None:
+    """Let what was made in the working directory be the snapshot, its record last."""
+    write_json(directory / "snapshot.json", complete.to_json())
+    os.rename(directory, host.snapshots / complete.snapshot_id)
+    sync_directory(host.snapshots)

@@ -1,0 +1,196 @@
+"""Works on one run: claim, do the step that is next, say how far it is.
+
+1. Claim by compare-and-set; nothing to claim means another has it, or it is done: end quietly.
+2. Do its step under a lease kept alive. A step that waits for a guest, an edge or a boot raises
+NotYet, and the run is given back: nobody holds it meanwhile. 3. A failure that is the project's
+ends the run; any other is tried again until the attempts or the time are used up. 4. What is
+written counts under the claim's epoch only.
+"""
+import logging
+from collections.abc import Callable
+from dataclasses import asdict
+
+from guest.client.errors import AgentError, AgentTimeout
+from models.database import DatabaseUnavailable, connection, when_database_answers
+from models.states import RunStep, SandboxStatus
+from nodeworker.deploys import building, fetching, moving, serving, storing
+from nodeworker.deploys.replicas import ReplicaBroken
+from nodeworker.deploys.replication import NotReplicated
+from nodeworker.faults import fault
+from nodeworker.handlers.bring_up import printable
+from nodeworker.handlers.waits import NotYet
+from nodeworker.leases import LeaseKeeper
+from nodeworker.wiring import NodeDeps
+from objects.store import ObjectStore, StoreUnavailable
+from services.deploys import builders, failing, logs, prefixes, publishing, runs, variables
+from services.deploys.edges import staging
+from services.deploys.manifest import BadProject, Built
+from services.deploys.runs import RunClaim
+from services.errors import NotFound, ServiceError, Unavailable
+from services.hosts import assignments
+from services.operations import outbox
+from services.operations.claims import LeaseLost
+
+log = logging.getLogger(__name__)
+_LOOK_S, _RETRY_S = 0.5, 2.0
+_MIB = 1024 * 1024
+_LATER = (AgentError, NotReplicated, ReplicaBroken, StoreUnavailable, ServiceError,
+          *DatabaseUnavailable)
+
+
+def run_announced(deps: NodeDeps, run_id: int) -> None:
+    """Work on a run of this node until it has ended or waits for something; returns at once if
+    there is nothing to do."""
+    settings = deps.settings
+    with connection():
+        claimed = runs.claim(
+            run_id, settings.node_id, f"{settings.node_id}/{runs.LANE}",
+            settings.operation_lease_s,
+            share=max(1, int(settings.deploy_concurrency * settings.owner_share)))
+    if claimed is None:
+        return
+    fault("deploy.claimed")
+    lease = LeaseKeeper(lambda: runs.renew(claimed, settings.operation_lease_s),
+                        settings.operation_lease_s, f"deploy run {claimed.id}")
+    with lease:
+        try:
+            _work(deps, claimed)
+        except LeaseLost as error:
+            log.warning("deploy run %d is not ours any more: %s", claimed.id, error)
+
+
+def _work(deps: NodeDeps, claimed: RunClaim) -> None:
+    try:
+        if claimed.has_expired:
+            raise BadProject("The deploy did not finish in time.")
+        _STEPS[claimed.step](deps, claimed)
+    except (NotYet, AgentTimeout) as wait:
+        # A build may keep its guest too busy to answer; that has an end with the deadline.
+        log.debug("deploy run %d waits: %s", claimed.id, wait)
+        _give_back(claimed, _LOOK_S, None)
+    except Unavailable as wait:
+        # Room, or the snapshot. Another node may take the run meanwhile.
+        said = printable(str(wait))
+        when_database_answers(lambda: runs.give_back(claimed, _RETRY_S, said, counts=False))
+    except (BadProject, NotFound) as error:
+        cause = error.__cause__
+        _fail(deps, claimed, str(error), None if cause is None else _named(cause))
+    except _LATER as error:
+        said = _named(error)
+        if claimed.attempts >= deps.settings.operation_attempts * 5:
+            _fail(deps, claimed, "The deploy could not be finished.", said)
+        else:
+            _give_back(claimed, _RETRY_S, said)
+    except LeaseLost:
+        raise
+    except Exception as error:
+        log.exception("deploy run %d failed, attempt %d", claimed.id, claimed.attempts)
+        said = _named(error)
+        if claimed.attempts >= deps.settings.operation_attempts:
+            _fail(deps, claimed, "The deploy could not be finished.", said)
+        else:
+            _give_back(claimed, _RETRY_S, said)
+
+
+def _named(error: BaseException) -> str:
+    return printable(f"{type(error).__name__}: {error}")
+
+
+def _give_back(claimed: RunClaim, delay_s: float, error: str | None) -> None:
+    when_database_answers(lambda: runs.give_back(claimed, delay_s, error))
+
+
+def _fail(deps: NodeDeps, claimed: RunClaim, error: str, operator_error: str | None) -> None:
+    fault("deploy.failing")
+    told = "\n".join(map(printable, error.split("\n")))
+    messages = when_database_answers(
+        lambda: failing.fail(deps.rules, claimed, told, operator_error))
+    outbox.flush(deps.queue, messages)
+
+
+def _build(deps: NodeDeps, claimed: RunClaim) -> None:
+    """Have a builder, have the build run in it, and once it has ended write what was built."""
+    if claimed.builder_sandbox_id is None:
+        fetching.fetch(deps, claimed.snapshot_id)
+        builders.start(deps.rules, claimed)
+        fault("deploy.builder_begun")
+        raise NotYet("its builder to boot")
+    status, error = builders.status_of(claimed.builder_sandbox_id)
+    if status is SandboxStatus.PROVISIONING:
+        raise NotYet("its builder to boot")
+    if status is not SandboxStatus.RUNNING:
+        builders.forget(deps.rules, claimed)
+        raise StoreUnavailable(f"the builder is {status.value}: {error}")
+    built = _finish_building(deps, claimed, claimed.builder_sandbox_id)
+    found = asdict(built)
+    if not built.is_static:
+        serving.adopt(deps, claimed, found)
+        return
+    after = when_database_answers(lambda: runs.advance(claimed, RunStep.STORE, manifest=found))
+    fault("deploy.built")
+    _store(deps, after)
+
+
+def _finish_building(deps: NodeDeps, claimed: RunClaim, builder_id: str) -> Built:
+    """What the build has made; raises NotYet, BadProject, AgentError."""
+    sandbox = assignments.get_assigned(deps.settings, builder_id)
+    agent = deps.agent(sandbox)
+    seen = when_database_answers(lambda: logs.size(claimed.id))
+    look = building.look(agent, seen)
+    if look is None:
+        told = variables.get_for_build(deps.settings, claimed.app_id)
+        building.begin(agent, sandbox.cwd, building.read_project(agent, sandbox.cwd),
+                       {**sandbox.env, **told})
+        fault("deploy.build_begun")
+        raise NotYet("the build")
+    when_database_answers(lambda: logs.add(claimed.id, seen, look.log))
+    if look.exit_code is None:
+        raise NotYet("the build")
+    if look.exit_code:
+        raise BadProject(f"The build failed with exit code {look.exit_code}. It said last:\n"
+                         f"{building.last_lines(agent)}")
+    return building.judge(agent, sandbox.cwd, building.read_project(agent, sandbox.cwd))
+
+
+def _store(deps: NodeDeps, claimed: RunClaim) -> None:
+    """Store the output under a prefix of this epoch."""
+    assert claimed.builder_sandbox_id is not None and claimed.manifest is not None
+    settings, output = deps.settings, claimed.manifest["output"]
+    sandbox = assignments.get_assigned(deps.settings, claimed.builder_sandbox_id)
+    with connection():
+        prefix = prefixes.keep(claimed.app_id, claimed.version, claimed.epoch)
+    fault("deploy.prefix_kept")
+    directory = sandbox.cwd if output == "." else f"{sandbox.cwd}/{output}"
+    tar = deps.agent(sandbox).archive(directory, settings.archive_timeout_s,
+                                      min_bytes_per_s=settings.archive_min_kib_per_s * 1024)
+    storing.store(ObjectStore(settings), prefix, tar, files_most=settings.deploy_files_most,
+                  bytes_most=settings.deploy_mb_most * _MIB)
+    fault("deploy.stored")
+    try:
+        after = when_database_answers(
+            lambda: runs.advance(claimed, RunStep.STAGE, stored_epoch=claimed.epoch))
+    except LeaseLost:
+        prefixes.discard(claimed.app_id, claimed.version, claimed.epoch)
+        raise
+    staging.tell()
+    _stage(deps, after)
+
+
+def _stage(deps: NodeDeps, claimed: RunClaim) -> None:
+    """Wait until every edge has the files."""
+    if not when_database_answers(lambda: staging.is_everywhere(claimed)):
+        raise NotYet("the edges to fetch it")
+    fault("deploy.staged")
+    messages = when_database_answers(lambda: publishing.publish_static(deps.rules, claimed))
+    fault("deploy.published")
+    outbox.flush(deps.queue, messages)
+
+
+_STEPS: dict[RunStep, Callable[[NodeDeps, RunClaim], None]] = {
+    RunStep.BUILD: _build,
+    RunStep.STORE: _store,
+    RunStep.STAGE: _stage,
+    RunStep.START: serving.start,
+    RunStep.READY: serving.become_live,
+    RunStep.MOVE: moving.move,
+}

@@ -1,0 +1,67 @@
+"""Make a snapshot of this host from the disk that another host has exported: without memory, on
+the very build of the guest image that the disk stood on there.
+
+The disk becomes one layer of the kind that we make ourselves. 1. It is fetched and converted in the
+snapshot's working directory. 2. While no layer is collected it gets its name and the snapshot its
+record. The rename of the directory is the commit point.
+"""
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from nodeworker.disks import qcow2
+from nodeworker.disks.durable import sync_directory, write_json
+from nodeworker.disks.sizes import occupied_bytes
+from nodeworker.hypervisor.driver import Shape
+from nodeworker.hypervisor.qemu.disk.qemu_img import QemuImg
+from nodeworker.hypervisor.qemu.host import Host
+from nodeworker.hypervisor.qemu.images.guest_image import Image, image_of_build
+from nodeworker.hypervisor.qemu.operations.snapshot import commit, making
+from nodeworker.hypervisor.qemu.records import Machine, SnapshotRecord
+
+
+def import_disk(host: Host, snapshot_id: str, shape: Shape, image_key: str,
+                fetch: Callable[[Path], None]) -> None:
+    """See Driver.import_disk."""
+    image = image_of_build(host.image_dir, image_key)
+    host.check_space()
+    with making(host, snapshot_id) as directory:
+        if host.find_snapshot(snapshot_id) is not None:
+            return
+        fetched, converted = directory / "fetched.qcow2", directory / "disk.qcow2"
+        fetch(fetched)
+        _convert(host, image, fetched, converted)
+        fetched.unlink()
+        write_json(directory / "token", {"token": image.agent_token})
+        with host.layers.referring():
+            layer = host.layers.new_reference()
+            os.rename(converted, host.layers.path(layer))
+            host.layers.freeze(layer)
+            sync_directory(host.layers.directory)
+            commit(host, directory, SnapshotRecord(
+                snapshot_id, _machine(host, image, shape, layer),
+                occupied_bytes(host.layers.path(layer)), 0.0, has_memory=False))
+
+
+def _machine(host: Host, image: Image, shape: Shape, layer: str) -> Machine:
+    path = host.layers.path(layer)
+    return Machine(shape, (f"image:{image.key}", layer), qcow2.disk_bytes(path), host.tuple)
+
+
+def _convert(host: Host, image: Image, disk: Path, target: Path) -> None:
+    """Write `disk` as an overlay that is not compressed. As in an export an empty file stands in
+    for the image, which need not be read."""
+    qemu_img = QemuImg(host.settings.vm_uid_base)
+    with ExitStack() as stack:
+        base = stack.enter_context(
+            qemu_img.new(target.with_suffix(".base"), image.disk_bytes))
+        source = stack.enter_context(
+            qemu_img.copy(disk, target.with_suffix(".copy"), overlay=False))
+        made = stack.enter_context(qemu_img.new(target))
+        qemu_img.run("rebase", "-u", "-f", "qcow2", "-F", "raw", "-b", base, source)
+        qemu_img.run("convert", "-f", "qcow2", "-O", "qcow2", "-B", base, "-F", "raw", source,
+                     made)
+        qemu_img.run("rebase", "-u", "-f", "qcow2", "-b", "", made)
+    for left in (".base", ".copy"):
+        target.with_suffix(left).unlink()
