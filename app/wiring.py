@@ -7,6 +7,7 @@ from config.settings import Settings
 from guest.client.agent_client import AgentClient
 from models.database import connect
 from services.accounts.tokens import Authority
+from services.llm.sandbox_url import check_key
 from services.metering.credit import check_plans
 from services.metering.prices import check_rates
 from services.protocols import Deps
@@ -30,6 +31,7 @@ def build(settings: Settings, *, application: str, authority: Authority | None =
     identity host."""
     check_rates(settings)
     check_plans(settings)
+    check_key(settings)
     connect(settings.database_url, pool_size=settings.db_pool_size, application=application)
     deps = make_deps(settings)
     if authority is None:

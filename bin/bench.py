@@ -12,6 +12,9 @@ from bin.bootstrap import BENCH, install_packages, missing_packages
 from bin.console import Advice, explained, step
 from bin.stack.running import Stack, private_stack, remove_abandoned
 from bin.stack.site import ROOT, Site
+from guest.presets import SLUGS
+
+PRESETS = {"SVC_PRESETS": ",".join(SLUGS)}
 
 
 def measure(stack: Stack, arguments: list[str]) -> int:
@@ -31,7 +34,8 @@ def main(arguments: list[str]) -> None:
             sys.exit(measure(stack, arguments))
         install_packages(missing_packages(BENCH))
         remove_abandoned()
-        stack = private_stack("bench-stack", durable=True)
+        stack = private_stack("bench-stack", PRESETS if "--presets" in arguments else {},
+                              durable=True)
         try:
             with step("A private stack for the measurement"):
                 stack.ensure_images(show=True)

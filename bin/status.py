@@ -64,7 +64,7 @@ def describe(view: WarmImageView) -> str:
     """One warm image: its shape, how far it is, and what comes next."""
     shape = (
         f"{size_name(view.vcpus, view.mem_mb):9} {view.vcpus:2} vCPU {view.mem_mb:6} MB "
-        f" {view.state.value:7}"
+        f" {'presets' if view.presets else '':7}  {view.state.value:7}"
     )
     present = now()
     if view.state is WarmImageState.BAKING:

@@ -1,6 +1,6 @@
 """`make systemd`: units for production in var/systemd, from the Procfile by honcho, with a drop-in
 for each process: its account, its settings (config/processes.py) and what it may touch. Beside them
-the accounts, and kernel settings for hosts of the edge.
+the accounts, and for hosts of the edge kernel settings and a packet filter.
 
 honcho's template already says `Restart=always` and `KillMode=process`; the latter matters, because
 the virtual machines a node worker started must outlive it. All units read one settings file, which
@@ -72,6 +72,26 @@ _EDGE = """KillMode=mixed
 RestartSec=100ms
 ExecReload=/bin/sh -c 'exec python -m config.nginx.reload'
 """
+# nginx counts requests, and those only once their heads are there; the kernel counts connections.
+# An IPv6 network of a customer is one address.
+_FIREWALL = """# nft takes no name for the number of connections.
+define port = 443
+
+table inet svc_edge
+delete table inet svc_edge
+table inet svc_edge {
+    set four { type ipv4_addr; size 65535; flags dynamic; }
+    set six { type ipv6_addr; size 65535; flags dynamic; }
+    chain arriving {
+        type filter hook input priority filter;
+        tcp dport $port ct state new \
+            add @four { ip saddr ct count over 2000 } reject with tcp reset
+        tcp dport $port ct state new \
+            add @six { ip6 saddr & ffff:ffff:ffff:ffff:: ct count over 2000 } \
+            reject with tcp reset
+    }
+}
+"""
 # A connection that only waits hears within 25 s that its sandbox was put to sleep.
 _SYSCTL = """net.ipv4.tcp_keepalive_time = 15
 net.ipv4.tcp_keepalive_intvl = 5
@@ -91,7 +111,8 @@ def drop_in(process: Process) -> str:
     visible = f"{ROOT} -{sys.base_prefix}"
     text += _CONFINED.format(root=ROOT, visible=visible, capabilities=capabilities)
     if process.directory:
-        text += f"StateDirectory=svc/{process.directory}\nStateDirectoryMode=0700\n"
+        mode = "0755" if process.shown else "0700"
+        text += f"StateDirectory=svc/{process.directory}\nStateDirectoryMode={mode}\n"
     return text + (_EDGE if process is PROCESSES["edge"] else "")
 
 
@@ -121,6 +142,7 @@ def export(target: Path) -> None:
         (directory / "service.conf").write_text(drop_in(PROCESSES[name]))
     (target / "svc-sysusers.conf").write_text(sysusers())
     (target / "svc-edge-sysctl.conf").write_text(_SYSCTL)
+    (target / "svc-edge.nft").write_text(_FIREWALL)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from config.values import amounts, counts, flag, integers, names, numbers, origins
+from config.values import amounts, counts, flag, integers, names, networks, numbers, origins
 
 
 class SettingsError(Exception):
@@ -31,9 +31,12 @@ _PARSERS: dict[Any, Callable[[str], Any]] = {
     dict[str, int]: counts,
 }
 # Fields whose values have a form of their own.
-_PARSERS_BY_NAME: dict[str, Callable[[str], Any]] = {"browser_origins": origins}
+_PARSERS_BY_NAME: dict[str, Callable[[str], Any]] = {
+    "browser_origins": origins, "edge_proxies": networks}
 
 
+# `max-age` of the pages of static apps (contract, Deploy rule 7).
+_PAGE_AGE_S = 60
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 # 0.05 for a virtual CPU and 0.016 for a GiB of memory, per hour.
 _LIST_RATES = (
@@ -76,13 +79,17 @@ class Settings:
     edge_port: int = 8443
     edge_addresses: tuple[str, ...] = ("127.0.0.1", "[::1]")
     edge_secret: str = ""
+    edge_proxies: tuple[str, ...] = ()
+    edge_requests_per_address: int = 1000
     gateway_port: int = 18083
+    guest_gateway_port: int = 18084
     shell_port: int = 18082
     preview_domain: str = "preview.localhost"
     preview_rewrite_host: bool = False
     apps_domain: str = "apps.localhost"
     tls_cert: str = ""
     tls_key: str = ""
+    certificates_dir: str = ""
     ca_file: str = ""
 
     # HTTP processes
@@ -121,6 +128,8 @@ class Settings:
     open_operations: int = 200
     boot_deadline_s: float = 600.0
     readiness_wait_s: float = 60.0
+    preset_build_wait_s: float = 60.0
+    preset_verify_s: float = 120.0
     archive_wait_s: float = 300.0
     archive_timeout_s: float = 900.0
     archive_max_mb: int = 20480
@@ -146,6 +155,7 @@ class Settings:
     machine: str = "auto"
     guest_distro: str = "ubuntu-22.04"
     bake_sizes: tuple[str, ...] = ("small",)
+    presets: tuple[str, ...] = ("opencode", "pi", "codex", "claude", "lfg")
     node_vcpus: int = 0
     node_mem_mb: int = 0
     vcpu_overcommit: float = 8.0
@@ -198,6 +208,28 @@ class Settings:
     storage_quota_gb: dict[str, int] = dataclasses.field(
         default_factory=lambda: counts(_STORAGE_QUOTA_GB))
 
+    # Guest gateway and LLM proxy
+    guest_secret: str = ""
+    llm_config: str = ""
+    llm_call_days: int = 30
+
+    # Deploys
+    builder_size: str = "medium"
+    npm_registry: str = ""
+    npm_cache_mb: int = 8192
+    deploy_deadline_s: float = 1800.0
+    deploy_wait_s: float = 900.0
+    deploy_files_most: int = 20000
+    deploy_mb_most: int = 1024
+    deploy_concurrency: int = 8
+    deploy_sweep_s: float = 2.0
+    deploy_ready_s: float = 30.0
+    deploy_fence_s: float = 30.0
+    deploy_drain_s: float = 30.0
+    runtime_idle_s: int = 600
+    static_collect_s: float = 90.0
+    variables_secret: str = ""
+
     # Flower
     flower_port: int = 15555
     flower_basic_auth: str = ""
@@ -212,6 +244,7 @@ class Settings:
             "ctl": self.ctl_concurrency,
             "ops": self.ops_concurrency,
             "archive": self.archive_concurrency,
+            "deploy": self.deploy_concurrency,
         }.get(lane, 0)
 
 
@@ -231,6 +264,9 @@ def load(environ: Mapping[str, str]) -> Settings:
     if settings.log_level not in _LOG_LEVELS:
         raise SettingsError(f"SVC_LOG_LEVEL must be one of {', '.join(_LOG_LEVELS)}.")
     _check_ports(settings)
+    if settings.static_collect_s <= _PAGE_AGE_S:
+        raise SettingsError("SVC_STATIC_COLLECT_S must be above 60, the time that browsers may keep"
+                            " a page. See config/example.env.")
     if not 0 < settings.owner_share <= 1:
         raise SettingsError("SVC_OWNER_SHARE must be above 0, at most 1. See config/example.env.")
     return settings

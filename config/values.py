@@ -1,7 +1,8 @@
-"""How the values of settings are read from text: lists, amounts, flags, origins of pages.
+"""How the values of settings are read from text: lists, amounts, flags, origins of pages, networks.
 
 Each function raises ValueError with what it expected.
 """
+import ipaddress
 import re
 from decimal import Decimal, InvalidOperation
 
@@ -16,6 +17,11 @@ def numbers(text: str) -> tuple[float, ...]:
 
 def names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def networks(text: str) -> tuple[str, ...]:
+    """Addresses and networks: `192.0.2.1, 10.1.0.0/16, 2001:db8::/32`."""
+    return tuple(str(ipaddress.ip_network(part)) for part in names(text))
 
 
 _ORIGIN = re.compile(r"(https?)://(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")

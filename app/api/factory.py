@@ -4,14 +4,15 @@ from flask import Flask
 from app import wiring
 from app.api import (
     api_keys,
+    deploys,
     disks,
     execs,
     files,
     health,
     lifecycle,
+    llm,
     previews,
     sandboxes,
-    service_surface,
     shells,
     snapshots,
     templates,
@@ -42,7 +43,7 @@ as leaving a field out. Texts hold no NUL, numbers fit into 32 bits. Times are R
 Every error is `{"error": "..."}`; one that is our mistake is 500. Every answer has an
 `X-Request-Id`."""
 RESOURCES = (sandboxes, lifecycle, previews, snapshots, execs, files, uploads, disks, api_keys,
-             templates, shells, service_surface, health)
+             templates, shells, deploys, llm, health)
 
 
 def create_app(settings: Settings | None = None, authority: Authority | None = None) -> Flask:

@@ -6,7 +6,7 @@ from playhouse.pool import MaxConnectionsExceeded
 
 from app.http.credentials import PUBLIC
 from app.http.route import route
-from app.schemas.health import HealthAnswer
+from app.schemas.answers import HealthAnswer
 from models.database import connection, database
 from services.errors import Unavailable
 

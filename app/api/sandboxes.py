@@ -3,7 +3,7 @@ from typing import Any
 
 from flask import Blueprint
 
-from app.http.admission import LIFECYCLE, PROMPT
+from app.http.admission import LIFECYCLE, PRESET, PROMPT, enter
 from app.http.credentials import ACCOUNTS
 from app.http.route import route
 from app.schemas.sandboxes import (
@@ -29,7 +29,10 @@ routes = Blueprint("sandboxes", __name__, url_prefix="/v1/sandboxes")
 @route(routes, "POST", accepts=ACCOUNTS, status=201, answers=SandboxAnswer, body=CreateBody,
        errors=(402, 404, 409), example={"ports": [3000]})
 def create(caller: Caller, body: CreateRequest) -> SandboxView:
-    """Start a sandbox; answers before it has booted."""
+    """Start a sandbox; answers before it has booted, with a `template` once that is ready or has
+    failed."""
+    if body.template is not None:
+        enter(PRESET)
     return sandboxes.create(get_deps(), caller, body)
 
 

@@ -1,10 +1,13 @@
-"""The worker of the API process: it gives the WebSockets of shells to the shell process."""
+"""The worker of the API process: it gives the WebSockets of shells to the shell process, and
+requests for models to the guest gateway."""
 import contextlib
 
 from gunicorn import util
 
-from app.http.server.handing_over import begins_shell, hand_over
+from app.http.server.handing_over import GUEST_GATEWAY, SHELL, hand_over, wanted_by
 from app.http.server.worker import Connection, PatientWorker
+
+_NAMES = {SHELL: "Shells", GUEST_GATEWAY: "Models"}
 
 
 class ApiWorker(PatientWorker):
@@ -12,14 +15,17 @@ class ApiWorker(PatientWorker):
 
     def _hand_over(self, conn: Connection) -> None:
         received = bytes(conn.arriving.received)
-        if not begins_shell(received):
+        process = wanted_by(received)
+        if process is None:
             super()._hand_over(conn)
             return
         self.nr_conns -= 1
-        if hand_over(self._settings.shell_port, conn.sock, received):
+        port = self._settings.shell_port if process == SHELL else self._settings.guest_gateway_port
+        if hand_over(process, port, conn.sock, received):
             conn.close()
             return
         with contextlib.suppress(OSError):
-            util.write_error(conn.sock, 503, "Service Unavailable",
-                             "Shells are not available right now; try again in a moment")
+            util.write_error(
+                conn.sock, 503, "Service Unavailable",
+                f"{_NAMES[process]} are not available right now; try again in a moment")
         conn.close(graceful=True)

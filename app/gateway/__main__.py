@@ -2,14 +2,21 @@
 import asyncio
 import logging
 import signal
+import socket
 import sys
 
+from app.gateway.apps.drains import InFlight, keep_telling
+from app.gateway.apps.known import Known
+from app.gateway.apps.requests import Requests
+from app.gateway.apps.workers import Workers
 from app.gateway.open_connections import keep_awake
+from app.gateway.reach import Reacher
 from app.gateway.rows import Rows
 from app.gateway.server import Server
 from app.gateway.wiring import build
 from config.logging import configure
 from config.settings import Settings, get_settings
+from services.deploys.edges.listener import Listener
 from services.protocols import Deps
 
 log = logging.getLogger(__name__)
@@ -21,14 +28,18 @@ _BACKLOG = 2048
 async def serve(settings: Settings, deps: Deps) -> None:
     """Serve the edge on SVC_GATEWAY_PORT until SIGTERM or SIGINT. Requests under way end with us;
     the edge asks again for those that may be sent twice."""
-    rows = Rows(deps)
-    server = Server(rows, settings.readiness_wait_s)
-    stop = asyncio.Event()
+    rows, known, in_flight = Rows(deps), Known(socket.gethostname()), InFlight()
+    reacher, workers = Reacher(rows, settings.readiness_wait_s), Workers(known, rows.note_used)
+    server = Server(rows, reacher, Requests(known, reacher, in_flight), workers)
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stop.set)
+    Listener(lambda: loop.call_soon_threadsafe(known.ring)).start()
     listener = await asyncio.start_server(server.handle, "127.0.0.1", settings.gateway_port,
                                           limit=_LINE_BYTES, backlog=_BACKLOG)
-    chores = [asyncio.create_task(chore) for chore in (rows.keep_noting(), keep_awake(rows))]
+    chores = [asyncio.create_task(chore) for chore in (
+        rows.keep_noting(), keep_awake(rows), known.keep_reading(),
+        keep_telling(known, workers, in_flight))]
     log.info("gateway is up")
     await stop.wait()
     listener.close()

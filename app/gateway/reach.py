@@ -7,6 +7,7 @@ the port.
 """
 import asyncio
 import socket
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from app.gateway.pages import CLOSED, NO_ROOM, NOT_READY, STOPPED, UNKNOWN, Page
@@ -54,8 +55,9 @@ class Reacher:
             raise Refused(UNKNOWN if target is None else STOPPED)
         return target
 
-    async def connect(self, label: str, target: Target) -> Link:
-        """A connection to `target`, which `label` leads to; raises Refused."""
+    async def connect(self, target: Target, look_again: Callable[[], Awaitable[Target]]) -> Link:
+        """A connection to `target`, or to what `look_again` gives once something was done about it;
+        raises Refused, and what that raises."""
         end = asyncio.get_running_loop().time() + self._wait_s
         while True:
             refused = False
@@ -68,7 +70,7 @@ class Reacher:
                 except (OSError, asyncio.TimeoutError):
                     pass
             await self._settle(target, end)
-            before, target = target, await self.get_target(label)
+            before, target = target, await look_again()
             if refused and before.is_settled and before.op_seq == target.op_seq:
                 raise Refused(CLOSED)
 

@@ -1,13 +1,14 @@
 """Asks the database for the gateway, off its event loop, and with a bounded number of statements
 however many ask.
 
-Look-ups that come while a statement is under way share the next one. What was looked up is noted
-as used once a second, all of it with one statement.
+Look-ups that come while a statement is under way share the next one. A host that there is not is
+remembered for a second at most: the edge asks twice, once for the address, once with the request.
+What was looked up is noted as used once a second, all of it with one statement.
 """
 import asyncio
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -34,10 +35,11 @@ class Rows:
         self._asked: dict[str, asyncio.Future[Target | None]] = {}
         self._asking: asyncio.Task[None] | None = None
         self._used: set[str] = set()
+        self._unknown: set[str] = set()
 
     async def find(self, label: str) -> Target | None:
         """What a preview host leads to, None if there is no such host; raises DatabaseFailed."""
-        if not _LABEL.fullmatch(label):
+        if label in self._unknown or not _LABEL.fullmatch(label):
             return None
         answer = self._asked.get(label)
         if answer is None:
@@ -57,6 +59,7 @@ class Rows:
                     answer.set_exception(error)
                     answer.exception()  # heard of, even if nobody asks any more
             else:
+                self._unknown |= answers.keys() - found.keys()
                 for label, answer in answers.items():
                     answer.set_result(found.get(label))
         self._asking = None
@@ -72,12 +75,17 @@ class Rows:
 
     def note_use(self, target: Target) -> None:
         """Somebody was just told where the sandbox is."""
-        self._used.add(target.sandbox_id)
+        self.note_used((target.sandbox_id,))
+
+    def note_used(self, sandbox_ids: Iterable[str]) -> None:
+        """The same of sandboxes whose requests did not come through here."""
+        self._used.update(sandbox_ids)
 
     async def keep_noting(self) -> None:
-        """Write what is used, every second, until cancelled."""
+        """Write what is used, every second, until cancelled; and forget who was unknown."""
         while True:
             await asyncio.sleep(_NOTE_S)
+            self._unknown.clear()
             used, self._used = self._used, set()
             if not used:
                 continue

@@ -1,4 +1,5 @@
-"""Serves the edge: look-ups on connections that it keeps, and requests, one for each connection.
+"""Serves the edge: look-ups on connections that it keeps, workers that are told where apps are, and
+requests, one for each connection.
 
 The edge collects heads before it passes a request on. What a request holds here is bounded: its
 head and four small buffers. So are the requests, in all and for each account, and those that wait
@@ -10,26 +11,29 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from app.gateway.heads import Head, Lookup, TooLong, read_first
+from app.gateway.apps.requests import Requests
+from app.gateway.apps.workers import Workers
+from app.gateway.heads import EdgeWorker, Head, Lookup, TooLong, read_first
 from app.gateway.pages import AWAY, TOO_LARGE, TOO_MANY, Page
 from app.gateway.reach import BUFFER_BYTES, Link, Reacher, Refused
 from app.gateway.rows import Rows
 from app.gateway.splice import splice
 from models.database import DatabaseFailed
-from services.previews.lookup import Target
 
 log = logging.getLogger(__name__)
 CONNECTIONS, OF_ONE_OWNER = 2000, 500
 _HEAD_S, _LINGER_S, _LINGER_BYTES = 10.0, 1.0, 1024 * 1024
-NOWHERE = b"-\r\n"
+NOWHERE, UNKNOWN_HOST = b"-\r\n", b"?\r\n"
 
 
 class Server:
     """Handles the connections of one listening socket."""
 
-    def __init__(self, rows: Rows, wait_s: float) -> None:
+    def __init__(self, rows: Rows, reacher: Reacher, apps: Requests, workers: Workers) -> None:
         self._rows = rows
-        self._reacher = Reacher(rows, wait_s)
+        self._reacher = reacher
+        self._apps = apps
+        self._workers = workers
         self._open = 0
         self._of_owner: Counter[str] = Counter()
 
@@ -54,31 +58,44 @@ class Server:
         except TooLong:
             await _refuse(edge, TOO_LARGE, None)
             return
-        if first is not None:
+        if isinstance(first, EdgeWorker):
+            await self._workers.serve(edge, first.pid)
+        elif first is not None:
             await self._request(edge, first)
 
     async def _look_up(self, label: str) -> bytes:
-        """The address of a guest that runs. Everything else is to be passed on to us."""
+        """The address of a guest that runs, or that there is no such host. Everything else is to be
+        passed on to us."""
         try:
             target = await self._rows.find(label)
         except DatabaseFailed:
             return NOWHERE
-        if target is None or not target.is_up:
+        if target is None:
+            return UNKNOWN_HOST
+        if not target.is_up:
             return NOWHERE
         self._rows.note_use(target)
         return f"{target.address} {target.host_port}\r\n".encode()
 
     async def _request(self, edge: Link, head: Head) -> None:
         try:
-            target = await self._reacher.get_target(head.label)
-            with self._admitted(target.owner_id), _told(target):
-                guest = await self._reacher.connect(head.label, target)
-                await splice(head.text, edge, guest)
+            if head.app:
+                with self._admitted(await self._apps.find_owner(head.app)), _told(app=head.app):
+                    await self._apps.serve(edge, head)
+            else:
+                await self._preview(edge, head)
         except Refused as refused:
             await _refuse(edge, refused.page, head)
         except DatabaseFailed as error:
-            log.warning("a preview was refused: %s", type(error).__name__)
+            log.warning("a request was refused: %s", type(error).__name__)
             await _refuse(edge, AWAY, head)
+
+    async def _preview(self, edge: Link, head: Head) -> None:
+        target = await self._reacher.get_target(head.label)
+        with self._admitted(target.owner_id), _told(sandbox=target.sandbox_id):
+            guest = await self._reacher.connect(
+                target, lambda: self._reacher.get_target(head.label))
+            await splice(head.text, edge, guest)
 
     @contextmanager
     def _admitted(self, owner_id: str) -> Iterator[None]:
@@ -96,14 +113,13 @@ class Server:
 
 
 @contextmanager
-def _told(target: Target) -> Iterator[None]:
-    """Log which sandbox could not be reached although it should."""
+def _told(**what: str) -> Iterator[None]:
+    """Log what could not be reached although it should."""
     try:
         yield
     except Refused as refused:
         if refused.page.retry_s is not None:
-            log.warning("a preview was refused: %s", refused.page.title,
-                        extra={"sandbox": target.sandbox_id})
+            log.warning("a request was refused: %s", refused.page.title, extra=what)
         raise
 
 

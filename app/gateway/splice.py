@@ -5,22 +5,28 @@ the answer's first bytes say HTTP/1.0 instead of HTTP/1.1: then the edge closes 
 changed, so that WebSockets, streams and uploads need no code of their own.
 """
 import asyncio
+from collections.abc import Callable
 
 from app.gateway.reach import Link
 
 PIECE_BYTES = 32 * 1024
 _VERSION, _KEEPS_NOTHING = b"HTTP/1.1", b"HTTP/1.0"
+_BEGINNING, _SWITCHES = len(b"HTTP/1.1 101"), b" 101"
 
 
-async def splice(begun: bytes, edge: Link, guest: Link) -> None:
+async def splice(begun: bytes, edge: Link, guest: Link,
+                 switched: Callable[[], object] = lambda: None) -> None:
     """Send what the edge has sent so far, then pass on both ways until the guest ends or the edge
-    goes away. Both connections are closed then."""
+    goes away. Both connections are closed then. `switched` hears of an answer that makes the
+    connection a WebSocket."""
     sending = asyncio.create_task(_send(begun, edge.reader, guest.writer))
     try:
         first = await _read_first(guest.reader)
         if first.startswith(_VERSION):
             first = _KEEPS_NOTHING + first[len(_VERSION):]
         edge.writer.write(first)
+        if first.endswith(_SWITCHES):
+            switched()
         await _pass_on(guest.reader, edge.writer)
     except OSError:
         pass
@@ -31,9 +37,9 @@ async def splice(begun: bytes, edge: Link, guest: Link) -> None:
 
 
 async def _read_first(reader: asyncio.StreamReader) -> bytes:
-    """The first bytes, enough of them to see the version."""
+    """The first bytes, enough of them to see the version and the status."""
     try:
-        return await reader.readexactly(len(_VERSION))
+        return await reader.readexactly(_BEGINNING)
     except asyncio.IncompleteReadError as error:
         return error.partial
 

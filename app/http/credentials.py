@@ -1,15 +1,11 @@
 """Who is calling, and which credentials a route takes: a table on the routes, default deny.
 
-1. A route names what it `accepts`; one that names nothing takes nothing. 2. Before
-the route runs, and before its body is read, the credential is looked up: missing or bad is 401. 3.
-A good one of a kind that the route does not take is 403. 4. A service says for whom it acts with
-`X-On-Behalf-Of`, or its token names the user; from then on it is that user (contract, Service
-tokens 1, 3). 5. A route that takes a
+1. A route names what it `accepts`; one that names nothing takes nothing. 2. Before the route runs,
+and before its body is read, the credential is judged (`services/accounts/principals.py`): missing
+or bad is 401. 3. A good one of a kind that the route does not take is 403. 4. A route that takes a
 session looks at the cookie only.
 """
-import enum
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from flask import Flask, Request, current_app, g, request
@@ -17,38 +13,18 @@ from flask import Flask, Request, current_app, g, request
 from app.wiring import Wired, get_wired
 from models.states import SandboxKind
 from models.users import User
-from services.accounts import api_keys, tokens, users
+from services.accounts import api_keys, principals, tokens, users
+from services.accounts.principals import Credential, Principal
 from services.errors import Forbidden, InvalidRequest, Unauthenticated
 from services.sandboxes.caller import Caller
 
 View = TypeVar("View", bound=Callable[..., Any])
-
-
-class Credential(enum.Enum):
-    """A kind of credential; PUBLIC is none at all."""
-
-    PUBLIC = "no credential"
-    API_KEY = "an API key"
-    USER_JWT = "a user token"
-    SERVICE = "a service token"
-    ADMIN = "an administrator's token"
-    SESSION = "a session"
-
 
 PUBLIC, API_KEY, USER_JWT, SERVICE, ADMIN, SESSION = Credential
 # What acts for an account.
 ACCOUNTS = (API_KEY, USER_JWT, SERVICE)
 _SESSIONS, _SECRET = "svc-sessions", "svc-secret"
 SESSION_COOKIE = "svc_session"
-
-
-@dataclass(frozen=True)
-class Principal:
-    """The caller: `owner` is whom it acts as, None for a service that acts for nobody."""
-
-    credential: Credential
-    subject: str
-    owner: User | None
 
 
 def accepts(*credentials: Credential) -> Callable[[View], View]:
@@ -69,11 +45,7 @@ def accepted_by(view: Any) -> frozenset[Credential]:
 
 def bearer_of(request: Request) -> str:
     """The credential in the header of a request; raises Unauthenticated."""
-    scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not secret.strip():
-        raise Unauthenticated(
-            "This route needs a credential: Authorization: Bearer <API key or token>.")
-    return secret.strip()
+    return principals.secret_of(request.headers.get("Authorization", ""))
 
 
 def install(app: Flask, sessions: Callable[[Request], User] | None = None,
@@ -95,8 +67,7 @@ def _authenticate() -> None:
         return
     secret_of = current_app.extensions[_SECRET]
     principal = _of_session() if SESSION in accepted else _identify(secret_of(request))
-    if principal.credential not in accepted:
-        raise Forbidden(f"This route does not take {principal.credential.value}.")
+    principals.require(principal, accepted)
     g.principal = principal
 
 
@@ -109,23 +80,9 @@ def _of_session() -> Principal:
 
 
 def _identify(secret: str) -> Principal:
-    if secret.startswith(api_keys.SECRET_PREFIX):
-        owner = api_keys.authenticate(secret)
-        return Principal(API_KEY, owner.id, owner)
     wired = get_wired()
-    claims = tokens.verify(wired.settings, wired.authority, secret)
-    if claims.audience is tokens.Audience.SERVICE and claims.subject == tokens.ADMIN_SUBJECT:
-        return Principal(ADMIN, claims.subject, None)
-    if claims.audience is tokens.Audience.SERVICE and not claims.is_of_user:
-        return Principal(SERVICE, claims.subject, _acted_for())
-    user = users.find(claims.subject)
-    if user is None:
-        raise Unauthenticated("The account of this token does not exist or is disabled.")
-    if claims.audience is tokens.Audience.USER:
-        return Principal(USER_JWT, user.id, user)
-    if _on_behalf_of() not in ("", user.id):
-        raise Forbidden("X-On-Behalf-Of names another account than the token.")
-    return Principal(SERVICE, user.id, user)
+    return principals.identify(wired.settings, wired.authority, secret,
+                               request.headers.get("X-On-Behalf-Of", "").strip())
 
 
 def check_again(wired: Wired, principal: Principal, secret: str) -> None:
@@ -141,20 +98,6 @@ def check_again(wired: Wired, principal: Principal, secret: str) -> None:
         tokens.verify(wired.settings, wired.authority, secret)
     if principal.owner is None or users.find(principal.owner.id) is None:
         raise Unauthenticated("The account does not exist or is disabled.")
-
-
-def _on_behalf_of() -> str:
-    return request.headers.get("X-On-Behalf-Of", "").strip()
-
-
-def _acted_for() -> User | None:
-    user_id = _on_behalf_of()
-    if not user_id:
-        return None
-    user = users.find(user_id)
-    if user is None:
-        raise Forbidden("X-On-Behalf-Of names no account.")
-    return user
 
 
 def current_owner() -> User:

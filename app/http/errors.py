@@ -8,8 +8,7 @@ from flask import Flask, Response, g, jsonify, request
 from playhouse.pool import MaxConnectionsExceeded
 from werkzeug.exceptions import HTTPException
 
-from app.schemas.answers import answer_of
-from app.schemas.errors import ErrorAnswer
+from app.schemas.answers import ErrorAnswer, answer_of
 from services.errors import ServiceError, Unauthenticated, UpgradeRequired
 
 log = logging.getLogger(__name__)

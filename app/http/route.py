@@ -28,12 +28,13 @@ from marshmallow import Schema
 from app.http import admission as classes
 from app.http import bodies
 from app.http.buffers import current_account
-from app.http.credentials import PUBLIC, Credential
+from app.http.credentials import PUBLIC
 from app.http.credentials import accepts as accepting
 from app.http.credentials import current_caller, current_namespace, current_owner
 from app.http.json_text import fill
 from app.http.rate_limits import PREFIX as LIMITED
 from app.schemas.answers import Answer, answer_of
+from services.accounts.principals import Credential
 
 View = TypeVar("View", bound=Callable[..., Any])
 BODY_BYTES = 256 * 1024

@@ -5,8 +5,19 @@ from typing import Any
 import click
 import peewee
 
-from app.operator import accounts, nodes, operations, sandboxes, service_tokens, storage, templates
+from app.operator import (
+    accounts,
+    app_hosts,
+    deploys,
+    nodes,
+    operations,
+    sandboxes,
+    service_tokens,
+    storage,
+    templates,
+)
 from app.operator.credit import credit
+from app.operator.llm import llm
 from app.operator.seeds import seed_dev
 from app.operator.signing_keys import keys
 from app.operator.webhooks import webhooks
@@ -37,9 +48,10 @@ def main() -> None:
     connect(settings.database_url, pool_size=2, application="svc-admin")
 
 
-for command in (*accounts.COMMANDS, *service_tokens.COMMANDS, *nodes.COMMANDS, *operations.COMMANDS,
-                *sandboxes.COMMANDS, *storage.COMMANDS, *templates.COMMANDS, credit, keys,
-                seed_dev, webhooks):
+for command in (*accounts.COMMANDS, *app_hosts.COMMANDS, *service_tokens.COMMANDS, *nodes.COMMANDS,
+                *operations.COMMANDS, *sandboxes.COMMANDS, *storage.COMMANDS, *templates.COMMANDS,
+                *deploys.COMMANDS,
+                credit, keys, llm, seed_dev, webhooks):
     main.add_command(command)
 
 if __name__ == "__main__":

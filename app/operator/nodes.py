@@ -91,6 +91,7 @@ def bake_list(machine: bool) -> None:
             "SIZE": lambda bake: (
                 f"{size_name(bake.vcpus, bake.mem_mb)} ({bake.vcpus} vCPU, {bake.mem_mb} MB)"
             ),
+            "PRESETS": lambda bake: "yes" if bake.presets else "",
             "STATE": lambda bake: bake.state.value,
             "PHASE": lambda bake: bake.phase,
             "SINCE": lambda bake: bake.since,

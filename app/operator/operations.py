@@ -6,8 +6,9 @@ import redis
 
 from app.operator.output import as_json, print_json, print_rows
 from config.settings import Settings, get_settings
+from services.errors import NotFound
 from services.operator import explain as explanations
-from services.operator import listings
+from services.operator import explain_deploys, listings
 from services.operator.listings import OperationFilter, OperationReport
 
 # How long (s) the broker may take to say how long a queue is.
@@ -55,9 +56,17 @@ def _took(row: OperationReport) -> str:
 @click.argument("subject")
 @as_json
 def explain(subject: str, machine: bool) -> None:
-    """Say what SUBJECT, a sandbox's id or an operation's number, is waiting for."""
+    """Say what SUBJECT is waiting for: a sandbox's id, an operation's number, an app's slug (its
+    last deploy) or <slug>@<version>."""
     settings = get_settings()
-    found = explanations.explain(settings, subject, lambda queue: _length(settings, queue))
+
+    def length(queue: str) -> int | None:
+        return _length(settings, queue)
+
+    try:
+        found = explanations.explain(settings, subject, length)
+    except NotFound:
+        found = explain_deploys.explain(settings, subject, length)
     if machine:
         print_json(dataclasses.asdict(found))
         return

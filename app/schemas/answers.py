@@ -77,9 +77,10 @@ Cost = partial(Amount, show=amount)
 Seconds = partial(Amount, show=lambda milliseconds: milliseconds / 1000)
 
 
-def one_of(words: type[Enum], about: str = "") -> Shown:
+def one_of(words: type[Enum], about: str = "", *, optional: bool = False) -> Shown:
     """A word of an enumeration."""
-    return Shown(about, openapi={"type": "string", "enum": [word.value for word in words]})
+    return Shown(about, openapi={"type": "string", "enum": [word.value for word in words]},
+                 optional=optional)
 
 
 def constant(value: Any) -> Shown:
@@ -127,3 +128,15 @@ class Inner(Shown):
 def answer_of(kind: type[Answer]) -> Answer:
     """The one instance of an answer; to make one takes longer than a hundred dumps."""
     return kind()
+
+
+class ErrorAnswer(Answer):
+    """What went wrong, and what to do about it."""
+
+    error = Text(read=whole)
+
+
+class HealthAnswer(Answer):
+    """This process can do its work."""
+
+    status = constant("ok")

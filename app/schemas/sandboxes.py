@@ -17,12 +17,19 @@ from app.schemas.launch_fields import (
     SkipAppProcesses,
 )
 from app.schemas.paging import PageQuery
-from models.states import SandboxKind, SandboxStatus
+from app.wiring import get_wired
+from models.states import PresetState, SandboxKind, SandboxStatus
+from services.llm.prices import dollars
+from services.llm.sandbox_url import is_configured, proxy_url
+from services.sandboxes.listing import Page
 from services.sandboxes.requests import CreateRequest, LaunchOptions
+from services.sandboxes.views import SandboxView
+from services.templates.presets import PRESETS
 
 # Nothing is billed and raw SSH not offered, and that is what answers say.
 NULL, FALSE = answers.always(None), answers.always(False)
-PRESETS = ("opencode", "pi", "codex", "claude", "lfg")
+# A builder of a deploy is no owner's to see.
+_KINDS = [SandboxKind.API.value, SandboxKind.APP.value]
 
 
 class CreateBody(Body):
@@ -35,7 +42,9 @@ class CreateBody(Body):
     vcpus = Whole("Virtual CPUs, together with `memMb`, instead of `size`.")
     mem_mb = Whole("Memory in MB, together with `vcpus`, instead of `size`.")
     template_id = Text("A template to start from; not together with `template`.", high=128)
-    template = Text("An agent preset; not together with `templateId`.", high=32)
+    template = Text(
+        f"An agent preset: {', '.join(PRESETS)}; not together with `templateId`. The answer waits"
+        " until it is ready or has failed. Makes a raw sandbox.", high=32)
     git_repository_url = GitUrl(
         "Where the sandbox's code comes from, for the record: http, https, ssh, git or"
         " user@host:path; no password, query or fragment.", high=URL_MAX)
@@ -93,8 +102,15 @@ class ListQuery(PageQuery):
 
     status = Word("Only sandboxes in this state; without it all but the stopped ones.",
                   [status.value for status in SandboxStatus], load_default=None)
-    kind = Word("Only sandboxes of this kind.", [kind.value for kind in SandboxKind],
+    kind = Word("Only sandboxes of this kind.", _KINDS,
                 load_default=None)
+
+
+def _llm_proxy_url(shown: SandboxView) -> str | None:
+    """Made for each answer, so that no answer that is kept for a replay holds the secret in it."""
+    if shown.status == SandboxStatus.STOPPED:
+        return None
+    return proxy_url(get_wired().settings, shown.id)
 
 
 class SandboxAnswer(Answer):
@@ -115,8 +131,22 @@ class SandboxAnswer(Answer):
     created_at = answers.Time()
     preferred_model = answers.Text("May be empty.")
     node_id = answers.Text("The node that holds the sandbox; what `X-Svc-Node` takes.")
+    llm_proxy_url = answers.Text(
+        "Base URL of its LLM proxy, which answers to this sandbox only; left out where there is no"
+        " proxy, and once it is stopped.", read=_llm_proxy_url, optional=True)
     error = answers.Text("Why the boot failed, its service is not ready, or its files are gone.",
                          optional=True)
+    template = answers.Text("The agent preset it was made with; its copies have it too.",
+                            optional=True)
+    template_status = answers.one_of(
+        PresetState, "How the preset came out; left out until that is known.", optional=True)
+    install_log_path = answers.Text("In the guest: what was done to make the preset ready.",
+                                    optional=True)
+    serve_port = answers.Shown("Port of the guest with the preset's web UI.",
+                               openapi=answers.PORT, optional=True)
+    serve_log_path = answers.Text("In the guest: the log of the web UI.", optional=True)
+    bootstrap_error = answers.Text(
+        "Why the preset is not ready; the sandbox is kept for inspection.", optional=True)
 
 
 class SandboxListEntryAnswer(Answer):
@@ -127,7 +157,8 @@ class SandboxListEntryAnswer(Answer):
     project = answers.Text(null=True, read="project_slug")
     project_id = answers.Text(null=True)
     app_id = answers.Text(null=True)
-    kind = answers.one_of(SandboxKind, "`api` for what was made with an API key.")
+    kind = answers.Text("`api` for what was made with an API key.",
+                        openapi={"type": "string", "enum": _KINDS})
     status = answers.one_of(SandboxStatus)
     region = answers.Text("Name of the node.", read="node_id")
     vcpus = answers.Count()
@@ -144,6 +175,10 @@ class SandboxListEntryAnswer(Answer):
     ssh_keys_configured = answers.Flag(read=FALSE)
 
 
+def _total_llm_cost(shown: Page) -> float | None:
+    return dollars(shown.llm.cost) if is_configured(get_wired().settings) else None
+
+
 class SandboxListAnswer(Answer):
     """A page of the owner's sandboxes, newest first, and totals."""
 
@@ -151,7 +186,9 @@ class SandboxListAnswer(Answer):
     total_usage_seconds = answers.Seconds(read="used.wall_clock_ms")
     total_compute_cost = answers.Cost(read="used.cost")
     compute_cost_billed = answers.Flag("`false` while billing is in shadow mode.", read=FALSE)
-    total_llm_cost = answers.Amount(null=True, read=NULL)
+    total_llm_cost = answers.Amount(
+        "US dollars, of calls whose price is known; `null` where there is no LLM proxy.",
+        null=True, read=_total_llm_cost)
     total = answers.Count()
     limit = answers.Count()
     offset = answers.Count()
@@ -167,6 +204,15 @@ class UsageAnswer(Answer):
     compute_cost = answers.Cost("Estimate at list rates.", read="cost")
     sampled_at = answers.Time(
         "When it was last read; a running sandbox is read every few seconds.", null=True)
+    llm_calls = answers.Count("Its calls of the LLM proxy that have ended.", read="llm.calls")
+    llm_input_tokens = answers.Count("Neither read from a cache nor written to one.",
+                                     read="llm.input_tokens")
+    llm_cached_tokens = answers.Count("Input that was read from a cache.", read="llm.cached_tokens")
+    llm_cache_write_tokens = answers.Count("Input that was written to a cache.",
+                                           read="llm.cache_write_tokens")
+    llm_output_tokens = answers.Count("Reasoning included.", read="llm.output_tokens")
+    llm_cost = answers.Amount("US dollars; `null` if the price of no call is known.", null=True,
+                              read="llm.known_cost")
 
 
 class PortInPath(Port):

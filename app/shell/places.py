@@ -1,7 +1,7 @@
 """How many shells may be open at a time, in this process and of one owner; each holds a thread."""
 from contextlib import ExitStack
 
-from app.http.admission import Places
+from app.http.places import Places
 from config.settings import Settings
 from services.errors import RateLimited, Unavailable
 

@@ -13,7 +13,7 @@ from flask import Blueprint, Flask, current_app, g, request
 from flask_sock import Sock
 
 from app.api.shells import shell as refuse_plain
-from app.http.credentials import ACCOUNTS, Principal, accepts, check_again, current_caller
+from app.http.credentials import ACCOUNTS, accepts, check_again, current_caller
 from app.http.held import held
 from app.http.route import route
 from app.shell import handshake, offered, websocket
@@ -23,6 +23,7 @@ from app.shell.watch import Watch
 from app.shell.websocket import ShellSocket
 from app.wiring import get_deps, get_wired
 from config.settings import Settings
+from services.accounts.principals import Principal
 from services.guest_calls import shells
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import socket
 import time
 
 from app.http.server.arriving import Arriving
-from app.http.server.handing_over import listen, take_over
+from app.http.server.handing_over import SHELL, listen, take_over
 from app.http.server.worker import Connection, PatientWorker
 from app.shell.routes import close_all
 
@@ -29,7 +29,7 @@ class ShellWorker(PatientWorker):
     def _listen(self) -> socket.socket:
         for tries_left in reversed(range(_TRIES)):
             try:
-                return listen(self._settings.shell_port)
+                return listen(SHELL, self._settings.shell_port)
             except OSError:
                 if not tries_left:
                     raise

@@ -7,18 +7,22 @@ import subprocess
 from pathlib import Path
 
 from bin.console import Advice
-from bin.stack.site import Site
+from bin.stack.site import ROOT, Site
 from config.processes import PROCESSES, accounts
+from services.llm.config_file import list_files
 
 _LOCK = Path("/run/svc-accounts.lock")
 
 
 def prepare(site: Site) -> None:
-    """Make the accounts that are missing, and the directories of the processes that write one."""
+    """Make the accounts that are missing, the directories of the processes that write one, and the
+    files of the LLM proxy readable for their one reader."""
     _ensure_accounts()
+    if path := site.values.get("SVC_LLM_CONFIG"):
+        close_llm_files(Path(path))
     for process in PROCESSES.values():
         if own := site.directory_of(process):
-            own_directory(own, process.account)
+            own_directory(own, process.account, 0o755 if process.shown else 0o700)
 
 
 def _ensure_accounts() -> None:
@@ -43,12 +47,12 @@ def missing() -> list[str]:
     return [name for name in accounts() if name not in known]
 
 
-def own_directory(path: Path, account: str) -> Path:
+def own_directory(path: Path, account: str, mode: int = 0o700) -> Path:
     """Make a directory, or one that root made before, the account's, with all that is in it; nobody
-    else can read it."""
+    else can read it unless `mode` says so."""
     entry = pwd.getpwnam(account)
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.chmod(0o700)
+    path.mkdir(mode=mode, parents=True, exist_ok=True)
+    path.chmod(mode)
     if path.stat().st_uid != entry.pw_uid:
         for folder, folders, files in os.walk(path):
             for name in (*folders, *files):
@@ -57,6 +61,28 @@ def own_directory(path: Path, account: str) -> Path:
         # Last: a walk that is cut short is begun again.
         os.chown(path, entry.pw_uid, entry.pw_gid)
     return path
+
+
+def close_llm_files(path: Path) -> None:
+    """Leave the configuration of the LLM proxy and its key files to root and the guest gateway.
+
+    Raises Advice if there is no such file, or if the guest gateway may not enter its directory.
+    """
+    if path.absolute().is_relative_to(ROOT / "var"):
+        raise Advice("SVC_LLM_CONFIG: no process sees more of var/ than a directory of its own;"
+                     " give the file another one.")
+    group = pwd.getpwnam(PROCESSES["guest-gateway"].account).pw_gid
+    for file in list_files(path):
+        try:
+            folder = file.parent.stat()
+            os.chown(file, 0, group)
+            file.chmod(0o640)
+        except OSError as error:
+            raise Advice(f"SVC_LLM_CONFIG: {file} cannot be used: {error.strerror}.") from error
+        if not folder.st_mode & (0o011 if folder.st_gid == group else 0o001):
+            raise Advice(
+                f"SVC_LLM_CONFIG: the guest gateway may not enter {file.parent}. Give the file a"
+                f" directory of its own: chmod 711 {file.parent}")
 
 
 def own_file(path: Path, text: str, account: str) -> None:

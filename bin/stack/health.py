@@ -50,9 +50,14 @@ def gateway_answers(settings: Settings) -> bool:
     try:
         with socket.create_connection(("127.0.0.1", settings.gateway_port), timeout=2) as link:
             link.sendall(b"LOOKUP nowhere\r\n")
-            return link.recv(1) == b"-"
+            return link.recv(1) == b"?"
     except OSError:
         return False
+
+
+def guest_gateway_health(settings: Settings) -> str:
+    """The URL that tells whether the guest gateway answers this host."""
+    return f"http://127.0.0.1:{settings.guest_gateway_port}/health"
 
 
 def database_made(site: Site) -> bool:
@@ -126,7 +131,8 @@ def list_faults(site: Site, processes: Collection[str]) -> dict[str, str]:
         faults.setdefault("node-ctl", "its heartbeat does not arrive")
     for name, url in (("api", f"{settings.api_url}/health"),
                       ("identity", f"{settings.auth_url}/.well-known/jwks.json"),
-                      ("shell", shell_health(settings))):
+                      ("shell", shell_health(settings)),
+                      ("guest-gateway", guest_gateway_health(settings))):
         if not answers(url):
             faults[name] = "does not answer"
     if not edge_answers(settings):

@@ -13,6 +13,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from bin.console import Advice, say, step
@@ -24,7 +25,7 @@ from config.settings import Settings, load
 from nodeworker.hypervisor.qemu.images.image_users import unregister
 
 SERVERS = ("postgres", "redis", "s3")
-CODE = ("app", "config", "guest", "models", "services", "tasks")
+CODE = ("app", "config", "guest", "models", "objects", "services", "tasks")
 
 
 class Stack:
@@ -133,9 +134,10 @@ class Stack:
                     ["api"])
         self._until("the identity host answers", timeout_s,
                     lambda: health.answers(f"{self.auth_url}/.well-known/jwks.json"), ["identity"])
-        if "shell" in self.processes:
-            self._until("the shell process answers", timeout_s,
-                        lambda: health.answers(health.shell_health(self.settings)), ["shell"])
+        for name, url in (("shell", health.shell_health(self.settings)),
+                          ("guest-gateway", health.guest_gateway_health(self.settings))):
+            if name in self.processes:
+                self._until(f"{name} answers", timeout_s, partial(health.answers, url), [name])
         if "edge" in self.processes:
             self._until("the edge answers", timeout_s,
                         lambda: health.edge_answers(self.settings), ["edge"])
@@ -148,7 +150,7 @@ class Stack:
         # Those that are not there yet are soon asked again.
         self._until("the workers answer", timeout_s,
                     lambda: not health.silent_workers(self.site, node_id, self.processes, 0.5),
-                    ["control", "webhooks", "node-ops", "node-bulk", "node-archive"])
+                    ["control", "webhooks", "node-ops", "node-bulk", "node-archive", "node-deploy"])
 
     def run(self, command: str, timeout_s: float = 900, *, show: bool = False,
             env: Mapping[str, str] | None = None) -> str:

@@ -5,10 +5,13 @@
 `Site.private()`. Both hand each process of the same Procfile what config/processes.py says, so that
 what is tested is what runs.
 """
+import contextlib
 import os
 import secrets
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,14 +24,14 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 # Ports of the development stack, where free: setting's purpose -> port.
 PREFERRED = {
     "postgres": 15432, "redis": 16379, "api": 18080, "identity": 18081, "shell": 18082,
-    "gateway": 18083, "edge": 8443, "s3": 19000, "flower": 15555
+    "gateway": 18083, "guest-gateway": 18084, "edge": 8443, "s3": 19000, "flower": 15555
 }
 # What every process may inherit from the operator's shell. AWS_* stays out: boto3 would read it.
 INHERITED = ("LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
              "CURL_CA_BUNDLE")
 # And what besides commands and node workers may; the address of a proxy may hold a password.
 INHERITED_BY_ROOT = ("HOME", "TERM", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy",
-                     "NODE_EXTRA_CA_CERTS", "CI")
+                     "NODE_EXTRA_CA_CERTS", "NPM_CONFIG_REGISTRY", "npm_config_registry", "CI")
 # Where tests arm a fault point (nodeworker/faults.py); no setting.
 FAULT_FILE = "SVC_FAULT_FILE"
 # Facts of the host or wishes of the operator that hold for test stacks too.
@@ -71,6 +74,9 @@ class Site:
         for source in (read_env(ROOT / ".env"), os.environ):
             values.update({name: source[name] for name in HOST_SETTINGS if name in source})
         values.update(settings)
+        if values.get("SVC_DRIVER") != "simulated":
+            # Their image is fetched and built for those only that are about them.
+            values.setdefault("SVC_PRESETS", "")
         values |= _derived(values)
         write_env(data_dir / "stack.env", values)
         return cls(data_dir, values)
@@ -90,7 +96,8 @@ class Site:
             **_inherited(*INHERITED, *INHERITED_BY_ROOT), **_paths(),
             "SVC_CTL_CONCURRENCY": str(Settings.ctl_concurrency),
             "SVC_OPS_CONCURRENCY": str(Settings.ops_concurrency),
-            "SVC_ARCHIVE_CONCURRENCY": str(Settings.archive_concurrency), **self.values,
+            "SVC_ARCHIVE_CONCURRENCY": str(Settings.archive_concurrency),
+            "SVC_DEPLOY_CONCURRENCY": str(Settings.deploy_concurrency), **self.values,
         }
 
     @property
@@ -101,6 +108,8 @@ class Site:
     def environ_of(self, process: Process) -> dict[str, str]:
         """The environment of a process: its own settings and no others."""
         told = {name: value for name, value in self.environ.items() if name in process.variables}
+        if "SVC_NPM_REGISTRY" in process.variables and "SVC_NPM_REGISTRY" not in told:
+            told["SVC_NPM_REGISTRY"] = _client_registry()
         if not process.is_root:
             return {**_inherited(*INHERITED), **_paths(), "HOME": "/nonexistent", **told}
         if FAULT_FILE in self.values:
@@ -117,6 +126,16 @@ class Site:
     def port(self, name: str) -> int:
         """The port out of a URL setting, such as `SVC_API_URL`."""
         return urlsplit(self.values[name]).port or 0
+
+
+@lru_cache(maxsize=1)
+def _client_registry() -> str:
+    """The registry of the operator's own npm client; empty without one."""
+    shown = ""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        shown = subprocess.run(["npm", "config", "get", "registry"], text=True, check=True,
+                               capture_output=True, timeout=30).stdout.strip()
+    return shown if shown.startswith(("http://", "https://")) else ""
 
 
 def _inherited(*names: str) -> dict[str, str]:
@@ -162,6 +181,9 @@ def _generated(data_dir: Path, preferred: dict[str, int]) -> dict[str, str]:
         "SVC_EDGE_PORT": str(port["edge"]),
         "SVC_EDGE_SECRET": secrets.token_urlsafe(32),
         "SVC_GATEWAY_PORT": str(port["gateway"]),
+        "SVC_GUEST_SECRET": secrets.token_urlsafe(32),
+        "SVC_VARIABLES_SECRET": secrets.token_urlsafe(32),
+        "SVC_GUEST_GATEWAY_PORT": str(port["guest-gateway"]),
         "SVC_SHELL_PORT": str(port["shell"]),
         "SVC_PREVIEW_DOMAIN": Settings.preview_domain,
         "SVC_APPS_DOMAIN": Settings.apps_domain,

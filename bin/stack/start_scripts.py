@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bin.stack.site import ROOT, Site
-from config.processes import Process
+from config.processes import PROCESSES, Process
 
 # Files of certificates that the operator's environment or settings may name.
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
@@ -49,8 +49,9 @@ def script(site: Site, name: str, process: Process, command: str) -> str:
     else:
         apart = 'exec unshare --mount --propagation slave /bin/sh "$0" apart'
         top.append(f'[ "${{1-}}" = apart ] || {apart}')
-        own = site.directory_of(process)
-        view = view_of(_visible(environ), ROOT, own, site.data_dir)
+        read = [site.data_dir / process.reads] if process.reads else []
+        view = view_of(_visible(environ, process), ROOT, site.directory_of(process),
+                       site.data_dir, read)
         limits = (f"--reuid={process.account} --regid={process.account} --clear-groups"
                   f" --no-new-privs --inh-caps={kept} --ambient-caps={kept}"
                   f" --bounding-set={kept}")
@@ -59,10 +60,12 @@ def script(site: Site, name: str, process: Process, command: str) -> str:
     return "\n".join([*top, *told[:3], *view, told[3], become, ""])
 
 
-def view_of(visible: Sequence[Path], checkout: Path, own: Path | None, data_dir: Path) -> list[str]:
+def view_of(visible: Sequence[Path], checkout: Path, own: Path | None, data_dir: Path,
+            read: Sequence[Path] = ()) -> list[str]:
     """Lines of the shell that leave, of what lies under closed directories, only `visible`, of the
-    stack only `own`, and a /tmp of its own. What stays is kept aside while the rest is covered."""
-    kept = [*visible, *([own] if own else [])]
+    stack only `own` and, not to be written, `read`, and a /tmp of its own. What stays is kept aside
+    while the rest is covered."""
+    kept = [*visible, *([own] if own else []), *read]
     aside = Path("/run" if any(path.is_relative_to("/mnt") for path in kept) else "/mnt")
     lines = [_cover(aside)]
     for number, path in enumerate(kept):
@@ -77,6 +80,9 @@ def view_of(visible: Sequence[Path], checkout: Path, own: Path | None, data_dir:
     lines += [_cover(checkout / "var"), f"mkdir -p {_quoted(data_dir)}"]
     if own:
         lines += [*_place(own), f"mount --bind {aside}/{len(visible)} {_quoted(own)}"]
+    for number, path in enumerate(read, len(kept) - len(read)):
+        lines += [*_place(path), f"mount --bind {aside}/{number} {_quoted(path)}",
+                  f"mount -o remount,bind,ro {_quoted(path)}"]
     if (checkout / ".env").exists():
         lines.append(f"mount --bind /dev/null {_quoted(checkout / '.env')}")
     return [*lines, f"umount -R {aside}"]
@@ -86,9 +92,12 @@ def _cover(path: Path, mode: str = "0755") -> str:
     return f"mount -t tmpfs -o mode={mode},nosuid,nodev tmpfs {_quoted(path)}"
 
 
-def _visible(environ: Mapping[str, str]) -> list[Path]:
+def _visible(environ: Mapping[str, str], process: Process) -> list[Path]:
     """The checkout, and what else the process needs of directories that may be closed."""
     named = [Path(environ[name]) for name in _CERTIFICATES if environ.get(name)]
+    if process is PROCESSES["guest-gateway"] and environ.get("SVC_LLM_CONFIG"):
+        # The directory: a file that is put in its place is to be seen.
+        named.append(Path(environ["SVC_LLM_CONFIG"]).parent)
     others = [
         path for path in (Path(sys.base_prefix), *named) if path.exists()
         and (_closed_above(path) or path.is_relative_to(_TMP)) and not path.is_relative_to(ROOT)

@@ -27,7 +27,7 @@ from config.processes import PROCESSES, STORE
 RELEASE = "release"
 # Postgres and Redis have accounts of their packages, and no setting of ours.
 TABLE = {**PROCESSES, "s3": STORE}
-_FAULT_NOT_RUNNING, _FAULT_ALREADY_STARTED = 70, 60
+_FAULT_NOT_RUNNING, _FAULT_ALREADY_STARTED, _FAULT_UNKNOWN = 70, 60, 10
 
 
 def procfile() -> dict[str, str]:
@@ -50,6 +50,8 @@ def configuration(site: Site, names: Iterable[str]) -> str:
         f"[unix_http_server]\nfile={_socket(site)}\nchmod=0700",
         "[rpcinterface:supervisor]\n"
         "supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface",
+        "[rpcinterface:restarts]\n"
+        "supervisor.rpcinterface_factory = bin.stack.quick_restarts:install",
     ]
     owner = shlex.quote(f"SVC_DATA_DIR={site.data_dir}").replace("%", "%%")
     for name in names:
@@ -71,8 +73,8 @@ def configuration(site: Site, names: Iterable[str]) -> str:
 def _start_s(name: str) -> int:
     """How long (s) a process must live to count as started. The start of one of ours may fail some
     seconds after it began, and that is to be shown as BACKOFF and tried again at growing
-    intervals."""
-    return 5 if name in PROCESSES else 1
+    intervals. nginx fails at once, and who kills it twice in five seconds is not to wait."""
+    return 5 if name in PROCESSES and name != "edge" else 1
 
 
 def _log(site: Site, name: str) -> Path:
@@ -132,7 +134,8 @@ class Supervisor:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard if 0 < hard < 65536 else 65536, hard))
         command = [str(ROOT / ".venv/bin/supervisord"), "--configuration", str(path)]
-        result = subprocess.run(command, env=self.site.supervisor_environ, cwd=ROOT, text=True,
+        environ = {**self.site.supervisor_environ, "PYTHONPATH": str(ROOT)}
+        result = subprocess.run(command, env=environ, cwd=ROOT, text=True,
                                 stdin=subprocess.DEVNULL, capture_output=True, check=False)
         if result.returncode:
             raise Advice(
@@ -193,8 +196,14 @@ class Supervisor:
 
     def state(self, name: str) -> str:
         """RUNNING, STARTING, BACKOFF (it crashes again and again), STOPPING, STOPPED, EXITED or
-        FATAL."""
-        return str(self.info(name)["statename"])
+        FATAL. A process that the running supervisord does not know, because it is of an earlier
+        version, is STOPPED."""
+        try:
+            return str(self.info(name)["statename"])
+        except xmlrpc.client.Fault as fault:
+            if fault.faultCode != _FAULT_UNKNOWN:
+                raise
+            return "STOPPED"
 
     def pid(self, name: str) -> int:
         """Process id, 0 if it does not run."""

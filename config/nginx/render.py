@@ -15,10 +15,14 @@ from urllib.parse import urlsplit
 import jinja2
 
 from config.bind import bind_of, reached_at
+from config.media_types import DEFAULT, MEDIA_TYPES
+from config.nginx.certificates import find_certificates
 from config.settings import Settings
 
 HERE = Path(__file__).resolve().parent
 DIRECTORY = "edge"
+# Of the process `releases`.
+RELEASES = "releases"
 # In the order in which nginx wants them.
 _LUA_MODULES = ("ndk_http_module.so", "ngx_http_lua_module.so")
 
@@ -61,6 +65,12 @@ def certificate_of(settings: Settings) -> tuple[Path, Path]:
     return directory_of(settings) / "tls.pem", directory_of(settings) / "tls.key"
 
 
+def certificates_directory_of(settings: Settings) -> Path:
+    """Where the certificates are for names of apps besides their slugs."""
+    return (Path(settings.certificates_dir) if settings.certificates_dir
+            else directory_of(settings) / "certificates")
+
+
 def render(settings: Settings, nginx: Nginx, open_files: int) -> str:
     """The whole configuration, as text, for workers that may have that many files open."""
     environment = jinja2.Environment(
@@ -70,16 +80,22 @@ def render(settings: Settings, nginx: Nginx, open_files: int) -> str:
     text = environment.get_template("nginx.conf").render(
         worker_connections=min(open_files, 32768), directory=directory_of(settings),
         certificate=certificate, certificate_key=key, port=settings.edge_port,
-        addresses=_usable(settings.edge_addresses),
+        addresses=_usable(settings.edge_addresses), proxies=settings.edge_proxies,
+        requests_per_address=settings.edge_requests_per_address,
         modules=nginx.lua_modules, lua_directory=HERE / "lua",
         api=reached_at(bind_of(settings.api_bind, settings.api_url)),
         identity=reached_at(bind_of(settings.auth_bind, settings.auth_url)),
         gateway_port=settings.gateway_port, shell_port=settings.shell_port,
+        guest_gateway_port=settings.guest_gateway_port,
         api_names=_names("localhost api.localhost", settings.api_url),
         identity_names=_names("auth.localhost", settings.auth_url),
         shell_names=_names("shell.localhost", settings.shell_url),
         preview_domain=settings.preview_domain,
-        preview_rewrite_host=settings.preview_rewrite_host, apps_domain=settings.apps_domain,
+        preview_rewrite_host=settings.preview_rewrite_host,
+        app_certificates=find_certificates(
+            certificates_directory_of(settings), (settings.apps_domain, settings.preview_domain)),
+        apps_domain=re.escape(settings.apps_domain), releases=settings.data_dir / RELEASES,
+        media_types=MEDIA_TYPES, default_media_type=DEFAULT,
         upload_max_bytes=settings.upload_max_bytes, edge_secret=settings.edge_secret,
         head_s=f"{settings.head_s * 1000:.0f}ms",
         # Longer than what the process behind gives a body, so that it is the one that answers.

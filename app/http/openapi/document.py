@@ -8,11 +8,12 @@ from typing import Any
 from flask import Flask
 from werkzeug.routing import Rule
 
-from app.http.credentials import SESSION_COOKIE, Credential
+from app.http.credentials import SESSION_COOKIE
 from app.http.errors import MEANINGS
 from app.http.openapi.components import Components
 from app.http.route import Content, ListOf, Route, route_of
-from app.schemas.errors import ErrorAnswer
+from app.schemas.answers import ErrorAnswer
+from services.accounts.principals import Credential
 
 Json = dict[str, Any]
 VERSION = "1.0"
@@ -57,12 +58,14 @@ PATH_PARAMETERS = {
     "slug": "Slug of a deploy.",
     "snapshot_id": "Id of a snapshot of yours.",
     "template_id": "Name of a template, or `<name>-v<version>` for one version of it.",
+    "variable": "Name of a variable of an app.",
 }
 # What they have to look like; the others are any text.
 PATH_LIMITS = {
     "port": {
         "pattern": r"^([1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])$"
     },
+    "variable": {"pattern": r"^(?!PORT$|SVC_)[A-Za-z_][A-Za-z0-9_]{0,127}$"},
 }
 
 

@@ -1,13 +1,18 @@
 -- Chooses where a request for a preview goes: to the guest, whose address each worker remembers for
 -- two seconds, or to the gateway, which wakes sandboxes and answers for all others.
 --
--- 1. `route` asks the gateway for the address, unless it is known. 2. `balance` takes it; what
+-- 1. `route` asks the gateway for the address, unless it is known; of a host in use it asks again
+-- beside the requests, so that none waits for a busy gateway. What there is not is answered here:
+-- whoever guesses hosts is to cost the gateway no more than a line. 2. `balance` takes it; what
 -- cannot be reached is tried once more, through the gateway. nginx does that only as long as
 -- nothing that may not be sent twice has been sent.
 local balancer = require "ngx.balancer"
+local is_safe = require("repeating").is_safe
+local now, var, timer_at = ngx.now, ngx.var, ngx.timer.at
 
 local M = {}
 local TTL = 2            -- seconds that an address is used without asking
+local ASKED_BESIDE = 4   -- and while it is asked for beside the requests
 local STALE = 20         -- and while the gateway is away; ports rest for 60 s
 local PATIENCE = 100     -- times a tenth of a second that an absent gateway is waited for
 local HOSTS_MOST = 20000
@@ -48,7 +53,7 @@ local function remember(host, ip, port)
             peers, count = {}, 1
         end
     end
-    peers[host] = { ip = ip, port = tonumber(port), asked_at = ngx.now() }
+    peers[host] = { ip = ip, port = tonumber(port), asked_at = now() }
 end
 
 local function forget(host)
@@ -57,44 +62,70 @@ local function forget(host)
     end
 end
 
--- For the access phase: afterwards the host is remembered if its sandbox runs.
-function M.route()
-    local host = ngx.var.host
-    for _ = 1, PATIENCE do
+-- Asks where a host leads and remembers it if its sandbox runs; false if the gateway is away. The
+-- second value is true if there is no such host.
+local function look_up(host)
+    local line = ask(host)
+    if not line then
+        return false
+    end
+    local ip, port = line:match("^(%S+) (%d+)$")
+    if ip then
+        remember(host, ip, port)
+    else
+        forget(host)
+    end
+    return true, line == "?"
+end
+
+-- Asks while requests go on to the address that is known.
+local function look_up_beside(peer, host)
+    peer.is_asked = timer_at(0, function() look_up(host) end)
+    return peer.is_asked
+end
+
+-- Afterwards the host is remembered if its sandbox runs; an absent gateway is asked that often.
+local function find(times)
+    local host = var.host
+    for _ = 1, times do
         local peer = peers[host]
-        if not peer or ngx.now() - peer.asked_at > TTL then
-            local line = ask(host)
-            if line then
-                local ip, port = line:match("^(%S+) (%d+)$")
-                if ip then
-                    remember(host, ip, port)
-                else
-                    forget(host)
-                end
-                peer = peers[host]
-            elseif not peer or ngx.now() - peer.asked_at > STALE then
-                peer = false   -- the gateway is away, and we know nothing
-            end
-        end
-        if peer ~= false then
+        local age = peer and now() - peer.asked_at
+        if peer and (age <= TTL or age <= ASKED_BESIDE and (peer.is_asked
+                                                           or look_up_beside(peer, host))) then
             return
         end
-        ngx.sleep(0.1)
+        local is_answered, is_unknown = look_up(host)
+        if is_unknown then
+            return ngx.exec("/_edge/unknown")
+        elseif is_answered or peer and age <= STALE then
+            return
+        end
+        ngx.sleep(0.1)   -- the gateway is away, and we know nothing
+    end
+end
+
+-- For the access phase. A kept connection may be closed by the guest just when it is used: only what
+-- may be sent twice takes one.
+function M.route()
+    find(PATIENCE)
+    if not is_safe() then
+        return ngx.exec("@fresh")
     end
 end
 
 -- For a request that got no answer from anybody: what may be sent twice is sent again, once the
 -- gateway answers.
 function M.again()
-    if ngx.var.preview_pool ~= "guests" then
+    if not is_safe() then
         return ngx.exec("/_edge/away")
     end
-    M.route()
+    local has_waited = now() - ngx.req.start_time() >= PATIENCE / 10
+    find(has_waited and 1 or PATIENCE)
 end
 
 -- For the balancer: the guest first, then the gateway.
 function M.balance()
-    local host = ngx.var.host
+    local host = var.host
     local peer = peers[host]
     if balancer.get_last_failure() then
         forget(host)

@@ -1,0 +1,132 @@
+"""The calls that are under way, and their rows in the ledger: each that was begun is ended,
+whatever becomes of who made it.
+
+**What if we die here?** The next process of this name ends what this one left, by estimate.
+"""
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from app.guest_gateway.llm.endpoints import Endpoint
+from app.guest_gateway.llm.request_body import Asked
+from app.guest_gateway.llm.usage_stream import Counted
+from app.guest_gateway.rows import Rows
+from models.database import DatabaseFailed, now
+from services.llm import admission, ledger, routing
+from services.llm.callers import LlmCaller
+from services.llm.ledger import Ending, NewCall, Progress
+from services.llm.prices import Usage
+from services.llm.upstreams import LlmConfig, Target
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class Call:
+    """A call: what may answer it, and what has come of it. `call_id` is None for what costs
+    nothing."""
+
+    config: LlmConfig
+    targets: list[Target]
+    call_id: int | None
+    estimated_input: int
+    target: Target
+    status: int | None = None
+    counted: Counted | None = None
+    first_byte_at: datetime | None = field(default=None)
+
+    def began(self) -> None:
+        """The first byte of the answer has come."""
+        self.first_byte_at = self.first_byte_at or now()
+
+    @property
+    def ending(self) -> Ending:
+        """How it has ended, if it ends now."""
+        if self.status is not None and self.status >= 400:
+            return Ending(self.target, self.status)
+        usage = Usage(input=self.estimated_input)
+        if self.counted is not None:
+            usage = self.counted.usage(self.estimated_input)
+        return Ending(self.target, self.status, usage,
+                      self.counted is not None and self.counted.complete, self.first_byte_at)
+
+
+class Calls:
+    """All calls of this process; `name` is the same after a restart."""
+
+    def __init__(self, name: str, rows: Rows) -> None:
+        self._name, self._rows = name, rows
+        # Apart, so that ends which wait for the database keep no call from being refused.
+        self._ending_rows = Rows()
+        self._open: set[Call] = set()
+        self._endings: set[asyncio.Task[None]] = set()
+
+    async def begin(self, config: LlmConfig, caller: LlmCaller, endpoint: Endpoint,
+                    asked: Asked, resting: set[str]) -> Call:
+        """Begin a call; raises what the rules raise."""
+        begun = asyncio.ensure_future(
+            self._rows.ask(self._begin, config, caller, endpoint, asked, resting))
+        try:
+            call = await asyncio.shield(begun)
+        except asyncio.CancelledError:
+            begun.add_done_callback(self._end_unsent)
+            raise
+        self._open.add(call)
+        return call
+
+    def end(self, call: Call, ending: Ending | None = None) -> None:
+        """Write the end of a call, soon; `ending` if it is not what has come of it."""
+        self._open.discard(call)
+        if call.call_id is None:
+            return
+        task = asyncio.ensure_future(self._ending_rows.ask(
+            self._finish, call.config, call.call_id, ending or call.ending))
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+
+    async def keep_reporting(self) -> None:
+        """Say every few seconds which calls are under way, until cancelled."""
+        await self._try(ledger.close_abandoned, self._name)
+        while True:
+            await asyncio.sleep(ledger.REPORT_EVERY_S)
+            await self._try(ledger.report_progress, [
+                Progress(call.call_id, call.counted.estimated_output if call.counted else 0,
+                         call.first_byte_at)
+                for call in self._open if call.call_id is not None])
+
+    async def close(self, limit_s: float) -> None:
+        """Return when all ends are written, or after `limit_s`."""
+        if self._endings:
+            await asyncio.wait(set(self._endings), timeout=limit_s)
+
+    def _begin(self, config: LlmConfig, caller: LlmCaller, endpoint: Endpoint, asked: Asked,
+               resting: set[str]) -> Call:
+        if not endpoint.counted:
+            admission.admit(config, caller)
+        targets = routing.route(config, caller, endpoint.protocol, asked.model, resting,
+                                admission.SWITCHES.upstreams_off())
+        new = NewCall(self._name, endpoint.protocol, asked.model, targets[0], asked.text_bytes,
+                      asked.max_output_tokens)
+        call_id = ledger.begin(config, caller, new) if endpoint.counted else None
+        return Call(config, targets, call_id, new.estimated_input, targets[0])
+
+    def _end_unsent(self, begun: "asyncio.Future[Call]") -> None:
+        """Its caller went away before anything was sent: it used nothing."""
+        if not begun.cancelled() and begun.exception() is None:
+            call = begun.result()
+            self.end(call, Ending(call.target, None))
+
+    @staticmethod
+    def _finish(config: LlmConfig, call_id: int, ending: Ending) -> None:
+        try:
+            ledger.finish(config, call_id, ending)
+        except DatabaseFailed as error:
+            log.error("the end of a call could not be written (%s): it is swept, by estimate",
+                      type(error).__name__, extra={"call": call_id})
+
+    async def _try(self, write: object, argument: object) -> None:
+        try:
+            await self._rows.ask(write, argument)  # type: ignore[arg-type]
+        except DatabaseFailed as error:
+            log.warning("calls under way were not noted: %s", type(error).__name__)

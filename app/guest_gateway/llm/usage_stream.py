@@ -1,0 +1,219 @@
+"""Reads what a call used out of the bytes of its answer as they pass.
+
+1. A stream is cut at line ends, across the borders of pieces; only `data:` lines are looked at, and
+only those with a usage in them are parsed. 2. OpenAI's chat sends its usage when asked, in an event
+of its own, which is taken out again where we asked and the caller did not. 3. An answer that is one
+JSON object is kept up to a limit and parsed at its end. 4. Where no usage came, what passed is the
+estimate: an event with text in it is a token at least.
+
+Anthropic's counts are cumulative: the largest of each holds. OpenAI's input includes what came from
+a cache, ours does not.
+"""
+import json
+import re
+from typing import Any
+
+from services.llm.prices import Usage
+from services.llm.upstreams import Protocol
+
+_EVENT_MOST, _WHOLE_MOST, _TAIL = 1024 * 1024, 8 * 1024 * 1024, 64 * 1024
+_BYTES_PER_TOKEN = 4
+_MOST = 2**53
+_TEXT = re.compile(
+    rb'"(?:content|text|delta|thinking|partial_json|arguments|reasoning_content)"'
+    rb'\s*:\s*"((?:[^"\\]|\\.)+)"')
+_USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
+# Events after which a stream has said everything.
+_LAST = {"message_stop", "response.completed", "response.incomplete", "response.failed"}
+
+
+class Counted:
+    """The figures of one answer so far, and whether they are the upstream's last."""
+
+    def __init__(self, protocol: Protocol) -> None:
+        self._protocol = protocol
+        self._figures: dict[str, int] = {}
+        self.complete = False
+        self.events = self.text_bytes = 0
+
+    def take(self, usage: Any) -> None:
+        """Count a `usage` object of the protocol."""
+        if not isinstance(usage, dict):
+            return
+        read = _of_anthropic if self._protocol is Protocol.ANTHROPIC else _of_openai
+        for name, value in read(usage).items():
+            self._figures[name] = max(self._figures.get(name, 0), value)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any usage came."""
+        return bool(self._figures)
+
+    @property
+    def estimated_output(self) -> int:
+        """Tokens of the text that has passed."""
+        return max(self.events, self.text_bytes // _BYTES_PER_TOKEN)
+
+    def usage(self, estimated_input: int) -> Usage:
+        """What the upstream said, with estimates for what it did not."""
+        figures = {"input": estimated_input, **self._figures} if not self._figures \
+            else dict(self._figures)
+        if not self.complete:
+            figures["output"] = max(figures.get("output", 0), self.estimated_output)
+        return Usage(**figures)
+
+
+class StreamedUsage:
+    """Of a stream of events. `drops_usage` takes the event of the usage out."""
+
+    def __init__(self, protocol: Protocol, *, drops_usage: bool = False) -> None:
+        self.counted = Counted(protocol)
+        self._drops = drops_usage
+        self._line = bytearray()
+        self._held = bytearray()
+        self._is_usage = False
+        self._skipping = False
+
+    def feed(self, piece: bytes) -> bytes:
+        """Take the next bytes of the answer; gives those to pass on."""
+        out = bytearray()
+        begin = 0
+        while (end := piece.find(b"\n", begin)) >= 0:
+            out += self._line_ends(piece[begin:end + 1])
+            begin = end + 1
+        self._keep(piece[begin:])
+        if not self._drops:
+            return piece
+        if self._skipping or len(self._held) + len(self._line) > _EVENT_MOST:
+            out += self._let_go()
+        return bytes(out)
+
+    def rest(self) -> bytes:
+        """What was held back, at the end of the answer."""
+        return bytes(self._let_go()) if self._drops else b""
+
+    def _keep(self, piece: bytes) -> None:
+        """The beginning of a line. A line without an end is not looked at."""
+        self._line += piece
+        if len(self._line) > _EVENT_MOST and not self._drops:
+            self._line.clear()
+            self._skipping = True
+
+    def _line_ends(self, piece: bytes) -> bytes:
+        line = bytes(self._line) + piece if self._line else piece
+        self._line.clear()
+        skipped, self._skipping = self._skipping, False
+        if not skipped and line.startswith(b"data:"):
+            self._look(line[5:].strip())
+        if not self._drops:
+            return b""
+        self._held += line
+        if line.strip():
+            return b""
+        event, self._held = bytes(self._held), bytearray()
+        dropped, self._is_usage = self._is_usage, False
+        return b"" if dropped else event
+
+    def _let_go(self) -> bytes:
+        held = bytes(self._held + self._line)
+        self._held.clear()
+        self._line.clear()
+        self._skipping = True
+        return held
+
+    def _look(self, data: bytes) -> None:
+        counted = self.counted
+        if texts := _TEXT.findall(data):
+            counted.events += 1
+            counted.text_bytes += sum(map(len, texts))
+        if data == b"[DONE]":
+            counted.complete = counted.is_known
+        elif b'"usage"' in data or b'"message_stop"' in data:
+            self._read(data)
+
+    def _read(self, data: bytes) -> None:
+        try:
+            event = json.loads(data)
+        except (ValueError, RecursionError):
+            return
+        if not isinstance(event, dict):
+            return
+        counted, kind = self.counted, event.get("type")
+        for part in (event, event.get("message"), event.get("response")):
+            if isinstance(part, dict):
+                counted.take(part.get("usage"))
+        if kind in _LAST or (kind is None and isinstance(event.get("usage"), dict)):
+            counted.complete = counted.is_known
+        self._is_usage = event.get("choices") == [] and isinstance(event.get("usage"), dict)
+
+
+class WholeUsage:
+    """Of an answer that is one JSON object."""
+
+    def __init__(self, protocol: Protocol) -> None:
+        self.counted = Counted(protocol)
+        self._kept = bytearray()
+        self._is_tail = False
+
+    def feed(self, piece: bytes) -> bytes:
+        """Take the next bytes of the answer; gives them back."""
+        self._kept += piece
+        if len(self._kept) > _WHOLE_MOST or self._is_tail:
+            self._is_tail = True
+            del self._kept[:-_TAIL]
+        return piece
+
+    def rest(self) -> bytes:
+        """Called at the end of the answer: then the usage is there."""
+        try:
+            self.counted.take(self._find())
+        except (ValueError, RecursionError, AttributeError):
+            pass
+        self.counted.complete = self.counted.is_known
+        if not self.counted.is_known:
+            self.counted.text_bytes = sum(map(len, _TEXT.findall(self._kept)))
+        return b""
+
+    def _find(self) -> Any:
+        if not self._is_tail:
+            return json.loads(self._kept).get("usage")
+        # Of an answer too large to be built, such as images, the last usage in its last bytes.
+        found = [match.end() for match in _USAGE.finditer(self._kept)]
+        text = self._kept[found[-1]:].decode("utf-8", "replace") if found else ""
+        return json.JSONDecoder().raw_decode(text)[0]
+
+
+class UnseenUsage:
+    """Of an answer that is no text, such as audio, and says no usage."""
+
+    def __init__(self) -> None:
+        self.counted = Counted(Protocol.OPENAI)
+
+    def feed(self, piece: bytes) -> bytes:
+        """Gives the bytes back."""
+        return piece
+
+    def rest(self) -> bytes:
+        """Nothing."""
+        return b""
+
+
+def _of_anthropic(usage: dict[str, Any]) -> dict[str, int]:
+    names = {"input_tokens": "input", "output_tokens": "output",
+             "cache_read_input_tokens": "cached", "cache_creation_input_tokens": "cache_write"}
+    return {ours: _count(usage.get(theirs)) for theirs, ours in names.items() if theirs in usage}
+
+
+def _of_openai(usage: dict[str, Any]) -> dict[str, int]:
+    """Chat says prompt and completion, the others input and output."""
+    into = _count(usage.get("prompt_tokens", usage.get("input_tokens")))
+    out = _count(usage.get("completion_tokens", usage.get("output_tokens")))
+    read = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
+    wrote = usage.get("completion_tokens_details") or usage.get("output_tokens_details")
+    cached = min(_count(read.get("cached_tokens")), into) if isinstance(read, dict) else 0
+    reasoning = _count(wrote.get("reasoning_tokens")) if isinstance(wrote, dict) else 0
+    return {"input": into - cached, "cached": cached, "output": out, "reasoning": reasoning}
+
+
+def _count(value: Any) -> int:
+    return min(value, _MOST) if isinstance(value, int) and value > 0 else 0

@@ -1,0 +1,1 @@
+"""The registry cache: packages of npm for guests, fetched once by the host and kept."""

@@ -1,0 +1,139 @@
+"""Serves guests what a registry has, fetched once for all of them.
+
+1. Only GET and HEAD, only packages. 2. What is kept is served from its file: tarballs for ever,
+documents for `_DOCUMENT_S`. 3. All who want the same wait for one fetch, which goes on when they
+leave. 4. A document that cannot be fetched anew is served as it was.
+
+Guests share the cache, so nothing that one of them sends gets into it, nor on to the registry:
+neither headers nor credentials, and what is kept came over a connection whose certificate was
+checked against the host's authorities.
+"""
+import asyncio
+import logging
+from collections import defaultdict
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import aiohttp
+from aiohttp import web
+from yarl import URL
+
+from app.guest_gateway.npm.allowance import Allowances
+from app.guest_gateway.npm.packages import Wanted, find_wanted, rewrite
+from app.guest_gateway.npm.shelf import Shelf
+from config import guest_gateway
+from services.errors import NotFound, ServiceError, Unavailable
+
+log = logging.getLogger(__name__)
+PREFIX = "/npm"
+_DOCUMENT_S = 300.0
+_DOCUMENT_BYTES, _TARBALL_BYTES = 64 << 20, 512 << 20
+_FETCHES, _OF_ONE_GUEST = 48, 24
+_TIMES = aiohttp.ClientTimeout(total=300, sock_connect=10, sock_read=30)
+_AWAY = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
+
+
+class RegistryCache:
+    """The cache before the registry at an address; made in a running event loop."""
+
+    def __init__(self, registry: str, shelf: Shelf) -> None:
+        self._registry, self._shelf = registry.rstrip("/"), shelf
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=_FETCHES), cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=_TIMES, headers={"User-Agent": "svc-registry-cache"})
+        self._fetches: dict[Wanted, asyncio.Task[Path]] = {}
+        self._places: defaultdict[str, asyncio.Semaphore] = defaultdict(
+            partial(asyncio.Semaphore, _OF_ONE_GUEST))
+        self._allowances = Allowances()
+        # One document at a time is held in memory.
+        self._rewriting = asyncio.Lock()
+
+    async def close(self) -> None:
+        """End every fetch and connection."""
+        for task in self._fetches.values():
+            task.cancel()
+        await self._session.close()
+
+    async def serve(self, request: web.BaseRequest, source: str) -> web.StreamResponse:
+        """The answer to a guest at `source`; raises what `services.errors` has for it."""
+        if request.method not in ("GET", "HEAD"):
+            return web.Response(status=405, headers={"Allow": "GET, HEAD"})
+        path = request.rel_url.raw_path.removeprefix(PREFIX)
+        if path == "/-/ping":
+            return web.json_response({})
+        wanted = find_wanted(path, request.headers.get("Accept", ""))
+        if wanted is None:
+            raise NotFound("The registry cache has packages only.")
+        found = await _off(self._shelf.find, wanted, _DOCUMENT_S)
+        if found is None:
+            found = await self._fetched(wanted, source)
+        return web.FileResponse(found, headers={"Content-Type": wanted.media_type})
+
+    async def _fetched(self, wanted: Wanted, source: str) -> Path:
+        async with self._places[source]:
+            await self._allowances.wait(source)
+            task = self._fetches.get(wanted)
+            if task is None:
+                task = asyncio.create_task(self._fetch(wanted, source))
+                self._fetches[wanted] = task
+                task.add_done_callback(partial(self._ended, wanted))
+            try:
+                return await asyncio.shield(task)
+            except Unavailable:
+                kept = await _off(self._shelf.find, wanted, None)
+                if kept is None:
+                    raise
+                return kept
+
+    def _ended(self, wanted: Wanted, task: asyncio.Task[Path]) -> None:
+        del self._fetches[wanted]
+        if not task.cancelled() and (error := task.exception()):
+            if not isinstance(error, ServiceError):
+                log.error("a package could not be kept", exc_info=error)
+
+    async def _fetch(self, wanted: Wanted, source: str) -> Path:
+        address = URL(f"{self._registry}/{wanted.path}", encoded=True)
+        fetched = 0
+        try:
+            async with self._session.get(
+                    address, headers={"Accept": wanted.accept or "*/*"}) as answer:
+                if answer.status >= 500 or answer.status == 429:
+                    raise Unavailable(f"The registry answers {answer.status}.", retry_after_s=2)
+                if answer.status != 200:
+                    raise NotFound(f"The registry answers {answer.status}.")
+                with self._shelf.draft() as draft:
+                    fetched = await _spool(answer, draft, wanted)
+                    if not wanted.is_tarball:
+                        async with self._rewriting:
+                            await _off(_move, draft, self._registry)
+                    return await _off(self._shelf.put, wanted, draft)
+        except _AWAY as error:
+            log.warning("the registry cannot be asked (%s)", type(error).__name__)
+            raise Unavailable("It cannot be fetched from the registry now.",
+                              retry_after_s=2) from error
+        finally:
+            self._allowances.spend(source, fetched)
+
+
+async def _spool(answer: aiohttp.ClientResponse, draft: IO[bytes], wanted: Wanted) -> int:
+    most = _TARBALL_BYTES if wanted.is_tarball else _DOCUMENT_BYTES
+    fetched = 0
+    async for piece in answer.content.iter_any():
+        fetched += len(piece)
+        if fetched > most:
+            raise NotFound("What the registry has is too large.")
+        await _off(draft.write, piece)
+    return fetched
+
+
+def _move(draft: IO[bytes], registry: str) -> None:
+    draft.seek(0)
+    moved = rewrite(draft.read(), registry, guest_gateway.URL + PREFIX)
+    draft.seek(0)
+    draft.truncate()
+    draft.write(moved)
+
+
+async def _off(call: Any, *arguments: Any) -> Any:
+    return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)

@@ -1,0 +1,82 @@
+"""Keeps what was fetched from the registry: a file for each thing, in one directory up to a size.
+
+A file appears whole or not at all. What was used longest ago goes first. The directory may be lost
+at any time.
+"""
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from app.guest_gateway.npm.packages import Wanted
+
+_LEFT = 0.9
+
+
+class Shelf:
+    """The files of one directory; its methods block for as long as a disk does."""
+
+    def __init__(self, directory: Path, bytes_most: int) -> None:
+        self._directory, self._most = directory, bytes_most
+        self._drafts = directory / "drafts"
+        self._drafts.mkdir(parents=True, exist_ok=True)
+        for left in self._drafts.iterdir():
+            left.unlink()
+        self._held = sum(size for _, size, _ in self._files())
+
+    def find(self, wanted: Wanted, age_s: float | None) -> Path | None:
+        """The file of what is wanted, if there is one and, unless `age_s` is None, it is not older;
+        a tarball has no age."""
+        path = self._path(wanted)
+        with suppress(FileNotFoundError):
+            if wanted.is_tarball:
+                os.utime(path)
+                return path
+            if age_s is None or time.time() - path.stat().st_mtime < age_s:
+                return path
+        return None
+
+    @contextmanager
+    def draft(self) -> Iterator[IO[bytes]]:
+        """A file to fetch into, gone after the block unless it was put."""
+        with tempfile.NamedTemporaryFile(dir=self._drafts, delete=False) as file:
+            try:
+                yield file
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(file.name)
+
+    def put(self, wanted: Wanted, draft: IO[bytes]) -> Path:
+        """Make a draft the file of what is wanted, and make room for it if need be."""
+        draft.flush()
+        path = self._path(wanted)
+        path.parent.mkdir(exist_ok=True)
+        self._held += os.path.getsize(draft.name)
+        os.rename(draft.name, path)
+        if self._held > self._most:
+            self._make_room(path)
+        return path
+
+    def _make_room(self, but: Path) -> None:
+        files = sorted(self._files())
+        self._held = sum(size for _, size, _ in files)
+        for _, size, path in files:
+            if self._held <= self._most * _LEFT:
+                break
+            if path != but:
+                path.unlink(missing_ok=True)
+                self._held -= size
+
+    def _files(self) -> Iterator[tuple[float, int, Path]]:
+        for path in self._directory.glob("??/*"):
+            with suppress(FileNotFoundError):
+                found = path.stat()
+                yield found.st_mtime, found.st_size, path
+
+    def _path(self, wanted: Wanted) -> Path:
+        key = hashlib.sha256(f"{wanted.path} {wanted.accept}".encode()).hexdigest()
+        return self._directory / key[:2] / key[2:]

@@ -1,0 +1,132 @@
+"""Bounds what guests store: of each prefix so many bytes and objects.
+
+What a prefix holds is asked of the store when it is first written to, and again once much was added
+or the bound is reached; what is added meanwhile is counted here, an object that is written over
+twice. Parts of an object that is not complete are in no list, so they are counted until it is. One
+to which nothing came for a while is given up where there are too many.
+"""
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from app.guest_gateway.rows import Rows
+from objects.store import StoredObject, StoreUnavailable
+from services.errors import Forbidden, Unavailable
+
+# Two snapshots of the largest database that fits a guest's disk, and what is between them.
+BYTES_MOST, OBJECTS_MOST = 48 * 1024 ** 3, 100_000
+_UPLOADS_MOST = 8
+_LOOK_S, _PREFIXES_MOST = 10.0, 10_000
+_OBJECTS_ADDED, _UPLOAD_IDLE_S = 10_000, 600.0
+
+
+class Objects(Protocol):
+    """What is asked of the store; `objects.store.ObjectStore` is one."""
+
+    def list_objects(self, prefix: str) -> Iterable[StoredObject]:
+        """Every complete object."""
+
+    def give_up_uploads(self, prefix: str, keep: Collection[str] = ()) -> None:
+        """Remove what is half-stored, but for the uploads `keep`."""
+
+
+@dataclass
+class _Upload:
+    """Parts of an object that is not complete, and when the last one came."""
+
+    bytes: int
+    seen_at: float
+
+
+@dataclass
+class _Held:
+    """What a prefix holds: as it was listed, and what came since."""
+
+    listed_at: float
+    bytes: int = 0
+    objects: int = 0
+    added_bytes: int = 0
+    added_objects: int = 0
+    uploads: dict[str, _Upload] = field(default_factory=dict)
+
+
+class Quota:
+    """What the guests of this node have stored."""
+
+    def __init__(self, store: Objects, rows: Rows, *, bytes_most: int = BYTES_MOST,
+                 objects_most: int = OBJECTS_MOST,
+                 upload_idle_s: float = _UPLOAD_IDLE_S) -> None:
+        self._store, self._rows = store, rows
+        self._bytes_most, self._objects_most = bytes_most, objects_most
+        self._upload_idle_s = upload_idle_s
+        self._held: dict[str, _Held] = {}
+
+    async def take(self, prefix: str, size_bytes: int, upload_id: str = "") -> None:
+        """Count an object, or a part of the upload `upload_id`, that is about to be stored. Raises
+        Forbidden where there is no room for it, Unavailable if the store does not answer."""
+        held = self._held.get(prefix)
+        if held is None or self._is_stale(held, size_bytes):
+            held = await self._look(prefix, held)
+        if not self._has_room(held, size_bytes):
+            raise Forbidden("This app has stored as much as it may.")
+        if not upload_id:
+            held.added_bytes += size_bytes
+            held.added_objects += 1
+            return
+        if upload_id not in held.uploads and len(held.uploads) >= _UPLOADS_MOST:
+            await self._give_up_idle(prefix, held)
+        upload = held.uploads.setdefault(upload_id, _Upload(0, 0.0))
+        upload.bytes, upload.seen_at = upload.bytes + size_bytes, time.monotonic()
+
+    def upload_ended(self, prefix: str, upload_id: str) -> None:
+        """An upload in parts is complete, or was given up."""
+        held = self._held.get(prefix)
+        if held is not None:
+            upload = held.uploads.pop(upload_id, None)
+            held.added_bytes += upload.bytes if upload else 0
+            held.added_objects += 1
+
+    def _has_room(self, held: _Held, size_bytes: int) -> bool:
+        parts = sum(upload.bytes for upload in held.uploads.values())
+        total = held.bytes + held.added_bytes + parts + size_bytes
+        return (total <= self._bytes_most
+                and held.objects + held.added_objects < self._objects_most)
+
+    def _is_stale(self, held: _Held, size_bytes: int) -> bool:
+        if time.monotonic() - held.listed_at < _LOOK_S:
+            return False
+        return (not self._has_room(held, size_bytes) or held.added_objects > _OBJECTS_ADDED
+                or held.added_bytes > self._bytes_most // 8)
+
+    async def _look(self, prefix: str, before: _Held | None) -> _Held:
+        looked = _Held(time.monotonic(), uploads=before.uploads if before else {})
+        try:
+            looked.bytes, looked.objects = await self._rows.ask(self._sum, prefix)
+        except StoreUnavailable:
+            raise Unavailable("The object store does not answer.", retry_after_s=1) from None
+        if len(self._held) >= _PREFIXES_MOST:
+            self._held.clear()
+        self._held[prefix] = looked
+        return looked
+
+    async def _give_up_idle(self, prefix: str, held: _Held) -> None:
+        """Make room for one more upload; raises Forbidden, Unavailable."""
+        since = time.monotonic() - self._upload_idle_s
+        keep = {name for name, upload in held.uploads.items() if upload.seen_at > since}
+        if len(keep) >= _UPLOADS_MOST:
+            raise Forbidden("Too much is being stored in parts.")
+        try:
+            await self._rows.ask(self._store.give_up_uploads, prefix, keep)
+        except StoreUnavailable:
+            raise Unavailable("The object store does not answer.", retry_after_s=1) from None
+        for name in set(held.uploads) - keep:
+            held.uploads.pop(name, None)
+
+    def _sum(self, prefix: str) -> tuple[int, int]:
+        total, number = 0, 0
+        for stored in self._store.list_objects(prefix):
+            total, number = total + stored.size_bytes, number + 1
+            if number > self._objects_most:
+                break
+        return total, number

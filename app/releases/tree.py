@@ -1,0 +1,115 @@
+"""The directory of an edge from which apps are served, and the change that makes a version live.
+
+    <slug>/<app id>-v<n>-<epoch>/...      the files of a version, `.gz` beside what compresses
+    <slug>/release-<n>/cur, prev         links to two versions
+    <slug>/live                          a link to a release
+    .hosts/<host>                        a link to an app with a name besides its slug
+
+1. A version is fetched into a directory of another name and renamed when it is whole. 2. A release
+is made beside the live one; renaming a new `live` over the old changes both versions at once. 3.
+All files of a version have one time, that of its number: nginx makes ETags of time and length, so
+two versions never share one.
+"""
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+LIVE, CURRENT, PREVIOUS = "live", "cur", "prev"
+_NONE, _HOSTS = ".none", ".hosts"
+_DRAFT = ".draft-"
+# Seconds: the time of version 0. A version a second keeps them apart.
+_EPOCH = 1_600_000_000
+_VERSION = re.compile(r"app_[^/]+-v(\d+)-\d+")
+
+
+class Tree:
+    """The directories of all apps of this host."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        root.mkdir(mode=0o755, parents=True, exist_ok=True)
+        for name in (_NONE, _HOSTS):
+            (root / name).mkdir(mode=0o755, exist_ok=True)
+        for draft in root.glob(f"*/{_DRAFT}*"):
+            shutil.rmtree(draft, ignore_errors=True)
+
+    def has(self, slug: str, name: str) -> bool:
+        """True if the version is here, whole."""
+        return (self._root / slug / name).is_dir()
+
+    def draft(self, slug: str) -> Path:
+        """A new directory to fetch a version into."""
+        path = self._root / slug / f"{_DRAFT}{secrets.token_hex(6)}"
+        path.mkdir(mode=0o755, parents=True)
+        return path
+
+    def keep(self, slug: str, name: str, draft: Path) -> None:
+        """Let what was fetched be the version."""
+        moment = _EPOCH + int(_VERSION.fullmatch(name)[1])  # type: ignore[index]
+        for folder, _, files in os.walk(draft):
+            os.chmod(folder, 0o755)
+            for file in files:
+                path = os.path.join(folder, file)
+                os.chmod(path, 0o644)
+                os.utime(path, (moment, moment))
+        draft.rename(self._root / slug / name)
+
+    def point(self, slug: str, current: str, previous: str | None) -> bool:
+        """Serve `current`, and what is missing in it from `previous`; False if that is so already.
+        Both are here."""
+        app = self._root / slug
+        wanted = (f"../{current}", f"../{previous}" if previous else f"../../{_NONE}")
+        live = app / LIVE
+        if _links(live) == wanted:
+            return False
+        release = app / f"release-{secrets.token_hex(6)}"
+        release.mkdir(mode=0o755)
+        for link, target in zip((CURRENT, PREVIOUS), wanted):
+            (release / link).symlink_to(target)
+        old = os.readlink(live) if live.is_symlink() else None
+        draft = app / f"{LIVE}.new"
+        draft.unlink(missing_ok=True)
+        draft.symlink_to(release.name)
+        draft.replace(live)
+        if old is not None:
+            shutil.rmtree(app / old, ignore_errors=True)
+        return True
+
+    def versions(self) -> list[tuple[str, str]]:
+        """Slug and name of every version that is here."""
+        return [(path.parent.name, path.name) for path in self._root.glob("*/app_*")
+                if _VERSION.fullmatch(path.name)]
+
+    def apps(self) -> list[str]:
+        """Slugs of all apps that have a directory."""
+        return [path.name for path in self._root.iterdir() if path.name not in (_NONE, _HOSTS)]
+
+    def name(self, hosts: Mapping[str, str]) -> None:
+        """Let each host lead to its app's slug, and no other host to any."""
+        names = self._root / _HOSTS
+        for link in names.iterdir():
+            if hosts.get(link.name) is None or os.readlink(link) != f"../{hosts[link.name]}":
+                link.unlink()
+        for host, slug in hosts.items():
+            if not (names / host).is_symlink():
+                (names / host).symlink_to(f"../{slug}")
+
+    def remove(self, slug: str, name: str) -> None:
+        """Remove a version that no release names."""
+        shutil.rmtree(self._root / slug / name, ignore_errors=True)
+
+    def withdraw(self, slug: str) -> None:
+        """Serve nothing at an app's address any more; requests get 404 from now on."""
+        app = self._root / slug
+        (app / LIVE).unlink(missing_ok=True)
+        shutil.rmtree(app, ignore_errors=True)
+
+
+def _links(live: Path) -> tuple[str, str] | None:
+    try:
+        return os.readlink(live / CURRENT), os.readlink(live / PREVIOUS)
+    except OSError:
+        return None

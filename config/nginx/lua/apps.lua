@@ -1,0 +1,191 @@
+-- Sends requests for served apps to their sandboxes, by what the gateway tells each worker over a
+-- connection that the worker keeps (app/gateway/apps/workers.py), and counts those in flight.
+--
+-- 1. A worker goes by what it was told until the time it was told; then it waits for the gateway. 2.
+-- `route` looks up and counts in one step. What is held waits here; what nobody knows goes to the
+-- gateway, which knows, wakes and answers. 3. A WebSocket counts until it is one.
+local balancer = require "ngx.balancer"
+local semaphore = require "ngx.semaphore"
+local repeating = require "repeating"
+local now, var = ngx.now, ngx.var
+
+local M = {}
+local HELD = 60          -- seconds that a request is held; a fence is shorter
+local PATIENCE = 10      -- seconds that an absent gateway is waited for
+local SYNCS_MOST = 1000  -- of one connection; then a new one, and the old one's memory is free
+local gateway
+local routes, valid_until = {}, 0
+local in_flight, used, total = {}, {}, 0
+local held = 0           -- requests that wait for a fence to end
+local bell               -- rung and replaced at each change, while somebody waits
+
+local function ring()
+    local waiting = bell and -bell:count() or 0
+    if waiting > 0 then
+        bell:post(waiting)
+    end
+    bell = nil
+end
+
+local function wait_for_change(seconds)
+    bell = bell or semaphore.new()
+    held = held + 1
+    bell:wait(seconds)
+    held = held - 1
+end
+
+-- The answer to a `sync`.
+local function counts(number)
+    local words = { number }
+    for sandbox in pairs(used) do
+        words[#words + 1] = sandbox .. "=" .. (in_flight[sandbox] or 0)
+    end
+    for sandbox, count in pairs(in_flight) do
+        if not used[sandbox] then
+            words[#words + 1] = sandbox .. "=" .. count
+        end
+    end
+    used = {}
+    return table.concat(words, " ") .. "\n"
+end
+
+-- Takes what the gateway tells until it goes, or this worker has nothing to tell any more and
+-- nobody who waits to hear.
+local function listen(sock)
+    local told = routes
+    for _ = 1, SYNCS_MOST do
+        repeat
+            local line = sock:receive("*l")
+            if not line then
+                return
+            end
+            local word, name, rest = line:match("^(%S+) ?(%S*) ?(.*)$")
+            if word == "all" then
+                told = {}
+            elseif word == "route" then
+                local ip, port, sandbox = rest:match("^(%S+) (%d+) (%S+)$")
+                told[name] = { ip = ip, port = tonumber(port), sandbox = sandbox }
+            elseif word == "held" then
+                told[name] = { is_held = true }
+            elseif word == "gone" then
+                told[name] = nil
+            elseif word == "sync" then
+                routes, valid_until = told, tonumber(rest)
+                ring()
+                if not sock:send(counts(name)) then
+                    return
+                end
+            end
+        until word == "sync"
+        if ngx.worker.exiting() and total + held == 0 then
+            return
+        end
+    end
+end
+
+local keep_listening
+keep_listening = function(premature)
+    if premature then
+        return
+    end
+    local sock = ngx.socket.tcp()
+    sock:settimeouts(1000, 1000, 4000)
+    if sock:connect(gateway.ip, gateway.port) then
+        if sock:send("EDGE " .. ngx.worker.pid() .. "\r\n") then
+            listen(sock)
+        end
+        sock:close()
+    end
+    ngx.timer.at(0.1, keep_listening)
+end
+
+-- Tells this worker where the gateway listens.
+function M.init(port)
+    gateway = { ip = "127.0.0.1", port = port }
+    ngx.timer.at(0, keep_listening)
+end
+
+-- For the log, and wherever a request is no longer owed an answer by a sandbox.
+function M.leave()
+    local sandbox = var.app_sandbox
+    if sandbox and sandbox ~= "" then
+        var.app_sandbox = ""
+        total = total - 1
+        in_flight[sandbox] = in_flight[sandbox] > 1 and in_flight[sandbox] - 1 or nil
+    end
+end
+
+local function enter(route)
+    ngx.ctx.route = route
+    var.app_sandbox = route.sandbox
+    total = total + 1
+    in_flight[route.sandbox] = (in_flight[route.sandbox] or 0) + 1
+    used[route.sandbox] = true
+end
+
+-- For the access phase. A kept connection may be closed by the app just when it is used: only what
+-- may be sent twice takes one.
+function M.route()
+    if not repeating.is_safe() then
+        var.app_pool = "apps_fresh"
+    end
+    local name, begun = var.app_name, now()
+    while true do
+        local route, age = routes[name], now() - begun
+        if now() >= valid_until then
+            if age > PATIENCE then
+                return
+            end
+            ngx.sleep(0.1)
+        elseif not route then
+            return
+        elseif not route.is_held then
+            return enter(route)
+        elseif age > HELD then
+            return ngx.exec("/_edge/away")
+        else
+            wait_for_change(1)
+        end
+    end
+end
+
+-- For a request that got no answer from anybody: what may be sent twice is sent again, once there is
+-- a gateway.
+function M.again()
+    M.leave()
+    if not repeating.is_safe() then
+        return ngx.exec("/_edge/away")
+    end
+    for _ = 1, PATIENCE * 10 do
+        local sock = ngx.socket.tcp()
+        sock:settimeouts(1000, 1000, 1000)
+        if sock:connect(gateway.ip, gateway.port) then
+            sock:close()
+            return M.route()
+        end
+        ngx.sleep(0.1)
+    end
+end
+
+-- For the balancer: the sandbox first, then the gateway, which counts for itself.
+function M.balance()
+    local route = ngx.ctx.route
+    if balancer.get_last_failure() then
+        M.leave()
+        route = nil
+    end
+    if route then
+        balancer.set_more_tries(1)
+    end
+    local peer = route or gateway
+    balancer.set_current_peer(peer.ip, peer.port)
+end
+
+-- For the head of the answer.
+function M.answered()
+    if ngx.status == 101 then
+        M.leave()
+    end
+end
+
+return M
