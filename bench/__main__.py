@@ -1,4 +1,5 @@
-"""Measure a running stack beside its floor: `python -m bench [--count N]`, called by `make bench`.
+"""Measure a running stack beside its floor: `python -m bench [--count N] [--presets]`, called by
+`make bench`.
 
 Figures and floors alternate within one run, because timings of shared machines drift; what counts
 is the ratio.
@@ -7,11 +8,12 @@ import argparse
 import os
 import sys
 
-from bench import measure, previews
+from bench import apps, measure, previews
 from bench.api import Api
 from bench.bounds import list_exceeded
 from bench.figures import HEADER, Figure
 from bench.floor import Floor
+from bench.presets import create_presets
 from config.settings import get_settings
 from models.database import connect
 
@@ -29,10 +31,17 @@ def run(count: int) -> list[Figure]:
     with measure.sandbox(api) as sandbox_id:
         figures.append(previews.preview_wake(api, settings, sandbox_id, count))
         figures.append(previews.preview_throughput(api, settings, sandbox_id))
+        figures.extend(apps.static_throughput(settings, sandbox_id))
+        figures.append(apps.served_throughput(settings, sandbox_id))
     figures.append(measure.exec_overhead(api, settings, count * 5))
     figures.append(measure.api_get(api, settings, count * 30))
     figures.append(measure.enqueue(settings, count * 30))
     return figures
+
+
+def run_presets(count: int) -> list[Figure]:
+    """A create of each preset, `count` times, beside a plain one."""
+    return create_presets(Api(os.environ["SVC_API_URL"], os.environ["SVC_API_KEY"]), count)
 
 
 def main() -> int:
@@ -40,11 +49,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=10,
                         help="samples of each machine figure (default 10)")
-    figures = run(parser.parse_args().count)
+    parser.add_argument("--presets", action="store_true",
+                        help="measure the creates of agent presets, and nothing else")
+    options = parser.parse_args()
+    figures = run_presets(options.count) if options.presets else run(options.count)
     print(HEADER)
     for figure in figures:
         print(figure.row())
-    exceeded = list_exceeded(figures)
+    exceeded = [] if options.presets else list_exceeded(figures)
     for sentence in exceeded:
         print(f"ABOVE ITS BOUND: {sentence}")
     return 1 if exceeded else 0

@@ -14,16 +14,19 @@ from pathlib import Path
 import pytest
 
 from bin.stack import running as stacks
+from bin.stack import supervise
 from bin.stack.site import ROOT
+from guest.presets import SLUGS
 from models.database import connect, database
 from models.users import User
 from services.operations import waits
 from tests.fakes.receiver import Receiver
-from tests.stack.database import Databases
+from tests.stack.database import Databases, query
 from tests.stack.edge import Edge, make_edge
 from tests.stack.fault_points import FaultPoint, fault_point
 from tests.stack.personas import Persona
 from tests.stack.times import QUICK
+from tests.stack.waiting import until
 
 ORDER = ("unit", "functional", "contract", "vm", "browser", "chaos")
 # In parallel the rooms with long files go first: at the end no worker is to wait for another.
@@ -49,7 +52,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return item.path.relative_to(Path(__file__).parent).parts[0]
 
     def on_vm_stack(item: pytest.Item) -> bool:
-        return "vm_stack" in getattr(item, "fixturenames", ())
+        return not {"vm_stack", "presets_stack"}.isdisjoint(getattr(item, "fixturenames", ()))
 
     items.sort(key=lambda item: (
         on_vm_stack(item), order.index(room(item)) if room(item) in order else len(order)))
@@ -77,7 +80,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     var/evidence."""
     report = yield
     if report.failed:
-        for name in ("servers", "sim_stack", "vm_stack"):
+        for name in ("servers", "sim_stack", "vm_stack", "presets_stack"):
             stack = getattr(item, "funcargs", {}).get(name)
             if isinstance(stack, stacks.Stack) and stack.site.data_dir.is_dir():
                 for process in (*stacks.SERVERS, *stack.processes):
@@ -149,21 +152,38 @@ def s3_settings(servers: stacks.Stack) -> dict[str, str]:
     }
 
 
+def _stack(name: str, settings: dict[str, str]) -> stacks.Stack:
+    """Without Flower, which costs as much as what it watches; who looks at it starts it."""
+    processes = [process for process in supervise.procfile() if process != "flower"]
+    return stacks.private_stack(name, settings, processes=processes)
+
+
 @pytest.fixture(scope="session")
 def sim_stack(clean_host: None) -> Iterator[stacks.Stack]:
-    """Every process, with the simulated hypervisor: real queue, database and HTTP, no VM."""
-    yield from _running(stacks.private_stack("test-sim", {
+    """Every process but Flower, with the simulated hypervisor: real queue, database, HTTP, no
+    VM."""
+    yield from _running(_stack("test-sim", {
         "SVC_DRIVER": "simulated", "SVC_NODE_VCPUS": "512", "SVC_NODE_MEM_MB": "524288",
         "SVC_READINESS_WAIT_S": "3",
         # Older, smaller disks than the platform's floor, which can be grown.
-        "SVC_SIMULATED_DISK_MB": "4096", **QUICK}))
+        "SVC_SIMULATED_DISK_MB": "4096", "SVC_PRESET_BUILD_WAIT_S": "2",
+        "SVC_PRESET_VERIFY_S": "6", **QUICK}))
 
 
 @pytest.fixture(scope="session")
 def vm_stack(clean_host: None) -> Iterator[stacks.Stack]:
-    """Every process, with real virtual machines from the image of this checkout."""
-    yield from _running(stacks.private_stack("test-vm", {"SVC_DRIVER": "qemu", **QUICK}),
-                        images=True)
+    """As `sim_stack`, with real virtual machines from the image of this checkout."""
+    yield from _running(_stack("test-vm", {"SVC_DRIVER": "qemu", **QUICK}), images=True)
+
+
+@pytest.fixture(scope="session")
+def presets_stack(clean_host: None) -> Iterator[stacks.Stack]:
+    """As `vm_stack`, on a node that has the agent presets and has baked its image of them."""
+    presets = {"SVC_DRIVER": "qemu", "SVC_PRESETS": ",".join(SLUGS), **QUICK}
+    for stack in _running(_stack("test-presets", presets), images=True):
+        until(lambda: query(stack, "SELECT 1 FROM warm_images WHERE presets AND state = 'baked'"),
+              timeout_s=900)
+        yield stack
 
 
 def _running(stack: stacks.Stack, *, images: bool = False) -> Iterator[stacks.Stack]:
@@ -214,6 +234,14 @@ def vm_alice(vm_stack: stacks.Stack) -> Iterator[Persona]:
 def vm_mallory(vm_stack: stacks.Stack) -> Iterator[Persona]:
     """Mallory on the stack with real virtual machines."""
     yield from _persona(vm_stack, "MALLORY")
+
+
+@pytest.fixture(scope="session")
+def presets_alice(presets_stack: stacks.Stack) -> Iterator[Persona]:
+    """Alice on the stack with agent presets. A create may take minutes."""
+    for persona in _persona(presets_stack, "ALICE"):
+        persona.http.timeout = 400
+        yield persona
 
 
 @pytest.fixture(scope="module")

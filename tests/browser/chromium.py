@@ -6,12 +6,14 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import httpx
 import websocket
 
+from tests.browser import deaf
 from tests.stack.waiting import until
 
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -32,7 +34,8 @@ class Chromium:
             _certutil(store, "-A", "-t", "C,,", "-n", "svc", "-i", str(authority))
         profile = home / "profile"
         self._process = subprocess.Popen(
-            [PROGRAM or "chromium", "--headless", "--no-sandbox", "--disable-gpu", *_QUIET,
+            [sys.executable, deaf.__file__, PROGRAM or "chromium",
+             "--headless", "--no-sandbox", "--disable-gpu", *_QUIET,
              "--window-size=900,440", "--remote-debugging-port=0", f"--user-data-dir={profile}",
              "about:blank"],
             env={**os.environ, "HOME": str(home)}, stdin=subprocess.DEVNULL,
@@ -46,7 +49,7 @@ class Chromium:
         self._numbers = itertools.count(1)
 
     def call(self, method, **parameters):
-        """The result of a command of the protocol; what the browser tells meanwhile is dropped."""
+        """The result of a command of the protocol."""
         number = next(self._numbers)
         self._link.send(json.dumps({"id": number, "method": method, "params": parameters}))
         while True:

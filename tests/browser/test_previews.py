@@ -11,6 +11,7 @@ from tests.stack.waiting import eventually
 
 pytestmark = [pytest.mark.vm, pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium")]
 PICTURES = ROOT / "var" / "pictures"
+ASK = "fetch('/nonce').then(answer => answer.text())"
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +26,6 @@ def preview(vm_stack, vm_alice):
     found.delete()
 
 
-@pytest.fixture(scope="module")
-def browser(vm_stack, tmp_path_factory):
-    opened = Chromium(tmp_path_factory.mktemp("home"), Path(vm_stack.site.values["SVC_CA_FILE"]))
-    yield opened
-    opened.close()
-
-
 def look(browser, preview):
     """Open the page, and see that its script works: a WebSocket echoes and events arrive."""
     assert browser.open(f"{preview.url}/") == ""
@@ -40,23 +34,28 @@ def look(browser, preview):
     browser.shows("Events: event-0 event-1 event-2")
 
 
+def get_nonce(browser):
+    """What tells one start of the server from another."""
+    return browser.run(ASK)
+
+
 def test_a_page_with_a_websocket_and_events_also_from_asleep(browser, preview):
     look(browser, preview)
     assert browser.run("isSecureContext && location.protocol") == "https:"
-    nonce = browser.run("fetch('/nonce').then(answer => answer.text())")
+    nonce = get_nonce(browser)
     browser.open("about:blank")
     preview.sleep()
     assert preview.status() == "hibernated"
     look(browser, preview)
     assert preview.status() == "running", "the browser alone woke it"
-    assert browser.run("fetch('/nonce').then(answer => answer.text())") == nonce
+    assert get_nonce(browser) == nonce
     PICTURES.mkdir(parents=True, exist_ok=True)
     browser.picture(PICTURES / "preview.png")
 
 
 def test_a_page_of_ours_where_nothing_listens(browser, preview):
     closed = Preview(preview.stack, preview.owner, preview.sandbox_id, 4000)
-    browser.open(f"{closed.url}/")
+    assert browser.open(f"{closed.url}/") == ""
     browser.shows("Nothing answers on this port")
 
 

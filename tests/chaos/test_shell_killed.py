@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 
-import httpx
 import pytest
 
 from tests.clients.shells import ShellClient, api_url_of, url_of
@@ -45,11 +44,4 @@ def test_a_shell_of_the_api_outlives_the_api(sim_stack, alice, sandbox):
         shell.type("echo still here\n")
         shell.until("still here\r\nstill here\r\n")
     until(lambda: opens(api_url_of(sim_stack, sandbox), alice))
-    until(lambda: answers(alice))
-
-
-def answers(alice):
-    """Over a connection that did not die with the API."""
-    with contextlib.suppress(httpx.TransportError):
-        return alice.get("/v1/sandboxes").status_code == 200
-    return False
+    until(alice.is_answered)

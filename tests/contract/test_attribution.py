@@ -2,9 +2,8 @@
 what forks get."""
 import pytest
 
-from models.agent_servers import AgentServer
 from models.database import connection
-from models.sandboxes import Sandbox
+from models.sandboxes import AgentServer, Sandbox
 from models.snapshots import Snapshot
 from models.states import SandboxStatus, SnapshotState
 from services.operations import claims

@@ -14,13 +14,14 @@ import jwt
 import pytest
 from flask.testing import FlaskClient
 
-from app.http.credentials import PUBLIC, SESSION, Credential, accepted_by
+from app.http.credentials import PUBLIC, SESSION, accepted_by
 from models.database import connection, new_id
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import Plan, SnapshotState
 from models.templates import Template
 from services.accounts import api_keys, tokens, users
+from services.accounts.principals import Credential
 from tests.contract.authorisation_table import BAD, CELLS, GOOD, KINDS, SURFACES, TABLE
 from tests.stack.credentials import Newcomer, bearer, make_all
 from tests.stack.real import RealService
@@ -79,7 +80,7 @@ class World:
         owner, other = (Newcomer(service, f"{name}-{mark}@example.test")
                         for name in ("owner", "other"))
         self.things = service.make_things(owner) | {
-            "key_id": owner.make_key("revoked")[1], "slug": "some-app",
+            "key_id": owner.make_key("revoked")[1], "slug": "some-app", "variable": "KEY",
             "template_id": "no-such-template", "port": "3000"
         }
         service.send("api", "DELETE", f"/v1/api-keys/{self.things['key_id']}", bearer(owner.jwt))
@@ -89,12 +90,13 @@ class World:
 
     def _settle(self):
         """Wait until every process knows of the revoked service token: some requests in a row are
-        refused."""
+        refused, of the API and of the guest gateway."""
         deadline, refused = time.monotonic() + 30, 0
         while refused < 20:
-            status, _, _ = self.service.send("api", "GET", "/v1/models",
-                                             self.credentials["revoked service token"])
-            refused = refused + 1 if status == 401 else 0
+            statuses = {self.service.send("api", "GET", path,
+                                          self.credentials["revoked service token"])[0]
+                        for path in ("/v1/models", "/v1/deploys/none")}
+            refused = refused + 1 if statuses == {401} else 0
             assert time.monotonic() < deadline
             if not refused:
                 time.sleep(0.2)

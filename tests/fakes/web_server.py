@@ -36,7 +36,6 @@ events.onmessage = (event) => {
   if (seen.length === 3) events.close();
 };
 </script>""".replace(b"HOSTNAME", socket.gethostname().encode())
-NONCE = secrets.token_hex(8)
 _GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _PIECE = 65536
 
@@ -50,6 +49,7 @@ class WebServer(ThreadingHTTPServer):
     def __init__(self, port, host="0.0.0.0"):
         super().__init__((host, port), _Handler)
         self.counts = collections.Counter()
+        self.nonce = secrets.token_hex(8)
         self.lock = threading.Lock()
 
     def handle_error(self, request, client_address):
@@ -64,10 +64,14 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         query = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
         name = urlsplit(self.path).path
+        if name.startswith("/guarded/"):
+            if not self._knows_its_name():
+                return
+            name = name.removeprefix("/guarded")
         if name == "/":
             self._send(PAGE, "text/html")
         elif name == "/nonce":
-            self._send(NONCE.encode())
+            self._send(self.server.nonce.encode())
         elif name == "/headers":
             self._send(json.dumps(dict(self.headers.items())).encode(), "application/json")
         elif name == "/count":
@@ -108,6 +112,14 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(first if size <= _PIECE else b"%d bytes" % size)
 
     do_PUT = do_POST
+
+    def _knows_its_name(self):
+        """As Vite does by default: false, and refused, unless the host is localhost."""
+        host = self.headers["Host"].partition(":")[0]
+        known = host == "localhost" or host.endswith(".localhost")
+        if not known:
+            self._send(f"Blocked request. This host ({host}) is not allowed.".encode(), status=403)
+        return known
 
     def _body(self):
         if self.headers.get("Transfer-Encoding", "").lower() == "chunked":

@@ -1,6 +1,7 @@
 """A real agent process on a loopback port, in a directory that it takes for the guest's root."""
 import os
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -40,11 +41,18 @@ def start_agent(root: Path) -> RunningAgent:
             "0",
         ],
         cwd=ROOT, stdout=subprocess.PIPE, text=True, env={"PATH": os.environ["PATH"]},
+        preexec_fn=_hear_signals,
     )
     assert process.stdout
     said = process.stdout.readline()
     assert said.startswith("svc-agent listens on port "), said
     return RunningAgent(root, process, int(said.split()[-1]))
+
+
+def _hear_signals() -> None:
+    """As in a guest: tests in the background of a shell, or under nohup, ignore these."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def stop_agent(agent: RunningAgent) -> None:

@@ -1,6 +1,10 @@
-"""The Bun of the guest image, for what users run with Node.js or Bun on their own machines."""
+"""The Bun of the guest image, for what users run with Node.js or Bun on their own machines, and the
+packages of the web UI `lfg`."""
+import hashlib
 import os
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from bin.stack.site import ROOT
@@ -22,3 +26,19 @@ def bun() -> Path | None:
         partial.chmod(0o755)
         partial.rename(binary)
     return binary
+
+
+def lfg_packages() -> Path:
+    """`node_modules` by the lock file of lfg, fetched once for each lock file."""
+    recipe = ROOT / "guest/presets/lfg"
+    key = hashlib.sha256((recipe / "bun.lock").read_bytes()).hexdigest()[:12]
+    kept = ROOT / "var/lfg" / key
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(dir=kept.parent))
+        for name in ("package.json", "bun.lock"):
+            shutil.copy(recipe / name, draft)
+        subprocess.run([str(bun()), "install", "--frozen-lockfile", "--silent"], cwd=draft,
+                       check=True, timeout=300)
+        draft.rename(kept)
+    return kept / "node_modules"

@@ -18,7 +18,7 @@ SETTINGS = {
     "SVC_DRIVER": "simulated", "SVC_IDENTITY_POLL_S": str(POLL_S), "SVC_KEY_PUBLISH_S": "6",
     "SVC_USER_JWT_S": "10"
 }
-MODELS, SANDBOXES, KEYS = "/v1/models", "/v1/sandboxes", "/v1/api-keys"
+NO_DEPLOY, SANDBOXES, KEYS = "/v1/deploys/none", "/v1/sandboxes", "/v1/api-keys"
 
 
 class Site:

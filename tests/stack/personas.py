@@ -3,7 +3,9 @@ nothing else.
 
 Every answer of the API that any of them gets is held to the OpenAPI document.
 """
+import contextlib
 import time
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -29,6 +31,12 @@ class Persona:
     def close(self) -> None:
         """Let go of the connections."""
         self.http.close()
+
+    def is_answered(self) -> bool:
+        """True if the API answers, over a connection that did not die with it."""
+        with contextlib.suppress(httpx.TransportError):
+            return self.get("/v1/sandboxes").status_code == 200
+        return False
 
     @property
     def jwt(self) -> str:
@@ -95,6 +103,12 @@ class Persona:
         answer = self.post("/v1/sandboxes", json=body)
         assert answer.status_code == 201, answer.text
         return self.wait_for(answer.json()["id"], "running")
+
+    def write(self, sandbox_id: str, files: Mapping[str, str]) -> None:
+        """Write files of text, by their paths in the sandbox's project."""
+        for path, text in files.items():
+            self.request("PUT", f"/v1/sandboxes/{sandbox_id}/uploads/{path}",
+                         content=text.encode()).raise_for_status()
 
     def exec(self, sandbox_id: str, cmd: str, *args: str, **body: Any) -> dict[str, Any]:
         """Run a command to its end and return the exec result."""

@@ -1,15 +1,19 @@
 """A process of the Procfile beside those of a stack, with settings of its own, to be stopped or
-killed by the test."""
+killed by the test; and a whole second node of such processes."""
 import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from bin.stack.running import Stack
+from bin.stack import health
+from bin.stack.ports import free_port
+from bin.stack.running import Stack, private_stack
 from bin.stack.site import ROOT
 from bin.stack.supervise import procfile
+from tests.stack.database import query
+from tests.stack.waiting import eventually, until
 
 
 class Process:
@@ -50,3 +54,41 @@ class Process:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+
+
+# What a node has for itself, even beside another on one machine.
+_OF_ONE_NODE = {"SVC_DATA_DIR", "SVC_NODE_DIR", "SVC_NODE_ID", "SVC_NET_PREFIX", "SVC_SLOT_NETWORK",
+                "SVC_HOST_PORTS", "SVC_AGENT_PORTS", "SVC_VM_UID_BASE", "SVC_FAULT_FILE"}
+
+
+@contextlib.contextmanager
+def second_node(stack: Stack, node_id: str, lanes: Iterable[str]) -> Iterator[Stack]:
+    """Another VM host beside that of `stack`, on this machine: the processes `node-<lane>`, with a
+    directory, ports and a network of their own. It takes new sandboxes within the block."""
+    shared = {name: value for name, value in stack.site.values.items() if name not in _OF_ONE_NODE}
+    processes = [f"node-{lane}" for lane in lanes]
+    node = private_stack(f"test-{node_id}", {**shared, "SVC_NODE_ID": node_id}, processes=processes)
+    try:
+        node.supervisor.launch()
+        node.start(*processes)
+        # Another run of this test may have left its row.
+        until(lambda: query(stack, "SELECT 1 FROM nodes WHERE id = %s AND heartbeat_at > now()"
+                                   " - interval '5 seconds'", node_id))
+        query(stack, "UPDATE nodes SET accepting = true WHERE id = %s", node_id)
+        yield node
+    finally:
+        node.destroy()
+        query(stack, "UPDATE nodes SET accepting = false, heartbeat_at = 'epoch' WHERE id = %s",
+              node_id)
+
+
+@contextlib.contextmanager
+def impatient_api(stack: Stack, directory: Path) -> Iterator[tuple[Process, dict[str, str]]]:
+    """An API that waits for a second only, for heads and bodies, once it answers; and its
+    settings. Its log is in `directory`."""
+    url = f"http://127.0.0.1:{free_port(0)}"
+    values = {"SVC_API_URL": url, "SVC_API_WORKERS": "1", "SVC_HEAD_S": "1",
+              "SVC_BODY_SILENCE_S": "1"}
+    with Process(stack, "api", values, directory / "log") as process:
+        assert eventually(lambda: health.answers(f"{url}/health"), 60), process.log.read_text()
+        yield process, values

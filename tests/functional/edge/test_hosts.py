@@ -1,5 +1,6 @@
 """The edge: TLS by this machine's authority, HTTP/2, and which name leads where."""
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -86,8 +87,10 @@ def test_the_log_holds_neither_query_nor_host_nor_credential(sim_stack, nobody_b
             f"Sec-WebSocket-Protocol: svc.api_key.{secret}\r\nConnection: close\r\n\r\n")
     preview = f"{secret}.preview.localhost"
     assert talk(sim_stack, head.encode()).startswith(b"HTTP/1.1 200 ")
-    talk(sim_stack, head.replace("Host: localhost", f"Host: {preview}").encode(), preview)
-    talk(sim_stack, head.replace("/health", "/v1/sandboxes/x/shell").encode())
+    with ThreadPoolExecutor(2) as both:  # each waits for who is not there
+        both.submit(talk, sim_stack, head.replace("Host: localhost", f"Host: {preview}").encode(),
+                    preview)
+        both.submit(talk, sim_stack, head.replace("/health", "/v1/sandboxes/x/shell").encode())
     assert eventually(lambda: "/v1/sandboxes/x/shell" in sim_stack.logs("edge"), 10)
     text = sim_stack.logs("edge", 1000)
     assert secret not in text and text.count("connect() failed") >= 2

@@ -1,44 +1,27 @@
 """What the edge refuses by itself has the error shape of everything else, and slow clients are
 ended by it or by the process behind, whatever trickles."""
-import contextlib
 import json
 import socket
+import subprocess
 import time
 
-import httpx
 import pytest
 
-from bin.stack.ports import free_port
-from tests.stack.processes import Process
+from tests.stack.processes import impatient_api
 from tests.stack.waiting import until
 from tests.tls.clients import client, connect, read, talk
+from tests.tls.reloaded import edge_with
 
 MIB = 1024**2
 API, IDENTITY = "localhost", "auth.localhost"
 
 
-def reload(stack, **changes):
-    """The edge with other settings than its stack's."""
-    stack.run("python -m config.nginx.reload", env={**stack.env, **changes})
-
-
-def answers(url):
-    with contextlib.suppress(httpx.HTTPError):
-        return httpx.get(f"{url}/health", timeout=5, trust_env=False).status_code == 200
-    return False
-
-
 @pytest.fixture(scope="module")
 def impatient(sim_stack, tmp_path_factory):
     """The edge before an API that waits for a second; the API's process."""
-    url = f"http://127.0.0.1:{free_port(0)}"
-    values = {"SVC_API_URL": url, "SVC_API_WORKERS": "1", "SVC_HEAD_S": "1",
-              "SVC_BODY_SILENCE_S": "1"}
-    with Process(sim_stack, "api", values, tmp_path_factory.mktemp("api") / "log") as process:
-        until(lambda: answers(url))
-        reload(sim_stack, **values)
-        yield process
-        reload(sim_stack)
+    with impatient_api(sim_stack, tmp_path_factory.mktemp("api")) as (process, values):
+        with edge_with(sim_stack, **values):
+            yield process
 
 
 @pytest.mark.parametrize("host", [API, IDENTITY, "shell.localhost"])
@@ -103,6 +86,16 @@ def trickle(link, patience_s):
         except OSError:
             return b""
     raise AssertionError("it goes on for ever")
+
+
+def test_who_vanishes_without_a_word_is_noticed(sim_stack):
+    """The kernel asks a silent client for a sign of life: a connection that nobody holds any more
+    would keep its sandbox awake."""
+    port = sim_stack.settings.edge_port
+    with connect(sim_stack, API) as link:
+        filters = f"sport = :{port} and dport = :{link.getsockname()[1]}"
+        until(lambda: "timer:(keepalive" in subprocess.run(
+            ["ss", "-tnoH", filters], text=True, capture_output=True, check=True).stdout, 10)
 
 
 def test_a_process_that_is_away_is_503_with_a_time_to_try_again(sim_stack, impatient):

@@ -6,8 +6,9 @@ import time
 
 import pytest
 
-from app.http.admission import Places
+from app.http.places import Places
 from bin.stack.ports import free_port
+from guest.client.execs import ExecCalls
 from models.database import connection, now
 from models.nodes import PortBinding
 from models.sandboxes import Activity, Sandbox
@@ -155,7 +156,7 @@ def test_a_guest_that_does_not_know_us_is_no_fault_of_the_caller(edge, owner, sa
 
 
 def test_a_silent_guest_costs_the_deadline_and_no_more(edge, owner, sandbox, guest, monkeypatch):
-    monkeypatch.setattr("guest.client.execs.EXEC_GRACE_S", 1.0)
+    monkeypatch.setitem(ExecCalls.exec.__kwdefaults__, "grace_s", 1.0)
     guest.silent_s = 60
     began = time.monotonic()
     assert run(edge, owner, sandbox, timeoutMs=100).status_code == 503

@@ -1,53 +1,17 @@
 """Two VM hosts with workers of their own: pins, and copies that are made where their source is."""
-import os
-import signal
-import subprocess
-
 import pytest
 
-from bin.stack import ports, supervise
-from bin.stack.site import ROOT
-from config.processes import PROCESSES
-from nodeworker.hypervisor.simulated.control import SimulatorControl
 from tests.stack.database import query
-from tests.stack.waiting import until
+from tests.stack.processes import second_node
 
 OTHER = "node-b"
-LANES = ("node-ctl", "node-ops")
 
 
 @pytest.fixture(scope="module")
-def other(sim_stack, tmp_path_factory):
-    """The name of a second node of the stack: workers, a directory and ports of its own."""
-    node_dir = tmp_path_factory.mktemp("node-b")
-    share = ports.claim_share(node_dir, 1)
-    environ = {**sim_stack.site.environ_of(PROCESSES["node-ctl"]), "SVC_NODE_ID": OTHER,
-               "SVC_NODE_DIR": str(node_dir), "SVC_OPS_CONCURRENCY": "2",
-               "SVC_HOST_PORTS": "{},{}".format(*share.host_ports),
-               "SVC_AGENT_PORTS": "{},{}".format(*share.agent_ports)}
-    workers = []
-    try:
-        for name in LANES:
-            log = (sim_stack.site.data_dir / "log" / f"{OTHER}-{name}.log").open("w")
-            with log:
-                workers.append(subprocess.Popen(
-                    ["sh", "-c", supervise.procfile()[name]], cwd=ROOT, env=environ, stdout=log,
-                    stderr=log, start_new_session=True))
-        # Another run of this module may have left its row.
-        until(lambda: query(sim_stack, "SELECT 1 FROM nodes WHERE id = %s"
-                            " AND heartbeat_at > now() - interval '5 seconds'", OTHER))
-        query(sim_stack, "UPDATE nodes SET accepting = true WHERE id = %s", OTHER)
+def other(sim_stack):
+    """The name of a second node of the stack."""
+    with second_node(sim_stack, OTHER, ("ctl", "ops")):
         yield OTHER
-    finally:
-        for worker in workers:
-            worker.terminate()
-        for worker in workers:
-            worker.wait(30)
-        query(sim_stack, "UPDATE nodes SET accepting = false, heartbeat_at = 'epoch' WHERE id = %s",
-              OTHER)
-        # The process with its guests outlives workers, as machines do.
-        os.kill(SimulatorControl(node_dir / "simulator").pid(), signal.SIGKILL)
-        ports.release_share(node_dir)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Templates are wanted, baked one at a time and remembered; here with the simulated driver in this
 process."""
+import json
 import os
 import threading
 from dataclasses import replace
@@ -18,6 +19,7 @@ from nodeworker.hypervisor.simulated.driver import SimulatedDriver
 from nodeworker.wiring import NodeDeps
 from services.hosts import warm_images
 from services.hosts.nodes import NodeFacts, heartbeat
+from services.hosts.warm_images import Kind
 from services.protocols import Deps
 
 pytestmark = pytest.mark.usefixtures("fresh_rows")
@@ -38,7 +40,7 @@ class Letters:
         letters, self.sent = self.sent, []
         for queue, job, payload in letters:
             assert (queue, job) == ("node.n1.bulk", "node.warm_image.bake")
-            work.bake(host, Shape(**payload))
+            work.bake(host, Shape(payload["vcpus"], payload["mem_mb"]), presets=payload["presets"])
         return len(letters)
 
 
@@ -48,7 +50,7 @@ def host(tmp_path):
     with connection():
         database.execute_sql("TRUNCATE warm_images, nodes, outbox CASCADE")
     heartbeat(FACTS)
-    settings = Settings(node_id="n1", node_dir=tmp_path, driver="simulated")
+    settings = Settings(node_id="n1", node_dir=tmp_path, driver="simulated", presets=())
     return NodeDeps(settings, SimulatedDriver(settings), Letters(), lambda sandbox: None)
 
 
@@ -60,10 +62,11 @@ def state(shape):
     return rows()[shape.vcpus, shape.mem_mb].state.value
 
 
-def want(host, shape):
+def want(host, shape, *, presets=False):
     with connection():
         host.queue.sent += [(one.queue, one.job, one.payload)
-                            for one in warm_images.want("n1", shape.vcpus, shape.mem_mb)]
+                            for one in warm_images.want(
+                                Kind("n1", shape.vcpus, shape.mem_mb, presets))]
 
 
 def age(column):
@@ -120,7 +123,8 @@ def test_a_shape_the_node_can_never_hold_is_not_baked_and_says_why(host):
 
 
 def test_an_unknown_size_in_the_settings_does_not_stop_the_node(host):
-    unknown = Settings(node_id="n1", node_dir=host.settings.node_dir, bake_sizes=("tiny", "small"))
+    unknown = Settings(node_id="n1", node_dir=host.settings.node_dir, bake_sizes=("tiny", "small"),
+                       presets=())
     with connection():
         work.compare(NodeDeps(unknown, host.driver, host.queue, host.agent), FACTS)
     assert rows().keys() == {(1, 1024)}
@@ -153,7 +157,7 @@ def test_a_lost_message_is_sent_again_and_a_second_one_finds_nothing_to_do(host)
 def test_one_is_baked_at_a_time_and_the_next_is_told_of_at_its_end(host, monkeypatch):
     begun, go_on, phases = threading.Event(), threading.Event(), []
 
-    def slowly(shape, progress):
+    def slowly(shape, progress, *, presets):
         progress("booting")
         phases.append(rows()[shape.vcpus, shape.mem_mb].phase)
         begun.set()
@@ -167,7 +171,7 @@ def test_one_is_baked_at_a_time_and_the_next_is_told_of_at_its_end(host, monkeyp
     baker = threading.Thread(target=work.bake, args=(host, MEDIUM))
     baker.start()
     assert begun.wait(20)
-    work.bake(host, Shape(**second[2]))
+    work.bake(host, LARGE)
     assert (state(MEDIUM), state(LARGE)) == ("baking", "queued") and phases == ["booting"]
     with connection():
         work.look_after(host)
@@ -180,11 +184,12 @@ def test_one_is_baked_at_a_time_and_the_next_is_told_of_at_its_end(host, monkeyp
 
 def test_a_bake_whose_worker_died_is_begun_again_and_put_off_if_it_always_does(host):
     want(host, MEDIUM)
+    kind = Kind("n1", 2, 2048)
     for attempt in (1, 2, 3):
         host.queue.sent.clear()
         descriptor = locks.try_lock(work.lock_file(host.settings))
         with connection():
-            assert warm_images.claim("n1", 2, 2048) and not warm_images.claim("n1", 2, 2048)
+            assert warm_images.claim(kind) and not warm_images.claim(kind)
             (seen,) = warm_images.list_baking("n1")
             work.look_after(host)
             assert state(MEDIUM) == "baking", "the lock is held"
@@ -198,7 +203,7 @@ def test_a_bake_whose_worker_died_is_begun_again_and_put_off_if_it_always_does(h
 
 
 def test_a_failed_bake_waits_longer_each_time_and_creates_do_not_hurry_it(host, monkeypatch):
-    def fail(shape, progress):
+    def fail(shape, progress, *, presets):
         raise DriverError("no more memory")
 
     waits = []
@@ -227,3 +232,69 @@ def test_a_lane_that_starts_does_not_wait(host):
     with connection():
         warm_images.BAKES.make_due("n1")
     assert sweep(host) == 1
+
+
+def test_images_with_the_presets_are_baked_after_those_without(host):
+    chosen = replace(host, settings=replace(host.settings, presets=("pi",)))
+    with connection():
+        work.compare(chosen, FACTS)
+        assert {(view.vcpus, view.presets) for view in warm_images.list_all("n1")} == {
+            (1, False), (1, True)}
+    host.queue.sent.clear()
+    want(host, MEDIUM)
+    host.queue.sent.clear()
+    with connection():
+        order = []
+        while letters := warm_images.announce_next("n1"):
+            order.append(letters[0].payload)
+            WarmImage.update(state="baked").where(
+                (WarmImage.vcpus == order[-1]["vcpus"])
+                & (WarmImage.presets == order[-1]["presets"])).execute()
+    assert [(each["vcpus"], each["presets"]) for each in order] == [
+        (1, False), (2, False), (1, True)]
+
+
+def test_one_with_the_presets_that_is_told_first_lets_the_others_go_first(host):
+    want(host, MEDIUM, presets=True)
+    want(host, MEDIUM)
+    plain = host.queue.sent.pop()
+    assert host.queue.deliver(host) == 1 and not rows_with_presets()
+    assert host.queue.sent == [plain], "it has the other one told again"
+    assert host.queue.deliver(host) == 1 and host.driver.has_warm_image(MEDIUM)
+    assert host.queue.deliver(host) == 1 and rows_with_presets() == ["baked"]
+
+
+def test_a_node_that_is_to_have_presets_no_more_bakes_none(host):
+    want(host, MEDIUM, presets=True)
+    host.queue.sent.clear()
+    with connection():
+        work.compare(host, FACTS)
+    (view,) = [view for view in warm_images.list_all("n1") if view.presets]
+    assert view.state.value == "failed" and "SVC_PRESETS" in view.error and not view.next_try_at
+    assert [payload["presets"] for _, _, payload in host.queue.sent] == [False]
+
+
+def rows_with_presets():
+    """States of those with the presets that were ever begun."""
+    return [view.state.value for view in warm_images.list_all("n1") if view.presets
+            and view.began_at]
+
+
+def test_a_preset_that_failed_is_told_and_tried_again_with_its_bake(host):
+    chosen = replace(host, settings=replace(host.settings, presets=("pi", "codex")),
+                     driver=SimulatedDriver(replace(host.settings, presets=("pi", "codex"))))
+    record = host.settings.node_dir / "presets.json"
+    entry = {"state": "failed", "version": "1", "reason": "its registry is silent"}
+    record.write_text(json.dumps({"presets": {"codex": entry, "claude": entry}}))
+    want(chosen, MEDIUM, presets=True)
+    host.queue.deliver(chosen)
+    (view,) = warm_images.list_all("n1")
+    assert view.state.value == "failed" and "codex: its registry is silent" in view.error
+    assert "claude" not in view.error, "nobody asked for it"
+    assert chosen.driver.has_warm_image(MEDIUM, presets=True), "the others can be used meanwhile"
+    assert not chosen.driver.has_warm_image(MEDIUM)
+    record.unlink()
+    age("announce_at")
+    assert sweep(host) == 1 and host.queue.deliver(chosen) == 1
+    (view,) = warm_images.list_all("n1")
+    assert view.presets and view.state.value == "baked" and view.error is None

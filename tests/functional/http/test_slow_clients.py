@@ -10,9 +10,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from bin.stack.ports import free_port
 from tests.fakes.hostile_guest import DATA, RESULT, frame, point_at, serving
-from tests.stack.processes import Process
+from tests.stack.processes import impatient_api
 from tests.stack.raw_http import request as raw_request
 from tests.stack.raw_http import statuses
 
@@ -60,23 +59,9 @@ def test_hundreds_of_slow_clients_hold_nobody_up(sim_stack, payload):
 
 @pytest.fixture(scope="module")
 def impatient(sim_stack, tmp_path_factory):
-    """An API process that waits for a second, and its URL."""
-    url = f"http://127.0.0.1:{free_port(0)}"
-    values = {"SVC_API_URL": url, "SVC_API_WORKERS": "1", "SVC_HEAD_S": "1",
-              "SVC_BODY_SILENCE_S": "1"}
-    with Process(sim_stack, "api", values, tmp_path_factory.mktemp("api") / "log") as process:
-        wait_until_up(url, process)
-        yield process, url
-
-
-def wait_until_up(url, process):
-    deadline = time.monotonic() + 60
-    while True:
-        with contextlib.suppress(httpx.HTTPError):
-            if httpx.get(f"{url}/health", timeout=5, trust_env=False).status_code == 200:
-                return
-        assert time.monotonic() < deadline, process.log.read_text()
-        time.sleep(0.1)
+    """URL of an API process that waits for a second."""
+    with impatient_api(sim_stack, tmp_path_factory.mktemp("api")) as (_, values):
+        yield values["SVC_API_URL"]
 
 
 def drip(url, payload):
@@ -103,12 +88,12 @@ def drip(url, payload):
 
 
 def test_a_head_that_trickles_is_given_up(impatient):
-    assert drip(impatient[1], b"GET /health HTTP/1.1\r\nX: " + b"x" * 300) == [408]
+    assert drip(impatient, b"GET /health HTTP/1.1\r\nX: " + b"x" * 300) == [408]
 
 
 def test_a_body_that_trickles_is_given_up(impatient, alice):
     head = raw_request(alice, more=b"Content-Length: 1000\r\n")
-    link = connect(impatient[1])
+    link = connect(impatient)
     with link:
         link.sendall(head)
         end = time.monotonic() + 30
@@ -125,7 +110,7 @@ def test_a_body_that_trickles_is_given_up(impatient, alice):
 def test_an_upload_that_trickles_is_given_up(impatient, alice, more):
     made = alice.create()["id"]
     path = f"/v1/sandboxes/{made}/uploads/x".encode()
-    with connect(impatient[1]) as link:
+    with connect(impatient) as link:
         link.sendall(raw_request(alice, method=b"PUT", path=path, more=more))
         end, answer = time.monotonic() + 30, b""
         while not answer:
@@ -143,7 +128,7 @@ def test_a_client_that_takes_nothing_loses_its_thread(impatient, sim_stack, alic
         guest.reply = frame(DATA, b"x" * 1024**2) * 60 + frame(RESULT, {"sizeBytes": size})
         point_at(sim_stack, made, guest.server_address[1])
         path = f"/v1/sandboxes/{made}/files?path=/large".encode()
-        with connect(impatient[1]) as link:
+        with connect(impatient) as link:
             link.sendall(raw_request(alice, method=b"GET", path=path))
             time.sleep(4)  # four times what it may take
             received = 0
@@ -156,7 +141,7 @@ def test_a_client_that_takes_nothing_loses_its_thread(impatient, sim_stack, alic
 
 def test_pipelined_requests_and_slow_ones_on_kept_connections_are_answered(impatient):
     get = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
-    with connect(impatient[1]) as link:
+    with connect(impatient) as link:
         link.sendall(get * 3 + get[:10])
         time.sleep(0.3)
         link.sendall(get[10:-4] + b"\r\nConnection: close\r\n\r\n")
@@ -168,7 +153,7 @@ def test_pipelined_requests_and_slow_ones_on_kept_connections_are_answered(impat
 
 def test_leave_to_send_a_body_is_given_once_the_head_is_there(impatient, alice):
     head = raw_request(alice, more=b"Content-Length: 15\r\nExpect: 100-continue\r\n")
-    with connect(impatient[1]) as link:
+    with connect(impatient) as link:
         link.sendall(head)
         assert statuses(link.recv(65536)) == [100]
         link.sendall(b'{"ports":"none"')

@@ -4,11 +4,12 @@ from datetime import timedelta
 
 import pytest
 
-from app.http.credentials import API_KEY, SERVICE, USER_JWT, Principal, check_again
+from app.http.credentials import API_KEY, SERVICE, USER_JWT, check_again
 from app.wiring import get_attached
 from models.database import connection, now
 from models.users import ApiKey, User
 from services.accounts import tokens, users
+from services.accounts.principals import Principal
 from services.errors import Unauthenticated
 
 

@@ -35,7 +35,7 @@ def test_every_route_says_what_it_takes(edge):
 
 def test_the_table_of_the_api(edge):
     for rule, accepted in rules(edge.api):
-        if rule.startswith((SANDBOXES, "/v1/snapshots", "/v1/templates")):
+        if rule.startswith((SANDBOXES, "/v1/snapshots", "/v1/templates", "/v1/usage")):
             assert accepted == {API_KEY, USER_JWT, SERVICE}, rule
         elif rule.startswith(KEYS):
             assert accepted == {USER_JWT, SERVICE}, rule

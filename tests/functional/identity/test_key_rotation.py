@@ -8,7 +8,7 @@ import jwt
 
 from app.http.identity_mirror import REFETCH_S
 from tests.stack.credentials import bearer
-from tests.stack.identity_site import MODELS, SANDBOXES, attempt, refused, statuses, token_of
+from tests.stack.identity_site import NO_DEPLOY, SANDBOXES, attempt, refused, statuses, token_of
 from tests.stack.waiting import until
 
 
@@ -32,8 +32,8 @@ class Traffic(threading.Thread):
             fresh_until = time.monotonic() + 1
             while time.monotonic() < fresh_until:
                 for url in self.apis:
-                    for headers, path, wanted in ((bearer(token), SANDBOXES, 200), (service, MODELS,
-                                                                                    501)):
+                    for headers, path, wanted in ((bearer(token), SANDBOXES, 200),
+                                                  (service, NO_DEPLOY, 404)):
                         answer = client.get(url + path, headers=headers)
                         self.count += 1
                         time.sleep(0.005)  # a user is not the whole load of a host
@@ -66,9 +66,9 @@ def test_a_signing_key_is_rotated_and_retired_without_one_failed_request(site, a
         last_of_old = site.people["SVC_SERVICE_TOKEN"]
         revoke_all_of(site, old)
         until(lambda: "retired" in attempt(site, f"retire {old}"), 30)
-        until(lambda: all(statuses(url, bearer(last_of_old), MODELS) == {401: 12} for url in apis),
-              20)
-        assert [statuses(url, bearer(successor), MODELS) for url in apis] == [{501: 12}] * 2
+        until(lambda: all(statuses(url, bearer(last_of_old), NO_DEPLOY) == {401: 12}
+                          for url in apis), 20)
+        assert [statuses(url, bearer(successor), NO_DEPLOY) for url in apis] == [{404: 12}] * 2
         assert [statuses(url, bearer(token_of(site.sign_in()))) for url in apis] == [{200: 12}] * 2
     finally:
         traffic.ended.set()
@@ -82,7 +82,7 @@ def revoke_all_of(site, kid):
 
 def test_a_stolen_key_is_replaced_at_once(site, apis):
     _, stolen = site.mint("with-stolen-key")
-    assert statuses(apis[0], bearer(stolen), MODELS) == {501: 12}
+    assert statuses(apis[0], bearer(stolen), NO_DEPLOY) == {404: 12}
     old = next(line.split()[0]
                for line in site.operator("keys list").splitlines()
                if " signing " in line)
@@ -94,6 +94,6 @@ def test_a_stolen_key_is_replaced_at_once(site, apis):
     assert jwt.get_unverified_header(token)["kid"] == new
     until(lambda: [statuses(url, bearer(token)) for url in apis] == [{200: 12}] * 2, 5 * REFETCH_S)
     assert "retired" in attempt(site, f"retire {old} --force")
-    until(lambda: all(statuses(url, bearer(stolen), MODELS) == {401: 12} for url in apis), 20)
+    until(lambda: all(statuses(url, bearer(stolen), NO_DEPLOY) == {401: 12} for url in apis), 20)
     assert os.listdir(site.stack.settings.signing_keys_dir) and not list(
         site.stack.settings.signing_keys_dir.glob(f"{old}*"))

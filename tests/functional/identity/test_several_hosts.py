@@ -12,7 +12,15 @@ from app.http.identity_mirror import REFETCH_S
 from bin.stack import health
 from services.accounts.sign_in_throttle import PAIR_TRIES, WINDOW
 from tests.stack.credentials import bearer
-from tests.stack.identity_site import KEYS, MODELS, POLL_S, SANDBOXES, execute, statuses, token_of
+from tests.stack.identity_site import (
+    KEYS,
+    NO_DEPLOY,
+    POLL_S,
+    SANDBOXES,
+    execute,
+    statuses,
+    token_of,
+)
 from tests.stack.waiting import until
 
 
@@ -21,7 +29,7 @@ def test_an_api_host_needs_no_key_directory(site, apis):
     service = bearer(site.people["SVC_SERVICE_TOKEN"])
     for url in apis:
         assert statuses(url, token) == {200: 12}
-        assert statuses(url, service, MODELS) == {501: 12}
+        assert statuses(url, service, NO_DEPLOY) == {404: 12}
 
 
 def test_seeding_again_replaces_only_what_stopped_working(site):
@@ -101,43 +109,43 @@ def test_a_revoked_service_token_is_refused_everywhere_soon(site, apis):
     _, admin = site.mint("admin")
     jti, text = site.mint("short-lived")
     service = bearer(text)
-    assert [statuses(url, service, MODELS) for url in apis] == [{501: 12}] * 2
+    assert [statuses(url, service, NO_DEPLOY) for url in apis] == [{404: 12}] * 2
     answer = site.client.post(f"{site.stack.auth_url}/admin/service-token/revoke",
                               json={"jti": jti}, headers=bearer(admin))
     assert answer.status_code == 200 and answer.json()["serviceToken"]["revokedAt"]
     listed = site.client.get(f"{site.stack.auth_url}/tokens/revoked")
     assert jti in listed.json()["jtis"] and listed.headers["Cache-Control"] == "public, max-age=10"
     began = time.monotonic()
-    until(lambda: [statuses(url, service, MODELS) for url in apis] == [{401: 12}] * 2, 20)
+    until(lambda: [statuses(url, service, NO_DEPLOY) for url in apis] == [{401: 12}] * 2, 20)
     print(
         f"revocation was known everywhere after {time.monotonic() - began:.2f} s, polling every"
         f" {POLL_S} s"
     )
-    assert statuses(apis[0], bearer(site.people["SVC_SERVICE_TOKEN"]), MODELS) == {501: 12}
+    assert statuses(apis[0], bearer(site.people["SVC_SERVICE_TOKEN"]), NO_DEPLOY) == {404: 12}
 
 
 def test_the_identity_host_may_go_away(site, apis):
     jti, text = site.mint("to-be-revoked")
     site.operator(f"service-token-revoke {jti}")
-    until(lambda: statuses(apis[0], bearer(text), MODELS) == {401: 12}, 20)
+    until(lambda: statuses(apis[0], bearer(text), NO_DEPLOY) == {401: 12}, 20)
     service = bearer(site.people["SVC_SERVICE_TOKEN"])
     site.stack.stop("identity")
     try:
         late = site.start("api")
         time.sleep(3 * POLL_S)
-        assert statuses(apis[0], service, MODELS) == {501: 12}
-        assert statuses(apis[0], bearer(text), MODELS) == {401: 12}, "the stale list counts"
+        assert statuses(apis[0], service, NO_DEPLOY) == {404: 12}
+        assert statuses(apis[0], bearer(text), NO_DEPLOY) == {401: 12}, "the stale list counts"
         assert "ALARM: the identity host does not answer" in site.log_of("api")
         assert statuses(apis[0], bearer(site.people["SVC_API_KEY"])) == {200: 12}
         # A process that never saw the identity host cannot tell good from bad; keys it can.
-        answer = site.client.get(late + MODELS, headers=service)
+        answer = site.client.get(late + NO_DEPLOY, headers=service)
         assert answer.status_code == 503 and answer.headers["Retry-After"]
         assert statuses(late, bearer(site.people["SVC_API_KEY"])) == {200: 12}
         assert site.client.get(late + SANDBOXES, headers=bearer("nonsense")).status_code == 401
     finally:
         site.stack.start("identity")
     until(lambda: health.answers(f"{site.stack.auth_url}/health"))
-    until(lambda: statuses(late, service, MODELS) == {501: 12}, 20)
+    until(lambda: statuses(late, service, NO_DEPLOY) == {404: 12}, 20)
     assert "the identity host answers" in site.log_of("api")
 
 

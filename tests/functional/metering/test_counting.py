@@ -181,7 +181,8 @@ def test_a_sandbox_that_was_never_read_has_used_nothing_and_a_stopped_one_can_be
     headers = edge.key(owner)
     assert edge.api.get(f"/v1/sandboxes/{boxes[0]}/usage", headers=headers).json == {
         "cpuMs": 0, "wallClockMs": 0, "usageSeconds": 0, "usageCost": None, "computeCost": 0,
-        "sampledAt": None
+        "sampledAt": None, "llmCalls": 0, "llmInputTokens": 0, "llmCachedTokens": 0,
+        "llmCacheWriteTokens": 0, "llmOutputTokens": 0, "llmCost": 0
     }
     begin(owner, boxes[0])
     counting.record([sample(owner, boxes[0], "a", 77, 1500, "a")])

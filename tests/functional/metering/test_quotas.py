@@ -4,10 +4,10 @@ import threading
 import pytest
 
 from models.database import connection
+from models.nodes import DiskUse
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import Plan, SandboxStatus
-from models.storage import DiskUse
 from services.hosts.nodes import heartbeat
 from tests.stack.edge import NODE, make_edge
 

@@ -18,7 +18,7 @@ def test_the_machine_that_another_worker_has_made_meanwhile_stays(deps, tmp_path
     node = NodeDeps(settings, driver, deps.queue, None)
     late, present = claim(sandbox_id, lease_s=-1), claim(sandbox_id)
     driver.create(LaunchSpec(sandbox_id, Shape(1, 1024), "token-0123456789", 30000))
-    sandbox = assignments.get_assigned(sandbox_id)
+    sandbox = assignments.get_assigned(settings, sandbox_id)
     for claimed, left in ((late, VmState.RUNNING), (present, None)):
         outcome = lifecycle.failure(node, claimed, sandbox, RuntimeError("a failure"))
         assert not outcome.ok

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from models.database import connection, now
+from models.database import connection, database, now
 from models.nodes import PortBinding
 from models.operations import OutboxMessage
 from models.sandboxes import Sandbox
@@ -60,6 +60,16 @@ def test_a_broker_that_is_away_loses_nothing(deps):
         assert outbox.relay_once(deps.queue) == 1
         assert OutboxMessage.select().count() == 0
     assert deps.queue.sent[0][2]["sandbox_id"] == view.id
+
+
+def test_sending_leaves_no_connection_open_in_a_thread_that_had_none(deps):
+    with connection(), database.atomic():
+        message = outbox.add("q", "node.sandbox.boot", {"sandbox_id": "none", "op_seq": 1})
+    assert database.is_closed()
+    outbox.flush(deps.queue, [message])
+    assert database.is_closed(), "it would outlive the server's restart, dead"
+    with connection():
+        assert OutboxMessage.select().count() == 0
 
 
 def test_only_one_of_many_claims_wins(deps):

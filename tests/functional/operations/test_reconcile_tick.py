@@ -10,8 +10,8 @@ from models.database import connection
 from models.nodes import Node
 from models.sandboxes import Sandbox
 from models.states import SandboxStatus
-from nodeworker.hypervisor.driver import DiskPause, LaunchSpec, Shape, VmState
-from nodeworker.hypervisor.facts import UsageReading
+from nodeworker.hypervisor.driver import LaunchSpec, Shape, VmState
+from nodeworker.hypervisor.facts import DiskPause, UsageReading
 from nodeworker.hypervisor.simulated.driver import SimulatedDriver
 from nodeworker.reconcile import DISK_FULL, Reconciler
 from nodeworker.wiring import NodeDeps

@@ -20,7 +20,7 @@ from bin.stack.site import ROOT
 from config.celery import celery_options
 from config.settings import Settings, SettingsError
 from models.database import DatabaseUnavailable, connect, connection, database
-from nodeworker.object_store import ObjectStore, StoreUnavailable
+from objects.store import ObjectStore, StoreUnavailable
 from services.protocols import QueueUnavailable
 from tasks.publisher import CeleryQueue
 from tests.stack.waiting import until

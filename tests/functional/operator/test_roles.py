@@ -17,8 +17,10 @@ from config.processes import NODE_CAPABILITIES, PROCESSES
 from tests.stack.waiting import until
 
 CONFINED = [name for name, row in TABLE.items() if not row.is_root]
+pytestmark = pytest.mark.usefixtures("flower")
 SECRETS = ("SVC_DATABASE_URL", "SVC_REDIS_URL", "SVC_S3_SECRET_KEY", "SVC_SESSION_SECRET",
-           "SVC_WEBHOOK_SECRETS", "SVC_FLOWER_BASIC_AUTH", "SVC_EDGE_SECRET")
+           "SVC_WEBHOOK_SECRETS", "SVC_FLOWER_BASIC_AUTH", "SVC_EDGE_SECRET",
+           "SVC_GUEST_SECRET", "SVC_VARIABLES_SECRET")
 CAP_SYS_MODULE, CAP_SYS_ADMIN = 16, 21
 # Those that a process without root may keep.
 CAPABILITIES = {"net_bind_service": 1 << 10}
@@ -86,7 +88,8 @@ def test_a_process_sees_nothing_of_the_stack_but_its_own_directory(sim_stack, na
     root = Path(f"/proc/{sim_stack.supervisor.pid(name)}/root")
     seen = sorted(os.listdir(root / str(ROOT / "var").lstrip("/")))
     assert seen == [data_dir.name]
-    assert os.listdir(root / str(data_dir).lstrip("/")) == ([own.name] if own else [])
+    shown = {own.name if own else "", TABLE[name].reads} - {""}
+    assert set(os.listdir(root / str(data_dir).lstrip("/"))) == shown
     assert (root / str(ROOT / "Procfile").lstrip("/")).exists()
 
 
@@ -99,6 +102,7 @@ def test_an_account_reads_no_secret_of_the_host(sim_stack, name):
              Path(f"/proc/{supervisor_pid(sim_stack)}/environ")]
     own = site.directory_of(TABLE[name])
     others = {site.directory_of(row) for row in TABLE.values()} - {None, own}
+    others -= {site.data_dir / TABLE[name].reads}
     account = TABLE[name].account
     script = "for path; do if test -r \"$path\"; then echo \"$path\"; fi; done; touch Procfile"
     tried = subprocess.run([
@@ -189,4 +193,4 @@ def test_a_database_of_an_earlier_version_loses_its_superusers_password(servers)
 
 
 def test_every_process_of_the_procfile_was_looked_at(sim_stack):
-    assert set(PROCESSES) == set(sim_stack.processes) <= set(TABLE)
+    assert set(PROCESSES) == {*sim_stack.processes, "flower"} <= set(TABLE)

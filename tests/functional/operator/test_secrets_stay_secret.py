@@ -108,7 +108,8 @@ def journey(service):
     secrets["callback token"] = CALLBACK_TOKEN
     return secrets | {
         "password": owner.password,
-        "session secret": service.stack.site.values["SVC_SESSION_SECRET"]
+        "session secret": service.stack.site.values["SVC_SESSION_SECRET"],
+        "guest secret": service.stack.site.values["SVC_GUEST_SECRET"]
     }
 
 

@@ -33,6 +33,12 @@ def test_a_killed_server_comes_back_by_itself(servers, name):
     )
 
 
+def test_a_process_that_an_earlier_version_did_not_have_is_stopped(servers):
+    """As after a `git pull`, before the supervisor that runs has heard of it: `make down` works."""
+    assert servers.supervisor.state("of-tomorrow") == "STOPPED"
+    servers.stop("of-tomorrow")
+
+
 def test_servers_run_as_users_of_their_own_with_no_secret_in_their_environment(servers):
     for name in ("postgres", "redis"):
         pid = servers.supervisor.pid(name)
@@ -85,9 +91,8 @@ def test_what_a_killed_session_left_is_removed(servers, supervisor_too):
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/api/workers", "/workers"])
-def test_flower_shows_nothing_without_its_password(sim_stack, path):
-    address = f"http://127.0.0.1:{sim_stack.settings.flower_port}{path}"
-    until(lambda: not ports.is_free(sim_stack.settings.flower_port))
+def test_flower_shows_nothing_without_its_password(sim_stack, flower, path):
+    address = f"{flower}{path}"
     assert httpx.get(address, trust_env=False).status_code == 401
     user, password = sim_stack.settings.flower_basic_auth.split(":")
     assert httpx.get(address, auth=(user, password), trust_env=False).status_code == 200

@@ -12,6 +12,7 @@ from bin.stack.site import ROOT
 from nodeworker.hypervisor.factory import make_driver
 from tests.stack.database import query
 from tests.stack.operator import run_operator
+from tests.stack.waiting import until
 
 
 def checked(code, printed, complaint, *, ok):
@@ -91,10 +92,10 @@ def test_nodes(sim_stack, alice, svc_admin, sandbox):
         "NODE", "ADDRESS", "STATE", "VCPUS", "MEMORY MB", "DISK MB", "SANDBOXES", "WARM SIZES",
         "RUNS", "LANES"
     ]
-    assert line[-1] == "archive, bulk, ctl, ops"
+    assert line[-1] == "archive, bulk, ctl, deploy, ops"
     assert line[:3] == [node["id"], "127.0.0.1", "alive, open"] and line[3].endswith("/512")
-    assert [node["id"], "small (1 vCPU, 1024 MB)", "baked"] in [
-        line[:3] for line in table(svc_admin("bake-list"))
+    assert [node["id"], "small (1 vCPU, 1024 MB)", "-", "baked"] in [
+        line[:4] for line in table(svc_admin("bake-list"))
     ]
 
 
@@ -195,8 +196,10 @@ def test_force_stop_is_the_owners_delete_and_says_who_did_it(sim_stack, alice, s
 
 
 def test_force_stop_of_what_is_still_booting(sim_stack, alice, svc_admin, fault):
-    fault("create.recorded", "sleep:6")
+    fault("create.recorded", "sleep:9")
     sandbox_id = alice.post("/v1/sandboxes", json={}).json()["id"]
+    until(fault.reached)
+    fault("stop.synced", "sleep:3")
     assert "the operation goes on" in svc_admin("sandbox-stop", sandbox_id, "--wait", "0", ok=False)
     assert svc_admin("sandbox-stop", sandbox_id) == "stopped\n"
 

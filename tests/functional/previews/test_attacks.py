@@ -5,7 +5,7 @@ import statistics
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -15,7 +15,7 @@ from tests.stack.previews import PreviewLoad
 from tests.stack.waiting import until
 from tests.tls.clients import client, connect
 
-UNKNOWN = 10_000
+UNKNOWN, ROUNDS, QUIET_S = 10_000, 5, 2.0
 # Asks for hosts that do not exist, as fast as it can; the edge ends a connection after 1000.
 FLOOD = """
 import secrets, socket, ssl, sys
@@ -65,41 +65,73 @@ def test_who_goes_away_while_it_wakes_does_not_end_the_wake(preview):
     until(lambda: preview.status() == "running", 30)
 
 
-def latencies(preview, count):
+def latencies(preview, goes_on):
+    """Of one request after another while the condition holds, in ms."""
     found = []
     with preview.client() as http:
-        for _ in range(count):
+        while goes_on():
             began = time.monotonic()
             assert http.get("/nonce").status_code == 200
-            found.append(time.monotonic() - began)
-            time.sleep(0.01)
+            found.append((time.monotonic() - began) * 1000)
+            time.sleep(0.005)
     return found
+
+
+def p99(samples):
+    return sorted(samples)[len(samples) * 99 // 100]
+
+
+@contextmanager
+def program(code, *arguments):
+    """It runs meanwhile, and takes a core as long as it does."""
+    with subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)],
+                          env={"PATH": os.defpath}) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
+def slow_clients(stack, attacker):
+    """A hundred that have sent half a head, and twenty that take nothing of a large answer."""
+    with ExitStack() as links:
+        for _ in range(100):
+            half_open = links.enter_context(connect(stack, attacker.host))
+            half_open.sendall(b"GET / HTTP/1.1\r\nHost: ")
+        for _ in range(20):
+            reader = links.enter_context(connect(stack, attacker.host))
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            reader.sendall(f"GET /bytes?n=1000000000 HTTP/1.1\r\nHost: {attacker.host}\r\n\r\n"
+                           .encode())
+        yield
 
 
 @pytest.mark.alone
 def test_unknown_hosts_slow_readers_and_half_open_connections_do_not_stop_another(
         sim_stack, alice, mallory, served):
+    """In turn with an attack and without one. The attacker's own program takes a core of this
+    machine, so another one takes it while there is none."""
     victim = served.preview(sim_stack, alice)
     attacker = served.preview(sim_stack, mallory)
-    quiet = statistics.median(latencies(victim, 100))
+    port, authority = sim_stack.settings.edge_port, sim_stack.site.values["SVC_CA_FILE"]
     memory = Watch([sim_stack.supervisor.pid("gateway")])
     memory.start()
-    with ExitStack() as stack:
-        for _ in range(100):
-            half_open = stack.enter_context(connect(sim_stack, attacker.host))
-            half_open.sendall(b"GET / HTTP/1.1\r\nHost: ")
-        for _ in range(20):
-            reader = stack.enter_context(connect(sim_stack, attacker.host))
-            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            reader.sendall(f"GET /bytes?n=1000000000 HTTP/1.1\r\nHost: {attacker.host}\r\n\r\n"
-                           .encode())
-        flood = subprocess.Popen([sys.executable, "-c", FLOOD, str(sim_stack.settings.edge_port),
-                                  sim_stack.site.values["SVC_CA_FILE"], str(UNKNOWN)],
-                                 env={"PATH": os.defpath})
-        attacked = statistics.median(latencies(victim, 200))
-        assert flood.wait(120) == 0
-    # A bound for a busy machine with two cores; on a quiet one it is well below 2.
-    assert attacked < 10 * quiet + 0.02, (quiet, attacked)
+    quiet, attacked = [], []
+    for _ in range(ROUNDS):
+        with slow_clients(sim_stack, attacker), program(
+                FLOOD, port, authority, UNKNOWN // ROUNDS) as flood:
+            attacked += latencies(victim, lambda: flood.poll() is None)
+            assert flood.returncode == 0
+        end = time.monotonic() + QUIET_S
+        with program("while True: pass"):
+            quiet += latencies(victim, lambda: time.monotonic() < end)
+    print(f"p50 {statistics.median(quiet):.2f} ms, attacked {statistics.median(attacked):.2f};"
+          f" p99 {p99(quiet):.2f} ms of {len(quiet)}, attacked {p99(attacked):.2f} of"
+          f" {len(attacked)}")
+    # Bounds for a busy machine with two cores; docs/decisions/0026 tells what was measured.
+    assert statistics.median(attacked) < 4 * statistics.median(quiet)
+    assert p99(attacked) < 12 * p99(quiet)
     assert memory.stop() < 200 * 1024 ** 2
     victim.delete()
     attacker.delete()

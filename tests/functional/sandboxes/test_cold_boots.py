@@ -53,7 +53,7 @@ def test_the_operation_says_so_and_the_next_create_restores(sim_stack, alice, un
     assert create(sim_stack, alice, "medium") == (None, None)
     assert status.show(sim_stack), "every process runs"
     printed = capsys.readouterr().out
-    assert "\n  medium     2 vCPU   2048 MB  baked" in printed
+    assert re.search("\n  medium +2 vCPU +2048 MB +baked", printed)
     assert re.search("node-bulk +RUNNING", printed)
 
 

@@ -114,10 +114,6 @@ def test_null_is_the_same_as_leaving_a_field_out(create):
                   idempotencyKey=None).status_code == 201
 
 
-def test_presets_are_not_there_yet(create):
-    assert create(template="opencode").status_code == 503
-
-
 @pytest.mark.parametrize(
     ("plan", "body", "status", "shape"),
     [

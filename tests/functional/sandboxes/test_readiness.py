@@ -113,6 +113,17 @@ def test_a_template_may_be_a_project_directory(alice, made, sandbox):
     assert content == {"content": "eA=="} and listening(alice, one["id"]) == "3000\n"
 
 
+def test_a_boot_that_waits_for_its_service_has_its_address_already(alice, made, sandbox):
+    """What starts may call the guest gateway, which knows a sandbox by its address."""
+    one = fork(alice, made, sandbox, **SERVE | {"startCommand": "serve 3000 2"})
+    deadline = time.monotonic() + 60
+    while not (seen := alice.get(f"/v1/sandboxes/{one}").json())["vmIP"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert seen["status"] == "provisioning"
+    assert settled(alice, one)["vmIP"] == seen["vmIP"]
+
+
 def test_a_boot_whose_service_never_listens_runs_and_says_what_it_said(
         alice, sim_stack, made, sandbox):
     one = fork(alice, made, sandbox, **SERVE | {"startCommand": "echo no such module"})

@@ -4,7 +4,7 @@ import pytest
 
 from models.database import connect, database
 from nodeworker.hypervisor.factory import make_driver
-from nodeworker.object_store import ObjectStore
+from objects.store import ObjectStore
 from services.protocols import Deps
 from tasks.wiring import no_guest
 from tests.fakes.outside import ListQueue

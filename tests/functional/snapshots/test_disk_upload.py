@@ -9,7 +9,7 @@ import psycopg2
 import pytest
 
 from config.settings import load
-from nodeworker.object_store import ObjectStore, StoreUnavailable
+from objects.store import ObjectStore, StoreUnavailable
 from services.snapshots import disk_upload
 from services.snapshots.stored_objects import disk_key
 

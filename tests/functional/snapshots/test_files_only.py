@@ -11,7 +11,7 @@ import psycopg2
 import pytest
 
 from nodeworker.faults import FAULT_POINTS
-from nodeworker.object_store import ObjectMissing, ObjectStore
+from objects.store import ObjectMissing, ObjectStore
 from services.snapshots.stored_objects import archive_key, folder
 from tests.functional.snapshots.test_snapshots_and_forks import SNAPSHOT
 from tests.stack.waiting import until

@@ -2,7 +2,7 @@
 import json
 
 from models.database import connection
-from models.storage import DiskUse
+from models.nodes import DiskUse
 from services.hosts import storage_use
 from tests.rows.snapshots import operator, row, take
 from tests.stack.waiting import becomes

@@ -5,11 +5,10 @@ from datetime import timedelta
 import pytest
 
 from models.database import connection, now
-from models.snapshots import Snapshot
-from models.storage import StoreImage
+from models.snapshots import Snapshot, StoreImage
 from nodeworker import store_sweep
-from nodeworker.object_store import ObjectStore
 from nodeworker.wiring import NodeDeps
+from objects.store import ObjectStore
 from services.snapshots import stored_images
 from services.snapshots.stored_objects import disk_key, folder, image_key
 from tests.fakes.outside import ListQueue

@@ -13,6 +13,8 @@ from app.schemas.files import FileContentAnswer
 from app.schemas.identity import TokenAnswer
 from app.schemas.sandboxes import SandboxAnswer
 from app.schemas.snapshots import SnapshotAnswer
+from app.wiring import Wired, attach, make_deps
+from config.settings import Settings
 from guest.client.results import ExecResult
 from models.users import ApiKey
 from services.accounts.api_keys import NewKey
@@ -30,6 +32,7 @@ SANDBOX = SandboxView("id1", "running", "/home/user", "10.1.0.2", {20001: 3000, 
 def show(kind, shown):
     """The JSON of an answer as it is sent."""
     app = Flask("test")
+    attach(app, Wired(Settings(), make_deps(Settings()), None))
     with app.app_context():
         response = Response()
         fill(response, answer_of(kind).dump(shown))

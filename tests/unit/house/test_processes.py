@@ -12,6 +12,7 @@ from config.processes import PROCESSES
 from config.settings import Settings
 
 FIELDS = set(Settings.__dataclass_fields__)
+LANES = ("ctl", "ops", "bulk", "archive", "deploy")
 NODE = ("nodeworker.worker", "nodeworker.jobs")
 WORKER = "app.http.server.worker"
 # What each process imports first: the modules that its line of the Procfile names, and gunicorn's
@@ -22,44 +23,48 @@ ENTRIES = {
     "shell": ("app.shell.factory", "config.gunicorn_shell", "app.shell.worker"),
     "edge": ("config.nginx.__main__",),
     "gateway": ("app.gateway.__main__",),
+    "guest-gateway": ("app.guest_gateway.__main__",),
+    "releases": ("app.releases.__main__",),
     "control": ("tasks.celery_app", "tasks.control"),
     "webhooks": ("tasks.webhooks",),
     "relay": ("tasks.relay",),
     "beat": ("tasks.celery_app",),
     "flower": ("tasks.celery_app", "config.flowerconfig"),
-    **{f"node-{lane}": NODE for lane in ("ctl", "ops", "bulk", "archive")},
+    **{f"node-{lane}": NODE for lane in LANES},
 }
 # Modules that come along with an import, but decide nothing in that process.
 NOT_RUN = {
     "*": {"config.settings"},
     "identity": {"app.http.admission", "app.http.identity_mirror", "app.http.rate_limits",
                  "config.celery", "services.accounts.api_keys", "services.hosts.nodes",
-                 "services.hosts.placement", "services.hosts.ports",
+                 "services.hosts.placement", "services.hosts.ports", "services.llm.sandbox_url",
                  "services.metering.credit", "services.metering.prices"},
     "shell": {"app.http.admission", "app.http.buffers", "app.http.rate_limits",
               "services.hosts.ports", "services.metering.credit", "services.metering.prices"},
-    "control": {"tasks.schedule"},
+    "control": {"tasks.schedule", "services.llm.callers", "services.llm.sandbox_url"},
     "webhooks": {"services.hosts.nodes", "services.snapshots.deletion"},
     "beat": {"services.hosts.nodes", "services.snapshots.deletion"},
     "flower": {"tasks.schedule", "services.hosts.nodes", "services.snapshots.deletion"},
-    # only the API binds ports
-    **{f"node-{lane}": {"services.hosts.ports"} for lane in ("ctl", "ops", "bulk", "archive")},
+    # what a node makes, the builders of deploys, it makes under no key
+    **{f"node-{lane}": {"services.operations.idempotency"} for lane in LANES},
 }
 # Settings read where the process never comes: only the identity host and operators mint tokens,
 # and operators alone those of services; only `control` ends old snapshots.
-NOT_READ = {"api": {"user_jwt_s", "service_token_s", "snapshot_days"},
+NOT_READ = {"api": {"user_jwt_s", "service_token_s", "snapshot_days", "node_id"},
+            "control": {"node_id"},
             "identity": {"service_token_s"},
-            "shell": {"user_jwt_s", "service_token_s", "api_key_limit", "api_keys_per_hour"}}
+            **dict.fromkeys(("shell", "guest-gateway"), {
+                "user_jwt_s", "service_token_s", "api_key_limit", "api_keys_per_hour"})}
 # Told although our own code does not read it: what the line of the Procfile or the image's
 # operator commands use.
 ALSO_TOLD = {"data_dir", "log_level", "ctl_concurrency", "ops_concurrency", "archive_concurrency",
-             "guest_dns", "guest_distro"}
+             "deploy_concurrency", "guest_dns", "guest_distro"}
 
 
 @pytest.fixture(scope="module")
 def graph():
-    return grimp.build_graph("app", "tasks", "nodeworker", "services", "models", "config", "guest",
-                             cache_dir=None)
+    return grimp.build_graph("app", "tasks", "nodeworker", "services", "models", "objects",
+                             "config", "guest", cache_dir=None)
 
 
 @lru_cache(maxsize=None)
@@ -108,7 +113,11 @@ def test_only_the_node_workers_are_root_and_no_two_others_share_an_account():
     ("session_secret", {"identity"}), ("signing_keys_dir", {"identity"}),
     ("edge_secret", {"identity", "edge"}), ("webhook_secrets", {"webhooks"}),
     ("flower_basic_auth", {"flower"}),
-    ("s3_secret_key", {name for name in PROCESSES if name.startswith("node-")}),
+    ("s3_secret_key", {"releases", "guest-gateway",
+                       *(name for name in PROCESSES if name.startswith("node-"))}),
+    ("guest_secret", {"api", "shell", "guest-gateway",
+                      *(name for name in PROCESSES if name.startswith("node-"))}),
+    ("variables_secret", {"api", *(name for name in PROCESSES if name.startswith("node-"))}),
     ("database_url", set(PROCESSES) - {"beat", "edge", "flower"}),
 ])
 def test_who_holds_a_secret(secret, holders):

@@ -8,8 +8,9 @@ from bin.stack.site import Site
 from config.bind import bind_of
 
 NAMES = [
-    "api", "identity", "shell", "edge", "gateway", "control", "webhooks", "relay", "beat",
-    "node-ctl", "node-ops", "node-bulk", "node-archive", "flower"
+    "api", "identity", "shell", "edge", "gateway", "guest-gateway", "releases", "control",
+    "webhooks", "relay", "beat", "node-ctl", "node-ops", "node-bulk", "node-archive",
+    "node-deploy", "flower"
 ]
 
 

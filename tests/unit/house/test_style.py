@@ -36,11 +36,13 @@ MACHINE = re.compile(
 )
 TEXT = {
     ".py", ".cfg", ".md", ".txt", ".in", ".env", ".toml", ".sh", ".yml", ".yaml", ".conf", ".j2",
-    ".json", ""
+    ".json", ".ts", ".js", ".mjs", ".css", ".html", ".svg", ""
 }
 # What people read and write line by line. Each command of the Procfile is one line; what goes into
 # the guest image is part of the name of every image made from it.
-NARROW = {".py", ".md", ".toml", ".cfg", ".in", ".yml", ".yaml", ""}
+NARROW = {
+    ".py", ".md", ".toml", ".cfg", ".in", ".yml", ".yaml", ".ts", ".js", ".mjs", ""
+}
 ONE_LINE_EACH = {"Procfile"}
 
 
@@ -53,6 +55,7 @@ def tracked_files():
 
 FILES = tracked_files()
 MODULES = [path for path in FILES if path.suffix == ".py"]
+SCRIPTS = [path for path in FILES if path.suffix in (".ts", ".js", ".mjs")]
 PRODUCT = [path for path in MODULES if path.relative_to(ROOT).parts[0] != "tests"]
 
 
@@ -69,7 +72,7 @@ def named(path):
 def test_a_module_stays_short():
     longer = [
         named(path)
-        for path in MODULES
+        for path in (*MODULES, *SCRIPTS)
         if len(path.read_text().splitlines()) > MAX_MODULE_LINES
     ]
     assert longer == []
@@ -78,6 +81,8 @@ def test_a_module_stays_short():
 def test_a_module_says_what_it_is_for():
     silent = [named(path) for path in MODULES
               if tree_of(path).body and not ast.get_docstring(tree_of(path))]
+    silent += [named(path) for path in SCRIPTS
+               if not re.match(r"(#!.*\n)?// [A-Z]", path.read_text())]
     assert silent == []
 
 
@@ -93,7 +98,8 @@ def test_no_function_is_longer_than_a_screen():
 
 
 def test_a_folder_of_code_has_few_enough_files_to_be_one_subject():
-    folders = Counter(named(path.parent) for path in MODULES if path.name != "__init__.py")
+    folders = Counter(named(path.parent) for path in (*MODULES, *SCRIPTS)
+                      if path.name != "__init__.py")
     full = {name: files for name, files in folders.items()
             if files > MAX_FOLDER_FILES and not name.startswith(UNCOUNTED)}
     assert full == {}

@@ -84,6 +84,19 @@ def test_the_policy_of_a_node_drops_before_it_accepts():
     ) + 1 == lines.index(f"add rule inet svc input iifgroup {group} drop")
 
 
+def test_the_one_opening_of_the_host_is_the_guest_gateway_s():
+    ports = ruleset.NodePorts("127.0.0.1", (20000, 29999), (30000, 32699), gateway=18084)
+    opened = set(ruleset.node_ruleset("svc", NETWORK, ports).splitlines()) - set(
+        node_rules().splitlines())
+    group = addresses.device_group("svc")
+    assert opened == {
+        f"add rule inet svc prerouting iifgroup {group} ip daddr 169.254.42.1 tcp dport 8790 dnat"
+        " ip to 127.0.0.1:18084",
+        f"add rule inet svc input iifgroup {group} ct status dnat ct original ip daddr 169.254.42.1"
+        " ip daddr 127.0.0.1 tcp dport 18084 accept",
+    }
+
+
 def test_loading_the_policy_again_keeps_the_forwarded_ports():
     text = node_rules()
     assert "flush table" not in text and "delete" not in text and "flush map" not in text
@@ -120,10 +133,13 @@ def test_inside_a_slot_only_the_guest_s_own_address_passes():
                if line.startswith("add rule inet slot forward ")]
     closed = ", ".join((*ruleset.BLOCKED_NETWORKS, "9.9.9.1"))
     outwards = "iifname tap0 oifname up "
-    assert forward[:6] == [
+    gateway = f"{outwards}ip daddr 169.254.42.1 tcp dport 8790"
+    assert forward[:8] == [
         "meta nfproto ipv6 drop", f"{outwards}ip saddr != 172.30.0.2 drop",
         "iifname up oifname tap0 ip daddr != 172.30.0.2 drop",
-        "ct state established,related accept", f"{outwards}ip daddr {{ {closed} }} drop",
+        "ct state established,related accept",
+        f"{gateway} ct state new ct count over {ruleset.GATEWAY_MOST} reject with tcp reset",
+        f"{gateway} accept", f"{outwards}ip daddr {{ {closed} }} drop",
         f"{outwards}ct state new ct count over {ruleset.OUTGOING_MOST} drop"
     ]
     assert (

@@ -8,6 +8,8 @@ import sys
 import pytest
 
 from bin.stack.site import ROOT
+from guest.presets import LOCK
+from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import DriverError
 from nodeworker.hypervisor.qemu.images import image_users
 from nodeworker.hypervisor.qemu.images import prune as pruning
@@ -111,6 +113,19 @@ def test_nothing_is_pruned_while_a_record_cannot_be_read_or_an_image_is_built(no
     with pruning._building_locked(node.images), pytest.raises(DriverError, match="being built"):
         prune(node.images)
     assert (node.images / "images" / "base").exists()
+
+
+def test_the_image_with_the_agent_presets_goes_once_there_is_a_newer_one(node, no_processes):
+    make_image(node.images, "newer-p1")
+    renew(node)
+    pointer = node.images / "images" / "presets"
+    pointer.symlink_to("newer-p1")
+    assert ("image", "newer-p1") not in found(node, dry_run=True)
+    pointer.unlink()
+    pointer.symlink_to("newer-p2")
+    with locks.locked(node.images / LOCK), pytest.raises(DriverError, match="being built"):
+        prune(node.images)
+    assert ("image", "newer-p1") in found(node)
 
 
 def test_a_prune_that_was_killed_is_finished_by_the_next(node, no_processes):

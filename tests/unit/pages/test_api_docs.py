@@ -21,7 +21,7 @@ def routes(tmp_path_factory):
     rules = [rule for app in apps for rule in app.url_map.iter_rules()]
     names = {"<sandbox_id>": "{id}", "<key_id>": "{key}", "<slug>": "{slug}",
              "<snapshot_id>": "{snapshot}", "<template_id>": "{template}",
-             "<rest:path>": "{path...}", "<port>": "{port}"}
+             "<rest:path>": "{path...}", "<port>": "{port}", "<variable>": "{variable}"}
     return {(method, re.sub(r"<[\w:]+>", lambda match: names[match.group()], rule.rule))
             for rule in rules for method in rule.methods - {"HEAD", "OPTIONS"}}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bin.stack import leftovers
-from nodeworker.object_store import ObjectStore
+from objects.store import ObjectStore
 
 MEMORY_LIMIT_KB, AGENT_LIMIT_KB = 180_000, 60_000
 # With that much more than it has anyway, any of the processes would hold more than it may.

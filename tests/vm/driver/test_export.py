@@ -3,11 +3,13 @@ machine that knows nothing of this node boots from it."""
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 
 import pytest
 
 from nodeworker.disks.durable import read_json
+from nodeworker.hypervisor.driver import VmNotFound
 from nodeworker.hypervisor.qemu.process.launch import kernel_command_line
 from tests.host.qemu_img import opened, qemu_img
 
@@ -47,6 +49,30 @@ def test_an_exported_disk_is_the_disk_of_the_snapshot(real, tmp_path, grown):
     assert "Images are identical" in told
     assert disk.stat(
     ).st_size < export.image_file.stat().st_size / 4, "only what differs from the image"
+
+
+def test_an_exported_disk_is_a_snapshot_of_another_node(lab, tmp_path):
+    spec = lab.create()
+    lab.agent(spec).write_file("/root/noise", b"noise")
+    lab.agent(spec).sync(10.0)
+    lab.driver.snapshot(spec.sandbox_id, "snaphere")
+    export = lab.driver.export_disk("snaphere", tmp_path / "disk")
+    fetched = []
+
+    def fetch(path):
+        fetched.append(path)
+        shutil.copy(tmp_path / "disk", path)
+
+    with pytest.raises(VmNotFound):
+        lab.driver.import_disk("snapthere", spec.shape, f"{export.image_key}0", fetch)
+    for _ in range(2):
+        lab.driver.import_disk("snapthere", spec.shape, export.image_key, fetch)
+    assert len(fetched) == 1 and "snapthere" in lab.driver.list_snapshots()
+    lab.driver.delete_snapshot("snaphere")
+    lab.driver.destroy(spec.sandbox_id)
+    copy = lab.spec("snapthere", from_disk=True)
+    lab.driver.create(copy)
+    assert lab.agent(copy).read_file("/root/noise", 100, 5.0) == b"noise"
 
 
 def test_an_image_is_compressed_once(real, tmp_path):

@@ -10,6 +10,8 @@ from tests.host.driver_lab import Lab
 from tests.host.shell_reading import pid_of, read_until, run
 from tests.stack.waiting import eventually
 
+PROMPT = r"box\d+: ~"
+
 
 @pytest.fixture(scope="module")
 def guest(qemu_lab: Lab) -> Iterator[tuple[Lab, object]]:
@@ -44,7 +46,7 @@ def leave_top(shell):
     for _ in range(10):
         shell.send(b"q\n")
         with suppress(AssertionError):
-            read_until(shell, r"box\d+: ~", 2)
+            read_until(shell, PROMPT, 2)
             return
     raise AssertionError("top does not end")
 
@@ -61,7 +63,8 @@ def test_resize_ctrl_c_and_a_full_screen_program(agent: AgentClient) -> None:
         read_until(shell, r"load average[\s\S]*PID USER")
         leave_top(shell)
         shell.send("echo grüße, 世界 🙂\n".encode())
-        read_until(shell, "[\r\n]grüße, 世界 \U0001f642")
+        # A ctrl-D ahead of the prompt is lost: the terminal takes it before bash reads by the key.
+        read_until(shell, r"[\r\n]grüße, 世界 🙂[\s\S]*" + PROMPT)
         shell.send(b"\x04")
         list(shell.output())
         assert shell.exit_code == 0

@@ -1,0 +1,71 @@
+"""A React site of Vite in a sandbox is deployed, opened in a real browser, changed and deployed
+again. Its packages come from the registry of this host's own npm client, through the cache."""
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from bin.stack.site import ROOT
+from config.processes import PROCESSES
+from tests.browser.chromium import PROGRAM
+from tests.clients.deploys import Deploys
+from tests.stack.waiting import until
+
+SITE = Path(__file__).parent / "react_site"
+PICTURES = ROOT / "var" / "pictures"
+FONT = "getComputedStyle(document.querySelector('main')).fontFamily"
+pytestmark = [pytest.mark.vm, pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium")]
+
+
+@pytest.fixture(scope="module")
+def registry(vm_stack):
+    """The registry behind the cache, which this host reaches."""
+    told = vm_stack.site.environ_of(PROCESSES["guest-gateway"])["SVC_NPM_REGISTRY"]
+    try:
+        with urllib.request.urlopen(f"{told.rstrip('/')}/react", timeout=20):
+            return told
+    except (OSError, ValueError) as error:
+        pytest.skip(f"this host reaches no npm registry ({type(error).__name__})")
+
+
+@pytest.fixture
+def editor(vm_alice):
+    made = vm_alice.create()["id"]
+    vm_alice.write(made, {str(path.relative_to(SITE)): path.read_text()
+                          for path in SITE.rglob("*") if path.is_file()})
+    yield made
+    vm_alice.delete(f"/v1/sandboxes/{made}")
+
+
+def has_ended(app):
+    return app["error"] or app["servingVersion"] == app["version"]
+
+
+@pytest.mark.timeout(900)
+def test_a_react_site_is_deployed_opened_and_deployed_again(
+        vm_stack, vm_alice, registry, editor, browser):
+    deploys, url = Deploys(vm_stack, vm_alice), None
+    for version in ("one", "two"):
+        main = (SITE / "src/main.jsx").read_text()
+        vm_alice.write(editor, {"src/main.jsx": main.replace('"one"', f'"{version}"')})
+        taken = vm_alice.post(f"/v1/sandboxes/{editor}/snapshot").raise_for_status().json()["id"]
+        deploys.publish("react", taken, **{"async": True})
+        until(lambda: has_ended(deploys.get("react")), 400)
+        made = deploys.get("react")
+        assert made["servingVersion"] == made["version"], made["error"]
+        url = url or made["url"]
+        assert (made["static"], made["url"]) == (True, url)
+        browser.call("Network.clearBrowserCache")  # it may keep a page for a minute
+        assert browser.open(f"{url}/deep/link") == ""
+        browser.shows(f"Version {version}")
+        browser.shows("/deep/link")
+        browser.run("document.querySelector('button').click()")
+        browser.shows("pressed 1")
+        until(lambda: browser.run(FONT) == "sans-serif")  # the style sheet is applied
+        browser.open("about:blank")
+    log = deploys.log("react")
+    assert "bun install --frozen-lockfile" in log and "vite" in log
+    browser.open(f"{url}/")
+    browser.shows("Version two")
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    browser.picture(PICTURES / "react_site.png")

@@ -1,0 +1,105 @@
+"""Apps at host names of their own: certificates from files, rows by `svc-admin`, static and served
+alike."""
+import os
+import ssl
+import subprocess
+
+import httpx
+import pytest
+
+from config.nginx.certificates import find_certificates
+from config.nginx.reload import reload
+from config.nginx.render import certificates_directory_of, find_nginx
+from models.database import connection
+from models.deploys import Deploy
+from services.deploys.apps import hosts
+from services.errors import Conflict, InvalidRequest, NotFound
+from tests.rows import served_apps
+from tests.stack.operator import run_operator
+from tests.stack.waiting import becomes, until
+
+NAME = "www.shop.example"
+SOON_S = 10
+
+
+def make_certificate(directory, file, *names):
+    """A certificate for these names that vouches for itself."""
+    directory.mkdir(parents=True, exist_ok=True)
+    key, certificate = directory / f"{file}.key", directory / f"{file}.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+         "-nodes", "-keyout", key, "-out", certificate, "-days", "2", "-subj", "/CN=shop",
+         "-addext", "subjectAltName=" + ",".join(f"DNS:{name}" for name in names)],
+        check=True, capture_output=True)
+    return certificate
+
+
+@pytest.fixture
+def visit(sim_stack):
+    """GETs a path of NAME from the edge, trusting the certificate of that name only."""
+    directory = certificates_directory_of(sim_stack.settings)
+    certificate = make_certificate(directory, "kiosk", NAME, "shop.example")
+    owner = directory.parent.stat()
+    for path in (directory, *directory.iterdir()):
+        os.chown(path, owner.st_uid, owner.st_gid)
+    reload(sim_stack.settings, find_nginx())
+    context = ssl.create_default_context(cafile=certificate)
+
+    def get(path):
+        def name(request):
+            request.extensions["sni_hostname"] = NAME
+        port = sim_stack.settings.edge_port
+        with httpx.Client(verify=context, headers={"Host": f"{NAME}:{port}"}, timeout=60,
+                          trust_env=False, event_hooks={"request": [name]}) as http:
+            return http.get(f"https://127.0.0.1:{port}{path}")
+    yield get
+    for path in directory.iterdir():
+        path.unlink()
+    reload(sim_stack.settings, find_nginx())
+
+
+def test_an_app_is_found_at_its_name_as_long_as_that_is_its(shop, sim_stack, versions, visit):
+    assert visit("/nonce").status_code == 404
+    code, said, _ = run_operator(sim_stack.env, "app-host-add", "kiosk", NAME)
+    assert (code, said) == (0, f"{NAME} leads to kiosk.\n")
+    until(lambda: visit("/nonce").text == shop.get("/nonce").text, SOON_S)
+    assert NAME in run_operator(sim_stack.env, "app-host-list")[1]
+    served_apps.go_live("kiosk", versions[1].sandbox_id)
+    until(lambda: visit("/nonce").text == versions[1].get("/nonce").text, SOON_S)
+    assert run_operator(sim_stack.env, "app-host-remove", NAME)[0] == 0
+    becomes(lambda: visit("/nonce").status_code, 404, SOON_S)
+    assert run_operator(sim_stack.env, "app-host-remove", NAME)[0] == 1
+
+
+def test_which_names_an_app_may_have(shop, sim_stack):
+    settings = sim_stack.settings
+    served_apps.go_live("other", Deploy.get_by_id("kiosk").live_sandbox_id)
+    hosts.add(settings, "kiosk", "Shop.Example.")
+    hosts.add(settings, "kiosk", "shop.example")
+    assert [each.slug for each in hosts.list_all() if each.host == "shop.example"] == ["kiosk"]
+    with pytest.raises(Conflict):
+        hosts.add(settings, "other", "shop.example")
+    with pytest.raises(NotFound):
+        hosts.add(settings, "nobody", "nobody.example")
+    for bad in ("kiosk", "10.0.0.1", "a b.example", "-a.example", "a..example", "é.example",
+                "x.apps.localhost", "preview.localhost", "a." * 130 + "example", "a/../b.example"):
+        with pytest.raises(InvalidRequest):
+            hosts.add(settings, "kiosk", bad)
+    served_apps.take_away("other")
+    served_apps.take_away("kiosk")
+    assert hosts.list_all() == [], "they went with their apps"
+    with connection():
+        assert not Deploy.select().where(Deploy.slug == "other").exists()
+
+
+def test_a_certificate_that_cannot_be_used_leaves_the_others(tmp_path, capsys):
+    good = make_certificate(tmp_path, "good", "a.example", "*.b.example", "x.apps.localhost")
+    make_certificate(tmp_path, "later", "a.example")
+    make_certificate(tmp_path, "mixed", "c.example")
+    (tmp_path / "mixed.key").write_text((tmp_path / "good.key").read_text())
+    (tmp_path / "broken.pem").write_text("nothing")
+    found = find_certificates(tmp_path, ("apps.localhost",))
+    assert [(each.names, each.certificate) for each in found] == [
+        (("a.example", "*.b.example"), good)]
+    complaints = capsys.readouterr().err
+    assert "mixed.pem" in complaints and "broken.pem" in complaints

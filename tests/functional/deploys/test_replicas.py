@@ -1,0 +1,81 @@
+"""What a guest has stored is a stranger's: it makes a database or an error, and nothing else."""
+import os
+import sqlite3
+import subprocess
+
+import pytest
+
+from nodeworker.deploys import replicas, replication
+from nodeworker.deploys.replicas import PROGRAM, ReplicaBroken
+from objects.store import ObjectStore
+from tests.stack.waiting import until
+
+FIRST = "0000/0000000000000001-0000000000000001.ltx"
+
+
+@pytest.fixture(scope="module")
+def store(sim_stack):
+    return ObjectStore(sim_stack.settings)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    """The one file that a small database is replicated to."""
+    directory = tmp_path_factory.mktemp("good")
+    with sqlite3.connect(directory / "app.db") as rows:
+        rows.execute("PRAGMA journal_mode = wal")
+        rows.execute("CREATE TABLE t AS SELECT 7 AS x")
+    subprocess.run([str(PROGRAM), "replicate", "-once", str(directory / "app.db"),
+                    f"file://{directory}/replica"], env={}, check=True, capture_output=True)
+    return (directory / "replica/ltx" / FIRST.replace("0000/", "0/")).read_bytes()
+
+
+def test_a_replica_is_restored_in_a_room_of_its_own(sim_stack, store, good, tmp_path):
+    prefix, target = "apps/good/v1-1/db/", tmp_path / "restored.db"
+    store.put_stream(prefix + FIRST, [good])
+    store.put_stream(f"{prefix}own/0000/file", [b"x"])
+    assert replication.restore(sim_stack.settings, prefix, target, "0000000000000001")
+    assert os.listdir(tmp_path) == ["restored.db"], "nothing is left beside it"
+    assert (target.stat().st_uid, target.stat().st_mode & 0o777) == (0, 0o600)
+    assert sqlite3.connect(target).execute("SELECT x FROM t").fetchall() == [(7,)]
+
+
+@pytest.mark.parametrize("spoil", [
+    lambda good: b"", lambda good: good[:-10], lambda good: os.urandom(5000),
+    lambda good: good[:200] + bytes(50) + good[250:], lambda good: b"SQLite format 3\0" + bytes(90),
+], ids=["empty", "cut", "noise", "changed", "another format"])
+def test_a_broken_replica_is_an_error_and_leaves_what_was_there(sim_stack, store, good, tmp_path,
+                                                                spoil):
+    prefix, target = f"apps/bad/v{abs(hash(spoil)) % 10 ** 6}-1/db/", tmp_path / "restored.db"
+    store.put_stream(prefix + FIRST, [spoil(good)])
+    target.write_text("before")
+    with pytest.raises(ReplicaBroken):
+        replication.restore(sim_stack.settings, prefix, target)
+    assert not replication.check(sim_stack.settings, prefix)
+    assert target.read_text() == "before" and os.listdir(tmp_path) == ["restored.db"]
+
+
+def test_a_transaction_that_was_stored_and_is_gone_is_not_no_database(sim_stack, tmp_path):
+    restore = (sim_stack.settings, "apps/gone/v1-1/db/", tmp_path / "restored.db")
+    assert replication.restore(*restore) is False
+    with pytest.raises(ReplicaBroken):
+        replication.restore(*restore, "0000000000000001")
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_a_killed_worker_left_of_a_database_goes_when_the_next_starts(sim_stack):
+    left = sim_stack.settings.node_dir / ".databases" / "left"
+    left.mkdir(parents=True, exist_ok=True)
+    sim_stack.restart("node-deploy")
+    until(lambda: not left.exists())
+
+
+def test_too_much_is_not_fetched(sim_stack, store, good, tmp_path, monkeypatch):
+    prefix = "apps/large/v1-1/db/"
+    store.put_stream(prefix + FIRST, [good])
+    for limit in ("_BYTES_MOST", "_OBJECTS_MOST"):
+        with monkeypatch.context() as small:
+            small.setattr(replicas, limit, 0)
+            with pytest.raises(ReplicaBroken):
+                replication.restore(sim_stack.settings, prefix, tmp_path / "restored.db")
+    assert os.listdir(tmp_path) == []

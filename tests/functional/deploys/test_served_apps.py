@@ -1,0 +1,146 @@
+"""What nginx answers for an app that a sandbox serves, while it is deployed, asleep, or gone
+(contract, Deploy rules 5, 7)."""
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import websocket
+
+from services.deploys import draining
+from services.protocols import Deps
+from tasks.wiring import no_guest
+from tests.fakes.outside import ListQueue
+from tests.functional.deploys.conftest import HOST
+from tests.rows import served_apps, static_apps
+from tests.stack.waiting import becomes, until
+from tests.tls.clients import client, context_of
+
+JSON = {"Accept": "application/json"}
+SOON_S = 10
+
+
+def post_count(http, name):
+    return http.get(f"/count?id={name}").text
+
+
+def test_requests_reach_the_sandbox_that_serves_it(shop, sim_stack):
+    assert "Hello from the sandbox" in shop.get("/").text
+    assert shop.post("/any?id=one", content=b"text").text == "text"
+    assert shop.put("/assets/x.js", content=b"y" * 100).text == "y" * 100
+    seen = shop.get("/headers", headers={"X-Edge-App": "other", "X-Edge-Host": "other"}).json()
+    assert seen["X-Edge-App"] == "kiosk" and "X-Edge-Host" not in seen
+    name = f"{HOST}:{sim_stack.settings.edge_port}"
+    assert (seen["Host"], seen["X-Forwarded-Host"]) == (name, name)
+    assert seen["X-Forwarded-Proto"] == "https"
+    # neither media type nor status is touched
+    answer = shop.get("/nowhere")
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "text/plain")
+
+
+def test_asleep_a_request_wakes_it(shop, versions):
+    versions[0].sleep()
+    assert shop.get("/nonce").status_code == 200
+    assert versions[0].status() == "running"
+    versions[0].sleep()
+    assert shop.post("/x?id=asleep", content=b"whole").text == "whole"
+    assert post_count(shop, "asleep") == "1"
+
+
+def test_who_asks_for_a_preview_cannot_name_an_app(versions, shop):
+    seen = versions[1].get("/headers", headers={"X-Edge-App": "kiosk"}).json()
+    assert "X-Edge-App" not in seen
+
+
+def test_two_hundred_at_once_are_held_by_a_fence_and_none_is_lost(shop, sim_stack, versions):
+    old, new = versions
+    before, after = old.get("/nonce").text, new.get("/nonce").text
+    sandbox = served_apps.fence("kiosk", 30)
+    until(lambda: draining.is_drained(sandbox), SOON_S)
+    with ThreadPoolExecutor(200) as crowd:
+        def visit(number):
+            with client(sim_stack, HOST) as http:
+                if number % 2:
+                    return http.post(f"/n?id=held-{number}", content=b"x").status_code
+                return http.get("/nonce").text
+        answers = [crowd.submit(visit, number) for number in range(200)]
+        time.sleep(3)
+        assert not any(answer.done() for answer in answers), "they are held"
+        assert draining.is_drained(sandbox), "and not in flight"
+        served_apps.go_live("kiosk", new.sandbox_id)
+        found = [answer.result() for answer in answers]
+    assert found == [200 if number % 2 else after for number in range(200)] and before != after
+    assert [post_count(new, f"held-{number}") for number in (1, 99, 199)] == ["1"] * 3
+
+
+def test_when_a_fence_is_lifted_or_over_requests_go_to_what_is_live(shop, versions):
+    nonce = shop.get("/nonce").text
+    sandbox = served_apps.fence("kiosk", 30)
+    until(lambda: draining.is_drained(sandbox), SOON_S)
+    with ThreadPoolExecutor(1) as other:
+        answer = other.submit(shop.get, "/nonce")
+        time.sleep(1)
+        assert not answer.done()
+        served_apps.open_fence("kiosk")
+        assert answer.result().text == nonce
+    sandbox = served_apps.fence("kiosk", 3)
+    until(lambda: draining.is_drained(sandbox), SOON_S)
+    assert shop.get("/nonce").text == nonce, "it has run out"
+
+
+def test_drained_only_after_the_last_answer_and_a_websocket_does_not_count(
+        shop, sim_stack, versions):
+    port = sim_stack.settings.edge_port
+    link = websocket.create_connection(
+        f"wss://127.0.0.1:{port}/socket", host=f"{HOST}:{port}", timeout=60,
+        sslopt={"context": context_of(sim_stack), "server_hostname": HOST})
+    link.send("one")
+    assert link.recv() == "one"
+    with ThreadPoolExecutor(1) as other:
+        slow = other.submit(shop.get, "/slow?s=4")
+        time.sleep(1)
+        sandbox = served_apps.fence("kiosk", 30)
+        while not slow.done():
+            # an answer that ends between the two looks was still in flight at the first
+            assert not draining.is_drained(sandbox) or slow.done() or _ends_at_once(slow)
+            time.sleep(0.05)
+        assert slow.result().text == "slow"
+    until(lambda: draining.is_drained(sandbox), SOON_S)
+    link.send("two")
+    assert link.recv() == "two", "it goes on"
+    served_apps.open_fence("kiosk")
+    link.close()
+
+
+def _ends_at_once(answer):
+    return answer.exception(timeout=0.5) is None
+
+
+def test_a_deleted_app_is_404_and_one_that_was_never_there(shop, sim_stack):
+    served_apps.take_away("kiosk")
+    becomes(lambda: shop.get("/", headers=JSON).status_code, 404, SOON_S)
+    assert shop.get("/", headers=JSON).json() == {"error": "There is no app at this address."}
+    with client(sim_stack, "nobody.apps.localhost") as http:
+        assert http.get("/").status_code == 404
+        assert http.post("/", content=b"x" * 100_000).status_code == 404
+
+
+def test_an_app_becomes_static_and_served_again_without_a_failure(shop, sim_stack, versions):
+    deps = Deps(sim_stack.settings, ListQueue(), no_guest)
+    nonce, seen, ended = shop.get("/nonce").text, [], []
+
+    def visit():
+        with client(sim_stack, HOST) as http:
+            while not ended:
+                answer = http.get("/nonce")
+                seen.append((answer.status_code, answer.text))
+
+    with ThreadPoolExecutor(2) as crowd:
+        visitors = [crowd.submit(visit) for _ in range(2)]
+        try:
+            static_apps.publish(deps, "kiosk", {"index.html": "files", "nonce": "files"})
+            until(lambda: shop.get("/nonce").text == "files", SOON_S)
+            served_apps.go_live("kiosk", versions[0].sandbox_id)
+            until(lambda: shop.get("/nonce").text == nonce, SOON_S)
+        finally:
+            ended.append(True)
+        assert [visitor.result() for visitor in visitors] == [None, None]
+    assert set(seen) == {(200, nonce), (200, "files")}

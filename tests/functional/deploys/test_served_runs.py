@@ -1,0 +1,245 @@
+"""Apps that a sandbox serves: what serves changes at the end of a run, all at once or not at all,
+and what served before is stopped; rows under a worker that the test plays."""
+import dataclasses
+import socket
+from datetime import timedelta
+
+import pytest
+
+from guest.client.agent_client import AgentClient
+from models.database import connection, now
+from models.deploys import Deploy, DeployRun, Drain, RetiredRuntime
+from models.nodes import Node
+from models.operations import Operation
+from models.sandboxes import Sandbox
+from models.snapshots import Snapshot
+from models.states import RunStep, SandboxStatus
+from models.users import User
+from nodeworker.deploys import serving
+from nodeworker.wiring import NodeDeps
+from services.deploys import builders, failing, prefixes, publishing, removal, runs
+from services.deploys.edges import staging
+from services.deploys.manifest import BadProject
+from services.deploys.served import fences, relay_keys, retiring, runtimes
+from services.deploys.sweeps.takeover import take_over
+from services.errors import Unavailable
+from services.hosts.nodes import heartbeat
+from services.operations.claims import LeaseLost
+from services.sandboxes.idle import touch_values
+from tests.functional.deploys.conftest import NODE, app
+from tests.functional.deploys.conftest import prefixes as kept
+from tests.rows import operations
+
+SERVED = {"output": None, "start": "serve", "database": None, "functions": 0}
+DATABASE = SERVED | {"database": "app.db"}
+
+
+@pytest.fixture
+def bring_up(deps, ask, take):
+    """Begins a deploy whose runtime is up; returns its claim."""
+    def up(manifest=SERVED, **fields):
+        ask(**fields)
+        claimed = take()
+        sandbox = builders.start(deps, claimed)
+        operations.succeed(sandbox, SandboxStatus.RUNNING, **touch_values(600))
+        with connection():
+            built = runs.advance(claimed, RunStep.BUILD)
+        up = runtimes.adopt_builder(built, manifest)
+        if manifest["database"]:
+            return runtimes.begin_prefix(deps.settings, up)[0]
+        with connection():
+            return runs.advance(up, RunStep.READY, stored_epoch=up.epoch)
+    return up
+
+
+def publish(deps, claimed, fence_until=None):
+    with connection():
+        publishing.publish_served(deps, claimed, fence_until)
+    return claimed.runtime_sandbox_id
+
+
+def prefix_of(claimed):
+    return prefixes.prefix_of(claimed.app_id, claimed.version, claimed.stored_epoch)
+
+
+def store_static(deps, ask, take):
+    ask()
+    claimed = take()
+    with connection():
+        prefix = prefixes.keep(claimed.app_id, claimed.version, claimed.epoch)
+        stored = runs.advance(claimed, RunStep.STAGE, stored_epoch=claimed.epoch)
+        publishing.publish_static(deps, stored)
+    return prefix
+
+
+def task_of(sandbox_id):
+    with connection():
+        return Sandbox.get_by_id(sandbox_id).task
+
+
+def test_the_builder_serves_the_app_and_the_one_before_is_stopped(deps, bring_up):
+    first = publish(deps, bring_up())
+    row = app()
+    assert (row["live_sandbox_id"], row["live_static"], row["live_version"]) == (first, False, 1)
+    with connection():
+        made = Sandbox.get_by_id(first)
+    assert (made.kind, made.app_id, made.readiness_port) == ("runtime", row["app_id"], 3000)
+    assert made.idle_timeout_s == deps.settings.runtime_idle_s
+    second = publish(deps, bring_up())
+    assert app()["live_sandbox_id"] == second and task_of(first) is None
+    assert retiring.stop_due(deps) == [first], "no edge is at work, so nothing is in flight"
+    assert (task_of(first), task_of(second)) == ("stop", None)
+    assert retiring.stop_due(deps) == []
+
+
+def test_a_run_that_fails_removes_what_it_has_brought_up_and_nothing_else(deps, bring_up):
+    serving = bring_up(DATABASE)
+    first = publish(deps, serving)
+    before = app()
+    claimed = bring_up(DATABASE)
+    fences.begin(claimed, "sb", 30)
+    assert app()["fence_until"] > now()
+    with connection():
+        failing.fail(deps, claimed, "No.")
+    assert app() | {"next_version": 0} == before | {"next_version": 0}
+    assert (task_of(first), task_of(claimed.runtime_sandbox_id)) == (None, "stop")
+    assert kept() == {prefix_of(serving): False, prefix_of(claimed): True}
+
+
+def test_a_database_goes_live_under_its_fence_only(deps, bring_up):
+    first = bring_up(DATABASE)
+    publish(deps, first)
+    claimed = bring_up(DATABASE)
+    live = runtimes.find_live(deps.settings, claimed)
+    assert (live.sandbox_id, live.database) == (first.runtime_sandbox_id, "app.db")
+    assert live.prefix == f"{prefix_of(first)}db/"
+    before = app()
+    over = fences.begin(claimed, "sb", 0.5)
+    with pytest.raises(Unavailable):
+        publish(deps, claimed, over)
+    fences.lift(claimed, "sb", over)
+    assert app() | {"next_version": 0} == before | {"next_version": 0}
+    until = fences.begin(claimed, "sb", 30)
+    fences.lift(claimed, "sb", over)
+    assert app()["fence_until"] == until, "of another attempt"
+    second = publish(deps, claimed, until)
+    assert (app()["fence_until"], app()["live_sandbox_id"]) == (None, second)
+    assert kept() == {prefix_of(first): True, prefix_of(claimed): False}
+    assert prefixes.take_due() == [prefix_of(first)], "at once"
+    with connection():
+        assert RetiredRuntime.get().stop_at <= now() + timedelta(seconds=1)
+
+
+def test_a_fence_that_is_over_is_forgotten_and_one_that_stands_is_not(deps, bring_up):
+    first = publish(deps, bring_up(DATABASE))
+    before = app()
+    claimed = bring_up(DATABASE)
+    until = fences.begin(claimed, first, 30)
+    fences.forget_expired()
+    assert app()["fence_until"] == until
+    with connection():
+        Deploy.update(fence_until=now()).execute()
+        fences.forget_expired()
+        assert not Drain.select().where(Drain.sandbox_id == first).exists()
+    assert app() | {"next_version": 0} == before | {"next_version": 0}
+
+
+def test_a_run_that_serves_by_now_is_not_moved_and_one_before_that_begins_anew(
+        deps, bring_up, snapshot):
+    heartbeat(dataclasses.replace(NODE, id="n2"))
+    first = publish(deps, bring_up(DATABASE))
+    claimed = bring_up(DATABASE)
+    with connection():
+        Snapshot.update(uploaded_to_store=True, image_key="simulated").execute()
+        Node.update(accepting=False).where(Node.id == "n1").execute()
+        runs.give_back(claimed, 0)
+    before = app()
+    assert [move.target for move in take_over(deps)] == ["n2"]
+    assert app() == before, "what is live is not touched"
+    assert (task_of(first), task_of(claimed.runtime_sandbox_id)) == (None, "stop")
+    with connection():
+        run = DeployRun.get_by_id(claimed.id)
+        assert (run.step, run.runtime_sandbox_id) == (RunStep.BUILD, None)
+        with pytest.raises(LeaseLost):
+            publishing.publish_served(deps, claimed)
+
+
+def test_who_lost_its_lease_holds_no_requests(deps, bring_up, take):
+    claimed = bring_up(DATABASE)
+    with connection():
+        runs.renew(claimed, -1)
+    assert take(worker="peer") is not None
+    for attempt in (
+            lambda: fences.begin(claimed, "sb", 30),
+            lambda: runtimes.begin_prefix(deps.settings, claimed)):
+        with pytest.raises(LeaseLost):
+            attempt()
+    assert app()["fence_until"] is None
+
+
+def test_an_app_becomes_static_and_served_again(deps, bring_up, ask, take):
+    first = publish(deps, bring_up(DATABASE))
+    database = list(kept())[0]
+    files = store_static(deps, ask, take)
+    row = app()
+    assert (row["live_static"], row["live_sandbox_id"], row["previous_version"]) == (
+        True, None, None)
+    assert kept() == {database: True, files: False}
+    assert prefixes.take_due() == [database]
+    assert retiring.stop_due(deps) == [first]
+    again = bring_up(DATABASE)
+    assert runtimes.find_live(deps.settings, again) is None, "there is no database to go on with"
+    publish(deps, again)
+    assert staging.list_apps() == [] and app()["previous_version"] is None
+    assert kept()[files], "its pages may be asked for a while"
+    assert files not in prefixes.take_due()
+
+
+def remove(deps):
+    with connection():
+        alice = User.get_by_id("alice")
+    removal.remove(deps, alice, "hello")
+
+
+def test_a_deleted_app_leaves_no_sandbox(deps, bring_up):
+    first = publish(deps, bring_up())
+    under_way = bring_up()
+    remove(deps)
+    assert app() is None and task_of(under_way.runtime_sandbox_id) == "stop"
+    assert retiring.stop_due(deps) == [first] and task_of(first) == "stop"
+
+
+def test_an_app_that_leaves_its_guest_no_time_to_answer_has_not_listened(deps, bring_up):
+    claimed = bring_up(SERVED | {"ready_by": 0})
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        guest = AgentClient("127.0.0.1", silent.getsockname()[1], "token")
+        node = NodeDeps(deps.settings, None, deps.queue, lambda sandbox: guest)
+        with pytest.raises(BadProject, match="Nothing accepted connections on port 3000"):
+            serving.become_live(node, claimed)
+
+
+def is_stopped(sandbox_id):
+    operations.succeed(sandbox_id, SandboxStatus.STOPPED)
+
+
+def is_not_stopped_in_time(sandbox_id):
+    with connection():
+        Operation.update(created_at=now() - timedelta(seconds=61)).execute()
+
+
+@pytest.mark.parametrize("ends", [is_stopped, is_not_stopped_in_time])
+def test_what_a_deleted_app_has_stored_goes_once_its_guest_stores_no_more(deps, bring_up, ends):
+    serving = bring_up(DATABASE)
+    first = publish(deps, serving)
+    remove(deps)
+    assert app() is None and kept() == {prefix_of(serving): True}
+    relay_keys.revoke_ended()
+    assert relay_keys.has_key(first) and prefixes.take_due() == [], "it is not stopped yet"
+    assert retiring.stop_due(deps) == [first]
+    relay_keys.revoke_ended()
+    assert relay_keys.has_key(first), "for its last rows"
+    ends(first)
+    assert prefixes.take_due() == []
+    relay_keys.revoke_ended()
+    assert not relay_keys.has_key(first)
+    assert prefixes.take_due() == [prefix_of(serving)]

@@ -1,0 +1,182 @@
+"""What nginx answers for a static app: the files of version N, then of N-1, then the page or 404
+(contract, Deploy rules 4, 6, 7), while versions come and go."""
+import threading
+
+import pytest
+
+from models.database import connect, connection, database
+from models.deploys import DeployPrefix
+from objects.store import ObjectStore
+from services.protocols import Deps
+from tasks.wiring import no_guest
+from tests.fakes.outside import ListQueue
+from tests.rows.static_apps import collect_now, publish
+from tests.stack.waiting import becomes, until
+from tests.tls.clients import client
+
+PAGE = "public, max-age=60, must-revalidate"
+ASSET = "public, max-age=31536000, immutable"
+HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+ONE = {"index.html": "one", "assets/one.js": "1", "old.txt": "old", "robots.txt": "r1",
+       "about/index.html": "about one"}
+TWO = {"index.html": "two", "assets/two.js": "2" * 3000, "robots.txt": "r2", "plain": "p",
+       "about/index.html": "about two", "deep/page.html": "page", "app.webmanifest": "{}",
+       "assets/sub/x.js": "x", "v1.2/index.html": "about 1.2"}
+# nginx may still be told by the row that has just changed.
+SOON_S = 10
+
+
+@pytest.fixture(scope="module")
+def deps(sim_stack):
+    connect(sim_stack.settings.database_url, pool_size=5)
+    yield Deps(sim_stack.settings, ListQueue(), no_guest)
+    database.close_all()
+
+
+def host(slug):
+    return f"{slug}.apps.localhost"
+
+
+@pytest.fixture(scope="module")
+def shop(sim_stack, deps):
+    """A client of an app whose version 2 is live and whose version 1 was before."""
+    publish(deps, "shop", ONE)
+    publish(deps, "shop", TWO)
+    with client(sim_stack, host("shop")) as http:
+        until(lambda: http.get("/").text == "two", SOON_S)
+        yield http
+
+
+@pytest.mark.parametrize(("path", "headers", "status", "text", "age"), [
+    ("/", {}, 200, "two", PAGE),
+    ("/index.html", {}, 200, "two", PAGE),
+    ("/assets/two.js", {}, 200, "2" * 3000, ASSET),
+    ("/robots.txt", {}, 200, "r2", PAGE),
+    ("/deep/page.html", {}, 200, "page", PAGE),
+    ("/about/", {}, 200, "about two", PAGE),
+    ("/plain", {}, 200, "p", PAGE),
+    # of version 1
+    ("/assets/one.js", {}, 200, "1", ASSET),
+    ("/old.txt", {}, 200, "old", PAGE),
+    # of neither
+    ("/assets/three.js", {}, 404, None, "no-store"),
+    ("/three.png", {}, 404, None, "no-store"),
+    ("/three.png", HTML, 200, "two", PAGE),
+    ("/a/route/of/the/app", {}, 200, "two", PAGE),
+    # directories
+    ("/assets/", {}, 404, None, "no-store"),
+    ("/assets/sub", {}, 404, None, "no-store"),
+    ("/v1.2", {}, 404, None, "no-store"),
+    ("/v1.2", HTML, 200, "two", PAGE),
+    ("/v1.2/", {}, 200, "about 1.2", PAGE),
+    ("/a/route", HTML, 200, "two", PAGE),
+    # of nobody's business
+    ("/cur/index.html", {}, 404, None, "no-store"),
+    ("/../index.html", {}, 200, "two", PAGE),
+    ("/_app/index", {}, 404, None, "no-store"),
+    ("/files.json", {}, 404, None, "no-store"),
+])
+def test_what_is_served(shop, path, headers, status, text, age):
+    answer = shop.get(path, headers=headers)
+    assert (answer.status_code, answer.headers["cache-control"]) == (status, age)
+    if text is None:
+        assert set(answer.json()) == {"error"}
+    else:
+        assert answer.text == text
+
+
+@pytest.mark.parametrize(("path", "kind"), [
+    ("/", "text/html; charset=utf-8"), ("/assets/two.js", "text/javascript; charset=utf-8"),
+    ("/app.webmanifest", "application/manifest+json"), ("/plain", "application/octet-stream")])
+def test_files_have_the_media_types_that_browsers_insist_on(shop, path, kind):
+    assert shop.get(path).headers["content-type"] == kind
+
+
+def test_what_is_large_is_compressed_and_may_be_asked_for_in_parts(shop):
+    answer = shop.get("/assets/two.js", headers={"Accept-Encoding": "gzip"})
+    assert answer.headers["content-encoding"] == "gzip" and len(answer.text) == 3000
+    part = shop.get("/assets/two.js", headers={"Range": "bytes=0-9", "Accept-Encoding": ""})
+    assert (part.status_code, part.text) == (206, "2" * 10)
+
+
+def test_nothing_is_taken(shop):
+    assert shop.post("/", content=b"x").status_code == 405
+
+
+def test_an_app_that_is_not_there_is_404(sim_stack):
+    with client(sim_stack, host("nobody")) as http:
+        assert http.get("/", headers=HTML).status_code == 404
+
+
+def test_a_page_of_the_same_length_has_another_etag_in_the_next_version(sim_stack, deps):
+    publish(deps, "tags", {"index.html": "aaa"})
+    with client(sim_stack, host("tags")) as http:
+        until(lambda: http.get("/").text == "aaa", SOON_S)
+        first = http.get("/").headers["etag"]
+        assert http.get("/", headers={"If-None-Match": first}).status_code == 304
+        publish(deps, "tags", {"index.html": "bbb"})
+        until(lambda: http.get("/", headers={"If-None-Match": first}).status_code == 200, SOON_S)
+        assert http.get("/").text == "bbb"
+
+
+def test_version_n_1_goes_after_its_time_and_n_2_at_once(sim_stack, deps):
+    for number in (1, 2, 3):
+        publish(deps, "old", {"index.html": str(number), f"assets/{number}.js": "x"})
+    with client(sim_stack, host("old")) as http:
+        until(lambda: http.get("/").text == "3", SOON_S)
+        found = [http.get(f"/assets/{number}.js").status_code for number in (1, 2, 3)]
+        assert found == [404, 200, 200]
+        collect_now("old")
+        becomes(lambda: http.get("/assets/2.js").status_code, 404, 30)
+        assert http.get("/assets/3.js").status_code == 200
+    with connection():
+        app_id = DeployPrefix.select().where(DeployPrefix.version == 3).order_by(
+            DeployPrefix.created_at.desc()).get().app_id
+    objects = ObjectStore(sim_stack.settings)
+    becomes(lambda: {each.key.split("/")[2] for each in objects.list_objects(f"apps/{app_id}/")},
+            {"v3-1"}, 30)
+
+
+def test_under_load_no_request_fails_and_no_older_page_follows_a_newer(sim_stack, deps):
+    """Each reader fetches the page and then the script that it names, while six versions go
+    live."""
+    def files(number):
+        return {"index.html": str(number), f"assets/{number}.js": "x"}
+
+    publish(deps, "busy", files(0))
+    failed, ended, read = [], threading.Event(), [0] * 4
+
+    def reader(which):
+        with client(sim_stack, host("busy")) as http:
+            until(lambda: http.get("/").status_code == 200, SOON_S)
+            last = 0
+            while not ended.is_set():
+                page = http.get("/")
+                script = http.get(f"/assets/{page.text}.js")
+                if (page.status_code, script.status_code) != (200, 200) or int(page.text) < last:
+                    failed.append((last, page.text, page.status_code, script.status_code))
+                last = int(page.text)
+                read[which] += 1
+
+    threads = [threading.Thread(target=reader, args=(which,)) for which in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        for number in range(1, 7):
+            publish(deps, "busy", files(number))
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    assert failed == [] and min(read) > 5
+
+
+def test_the_directory_is_made_again_from_rows_and_store(sim_stack, deps, shop):
+    """An edge that lost its disk, or a new one."""
+    sim_stack.stop("releases")
+    for path in (sim_stack.site.data_dir / "releases").glob("*"):
+        sim_stack.run(f"rm -rf {path}")
+    assert shop.get("/").status_code == 503
+    sim_stack.start("releases")
+    becomes(lambda: shop.get("/").text, "two", 30)
+    assert shop.get("/assets/one.js").text == "1"

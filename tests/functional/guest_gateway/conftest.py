@@ -1,0 +1,71 @@
+"""The guest gateway of the simulated stack with two upstreams, and two guests of alice's that ask
+it."""
+import os
+
+import pytest
+
+from models.database import connect, database
+from tests.clients.guest_gateway import Asker, config_of, running_gateway
+from tests.fakes.llm_upstream import LlmUpstream
+from tests.fakes.npm_registry import NpmRegistry
+from tests.host.guest_places import guest_places
+
+
+@pytest.fixture(scope="module")
+def upstreams():
+    made = LlmUpstream(), LlmUpstream()
+    yield made
+    for one in made:
+        one.close()
+
+
+@pytest.fixture(scope="module")
+def registry():
+    made = NpmRegistry("/of/all")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def gateway(sim_stack, upstreams, registry, tmp_path_factory):
+    """Its process, and the file of what it says."""
+    connect(sim_stack.settings.database_url, pool_size=5)
+    directory = tmp_path_factory.mktemp("gateway")
+    with running_gateway(sim_stack, config_of(*upstreams), directory,
+                         SVC_NPM_REGISTRY=registry.url) as running:
+        yield running
+    database.close_all()
+
+
+@pytest.fixture(scope="module")
+def log(gateway):
+    """What the gateway says."""
+    return gateway[1]
+
+
+@pytest.fixture(scope="module")
+def askers(sim_stack, alice, log):
+    """Two guests of alice's."""
+    port = sim_stack.settings.guest_gateway_port
+    # Of a network of its own: other processes of a parallel run have theirs at the same time.
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+    with guest_places(f"tll{number}", f"10.253.{number}.0/24", port, count=2) as places:
+        made = [Asker(sim_stack, alice.create()["id"], place) for place in places]
+        yield made
+    for one in made:
+        alice.delete(f"/v1/sandboxes/{one.sandbox_id}")
+
+
+@pytest.fixture
+def asker(askers):
+    return askers[0]
+
+
+@pytest.fixture
+def upstream(upstreams):
+    """The first upstream, as it is by default."""
+    for one in upstreams:
+        one.words, one.pause_s, one.cut_after, one.error_after = 5, 0.0, None, None
+        one.refusals.clear()
+        one.seen.clear()
+    return upstreams[0]

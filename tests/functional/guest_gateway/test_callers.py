@@ -1,0 +1,105 @@
+"""Who may ask, and what a hostile guest can take: nothing of another's, and little of all."""
+import contextlib
+import json
+import time
+
+import pytest
+
+from app.guest_gateway.llm.proxy import OF_ONE_CALLER
+from tests.clients.guest_gateway import question
+from tests.fakes.llm_upstream import KEY
+
+SAID = "xyzzy-of-the-prompt"
+
+
+def refused(answer):
+    status, headers, body = answer
+    error = json.loads(body)
+    assert error["type"] == "error" and set(error["error"]) == {"type", "message", "code", "param"}
+    return status, error["error"]["type"]
+
+
+@pytest.mark.parametrize("secret", [
+    "another's", "made up", "its id only", "x" * 200, "a.b", "%2e%2e"])
+def test_a_wrong_secret_is_refused(askers, upstream, secret):
+    one, other = askers
+    secret = {"another's": other.secret, "made up": f"{one.sandbox_id}.{'0' * 32}",
+              "its id only": one.sandbox_id}.get(secret, secret)
+    answer = refused(one.ask("/v1/chat/completions", question(), secret=secret))
+    assert answer in ((403, "permission_error"), (401, "authentication_error"))
+    assert upstream.seen == []
+
+
+def test_no_secret_is_401(asker, upstream):
+    assert refused(asker.ask("/v1/models", secret="")) == (401, "authentication_error")
+
+
+@pytest.mark.parametrize(("method", "path"), [
+    ("GET", "/health"), ("GET", "/v1/chat/completions"), ("POST", "/v1/files"),
+    ("POST", "/v1/responses/../files"), ("POST", "//v1/messages"), ("GET", "/v1/models/../files")])
+def test_nothing_else_is_there(asker, upstream, method, path):
+    body = {} if method == "POST" else None
+    assert refused(asker.ask(path, body)) == (404, "not_found_error")
+    assert upstream.seen == []
+
+
+@pytest.mark.parametrize(("body", "status"), [
+    (b"", 400), (b"[]", 400), (b"{}", 400), (b"{", 400), (b'{"model": 3, "x": 1}', 400),
+    (b'{"model": "one", "m\\u006fdel": "both"}', 400), (b"{" * 300, 400),
+    (b'{"x": "' + b"\\" * 4000 + b'"}', 400), (b'{"x":[' + b"0," * 10 + b'"', 400)])
+def test_a_broken_body_is_400(asker, upstream, body, status):
+    assert refused(asker.ask("/v1/chat/completions", body)) == (status, "invalid_request_error")
+    assert upstream.seen == []
+
+
+def test_a_body_that_is_too_large_is_413_at_once(asker, upstream):
+    with contextlib.closing(asker.connect()) as link:
+        link.sendall(f"POST /s/{asker.secret}/v1/responses HTTP/1.1\r\nHost: x\r\n"
+                     "Content-Length: 999999999\r\n\r\n".encode())
+        assert link.recv(100).startswith(b"HTTP/1.1 413")
+
+
+def test_one_guest_has_so_many_requests_at_a_time_and_the_others_theirs(askers, upstream):
+    one, other = askers
+    head = (f"POST /s/{one.secret}/v1/responses HTTP/1.1\r\nHost: x\r\n"
+            "Content-Length: 100\r\n\r\n{").encode()
+    with contextlib.ExitStack() as opened:
+        for _ in range(OF_ONE_CALLER + 20):
+            opened.enter_context(contextlib.closing(link := one.connect()))
+            link.sendall(head)
+        deadline = time.monotonic() + 20
+        while (answer := one.chat())[0] == 200:
+            assert time.monotonic() < deadline
+        assert refused(answer) == (429, "rate_limit_error")
+        assert other.chat()[0] == 200
+    while one.chat()[0] != 200:
+        assert time.monotonic() < deadline
+
+
+def test_heads_that_are_no_http_or_too_large_are_ended(asker, upstream):
+    for junk in (b"\x16\x03\x01 hello\r\n\r\n", b"GET / HTTP/1.1\r\nX: " + b"a" * 70_000,
+                 b"GET /" + b"a" * 70_000):
+        with contextlib.closing(asker.connect()) as link:
+            with contextlib.suppress(ConnectionError):
+                link.sendall(junk)
+                assert link.recv(12)[8:10] == b" 4"
+    assert asker.chat()[0] == 200
+
+
+def test_nothing_of_prompt_answer_key_or_secret_is_in_any_log(sim_stack, asker, upstream, log):
+    upstream.refusals.extend([(500, {}), (400, {})])
+    bad = question(text=SAID, stream=True)
+    for _ in range(3):
+        asker.ask("/v1/chat/completions", bad)
+    asker.ask(f"/v1/{SAID}", bad)
+    asker.ask("/v1/chat/completions", f'{{"{SAID}'.encode())
+    upstream.cut_after = 3
+    with contextlib.suppress(Exception):
+        asker.ask("/v1/chat/completions", bad)
+    with contextlib.closing(asker.connect()) as link:
+        link.sendall(f"POST /s/{asker.secret}/{SAID} NOHTTP\r\nA {SAID}\r\n\r\n".encode())
+        link.recv(1000)
+    said = log.read_text() + "".join(sim_stack.logs(name, 100_000) for name in sim_stack.processes)
+    assert "an upstream broke its answer off" in said, "it is the right log"
+    for secret in (SAID, KEY, asker.secret, asker.secret.partition(".")[2], "w0 "):
+        assert secret not in said

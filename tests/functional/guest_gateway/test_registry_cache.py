@@ -1,0 +1,99 @@
+"""Packages for guests: fetched once for all of them, and nothing but packages."""
+import json
+import os
+import threading
+
+import pytest
+
+from config.guest_gateway import URL
+from tests.fakes.npm_registry import SHORT
+from tests.stack.waiting import until
+
+
+@pytest.fixture(autouse=True)
+def calm(registry):
+    """The registry as it is by default."""
+    registry.status = None
+    registry.seen.clear()
+
+
+def get(asker, path, **headers):
+    status, _, body = asker.ask(f"/npm{path}", headers=headers, secret="")
+    return status, body
+
+
+def asked(registry):
+    return [path for _, path, _ in registry.seen]
+
+
+def test_a_package_is_fetched_once_for_all(askers, registry):
+    one, other = askers
+    registry.publish("@team/left", "1.0.0", {"index.js": "left"})
+    for asker, path in ((one, "/@team%2fleft"), (other, "/@team/left")):
+        status, body = get(asker, path, Accept=SHORT)
+        dist = json.loads(body)["versions"]["1.0.0"]["dist"]
+        assert (status, dist["tarball"]) == (200, f"{URL}/npm/@team/left/-/left-1.0.0.tgz")
+        tarball = get(asker, "/@team/left/-/left-1.0.0.tgz")
+        assert tarball == (200, registry.tarballs["/@team/left/-/left-1.0.0.tgz"])
+    assert asked(registry) == ["/of/all/@team%2fleft", "/of/all/@team/left/-/left-1.0.0.tgz"]
+
+
+def test_nothing_that_a_guest_sends_goes_on_or_chooses_what_others_get(askers, registry):
+    one, other = askers
+    registry.publish("plain", "1.0.0", {})
+    first = get(one, "/plain", Accept="text/x", Authorization="Bearer of-a-guest", Cookie="c=1",
+                **{"X-Forwarded-Host": "evil", "Range": "bytes=0-1"})
+    assert get(other, "/plain?x=1", Accept="*/*")[0] == 200
+    assert first[0] in (200, 206) and len(registry.seen) == 1
+    sent = {name.lower() for name in registry.seen[0][2]}
+    assert sent == {"host", "accept", "accept-encoding", "user-agent"}
+
+
+@pytest.mark.parametrize(("path", "status"), [
+    ("/-/ping", 200), ("/", 404), ("/-/npm/v1/security/audits", 404), ("/a/../../x", 404),
+    ("/%2e%2e/x", 404), ("//x", 404)])
+def test_nothing_but_packages_is_there(asker, registry, path, status):
+    assert get(asker, path)[0] == status
+    assert registry.seen == []
+
+
+def test_nothing_is_taken_from_guests(asker, registry):
+    assert asker.ask("/npm/plain", {"a": 1}, secret="")[0] == 405
+    assert registry.seen == []
+
+
+def test_those_who_want_the_same_wait_for_one_fetch(askers, registry):
+    registry.publish("wanted", "1.0.0", {})
+    registry.gate.clear()
+    answers = []
+    threads = [threading.Thread(target=lambda asker=asker: answers.append(get(asker, "/wanted")))
+               for asker in (*askers, *askers)]
+    for thread in threads:
+        thread.start()
+    until(lambda: asked(registry) == ["/of/all/wanted"], 10)
+    registry.gate.set()
+    for thread in threads:
+        thread.join(30)
+    assert len(answers) == 4 and len(set(answers)) == 1 and answers[0][0] == 200
+    assert len(registry.seen) == 1
+
+
+def test_a_registry_that_is_away_takes_only_what_is_new(asker, registry, log):
+    registry.publish("known", "1.0.0", {})
+    before = get(asker, "/known")
+    registry.publish("known", "1.0.1", {})
+    assert get(asker, "/known") == before, "for five minutes"
+    for kept in (log.parent / "npm").glob("??/*"):
+        os.utime(kept, (1, 1))
+    registry.status = 500
+    assert get(asker, "/known") == before
+    assert get(asker, "/known/-/known-1.0.1.tgz")[0] == 503
+    registry.status = None
+    assert get(asker, "/known") != before
+    assert get(asker, "/known/-/known-1.0.1.tgz")[0] == 200
+
+
+def test_what_is_not_there_may_be_later(asker, registry):
+    assert get(asker, "/later")[0] == 404
+    registry.publish("later", "1.0.0", {})
+    assert get(asker, "/later")[0] == 200

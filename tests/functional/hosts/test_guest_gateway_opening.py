@@ -1,0 +1,142 @@
+"""The one opening for guests, with real packets: two nodes of one machine, with two guests and one.
+
+Their gateways are programs of the test that say who they are and whom they see."""
+import contextlib
+import socket
+import threading
+
+import pytest
+
+from config import guest_gateway
+from nodeworker.network import namespaces
+from nodeworker.network.ruleset import GATEWAY_MOST
+from tests.host.guest_places import guest_places, ip
+
+GATEWAY = (guest_gateway.ADDRESS, guest_gateway.PORT)
+OUTSIDE = "tgw-outside"
+
+
+def say(listener, name, taken):
+    """Tell each caller `name` and the address that it comes from; keep the connection."""
+    with contextlib.suppress(OSError):
+        while True:
+            link, peer = listener.accept()
+            taken.append(link)
+            link.sendall(f"{name} {peer[0]}".encode())
+
+
+@contextlib.contextmanager
+def gateway(name, address="127.0.0.1"):
+    taken = []
+    with socket.create_server((address, 0), backlog=512) as listener:
+        server = threading.Thread(target=say, args=(listener, name, taken))
+        server.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        server.join()
+    for link in taken:
+        link.close()
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    """Guests of the first node, those of the second, the ports of their gateways."""
+    with contextlib.ExitStack() as stack:
+        ports = [stack.enter_context(gateway(name)) for name in ("first", "second")]
+        first = stack.enter_context(guest_places("tgwa", "10.251.0.0/24", ports[0], count=2))
+        second = stack.enter_context(guest_places("tgwb", "10.252.0.0/24", ports[1]))
+        yield first, second, ports
+
+
+def heard(place, target=GATEWAY, source=None, namespace=None, patience_s=20):
+    """What the one who answers there says; None if nobody does."""
+    def call():
+        try:
+            with socket.create_connection(
+                    target, patience_s, (source, 0) if source else None) as link:
+                link.settimeout(5)
+                return link.recv(100).decode()
+        except OSError:
+            return None
+    return namespaces.in_namespace(namespace, call) if namespace else place.run(call)
+
+
+def test_a_guest_reaches_its_own_node_s_gateway_which_knows_it_by_its_slot(nodes):
+    (one, other), (third,), _ = nodes
+    assert heard(one) == f"first {one.address}"
+    assert heard(other) == f"first {other.address}"
+    assert heard(third) == f"second {third.address}"
+
+
+def test_it_reaches_nothing_else_of_the_host(nodes):
+    (one, other), (third,), ports = nodes
+    with gateway("any", "0.0.0.0") as anything:
+        hosts = ("127.0.0.1", one.slot.host_address, third.slot.host_address,
+                 guest_gateway.ADDRESS, "169.254.169.254", "169.254.42.2")
+        targets = [(host, port) for host in hosts for port in (anything, *ports)]
+        targets += [(host, guest_gateway.PORT) for host in hosts if host != GATEWAY[0]]
+        targets += [(other.address, anything), (third.address, anything)]
+        assert heard(one), "the road is open"
+        # All at once: what is dropped in silence takes its time.
+        found = {}
+        callers = [threading.Thread(target=lambda each=each: found.update(
+            {each: heard(one, each, patience_s=2)}))
+                   for each in targets]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join()
+        assert {each: text for each, text in found.items() if text} == {}
+
+
+def test_a_forged_source_is_dropped(nodes):
+    (one, other), (third,), _ = nodes
+    for forged in (other.address, third.address, "172.30.0.9", "9.9.9.9"):
+        ip(f"-n {one.guest} addr add {forged}/32 dev eth0")
+        try:
+            assert heard(one, source=forged, patience_s=1) is None
+        finally:
+            ip(f"-n {one.guest} addr del {forged}/32 dev eth0")
+    # And by whoever has got as far as the slot.
+    ip(f"-n {one.slot.namespace} addr add {other.address}/32 dev up")
+    try:
+        assert heard(one, source=other.address, namespace=one.slot.namespace,
+                     patience_s=1) is None
+    finally:
+        ip(f"-n {one.slot.namespace} addr del {other.address}/32 dev up")
+
+
+def test_from_outside_it_is_closed(nodes):
+    (one, _), _, ports = nodes
+    namespaces.create_namespace(OUTSIDE)
+    try:
+        for line in (f"link add tgw-o type veth peer name inside netns {OUTSIDE}",
+                     "link set tgw-o up", "addr add 192.0.2.129/30 dev tgw-o",
+                     f"-n {OUTSIDE} link set inside up", f"-n {OUTSIDE} link set lo up",
+                     f"-n {OUTSIDE} addr add 192.0.2.130/30 dev inside",
+                     f"-n {OUTSIDE} route add default via 192.0.2.129"):
+            ip(line)
+        with gateway("road", "0.0.0.0") as road:
+            assert heard(None, ("192.0.2.129", road), namespace=OUTSIDE) == "road 192.0.2.130"
+        for target in (GATEWAY, (GATEWAY[0], ports[0]), (one.slot.host_address, ports[0]),
+                       ("192.0.2.129", ports[0]), ("192.0.2.129", guest_gateway.PORT)):
+            assert heard(None, target, namespace=OUTSIDE, patience_s=1) is None, target
+    finally:
+        namespaces.delete_namespace(OUTSIDE)
+
+
+def test_a_guest_has_a_limit_of_connections_and_takes_none_of_another_s(nodes):
+    (one, other), _, _ = nodes
+
+    def fill():
+        links = []
+        for _ in range(GATEWAY_MOST + 20):
+            with contextlib.suppress(OSError):
+                links.append(socket.create_connection(GATEWAY, 2))
+        return links
+
+    with contextlib.ExitStack() as opened:
+        links = [opened.enter_context(link) for link in one.run(fill)]
+        assert GATEWAY_MOST - 10 <= len(links) <= GATEWAY_MOST
+        assert heard(one) is None
+        assert heard(other) == f"first {other.address}"

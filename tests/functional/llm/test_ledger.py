@@ -1,0 +1,162 @@
+"""The ledger on a real Postgres: each call counted once, whoever ends it and however often."""
+import threading
+from datetime import timedelta
+
+import pytest
+
+from models.database import connection, now
+from models.usage import LlmCall, LlmTally
+from services.llm import ledger, tallies
+from services.llm.ledger import Progress
+from services.llm.tallies import Figures
+from tests.rows.llm import FREE, PRICED, begin, call_row, finish, new_caller
+
+pytestmark = pytest.mark.usefixtures("fresh_rows")
+# In the unit of services.llm.prices.
+INPUT, CACHED, WRITTEN, OUTPUT = 1_000_000, 100_000, 2_000_000, 10_000_000
+
+
+@pytest.fixture
+def caller():
+    return new_caller()
+
+
+def make_stale(*call_ids):
+    with connection():
+        LlmCall.update(seen_at=now() - timedelta(minutes=5)).where(
+            LlmCall.id.in_(call_ids)).execute()
+
+
+def today(caller):
+    return tallies.of_day(caller.owner_id, tallies.day_of(now()))
+
+
+def test_a_call_has_a_row_from_its_beginning(caller):
+    call_id = begin(caller, max_output_tokens=30)
+    row = call_row(call_id)
+    assert (row.owner_id, row.sandbox_id, row.gateway) == (caller.owner_id, caller.sandbox_id, "g1")
+    assert (row.protocol, row.upstream, row.model_asked, row.model_used) == (
+        "openai", "near", "asked", "priced")
+    assert (row.reserved_tokens, row.estimated_input) == (130, 100)
+    assert row.reserved_cost == 100 * INPUT + 30 * OUTPUT
+    assert row.ended_at is None and row.cost is None and row.complete is None
+    assert today(caller) == Figures(), "only what has ended is counted"
+
+
+def test_its_end_is_exact_and_in_every_total(caller):
+    call_id = begin(caller)
+    tokens = {"input": 11, "output": 7, "cached": 5, "cache_write": 3, "reasoning": 2}
+    assert finish(call_id, **tokens)
+    row = call_row(call_id)
+    cost = 11 * INPUT + 7 * OUTPUT + 5 * CACHED + 3 * WRITTEN
+    assert (row.input_tokens, row.output_tokens, row.cached_tokens, row.cache_write_tokens,
+            row.reasoning_tokens, row.cost, row.complete, row.status) == (
+                11, 7, 5, 3, 2, cost, True, 200)
+    figures = Figures(1, 0, 0, 11, 7, 5, 3, 2, cost)
+    assert today(caller) == tallies.of_owner(caller.owner_id) == figures
+    assert tallies.of_sandbox(caller.owner_id, caller.sandbox_id) == figures
+
+
+def test_a_second_end_changes_nothing(caller):
+    call_id = begin(caller)
+    assert finish(call_id, input=5) and not finish(call_id, input=500)
+    assert call_row(call_id).input_tokens == 5 == today(caller).input_tokens
+    assert not finish(10**12, input=1), "nor does the end of no call"
+
+
+def test_many_ends_at_once_count_once(caller):
+    call_id, won = begin(caller), []
+    racers = [threading.Thread(target=lambda: won.append(finish(call_id, input=5)))
+              for _ in range(8)]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join()
+    assert sorted(won) == [False] * 7 + [True] and today(caller).calls == 1
+
+
+def test_it_is_priced_by_where_it_went_in_the_end(caller):
+    elsewhere = begin(caller, PRICED)
+    assert finish(elsewhere, FREE, input=9)
+    row = call_row(elsewhere)
+    assert (row.upstream, row.model_used, row.cost, row.input_tokens) == (
+        "far", "unpriced", None, 9)
+    assert today(caller) == Figures(1, 0, 1, 9), "tokens counted, cost unknown"
+
+
+def test_what_a_killed_gateway_leaves_is_ended_by_estimate_once(caller):
+    silent, lively, fresh = (begin(caller) for _ in range(3))
+    ledger.report_progress([Progress(silent, 40, now()), Progress(lively, 5)])
+    make_stale(silent)
+    assert ledger.close_abandoned() == 1 and ledger.close_abandoned() == 0
+    row = call_row(silent)
+    assert (row.input_tokens, row.output_tokens, row.complete, row.swept, row.status) == (
+        100, 40, False, True, None)
+    assert row.cost == 100 * INPUT + 40 * OUTPUT and row.first_byte_at is not None
+    assert today(caller) == Figures(1, 1, 0, 100, 40, cost=int(row.cost))
+    assert call_row(lively).ended_at is None and call_row(fresh).ended_at is None
+    assert finish(lively, input=1) and finish(fresh, input=1)
+
+
+def test_a_gateway_that_begins_again_ends_what_it_left(caller):
+    mine, other = begin(caller, gateway="g7"), begin(caller, gateway="g8")
+    assert ledger.close_abandoned("g7") == 1
+    assert call_row(mine).swept and call_row(other).ended_at is None
+
+
+def test_a_gateway_that_lived_after_all_has_the_last_word(caller):
+    call_id = begin(caller)
+    ledger.report_progress([Progress(call_id, 1000)])
+    make_stale(call_id)
+    ledger.close_abandoned()
+    assert finish(call_id, FREE, input=3, output=2)
+    assert today(caller) == tallies.of_owner(caller.owner_id) == Figures(1, 0, 1, 3, 2)
+    assert tallies.of_sandbox(caller.owner_id, caller.sandbox_id) == Figures(1, 0, 1, 3, 2)
+    assert not call_row(call_id).swept and not finish(call_id, input=9)
+
+
+def test_progress_of_an_ended_call_changes_nothing(caller):
+    call_id = begin(caller)
+    finish(call_id, output=3)
+    ledger.report_progress([Progress(call_id, 50)])
+    ledger.report_progress([])
+    assert call_row(call_id).output_tokens == 3
+
+
+def test_sums_are_the_same_when_summed_up_and_meanwhile(caller):
+    for number in range(20):
+        finish(begin(caller, FREE if number % 2 else PRICED), FREE if number % 2 else PRICED,
+               input=number, output=1)
+    before = today(caller), tallies.of_sandbox(caller.owner_id, caller.sandbox_id)
+    tallies.sum_up()
+    with connection():
+        rows = LlmTally.select().where(LlmTally.owner_id == caller.owner_id)
+        kept = sorted((row.sandbox_id, row.model, row.calls, row.is_sum) for row in rows)
+    assert kept == sorted([("", "", 20, True), ("", "priced", 10, True), ("", "unpriced", 10, True),
+                           (caller.sandbox_id, "", 20, True)])
+    finish(begin(caller), input=1)
+    tallies.sum_up()
+    after = today(caller)
+    assert after.calls == 21 and after.input_tokens == before[0].input_tokens + 1
+    assert tallies.of_owner(caller.owner_id) == after
+    assert before[1].calls == 20
+
+
+def test_rows_go_after_their_days_and_totals_stay(caller):
+    old, young, under_way = begin(caller), begin(caller), begin(caller)
+    finish(old, input=4)
+    finish(young, input=5)
+    with connection():
+        LlmCall.update(ended_at=now() - timedelta(days=31)).where(LlmCall.id == old).execute()
+    assert ledger.forget_old(0) == 0
+    assert ledger.forget_old(30) == 1
+    with connection():
+        kept = {row.id for row in LlmCall.select().where(LlmCall.owner_id == caller.owner_id)}
+    assert kept == {young, under_way} and tallies.of_owner(caller.owner_id).input_tokens == 9
+
+
+def test_no_column_holds_a_text_of_the_call():
+    texts = {name for name, field in LlmCall._meta.fields.items()
+             if field.field_type in ("TEXT", "JSONB")}
+    assert texts == {"sandbox_id", "owner_id", "gateway", "protocol", "upstream", "model_asked",
+                     "model_used", "price"}

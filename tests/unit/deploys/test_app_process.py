@@ -1,0 +1,45 @@
+"""How an app is started in its guest, and how long its log becomes: the scripts, run here."""
+import subprocess
+
+import pytest
+
+from nodeworker.deploys import app_process
+
+MOST = 1000
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of the scripts, with a log of at most MOST bytes; in it the app's directory."""
+    logger = app_process.LOGGER_TEXT.replace(app_process.LOG, str(tmp_path / "said"))
+    (tmp_path / "log").write_text(logger.replace(str(app_process.LOG_BYTES_MOST), str(MOST)))
+    (tmp_path / "it's $here").mkdir()
+    return tmp_path
+
+
+def run(folder, line, **env):
+    text = app_process.run_text(f"{folder}/it's $here", line, env)
+    script = folder / "run"
+    script.write_text(text.replace(app_process.FOLDER, str(folder)))
+    subprocess.run(["/bin/bash", str(script)], check=True, timeout=20)
+    subprocess.run(["sh", "-c", 'while pgrep -f "sh $0/log" >/dev/null; do sleep 0.05; done',
+                    str(folder)], check=True, timeout=20)
+    return (folder / "said").read_text()
+
+
+def test_it_runs_in_its_directory_with_its_variables_and_all_it_says_is_kept(folder):
+    said = run(folder, 'pwd; echo "$PORT $A"; echo wrong >&2', PORT="3000", A="'\"$(x)\n\\")
+    assert said == f"{folder}/it's $here\n3000 '\"$(x)\n\\\nwrong\n"
+
+
+def test_it_goes_on_with_the_log_of_the_time_before(folder):
+    run(folder, "echo one")
+    assert run(folder, "echo two") == "one\ntwo\n"
+
+
+def test_of_a_long_log_the_last_part_is_kept(folder):
+    assert len(run(folder, "seq 1 5000")) < MOST
+    assert (folder / "said.1").stat().st_size == MOST
+    assert (folder / "said").read_text().endswith("4999\n5000\n")
+    run(folder, "seq 1 5000")
+    assert sorted(path.name for path in folder.glob("said*")) == ["said", "said.1"]

@@ -1,0 +1,81 @@
+"""How much a guest may store."""
+import asyncio
+from datetime import datetime, timezone
+
+import pytest
+
+from app.guest_gateway.relay.quota import Quota
+from app.guest_gateway.rows import Rows
+from objects.store import StoredObject, StoreUnavailable
+from services.errors import Forbidden, Unavailable
+
+
+class Listed:
+    """A store whose lists are counted."""
+
+    def __init__(self, *sizes):
+        self.sizes, self.lists, self.kept = sizes, 0, []
+
+    def give_up_uploads(self, prefix, keep):
+        self.kept.append(keep)
+
+    def list_objects(self, prefix):
+        self.lists += 1
+        if None in self.sizes:
+            raise StoreUnavailable("away")
+        return [StoredObject(f"{prefix}{number}", size, datetime.now(timezone.utc))
+                for number, size in enumerate(self.sizes)]
+
+
+def taken(store, *sizes, **limits):
+    """How many of the objects are taken, one after another."""
+    quota = Quota(store, Rows(), **{"bytes_most": 1000, "objects_most": 10, **limits})
+
+    async def take():
+        for number, size in enumerate(sizes):
+            try:
+                await quota.take("p/", *(size if isinstance(size, tuple) else (size,)))
+            except Forbidden:
+                return number
+        return len(sizes)
+    return asyncio.run(take())
+
+
+@pytest.mark.parametrize(("listed", "sizes", "expected"), [
+    ((), (500, 500, 1), 2), ((900,), (100, 1), 1), ((1001,), (0,), 0), ((), (1001,), 0),
+    ((1,) * 10, (1,), 0), ((1,) * 8, (1, 1, 1), 2),
+    ((), ((600, "a"), (400, "b"), (1, "a")), 2), ((), ((600, "a"), 401), 1),
+    ((), tuple((1, str(number)) for number in range(20)), 8),
+    ((), tuple((1, str(number % 8)) for number in range(20)), 20)])
+def test_what_is_taken(listed, sizes, expected):
+    assert taken(Listed(*listed), *sizes) == expected
+
+
+def test_the_store_is_not_asked_each_time():
+    store = Listed()
+    assert taken(store, *[100] * 12) == 10
+    assert store.lists == 1
+
+
+def test_a_complete_upload_counts_as_an_object():
+    quota = Quota(Listed(), Rows(), bytes_most=1000)
+
+    async def upload():
+        for number in range(3):
+            await quota.take("p/", 300, f"{number}")
+            quota.upload_ended("p/", f"{number}")
+        with pytest.raises(Forbidden):
+            await quota.take("p/", 101)
+        await quota.take("other/", 101)
+    asyncio.run(upload())
+
+
+def test_uploads_that_nothing_comes_to_are_given_up_for_others():
+    store = Listed()
+    assert taken(store, *((1, str(number)) for number in range(9)), upload_idle_s=0.0) == 9
+    assert store.kept == [set()]
+
+
+def test_nothing_is_taken_while_the_store_is_away():
+    with pytest.raises(Unavailable):
+        taken(Listed(None), 1)

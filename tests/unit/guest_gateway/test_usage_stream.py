@@ -1,0 +1,119 @@
+"""The usage in the bytes of an answer: found wherever the pieces are cut, and never made up."""
+import json
+
+import pytest
+
+from app.guest_gateway.llm.usage_stream import StreamedUsage, WholeUsage
+from services.llm.prices import Usage
+from services.llm.upstreams import Protocol
+
+OPENAI, ANTHROPIC = Protocol.OPENAI, Protocol.ANTHROPIC
+CHAT_USAGE = {"prompt_tokens": 10, "completion_tokens": 4, "total_tokens": 14,
+              "prompt_tokens_details": {"cached_tokens": 3},
+              "completion_tokens_details": {"reasoning_tokens": 2}}
+
+
+def event(data, name=None, end="\n"):
+    text = data if isinstance(data, str) else json.dumps(data)
+    return (f"event: {name}{end}" if name else "").encode() + f"data: {text}{end}{end}".encode()
+
+
+def word(text):
+    return event({"choices": [{"index": 0, "delta": {"content": text}}], "usage": None})
+
+
+SHORT = word("h\u00e9llo \\\" \"usage\": 1 ") + word("w2")
+CHAT = SHORT + event({"choices": [], "usage": CHAT_USAGE}) + event("[DONE]")
+DROPPED = SHORT + event("[DONE]")
+MESSAGES = (
+    event({"type": "message_start", "message": {"usage": {
+        "input_tokens": 10, "cache_read_input_tokens": 3, "cache_creation_input_tokens": 2,
+        "output_tokens": 1}}}, "message_start")
+    + event({"type": "ping"}, "ping")
+    + event({"type": "content_block_delta", "delta": {"type": "text_delta", "text": "hello"}})
+    + event({"type": "message_delta", "usage": {"output_tokens": 3}}, "message_delta")
+    + event({"type": "message_delta", "usage": {"output_tokens": 7}}, "message_delta")
+    + event({"type": "message_stop"}, "message_stop"))
+RESPONSES = (
+    event({"type": "response.output_text.delta", "delta": "hello"}, "response.output_text.delta")
+    + event({"type": "response.completed", "response": {"usage": {
+        "input_tokens": 10, "output_tokens": 4, "input_tokens_details": {"cached_tokens": 3}}}}))
+
+
+def fed(reader, text, *cuts):
+    out, at = b"", 0
+    for cut in (*cuts, len(text)):
+        out += reader.feed(text[at:cut])
+        at = cut
+    return out + reader.rest()
+
+
+@pytest.mark.parametrize(("text", "protocol", "drops", "passed", "usage"), [
+    (CHAT, OPENAI, True, DROPPED, Usage(7, 4, 3, 0, 2)),
+    (CHAT, OPENAI, False, CHAT, Usage(7, 4, 3, 0, 2)),
+    (CHAT.replace(b"\n", b"\r\n"), OPENAI, True, DROPPED.replace(b"\n", b"\r\n"),
+     Usage(7, 4, 3, 0, 2)),
+    (MESSAGES, ANTHROPIC, False, MESSAGES, Usage(10, 7, 3, 2, 0)),
+    (RESPONSES, OPENAI, False, RESPONSES, Usage(7, 4, 3, 0, 0)),
+], ids=["dropped", "wanted", "carriage returns", "messages", "responses"])
+def test_a_stream_cut_anywhere(text, protocol, drops, passed, usage):
+    for cut in range(1, len(text)):
+        reader = StreamedUsage(protocol, drops_usage=drops)
+        assert fed(reader, text, cut) == passed
+        assert (reader.counted.complete, reader.counted.usage(99)) == (True, usage), cut
+    reader = StreamedUsage(protocol, drops_usage=drops)
+    assert fed(reader, text, *range(1, len(text))) == passed, "byte by byte"
+    assert reader.counted.usage(99) == usage
+
+
+def test_what_was_broken_off_is_estimated():
+    reader = StreamedUsage(OPENAI)
+    assert fed(reader, SHORT) == SHORT
+    assert not reader.counted.complete and reader.counted.usage(99) == Usage(input=99, output=7)
+    reader = StreamedUsage(ANTHROPIC)
+    fed(reader, MESSAGES[:MESSAGES.index(b"message_delta")])
+    assert (reader.counted.complete, reader.counted.usage(99)) == (False, Usage(10, 1, 3, 2, 0))
+
+
+def test_what_was_held_back_is_passed_on_at_the_end():
+    reader = StreamedUsage(OPENAI, drops_usage=True)
+    assert fed(reader, SHORT[:-1]) == SHORT[:-1]
+
+
+@pytest.mark.parametrize("drops", [True, False])
+def test_an_event_without_an_end_is_not_kept(drops):
+    reader, passed = StreamedUsage(OPENAI, drops_usage=drops), 0
+    piece = b"data: " + b"x" * 65530
+    for _ in range(64):
+        passed += len(reader.feed(piece))
+        assert len(reader._line) + len(reader._held) < 2 * 1024 * 1024
+    assert passed + len(reader.rest()) == 64 * len(piece)
+    assert fed(reader, b"\n\n" + CHAT)
+    assert reader.counted.complete is True
+
+
+@pytest.mark.parametrize("junk", [
+    b"data: {\"usage\"\n\n", b"data: [\"usage\"]\n\n", b"data: {\"usage\": 3}\n\n",
+    b"data: {\"usage\": {\"prompt_tokens\": \"many\", \"completion_tokens\": -5}}\n\n",
+    b"data: {\"usage\": {\"prompt_tokens\": true, \"prompt_tokens_details\": [1]}}\n\n",
+    b"data: " + b'{"usage":' * 5000 + b"\n\n", b"\xff\xfe\n\n", b"data: \"usage\" \xff\n\n"])
+def test_junk_passes_and_counts_nothing(junk):
+    reader = StreamedUsage(OPENAI)
+    assert fed(reader, junk) == junk
+    assert reader.counted.usage(0).total <= 1
+
+
+def test_an_answer_that_is_one_object():
+    text = json.dumps({"choices": [{"message": {"tool_calls": [
+        {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}]}}], "usage": CHAT_USAGE}).encode()
+    reader = WholeUsage(OPENAI)
+    assert fed(reader, text, 5, 50) == text
+    assert (reader.counted.complete, reader.counted.usage(99)) == (True, Usage(7, 4, 3, 0, 2))
+
+
+def test_an_answer_too_large_to_be_built():
+    text = json.dumps({"data": [{"b64_json": "A" * 9_000_000}], "usage": {
+        "input_tokens": 10, "output_tokens": 4}}).encode()
+    reader = WholeUsage(OPENAI)
+    fed(reader, text, *range(0, len(text), 65536))
+    assert reader.counted.usage(99) == Usage(10, 4) and len(reader._kept) < 100_000

@@ -1,0 +1,141 @@
+"""Deploys of real guests: a project is built in a machine of its own and served by the real edge,
+while the editor works on."""
+import json
+
+import pytest
+
+from tests.clients.deploys import Deploys
+from tests.stack.database import query
+from tests.stack.fault_points import fault_point
+from tests.stack.waiting import becomes, until
+from tests.tls.clients import client
+
+pytestmark = pytest.mark.vm
+# A build of a project's own: its output names the version, and it takes long enough to be watched.
+BUILD = {"build": "echo building $(cat version); mkdir -p dist/assets; sleep 1;"
+                  " echo \"page $(cat version)\" > dist/index.html;"
+                  " echo script > dist/assets/$(cat version).js; ln -s /etc/passwd dist/passwd.txt;"
+                  " node -e 'console.log(1 + 1)'"}
+
+
+@pytest.fixture(scope="module")
+def deploys(vm_stack, vm_alice):
+    return Deploys(vm_stack, vm_alice)
+
+
+@pytest.fixture(scope="module")
+def editor(vm_alice):
+    """A sandbox with a project, and something that runs in it."""
+    made = vm_alice.create()["id"]
+    vm_alice.write(made, {"svc.json": json.dumps(BUILD), "version": "one"})
+    vm_alice.exec(made, "sleep", "100000", detached=True)
+    yield made
+    vm_alice.delete(f"/v1/sandboxes/{made}")
+
+
+def snapshot(persona, sandbox, path="snapshot"):
+    return persona.post(f"/v1/sandboxes/{sandbox}/{path}").raise_for_status().json()["id"]
+
+
+def no_builders(stack):
+    return query(stack, "SELECT id FROM sandboxes WHERE kind = 'builder' AND status != 'stopped'"
+                 ) == []
+
+
+def events(stack, slug):
+    rows = query(stack, "SELECT type, body FROM events WHERE subject = %s ORDER BY occurred_at",
+                 slug)
+    return [(kind, json.loads(body)["data"]) for kind, body in rows]
+
+
+def test_a_project_is_built_and_served_and_its_editor_notices_nothing(
+        vm_stack, vm_alice, deploys, editor):
+    before = vm_alice.get(f"/v1/sandboxes/{editor}").json()
+    up = vm_alice.exec(editor, "pgrep", "-x", "sleep")["stdout"]
+    made = deploys.publish("site", snapshot(vm_alice, editor), deployIntentId="intent 1")
+    assert (made["status"], made["version"], made["servingVersion"], made["static"]) == (
+        "live", 1, 1, True)
+    with client(vm_stack, "site.apps.localhost") as http:
+        until(lambda: http.get("/").text == "page one\n", 10)
+        assert http.get("/assets/one.js").headers["cache-control"].endswith("immutable")
+        assert http.get("/passwd.txt").status_code == 404, "a link is no file of the app"
+        said = deploys.log("site")
+        assert "building one" in said and said.rstrip().endswith("2"), "node is Bun"
+        vm_alice.write(editor, {"version": "two"})
+        # of its files alone this time
+        again = deploys.publish("site", snapshot(vm_alice, editor, "filesystem-snapshot"))
+        assert (again["servingVersion"], again["appId"]) == (2, made["appId"])
+        until(lambda: http.get("/").text == "page two\n", 10)
+        assert http.get("/assets/one.js").status_code == 200, "of version N-1"
+    assert vm_alice.get(f"/v1/sandboxes/{editor}").json() == before
+    assert vm_alice.exec(editor, "pgrep", "-x", "sleep")["stdout"] == up
+    becomes(lambda: no_builders(vm_stack), timeout_s=30)
+    assert [kind for kind, _ in events(vm_stack, "site")] == ["deploy.succeeded"] * 2
+    assert events(vm_stack, "site")[0][1]["deployIntentId"] == "intent 1"
+    listed = vm_alice.get("/v1/sandboxes").json()["sandboxes"]
+    assert [entry["id"] for entry in listed if entry["kind"] == "builder"] == []
+
+
+@pytest.mark.parametrize(("files", "error"), [
+    ({"svc.json": json.dumps({"build": "echo so far; echo no good >&2; exit 7"})},
+     "exit code 7. It said last:"),
+    ({"svc.json": json.dumps({"build": "true", "output": "nothing"})}, "no index.html in nothing"),
+    ({"svc.json": "{"}, "svc.json is not JSON"),
+], ids=["build", "output", "manifest"])
+def test_a_failed_deploy_changes_nothing_that_is_served(vm_stack, vm_alice, deploys, editor, files,
+                                                        error):
+    row = "SELECT status, live_version, live_epoch, live_static, updated_at FROM deploys" \
+          " WHERE slug = 'site'"
+    before = query(vm_stack, row)
+    vm_alice.write(editor, files)
+    failed = deploys.publish("site", snapshot(vm_alice, editor))
+    assert error in failed["error"] and failed["status"] == "live"
+    assert query(vm_stack, row) == before
+    assert events(vm_stack, "site")[-1][0] == "deploy.failed"
+    assert events(vm_stack, "site")[-1][1]["error"] == failed["error"]
+    becomes(lambda: no_builders(vm_stack), timeout_s=30)
+    if "build" in error:
+        assert "no good" in failed["error"] and "so far" in deploys.log("site")
+
+
+def test_a_project_that_says_static_and_has_a_database_is_not_served_as_files(
+        vm_alice, deploys, editor):
+    vm_alice.write(editor, {"svc.json": json.dumps({**BUILD, "output": "dist"})})
+    vm_alice.exec(editor, "python3", "-c", "import sqlite3; db = sqlite3.connect('data.bin');"
+                  " db.execute('create table t (x)'); db.commit()", cwd="/home/user")
+    failed = deploys.publish("lying", snapshot(vm_alice, editor))
+    assert (failed["status"], failed["static"]) == ("failed", None)
+    assert "database" in failed["error"]
+    vm_alice.exec(editor, "rm", "data.bin", cwd="/home/user")
+
+
+def test_its_worker_is_killed_at_each_step_and_the_run_ends_in_truth(vm_stack, vm_alice, deploys,
+                                                                     editor):
+    vm_alice.write(editor, {"svc.json": json.dumps(BUILD), "version": "killed"})
+    taken = snapshot(vm_alice, editor)
+    with fault_point(vm_stack) as fault:
+        fault("deploy.claimed")
+        deploys.publish("killed", taken, **{"async": True})
+        for point in ("builder_begun", "build_begun", "built", "prefix_kept", "stored", "staged",
+                      "published"):
+            until(fault.reached, 60)
+            fault(f"deploy.{point}")
+        until(fault.reached, 60)
+    becomes(lambda: deploys.get("killed")["status"], "live")
+    with client(vm_stack, "killed.apps.localhost") as http:
+        until(lambda: http.get("/").text == "page killed\n", 10)
+    assert [kind for kind, _ in events(vm_stack, "killed")] == ["deploy.succeeded"]
+    becomes(lambda: no_builders(vm_stack), timeout_s=30)
+    stored = query(vm_stack, "SELECT count(*) FROM deploy_prefixes p JOIN deploys d USING (app_id)"
+                             " WHERE d.slug = 'killed' AND p.due_at IS NULL")
+    assert stored == [(1,)], "what the killed attempts stored is on its way out"
+
+
+def test_a_deleted_app_is_404_at_once_and_leaves_nothing(vm_stack, deploys):
+    deploys.remove("killed")
+    with client(vm_stack, "killed.apps.localhost") as http:
+        until(lambda: http.get("/").status_code == 404, 10)
+    assert deploys.request("GET", "/killed").status_code == 404
+    assert deploys.request("DELETE", "/killed").status_code == 404
+    becomes(lambda: query(vm_stack, "SELECT prefix FROM deploy_prefixes WHERE app_id NOT IN"
+                                    " (SELECT app_id FROM deploys)"), [], 60)

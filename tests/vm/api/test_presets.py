@@ -1,0 +1,165 @@
+"""Agent presets in real machines: the agents themselves are run, a broken one is found."""
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from tests.stack.waiting import until
+
+EMULATED = "BUN_JSC_useDFGJIT"
+
+
+@pytest.fixture
+def create(presets_alice):
+    """Creates a small sandbox, and deletes it afterwards."""
+    made = []
+
+    def send(**body):
+        answer = presets_alice.post("/v1/sandboxes", json={"size": "small", **body})
+        assert answer.status_code == 201, answer.text
+        made.append(answer.json()["id"])
+        return answer.json()
+
+    yield send
+    for sandbox in made:
+        presets_alice.delete(f"/v1/sandboxes/{sandbox}")
+
+
+def run(alice, sandbox, line, **body):
+    answer = alice.post(f"/v1/sandboxes/{sandbox}/exec",
+                        json={"cmd": line, "timeoutMs": 180_000, **body})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def shell(alice, sandbox, line, **body):
+    answer = run(alice, sandbox, line, **body)
+    assert answer["exitCode"] == 0, answer
+    return answer["stdout"].strip()
+
+
+def log_of(alice, shown):
+    return shell(alice, shown["id"], f"cat {shown['installLogPath']}").splitlines()
+
+
+def installed(alice, sandbox, slug):
+    record = json.loads(shell(alice, sandbox, "cat /opt/svc/presets/presets.json"))
+    return record["presets"][slug]
+
+
+@pytest.mark.parametrize("slug", ["pi", "codex", "claude"])
+def test_an_agent_is_verified_and_works_for_its_user_and_for_nobody_else(presets_alice, create,
+                                                                         slug):
+    plain, shown = create(), create(template=slug)
+    assert (shown["status"], shown["templateStatus"]) == ("running", "ready"), shown
+    entry = installed(presets_alice, shown["id"], slug)
+    assert log_of(presets_alice, shown)[-1] == f"{slug} {entry['version']} is ready"
+    said = shell(presets_alice, shown["id"], f"su user -c '{slug} --version'")
+    assert entry["version"] in said
+    node = run(presets_alice, shown["id"], "command -v node")["exitCode"]
+    assert (node == 0) == entry["needsNode"]
+    presets_alice.wait_for(plain["id"], "running")
+    assert run(presets_alice, plain["id"], f"command -v node || command -v {slug}")["exitCode"]
+
+
+def test_what_bun_is_told_under_emulation_unless_the_caller_says_otherwise(presets_alice, create):
+    shown = create(template="codex")
+    emulated = "TCG" in shell(presets_alice, shown["id"], "cat /proc/cpuinfo")
+    told = f"echo ${{{EMULATED}-unset}}"
+    assert shell(presets_alice, shown["id"], told) == ("0" if emulated else "unset")
+    assert shell(presets_alice, shown["id"], told, env={EMULATED: "1"}) == "1"
+    own = create(template="codex", env={EMULATED: "1"})
+    assert shell(presets_alice, own["id"], told) == "1"
+
+
+def test_sleep_wake_and_fork_keep_the_agent_and_its_home(presets_alice, create):
+    shown = create(template="pi")
+    path = f"/v1/sandboxes/{shown['id']}"
+    shell(presets_alice, shown["id"], "su user -c 'mkdir -p ~/.pi && echo mine > ~/.pi/state'")
+    presets_alice.post(f"{path}/hibernate").raise_for_status()
+    woken = presets_alice.post(f"{path}/wake").raise_for_status().json()
+    fork = presets_alice.post(f"{path}/fork").json()["id"]
+    try:
+        copy = presets_alice.wait_for(fork, "running")
+        for one in (woken, copy):
+            assert one["templateStatus"] == "ready" and one["template"] == "pi"
+            assert shell(presets_alice, one["id"], "cat /home/user/.pi/state") == "mine"
+            version = installed(presets_alice, one["id"], "pi")["version"]
+            assert version in shell(presets_alice, one["id"], "su user -c 'pi --version'")
+    finally:
+        presets_alice.delete(f"/v1/sandboxes/{fork}")
+
+
+def test_lfg_has_all_four_and_serves_its_page_also_after_a_power_off(presets_alice, create):
+    shown = create(template="lfg")
+    assert (shown["templateStatus"], shown["servePort"]) == ("ready", 8766), shown
+    sandbox, page = shown["id"], "curl -s -o /dev/null -w '%{http_code}' localhost:8766"
+    assert shell(presets_alice, sandbox, page) == "200"
+    for slug in ("opencode", "pi", "codex", "claude"):
+        assert shell(presets_alice, sandbox, f"readlink /usr/local/bin/{slug}")
+    shell(presets_alice, sandbox, "sync")
+    presets_alice.post(f"/v1/sandboxes/{sandbox}/exec",
+                       json={"cmd": "poweroff -f", "detached": True})
+    presets_alice.wait_for(sandbox, "hibernated")
+    woken = presets_alice.post(f"/v1/sandboxes/{sandbox}/wake").json()
+    assert woken["status"] == "running" and "error" not in woken, woken
+    assert shell(presets_alice, sandbox, page) == "200"
+
+
+@pytest.fixture
+def broken_image(presets_stack):
+    """The presets image with pi's program cut in half is the one that new sandboxes stand on."""
+    images = presets_stack.settings.image_dir / "images"
+    good = os.readlink(images / "presets")
+    bad = f"{good}-cut"
+    shutil.rmtree(images / bad, ignore_errors=True)
+    (images / bad).mkdir(mode=0o700)
+    for entry in (images / good).iterdir():
+        if entry.name == "rootfs.raw":
+            subprocess.run(["cp", "--sparse=always", "--reflink=auto", entry, images / bad],
+                           check=True)
+        elif entry.name != "image.json":
+            os.link(entry, images / bad / entry.name)
+    facts = json.loads((images / good / "image.json").read_text())
+    (images / bad / "image.json").write_text(json.dumps(facts | {"key": bad}))
+    cut_in_half(images / bad / "rootfs.raw", "pi")
+    point(images, bad)
+    yield
+    point(images, good)
+    until(lambda: not (presets_stack.settings.image_dir / ".presets.lock").exists()
+          or os.readlink(images / "presets") == good)
+    shutil.rmtree(images / bad)
+
+
+def cut_in_half(rootfs, slug):
+    """Cut the file that the preset's program is, in the file system of an image."""
+    def ask(*words):
+        return subprocess.run(["debugfs", "-w", "-R", " ".join(words), rootfs], check=True,
+                              capture_output=True, text=True).stdout
+
+    record = json.loads(ask("cat", "/opt/svc/presets/presets.json"))["presets"][slug]
+    (program,) = record["bins"].values()
+    path = f"/opt/svc/presets/{program}"
+    described = ask("stat", path)
+    if "Type: symlink" in described:
+        target = described.split('Fast link dest: "')[1].split('"')[0]
+        path = os.path.normpath(os.path.join(os.path.dirname(path), target))
+        described = ask("stat", path)
+    size = int(described.split("Size: ")[1].split()[0])
+    ask("set_inode_field", path, "size", str(size // 2))
+
+
+def point(images, key):
+    draft = images / ".presets-test"
+    draft.symlink_to(key)
+    os.replace(draft, images / "presets")
+
+
+def test_a_truncated_agent_is_found_and_its_sandbox_kept(presets_alice, create, broken_image):
+    shown = create(template="pi")
+    assert (shown["status"], shown["templateStatus"]) == ("running", "failed"), shown
+    assert shown["bootstrapError"] == log_of(presets_alice, shown)[-1]
+    assert "pi --version" in shown["bootstrapError"]
+    assert shell(presets_alice, shown["id"], "echo here") == "here"
