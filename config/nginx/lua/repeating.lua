@@ -3,7 +3,7 @@
 local M = {}
 local var, get_method = ngx.var, ngx.req.get_method
 local SAFE = { GET = true, HEAD = true, OPTIONS = true }
-local PATIENCE = 30      -- times a tenth of a second
+local PATIENCE = 100     -- times a tenth of a second, so that a busy machine can start it
 
 -- True if the answer is the same however often it is sent.
 function M.is_safe()
