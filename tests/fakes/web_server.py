@@ -111,7 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.server.counts[name] += 1
         self._send(first if size <= _PIECE else b"%d bytes" % size)
 
-    do_PUT = do_POST
+    do_PUT = do_DELETE = do_OPTIONS = do_POST
 
     def _knows_its_name(self):
         """As Vite does by default: false, and refused, unless the host is localhost."""

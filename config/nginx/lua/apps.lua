@@ -2,11 +2,13 @@
 -- connection that the worker keeps (app/gateway/apps/workers.py), and counts those in flight.
 --
 -- 1. A worker goes by what it was told until the time it was told; then it waits for the gateway. 2.
--- `route` looks up and counts in one step. What is held waits here; what nobody knows goes to the
--- gateway, which knows, wakes and answers. 3. A WebSocket counts until it is one.
+-- `enter` looks up and counts in one step, without the coroutine that a phase which may wait needs:
+-- that costs as much again as all the rest. 3. What is held, what may not be sent twice and what
+-- wants to become a WebSocket takes `route`, which can wait. What nobody knows goes to the gateway,
+-- which knows, wakes and answers. 4. A WebSocket counts until it is one.
 local balancer = require "ngx.balancer"
 local semaphore = require "ngx.semaphore"
-local repeating = require "repeating"
+local is_safe = require("repeating").is_safe
 local now, var = ngx.now, ngx.var
 
 local M = {}
@@ -15,6 +17,7 @@ local PATIENCE = 10      -- seconds that an absent gateway is waited for
 local SYNCS_MOST = 1000  -- of one connection; then a new one, and the old one's memory is free
 local gateway
 local routes, valid_until = {}, 0
+local peers = {}         -- where a sandbox is that owes us an answer
 local in_flight, used, total = {}, {}, 0
 local held = 0           -- requests that wait for a fence to end
 local bell               -- rung and replaced at each change, while somebody waits
@@ -105,28 +108,48 @@ function M.init(port)
     ngx.timer.at(0, keep_listening)
 end
 
--- For the log, and wherever a request is no longer owed an answer by a sandbox.
-function M.leave()
+-- For the log: a request is no longer owed an answer.
+function M.ended()
     local sandbox = var.app_sandbox
     if sandbox and sandbox ~= "" then
-        var.app_sandbox = ""
         total = total - 1
-        in_flight[sandbox] = in_flight[sandbox] > 1 and in_flight[sandbox] - 1 or nil
+        local left = in_flight[sandbox] - 1
+        if left == 0 then
+            in_flight[sandbox], peers[sandbox] = nil, nil
+        else
+            in_flight[sandbox] = left
+        end
     end
 end
 
-local function enter(route)
-    ngx.ctx.route = route
-    var.app_sandbox = route.sandbox
+-- The same before it ends.
+local function leave()
+    M.ended()
+    var.app_sandbox = ""
+end
+
+-- Counts a request; the sandbox that owes it an answer.
+local function count(route)
+    local sandbox = route.sandbox
     total = total + 1
-    in_flight[route.sandbox] = (in_flight[route.sandbox] or 0) + 1
-    used[route.sandbox] = true
+    in_flight[sandbox] = (in_flight[sandbox] or 0) + 1
+    used[sandbox], peers[sandbox] = true, route
+    return sandbox
+end
+
+-- For the rewrite phase: the sandbox that a request goes to at once, "" for the gateway, or "later".
+function M.enter()
+    local route = routes[var.app_name]
+    if now() >= valid_until or route and route.is_held then
+        return "later"
+    end
+    return route and count(route) or ""
 end
 
 -- For the access phase. A kept connection may be closed by the app just when it is used: only what
 -- may be sent twice takes one.
 function M.route()
-    if not repeating.is_safe() then
+    if not is_safe() then
         var.app_pool = "apps_fresh"
     end
     local name, begun = var.app_name, now()
@@ -140,7 +163,8 @@ function M.route()
         elseif not route then
             return
         elseif not route.is_held then
-            return enter(route)
+            var.app_sandbox = count(route)
+            return
         elseif age > HELD then
             return ngx.exec("/_edge/away")
         else
@@ -152,8 +176,8 @@ end
 -- For a request that got no answer from anybody: what may be sent twice is sent again, once there is
 -- a gateway.
 function M.again()
-    M.leave()
-    if not repeating.is_safe() then
+    leave()
+    if not is_safe() then
         return ngx.exec("/_edge/away")
     end
     for _ = 1, PATIENCE * 10 do
@@ -169,22 +193,23 @@ end
 
 -- For the balancer: the sandbox first, then the gateway, which counts for itself.
 function M.balance()
-    local route = ngx.ctx.route
+    local peer
     if balancer.get_last_failure() then
-        M.leave()
-        route = nil
+        leave()
+    else
+        peer = peers[var.app_sandbox]
     end
-    if route then
+    if peer then
         balancer.set_more_tries(1)
     end
-    local peer = route or gateway
+    peer = peer or gateway
     balancer.set_current_peer(peer.ip, peer.port)
 end
 
 -- For the head of the answer.
 function M.answered()
     if ngx.status == 101 then
-        M.leave()
+        leave()
     end
 end
 

@@ -1,11 +1,12 @@
 -- Chooses where a request for a preview goes: to the guest, whose address each worker remembers for
 -- two seconds, or to the gateway, which wakes sandboxes and answers for all others.
 --
--- 1. `route` asks the gateway for the address, unless it is known; of a host in use it asks again
--- beside the requests, so that none waits for a busy gateway. What there is not is answered here:
--- whoever guesses hosts is to cost the gateway no more than a line. 2. `balance` takes it; what
--- cannot be reached is tried once more, through the gateway. nginx does that only as long as
--- nothing that may not be sent twice has been sent.
+-- 1. `at_once` lets a request go on whose address is known, without the coroutine that a phase which
+-- may wait needs: that costs more than all the rest. 2. `route` asks the gateway for the address; of
+-- a host in use it is asked for beside the requests, so that none waits for a busy gateway. What
+-- there is not is answered here: whoever guesses hosts is to cost the gateway no more than a line.
+-- 3. `balance` takes it; what cannot be reached is tried once more, through the gateway. nginx does
+-- that only as long as nothing that may not be sent twice has been sent.
 local balancer = require "ngx.balancer"
 local is_safe = require("repeating").is_safe
 local now, var, timer_at = ngx.now, ngx.var, ngx.timer.at
@@ -84,24 +85,35 @@ local function look_up_beside(peer, host)
     return peer.is_asked
 end
 
+-- True if the address of a host may be used at once.
+local function is_known(host)
+    local peer = peers[host]
+    local age = peer and now() - peer.asked_at
+    return age and (age <= TTL or age <= ASKED_BESIDE and (peer.is_asked
+                                                          or look_up_beside(peer, host)))
+end
+
 -- Afterwards the host is remembered if its sandbox runs; an absent gateway is asked that often.
 local function find(times)
     local host = var.host
     for _ = 1, times do
-        local peer = peers[host]
-        local age = peer and now() - peer.asked_at
-        if peer and (age <= TTL or age <= ASKED_BESIDE and (peer.is_asked
-                                                           or look_up_beside(peer, host))) then
+        if is_known(host) then
             return
         end
         local is_answered, is_unknown = look_up(host)
+        local peer = peers[host]
         if is_unknown then
             return ngx.exec("/_edge/unknown")
-        elseif is_answered or peer and age <= STALE then
+        elseif is_answered or peer and now() - peer.asked_at <= STALE then
             return
         end
         ngx.sleep(0.1)   -- the gateway is away, and we know nothing
     end
+end
+
+-- For the rewrite phase: "" if a request must wait for the gateway.
+function M.at_once()
+    return is_known(var.host) and "1" or ""
 end
 
 -- For the access phase. A kept connection may be closed by the guest just when it is used: only what

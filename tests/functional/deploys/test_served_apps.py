@@ -3,6 +3,7 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 import websocket
 
 from services.deploys import draining
@@ -34,6 +35,14 @@ def test_requests_reach_the_sandbox_that_serves_it(shop, sim_stack):
     # neither media type nor status is touched
     answer = shop.get("/nowhere")
     assert (answer.status_code, answer.headers["content-type"]) == (404, "text/plain")
+
+
+@pytest.mark.parametrize("path", ["/", "/any", "/assets/x.js", "/data.json"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+def test_every_method_reaches_it_by_its_own_path(shop, method, path):
+    name = f"{method}{path}".replace("/", ".")
+    assert shop.request(method, f"{path}?id={name}").status_code == 200
+    assert post_count(shop, name) == "1"
 
 
 def test_asleep_a_request_wakes_it(shop, versions):

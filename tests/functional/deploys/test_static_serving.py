@@ -99,8 +99,10 @@ def test_what_is_large_is_compressed_and_may_be_asked_for_in_parts(shop):
     assert (part.status_code, part.text) == (206, "2" * 10)
 
 
-def test_nothing_is_taken(shop):
-    assert shop.post("/", content=b"x").status_code == 405
+@pytest.mark.parametrize("path", ["/", "/assets/two.js", "/a/page"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+def test_nothing_is_taken(shop, method, path):
+    assert shop.request(method, path, content=b"x").status_code == 405
 
 
 def test_an_app_that_is_not_there_is_404(sim_stack):
