@@ -2,10 +2,10 @@
 -- connection that the worker keeps (app/gateway/apps/workers.py), and counts those in flight.
 --
 -- 1. A worker goes by what it was told until the time it was told; then it waits for the gateway. 2.
--- `enter` looks up and counts in one step, without the coroutine that a phase which may wait needs:
--- that costs as much again as all the rest. 3. What is held, what may not be sent twice and what
--- wants to become a WebSocket takes `route`, which can wait. What nobody knows goes to the gateway,
--- which knows, wakes and answers. 4. A WebSocket counts until it is one.
+-- `balance_at_once` looks up and counts in one step; that needs no phase that may wait, whose
+-- coroutine costs more than all the rest. 3. What is held, what may not be sent twice and what wants
+-- to become a WebSocket takes `route`, which can wait. What nobody knows goes to the gateway, which
+-- knows, wakes and answers. 4. A WebSocket counts until it is one.
 local balancer = require "ngx.balancer"
 local semaphore = require "ngx.semaphore"
 local is_safe = require("repeating").is_safe
@@ -17,7 +17,6 @@ local PATIENCE = 10      -- seconds that an absent gateway is waited for
 local SYNCS_MOST = 1000  -- of one connection; then a new one, and the old one's memory is free
 local gateway
 local routes, valid_until = {}, 0
-local peers = {}         -- where a sandbox is that owes us an answer
 local in_flight, used, total = {}, {}, 0
 local held = 0           -- requests that wait for a fence to end
 local bell               -- rung and replaced at each change, while somebody waits
@@ -113,12 +112,7 @@ function M.ended()
     local sandbox = var.app_sandbox
     if sandbox and sandbox ~= "" then
         total = total - 1
-        local left = in_flight[sandbox] - 1
-        if left == 0 then
-            in_flight[sandbox], peers[sandbox] = nil, nil
-        else
-            in_flight[sandbox] = left
-        end
+        in_flight[sandbox] = in_flight[sandbox] > 1 and in_flight[sandbox] - 1 or nil
     end
 end
 
@@ -128,30 +122,16 @@ local function leave()
     var.app_sandbox = ""
 end
 
--- Counts a request; the sandbox that owes it an answer.
 local function count(route)
     local sandbox = route.sandbox
     total = total + 1
     in_flight[sandbox] = (in_flight[sandbox] or 0) + 1
-    used[sandbox], peers[sandbox] = true, route
-    return sandbox
+    used[sandbox] = true
+    var.app_sandbox = sandbox
 end
 
--- For the rewrite phase: the sandbox that a request goes to at once, "" for the gateway, or "later".
-function M.enter()
-    local route = routes[var.app_name]
-    if now() >= valid_until or route and route.is_held then
-        return "later"
-    end
-    return route and count(route) or ""
-end
-
--- For the access phase. A kept connection may be closed by the app just when it is used: only what
--- may be sent twice takes one.
+-- For the access phase.
 function M.route()
-    if not is_safe() then
-        var.app_pool = "apps_fresh"
-    end
     local name, begun = var.app_name, now()
     while true do
         local route, age = routes[name], now() - begun
@@ -163,8 +143,8 @@ function M.route()
         elseif not route then
             return
         elseif not route.is_held then
-            var.app_sandbox = count(route)
-            return
+            ngx.ctx.route = route
+            return count(route)
         elseif age > HELD then
             return ngx.exec("/_edge/away")
         else
@@ -173,8 +153,8 @@ function M.route()
     end
 end
 
--- For a request that got no answer from anybody: what may be sent twice is sent again, once there is
--- a gateway.
+-- For a request that got no answer: what may be sent twice is sent to the gateway, once there is
+-- one.
 function M.again()
     leave()
     if not is_safe() then
@@ -184,25 +164,40 @@ function M.again()
         local sock = ngx.socket.tcp()
         sock:settimeouts(1000, 1000, 1000)
         if sock:connect(gateway.ip, gateway.port) then
-            sock:close()
-            return M.route()
+            return sock:close()
         end
         ngx.sleep(0.1)
     end
 end
 
+-- For the balancer of what may be sent twice: the sandbox, the gateway if nobody knows of one, or an
+-- error if a request must wait. A kept connection that was closed is tried again, and counts anew.
+function M.balance_at_once()
+    if var.app_sandbox ~= "" then
+        leave()
+    end
+    local route = routes[var.app_name]
+    if now() >= valid_until or route and route.is_held then
+        return ngx.exit(ngx.ERROR)
+    end
+    if route then
+        count(route)
+    end
+    local peer = route or gateway
+    balancer.set_current_peer(peer.ip, peer.port)
+end
+
 -- For the balancer: the sandbox first, then the gateway, which counts for itself.
 function M.balance()
-    local peer
+    local route = ngx.ctx.route
     if balancer.get_last_failure() then
         leave()
-    else
-        peer = peers[var.app_sandbox]
+        route = nil
     end
-    if peer then
+    if route then
         balancer.set_more_tries(1)
     end
-    peer = peer or gateway
+    local peer = route or gateway
     balancer.set_current_peer(peer.ip, peer.port)
 end
 

@@ -1,12 +1,12 @@
 -- Chooses where a request for a preview goes: to the guest, whose address each worker remembers for
 -- two seconds, or to the gateway, which wakes sandboxes and answers for all others.
 --
--- 1. `at_once` lets a request go on whose address is known, without the coroutine that a phase which
--- may wait needs: that costs more than all the rest. 2. `route` asks the gateway for the address; of
--- a host in use it is asked for beside the requests, so that none waits for a busy gateway. What
--- there is not is answered here: whoever guesses hosts is to cost the gateway no more than a line.
--- 3. `balance` takes it; what cannot be reached is tried once more, through the gateway. nginx does
--- that only as long as nothing that may not be sent twice has been sent.
+-- 1. `balance_at_once` takes the address if it is known; that needs no phase that may wait, whose
+-- coroutine costs more than all the rest. 2. Otherwise `route` asks the gateway for it; of a host in
+-- use it is asked for beside the requests, so that none waits for a busy gateway. What there is not
+-- is answered here: whoever guesses hosts is to cost the gateway no more than a line. 3. What cannot
+-- be reached is tried once more, through the gateway. nginx does that only as long as nothing that
+-- may not be sent twice has been sent.
 local balancer = require "ngx.balancer"
 local is_safe = require("repeating").is_safe
 local now, var, timer_at = ngx.now, ngx.var, ngx.timer.at
@@ -111,18 +111,9 @@ local function find(times)
     end
 end
 
--- For the rewrite phase: "" if a request must wait for the gateway.
-function M.at_once()
-    return is_known(var.host) and "1" or ""
-end
-
--- For the access phase. A kept connection may be closed by the guest just when it is used: only what
--- may be sent twice takes one.
+-- For the access phase.
 function M.route()
     find(PATIENCE)
-    if not is_safe() then
-        return ngx.exec("@fresh")
-    end
 end
 
 -- For a request that got no answer from anybody: what may be sent twice is sent again, once the
@@ -131,8 +122,19 @@ function M.again()
     if not is_safe() then
         return ngx.exec("/_edge/away")
     end
+    forget(var.host)
     local has_waited = now() - ngx.req.start_time() >= PATIENCE / 10
     find(has_waited and 1 or PATIENCE)
+end
+
+-- For the balancer of what may be sent twice: the guest, or an error if a request must wait.
+function M.balance_at_once()
+    local host = var.host
+    if not is_known(host) then
+        return ngx.exit(ngx.ERROR)
+    end
+    local peer = peers[host]
+    balancer.set_current_peer(peer.ip, peer.port)
 end
 
 -- For the balancer: the guest first, then the gateway.
