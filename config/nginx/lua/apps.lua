@@ -14,6 +14,7 @@ local now, var = ngx.now, ngx.var
 local M = {}
 local HELD = 60          -- seconds that a request is held; a fence is shorter
 local PATIENCE = 10      -- seconds that an absent gateway is waited for
+local BUSY = -3          -- what nginx calls it if there is no upstream, and answers with 502
 local SYNCS_MOST = 1000  -- of one connection; then a new one, and the old one's memory is free
 local gateway
 local routes, valid_until = {}, 0
@@ -130,9 +131,10 @@ local function count(route)
     var.app_sandbox = sandbox
 end
 
--- For the access phase.
+-- For the access phase. A sandbox that was tried at once, in vain, is not tried again.
 function M.route()
-    local name, begun = var.app_name, now()
+    local name, begun, tried = var.app_name, now(), var.app_sandbox
+    leave()
     while true do
         local route, age = routes[name], now() - begun
         if now() >= valid_until then
@@ -140,7 +142,7 @@ function M.route()
                 return
             end
             ngx.sleep(0.1)
-        elseif not route then
+        elseif not route or route.sandbox == tried then
             return
         elseif not route.is_held then
             ngx.ctx.route = route
@@ -170,15 +172,15 @@ function M.again()
     end
 end
 
--- For the balancer of what may be sent twice: the sandbox, the gateway if nobody knows of one, or an
--- error if a request must wait. A kept connection that was closed is tried again, and counts anew.
+-- For the balancer of plain requests: the sandbox, the gateway if nobody knows of one, or nobody if a
+-- request must wait. A kept connection that was closed is tried again, and counts anew.
 function M.balance_at_once()
     if var.app_sandbox ~= "" then
         leave()
     end
     local route = routes[var.app_name]
     if now() >= valid_until or route and route.is_held then
-        return ngx.exit(ngx.ERROR)
+        return ngx.exit(BUSY)
     end
     if route then
         count(route)

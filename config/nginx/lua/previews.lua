@@ -17,6 +17,7 @@ local ASKED_BESIDE = 4   -- and while it is asked for beside the requests
 local STALE = 20         -- and while the gateway is away; ports rest for 60 s
 local PATIENCE = 100     -- times a tenth of a second that an absent gateway is waited for
 local HOSTS_MOST = 20000
+local BUSY = -3          -- what nginx calls it if there is no upstream, and answers with 502
 local gateway
 local peers, count = {}, 0
 
@@ -111,8 +112,11 @@ local function find(times)
     end
 end
 
--- For the access phase.
+-- For the access phase. Where a plain request was sent at once, in vain, is asked anew.
 function M.route()
+    if var.is_plain ~= "" and is_known(var.host) then
+        forget(var.host)
+    end
     find(PATIENCE)
 end
 
@@ -122,16 +126,15 @@ function M.again()
     if not is_safe() then
         return ngx.exec("/_edge/away")
     end
-    forget(var.host)
     local has_waited = now() - ngx.req.start_time() >= PATIENCE / 10
     find(has_waited and 1 or PATIENCE)
 end
 
--- For the balancer of what may be sent twice: the guest, or an error if a request must wait.
+-- For the balancer of plain requests: the guest, or nobody if a request must wait.
 function M.balance_at_once()
     local host = var.host
     if not is_known(host) then
-        return ngx.exit(ngx.ERROR)
+        return ngx.exit(BUSY)
     end
     local peer = peers[host]
     balancer.set_current_peer(peer.ip, peer.port)
