@@ -194,7 +194,7 @@ def test_nothing_is_left(sim_stack, deploys):
     working = f"{MACHINES} AND s.status != 'stopped'"
     machines = of_apps(sim_stack, MACHINES, apps)
     sandboxes = sim_stack.settings.node_dir / "sandboxes"
-    # A stop whose message died with Redis is announced again, after requests and rows had their time.
+    # A stop whose message died with Redis is announced again; requests and rows have their time.
     becomes(lambda: of_apps(sim_stack, working, apps), serving, 120)
     until(lambda: {each for each in machines if (sandboxes / each).exists()} == serving, 30)
     becomes(lambda: of_apps(sim_stack, "SELECT app_id FROM deploy_prefixes WHERE due_at IS NULL"
