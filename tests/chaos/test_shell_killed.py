@@ -14,7 +14,7 @@ from tests.stack.waiting import until
 def opens(url, alice):
     with contextlib.suppress(Exception), ShellClient(url, alice.key_headers) as shell:
         shell.type("pwd\n")
-        shell.until("/home/user\r\n", within_s=5)
+        shell.until("/home/user\r\n", within_s=20)
         return True
     return False
 
