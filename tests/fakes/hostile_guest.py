@@ -35,6 +35,7 @@ class _Connection(socketserver.BaseRequestHandler):
     def handle(self):
         self.request.settimeout(5)
         self.request.recv(65536)
+        self.request.settimeout(60)  # of all that is sent, on a busy machine
         self.server.asked += 1
         time.sleep(self.server.delay_s)
         try:
