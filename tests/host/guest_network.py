@@ -1,9 +1,12 @@
 """A public server that needs no internet, and whether a guest gets through to an address."""
+import fcntl
 import json
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from nodeworker.network import namespaces
 
@@ -46,8 +49,17 @@ def public_server(prefix) -> Iterator[int]:
 @contextmanager
 def public_listener(name, address, host_side) -> Iterator[socket.socket]:
     """A listening socket at `address` in the namespace `name`, which is made for the block;
-    `host_side` is this host's address towards it."""
+    `host_side` is this host's address towards it. Another session waits for the end of the block,
+    because a host has one route to an address."""
     link = f"{name[:12]}p"
+    with (Path(tempfile.gettempdir()) / f"svc-test-{address}").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with _listener(name, link, address, host_side) as listener:
+            yield listener
+
+
+@contextmanager
+def _listener(name, link, address, host_side) -> Iterator[socket.socket]:
     namespaces.create_namespace(name)
     try:
         for line in (f"link add {link} type veth peer name inside netns {name}",
