@@ -13,7 +13,8 @@ class PacedSocket:
 
     def __init__(self, link: socket.socket, silence_s: float) -> None:
         self._link, self._silence_s = link, silence_s
-        self._limit_s: float | None = None
+        self._rest_s: float | None = None
+        self._rest_until: float | None = None
         self._ended = self._too_large = False
         self.start_clock()
 
@@ -22,6 +23,12 @@ class PacedSocket:
         nothing more is read for it. A parser that needs more of a head that is `too_large` gets
         LimitRequestHeaders: its client is told so, with 431."""
         self._ended, self._too_large = ended, too_large
+        self._rest_s = self._rest_until = None
+
+    def limit_rest(self, limit_s: float) -> None:
+        """What the route left unread of a body may take `limit_s`, once something is read of it: a
+        thread that the host lets wait is no reason to give up a request that was read."""
+        self._rest_s = limit_s
 
     def start_clock(self) -> None:
         """From now on the client has time for the rest of its body."""
@@ -33,22 +40,16 @@ class PacedSocket:
             raise LimitRequestHeaders("the head is too large")
         if self._ended:
             return b""
-        left_s = self._until - time.monotonic()
+        present = time.monotonic()
+        if self._rest_s is not None and self._rest_until is None:
+            self._rest_until = present + self._rest_s
+        left_s = min(self._until, self._rest_until or self._until) - present
         if left_s <= 0:
             raise TimeoutError("the body comes too slowly")
-        limits = left_s, self._silence_s, self._limit_s
-        self._link.settimeout(min(limit for limit in limits if limit is not None))
+        self._link.settimeout(min(left_s, self._silence_s))
         try:
             data = self._link.recv(size)
         finally:
             self._link.settimeout(self._silence_s)
         self._until += len(data) / SLOWEST_BYTES_PER_S
         return data
-
-    def gettimeout(self) -> float | None:
-        """What `settimeout` set."""
-        return self._limit_s
-
-    def settimeout(self, limit_s: float | None) -> None:
-        """Let each `recv` take at most that long, besides our own limits."""
-        self._limit_s = limit_s

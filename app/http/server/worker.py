@@ -40,7 +40,7 @@ _STOPPING_S = 2.0
 # As long may a turn of the loop give up clients before it looks at the others again.
 _TURN_S = 0.002
 # For a rest of a body that is on its way; one that is not does not hold the thread.
-_UNREAD_S = 0.05
+_UNREAD_S, _UNREAD_BYTES = 0.05, 64 * 1024
 _OPEN_FILES = 65536
 _READY = (Stage.COMPLETE, Stage.STREAMED, Stage.TOO_LARGE)
 _COLLECTED_MAX_BYTES = 64 * 1024 * 1024
@@ -272,8 +272,9 @@ class PatientWorker(ThreadWorker):
             raise BrokenPipeError(errno.EPIPE, "the client takes nothing") from error
 
     def _keepalive_after(self, conn: Connection, keepalive: Any) -> bool:
-        return bool(keepalive) and bool(
-            conn.parser.finish_body(deadline=time.monotonic() + _UNREAD_S))
+        """The answer has said that the connection stays, so it does wherever the body was read."""
+        conn.source.limit_rest(_UNREAD_S)
+        return bool(keepalive) and bool(conn.parser.finish_body(max_bytes=_UNREAD_BYTES))
 
     # -- the end
 
