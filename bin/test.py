@@ -2,8 +2,10 @@
 
 1. The guest image is made where VMs are used. 2. What does not disturb each other runs in parallel,
 one stack for each worker process. 3. What measures times against each other runs after that, alone.
-4. What boots VMs comes last. Each is a run of pytest of its own, so that the stacks of one do not
-stand by in the next. The exit code is that of the first run that failed.
+4. What boots VMs comes last: first what has a hypervisor driver and no processes of ours beside it,
+two files at a time, then what needs whole stacks, one by one. Each is a run of pytest of its own, so
+that the stacks of one do not stand by in the next. The exit code is that of the first run that
+failed.
 """
 import os
 import re
@@ -28,6 +30,9 @@ WITH_VMS = {"vm", "browser", "chaos"}
 # Two thirds of the time of a worker are waited for, so there is one more than there are cores; a
 # fifth would not be quicker on a machine of any size.
 MAX_WORKERS = 4
+# Guests take the CPU: more than one at a time for each of two cores is no quicker.
+VM_WORKERS = 2
+WITHOUT_PROCESSES = ("tests/vm/driver", "tests/vm/image", "tests/vm/kept")
 NO_TESTS = 5
 COUNT = re.compile(r"(\d+) (passed|failed|error)")
 
@@ -39,13 +44,20 @@ def runs(rooms: Sequence[str], *, quick: bool) -> list[list[str]]:
     alone = [f"tests/{room}" for room in rooms if room in ALONE]
     made = []
     if beside:
-        made.append([*beside, "-m", "not alone and not vm", "-n", str(workers),
-                     "--dist", "loadfile", "--no-loadscope-reorder"])
+        made.append([*beside, "-m", "not alone and not vm", *_in_parallel(workers)])
     if alone:
         made.append([*alone, "-m", "alone and not vm"])
+        if "vm" in rooms:
+            made.append([*WITHOUT_PROCESSES, *_in_parallel(VM_WORKERS)])
         if not quick:
-            made.append([*alone, "-m", "vm"])
+            made.append([*alone, "-m", "vm",
+                         *(f"--ignore={folder}" for folder in WITHOUT_PROCESSES)])
     return made
+
+
+def _in_parallel(workers: int) -> list[str]:
+    """The options by which that many processes share the files."""
+    return ["-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"]
 
 
 def pytest(arguments: Sequence[str]) -> tuple[int, Counter[str]]:

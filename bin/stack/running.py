@@ -233,13 +233,14 @@ class Stack:
         if "SVC_NET_PREFIX" in self.site.values:
             leftovers.remove_cgroups(self.site.values["SVC_NET_PREFIX"])
         ports.release_share(self.site.data_dir)
+        # before the directory goes: who prunes images stops at a node whose directory is not there
+        if {"SVC_IMAGE_DIR", "SVC_NODE_DIR"} <= self.site.values.keys():
+            unregister(Path(self.site.values["SVC_IMAGE_DIR"]),
+                       Path(self.site.values["SVC_NODE_DIR"]))
         for entry in self.site.data_dir.iterdir() if self.site.data_dir.is_dir() else ():
             if entry.name not in keep and not entry.name.startswith(leftovers.PRIVATE):
                 shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(
                     missing_ok=True)
-        if {"SVC_IMAGE_DIR", "SVC_NODE_DIR"} <= self.site.values.keys():
-            unregister(Path(self.site.values["SVC_IMAGE_DIR"]),
-                       Path(self.site.values["SVC_NODE_DIR"]))
         with contextlib.suppress(OSError):
             self.site.data_dir.rmdir()
 
