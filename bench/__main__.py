@@ -26,7 +26,7 @@ def run(count: int) -> list[Figure]:
     figures: list[Figure] = []
     with Floor(settings) as floor:
         figures.append(measure.create_to_exec(api, floor, count))
-        figures.extend(measure.sleep_and_wake(api, floor, count))
+        figures.extend(measure.sleep_and_wake(api, settings, floor, count))
         figures.extend(measure.fork_to_exec(api, floor, count))
     with measure.sandbox(api) as sandbox_id:
         figures.append(previews.preview_wake(api, settings, sandbox_id, count))

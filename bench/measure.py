@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import httpx
 import redis
@@ -17,6 +18,7 @@ from guest.client.agent_client import AgentClient
 from models.database import connection
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
+from nodeworker.hypervisor.qemu.driver import QemuDriver
 from tasks.publisher import CeleryQueue
 
 BENCH_QUEUE = "bench.discard"
@@ -40,23 +42,28 @@ def create_to_exec(api: Api, floor: Floor, count: int) -> Figure:
     return figure
 
 
-def sleep_and_wake(api: Api, floor: Floor, count: int) -> tuple[Figure, Figure]:
-    """Hibernate, then wake and first command; floor of the wake: the same restore by a bare
-    script."""
-    hibernate, wake = Figure("hibernate"), Figure("wake_to_exec")
+def sleep_and_wake(api: Api, settings: Settings, floor: Floor,
+                   count: int) -> tuple[Figure, Figure, Figure]:
+    """Hibernate, then wake and first command: restored, because its process was given up, and with
+    its process kept; floor of both: the same restore by a bare script."""
+    hibernate = Figure("hibernate", note="flush to disk included")
+    wake = Figure("wake_to_exec", note="its process was given up")
+    kept = Figure("wake_kept_to_exec", note="its process was kept")
+    keeps_none = QemuDriver(replace(settings, kept_machines=0))
     with sandbox(api) as sandbox_id:
-        for _ in range(count):
+        def once() -> None:
+            api.act(sandbox_id, "wake")
             api.run(sandbox_id, "true")
-            hibernate.samples.append(timed(lambda: api.act(sandbox_id, "hibernate")))
-            wake.floor.append(floor.wake_to_exec())
 
-            def once() -> None:
-                api.act(sandbox_id, "wake")
+        for _ in range(count):
+            for figure in (wake, kept):
                 api.run(sandbox_id, "true")
-
-            wake.samples.append(timed(once))
-    hibernate.note = "flush to disk included"
-    return hibernate, wake
+                hibernate.samples.append(timed(lambda: api.act(sandbox_id, "hibernate")))
+                if figure is wake:
+                    keeps_none.end_surplus_kept()
+                figure.floor.append(floor.wake_to_exec())
+                figure.samples.append(timed(once))
+    return hibernate, wake, kept
 
 
 def fork_to_exec(api: Api, floor: Floor, count: int) -> tuple[Figure, Figure]:

@@ -65,6 +65,7 @@ class Reconciler:
                 found = self._deps.driver.list_sandboxes()
                 kept = self._deps.driver.list_snapshots()
                 self._pace_writes()
+                self._end_surplus_kept()
                 self._mend_rows(found)
                 self._stop_lost(found)
                 self._remove_orphans(found)
@@ -96,6 +97,12 @@ class Reconciler:
                       " room")
         elif slow is False:
             log.warning("the disk of this host has room again: guests write freely")
+
+    def _end_surplus_kept(self) -> None:
+        try:
+            self._deps.driver.end_surplus_kept()
+        except DriverError as error:
+            log.error("kept machines could not be looked at: %s", error)
 
     def _mend_rows(self, found: dict[str, VmState]) -> None:
         settled = rows.list_settled(self._deps.settings.node_id)

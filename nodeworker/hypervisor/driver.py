@@ -163,7 +163,7 @@ class Driver(ABC):
     @abstractmethod
     def hibernate(self, sandbox_id: str) -> None:
         """Save RAM, device state and disk, flushed to stable storage, then end the VM process and
-        free its network.
+        free its network, or keep both for a while, stopped and out of reach, for the next wake.
 
         After success SAVED (repeating is a no-op). After failure the guest executes again as if
         nothing had been asked, or, if its process died meanwhile, the sandbox is DISK_ONLY. Raises
@@ -276,19 +276,22 @@ class Driver(ABC):
 
     @abstractmethod
     def resume_if_paused(self, sandbox_id: str) -> facts.DiskPause | None:
-        """Let a RUNNING machine go on that stands still because the host's disk was full, once
-        there is room; None if it does not stand still. Its write is repeated, nothing is lost.
-        Raises VmNotFound, VmBusy, DriverError."""
+        """Let a RUNNING machine go on that stands still before a full disk, once there is room;
+        None if it does not. Its write is repeated. Raises VmNotFound, VmBusy, DriverError."""
 
     @abstractmethod
     def pace_writes(self) -> bool | None:
         """Let guests write slowly while less than half of the free-space floor is left, and freely
-        once all of it is; True or False if that has just changed, else None. For every tick."""
+        once all of it is; True or False if that has just changed, else None."""
+
+    @abstractmethod
+    def end_surplus_kept(self) -> int:
+        """End kept processes that are too old, too many or in the way; returns how many. Cheap."""
 
     @abstractmethod
     def restore_network(self) -> bool:
         """Load the packet policy and the forwarded ports of live sandboxes again if somebody
-        changed or removed them; True if that was so. Cheap, for every tick of the reconciler."""
+        changed or removed them; True if that was so. Cheap."""
 
     @abstractmethod
     def reclaim(self) -> None:

@@ -78,12 +78,16 @@ class NodeNetwork:
             if address not in owned:
                 self._remove_forwards(address)
 
-    def release(self, owner: str) -> None:
-        """End the owner's forwarded ports and this host's connections to them, then remove its
+    def close(self, owner: str) -> None:
+        """End the owner's forwarded ports and this host's connections to them; it keeps its
         slot."""
         number = self.slots.owners().get(owner)
         if number is not None:
             self._remove_forwards(self.slots.slot(number).address)
+
+    def release(self, owner: str) -> None:
+        """`close`, then remove the owner's slot."""
+        self.close(owner)
         self.slots.release(owner)
 
     def _remove_forwards(self, address: str) -> None:

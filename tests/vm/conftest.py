@@ -14,7 +14,8 @@ from tests.host.guest_network import public_server
 def qemu_lab(clean_host: None) -> Iterator[Lab]:
     """Real VMs from the image of this checkout, on a node beside any other."""
     stack = stacks.private_stack("test-driver",
-                                 {"SVC_DRIVER": "qemu", "SVC_CHAIN_DEPTH_LIMIT": "3"}, processes=())
+                                 {"SVC_DRIVER": "qemu", "SVC_CHAIN_DEPTH_LIMIT": "3",
+                                  "SVC_KEPT_MACHINES": "0"}, processes=())
     try:
         stack.ensure_images()
         lab = Lab(stack.site.values)

@@ -39,6 +39,7 @@ from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.images.bake_warm_image import bake
 from nodeworker.hypervisor.qemu.images.build_presets_image import is_building
 from nodeworker.hypervisor.qemu.images.guest_image import find_presets
+from nodeworker.hypervisor.qemu.operations import kept
 from nodeworker.hypervisor.qemu.operations.create import AlreadyCreated, create
 from nodeworker.hypervisor.qemu.operations.delete_snapshot import delete_snapshot
 from nodeworker.hypervisor.qemu.operations.destroy import destroy, terminate
@@ -118,9 +119,9 @@ class QemuDriver(Driver):
     @_operation
     def create(self, spec: LaunchSpec) -> RunningVm:
         try:
-            running = create(self.host, spec)
+            running = self._with_slot(create, spec)
         except AlreadyCreated:
-            running = wake(self.host, spec)
+            running = self._with_slot(wake, spec)
         self.host.network.slots.fill_in_background()
         if spec.snapshot_id is None and not running.cold and self.host.has_space():
             self.host.spares.refill_in_background(
@@ -133,9 +134,19 @@ class QemuDriver(Driver):
 
     @_operation
     def wake(self, spec: LaunchSpec) -> RunningVm:
-        running = wake(self.host, spec)
+        running = self._with_slot(wake, spec)
         self.host.network.slots.fill_in_background()
         return running
+
+    def _with_slot(self, start: Callable[[Host, LaunchSpec], RunningVm],
+                   spec: LaunchSpec) -> RunningVm:
+        """Start it; while all slots are in use, those of kept machines are taken for it."""
+        while True:
+            try:
+                return start(self.host, spec)
+            except NoSlot:
+                if not kept.end_eldest(self.host):
+                    raise
 
     @_operation
     def forward(self, spec: LaunchSpec) -> None:
@@ -210,6 +221,10 @@ class QemuDriver(Driver):
     @_operation
     def pace_writes(self) -> bool | None:
         return pace_writes(self.host)
+
+    @_operation
+    def end_surplus_kept(self) -> int:
+        return kept.end_surplus(self.host)
 
     @_operation
     def restore_network(self) -> bool:

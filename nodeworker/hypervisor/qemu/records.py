@@ -82,9 +82,23 @@ class Starting:
 
 
 @dataclass(frozen=True)
+class Baseline:
+    """What the counters of a process said when its sandbox was woken with it: what it used before
+    is another run's, or nobody's. `number` tells one such run of a process from the next."""
+
+    number: int
+    cpu_ms: int
+    age_ms: int
+
+
+@dataclass(frozen=True)
 class SandboxRecord:
     """Record of one sandbox. `pid` and `start_ticks` name its process, `boot_id` the run of the
-    host it was written in; `starting` is there until its guest has answered."""
+    host it was written in; `starting` is there until its guest has answered.
+
+    `kept_since_s` (s, the monotonic clock of this run of the host) is there while the process of a
+    saved sandbox is kept, `baseline` while one that was woken with a kept process runs.
+    """
 
     sandbox_id: str
     machine: Machine
@@ -97,6 +111,8 @@ class SandboxRecord:
     start_ticks: int | None = None
     slot: int | None = None
     starting: Starting | None = None
+    kept_since_s: float | None = None
+    baseline: Baseline | None = None
     revision: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -116,6 +132,8 @@ class SandboxRecord:
         values["forwards"] = tuple(Forward(**forward) for forward in record["forwards"])
         starting = record.get("starting")  # records of older versions have none
         values["starting"] = Starting(**starting) if starting else None
+        baseline = record.get("baseline")
+        values["baseline"] = Baseline(**baseline) if baseline else None
         return cls(**values)
 
     def host_ports(self) -> dict[int, int]:

@@ -50,6 +50,11 @@ class Vm:
                 and record.starting is not None)
 
     @property
+    def is_kept(self) -> bool:
+        """True while the stopped process of a saved sandbox is kept for its next wake."""
+        return self.record.kept_since_s is not None and self.rundir.is_alive()
+
+    @property
     def slot(self) -> Slot:
         """Its place in the network, while its process lives."""
         assert self.record.slot is not None

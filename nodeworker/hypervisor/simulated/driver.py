@@ -134,6 +134,9 @@ class SimulatedDriver(driver.Driver):
     def pace_writes(self) -> bool | None:
         return None
 
+    def end_surplus_kept(self) -> int:
+        return 0
+
     def restore_network(self) -> bool:
         return False
 

@@ -5,7 +5,8 @@ is flushed.
 2. Flush disk layer, RAM and state.
 3. The record says SAVED, flushed: the commit point. Before it a failure lets the guest run on;
    after it the sandbox sleeps.
-4. End QEMU, free network and cgroup, give back the memory that the guest never used.
+4. Give back the memory that the guest never used. The process is kept for a while (`kept`), or it
+is ended and network and cgroup are freed.
 """
 import logging
 import os
@@ -16,6 +17,7 @@ from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import MemoryLost
 from nodeworker.hypervisor.qemu.disk import flatten
 from nodeworker.hypervisor.qemu.host import Host
+from nodeworker.hypervisor.qemu.operations import kept
 from nodeworker.hypervisor.qemu.operations.recover import settle_chain
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.hypervisor.qemu.process.qmp import QmpError
@@ -32,7 +34,13 @@ def hibernate(host: Host, sandbox_id: str) -> None:
     with created_vm(host, sandbox_id) as vm:
         if vm.record.phase is Phase.RUNNING:
             _save(vm)
-        _end_saved(vm)
+            if kept.may_keep(host):
+                os.chown(vm.rundir.ram, 0, 0)
+                vm.rundir.release_ram()
+                kept.keep(vm)
+                return
+        if not vm.is_kept:
+            _end_saved(vm)
 
 
 def _save(vm: Vm) -> None:

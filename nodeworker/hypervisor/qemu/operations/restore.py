@@ -16,8 +16,9 @@ from pathlib import Path
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import LaunchSpec
 from nodeworker.hypervisor.qemu.operations.first_answer import await_answer, began
-from nodeworker.hypervisor.qemu.process.start_stop import started
-from nodeworker.hypervisor.qemu.records import Phase
+from nodeworker.hypervisor.qemu.process.monitor import Monitor
+from nodeworker.hypervisor.qemu.process.start_stop import Stopped, started
+from nodeworker.hypervisor.qemu.records import Phase, Task
 from nodeworker.hypervisor.qemu.vm import Vm
 
 
@@ -28,7 +29,7 @@ def restore(vm: Vm, spec: LaunchSpec, state: Path, *, renew: bool,
     Raises LoadFailed if RAM is still whole, another DriverError if it is not: StillStarting if all
     went well but that the guest is silent yet.
     """
-    task = vm.record.task.value if vm.record.task else "wake"
+    task = _task(vm)
     with ThreadPoolExecutor(max_workers=3) as background:
         prepared = background.submit(prepare_ram)
         with started(vm, state, background) as begun:
@@ -38,11 +39,27 @@ def restore(vm: Vm, spec: LaunchSpec, state: Path, *, renew: bool,
                 assert begun.launched.state_descriptor is not None
                 monitor.load(begun.launched.state_descriptor)
                 fault(f"{task}.loaded")
-                vm.write(replace(vm.record, phase=Phase.RUNNING, starting=began()), durable=False)
-                if task == "wake":
-                    fault("wake.marked")
-                begun.go(monitor)
-            fault(f"{task}.running")
-            await_answer(vm, spec, renew=renew)
-            fault(f"{task}.adopted")
-            vm.write(replace(vm.record, task=None, starting=None), durable=task == "create")
+                let_go(vm, begun, monitor)
+            until_answered(vm, spec, renew=renew)
+
+
+def let_go(vm: Vm, begun: Stopped, monitor: Monitor) -> None:
+    """Say in the record that memory is worth nothing without the process, then let the guest
+    execute."""
+    vm.write(replace(vm.record, phase=Phase.RUNNING, starting=began()), durable=False)
+    if vm.record.task is Task.WAKE:
+        fault("wake.marked")
+    begun.go(monitor)
+
+
+def until_answered(vm: Vm, spec: LaunchSpec, *, renew: bool) -> None:
+    """Adopt the guest, which ends the start. Raises what `await_answer` raises."""
+    task = _task(vm)
+    fault(f"{task}.running")
+    await_answer(vm, spec, renew=renew)
+    fault(f"{task}.adopted")
+    vm.write(replace(vm.record, task=None, starting=None), durable=task == "create")
+
+
+def _task(vm: Vm) -> str:
+    return vm.record.task.value if vm.record.task else "wake"

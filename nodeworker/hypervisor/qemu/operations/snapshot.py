@@ -23,6 +23,7 @@ from nodeworker.hypervisor.driver import DriverError
 from nodeworker.hypervisor.facts import SnapshotFacts
 from nodeworker.hypervisor.qemu.disk import flatten
 from nodeworker.hypervisor.qemu.host import Host
+from nodeworker.hypervisor.qemu.operations import kept
 from nodeworker.hypervisor.qemu.operations.recover import recover, settle_chain
 from nodeworker.hypervisor.qemu.process import argv
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
@@ -115,6 +116,8 @@ def _capture_running(vm: Vm, directory: Path) -> float:
 def _capture_asleep(vm: Vm, directory: Path) -> None:
     """Copy memory and device state, unless the machine ended by itself: then its disk is all there
     is."""
+    if vm.is_kept:
+        kept.end(vm)  # it does not know the layer that its disk may get now
     if vm.rundir.is_alive():
         raise DriverError(f"{vm.sandbox_id} is neither running nor asleep")
     if not vm.host.layers.is_empty(vm.machine.chain[-1], vm.machine.disk_bytes):

@@ -1,5 +1,5 @@
-"""Wake a sandbox: restore its saved state, or boot it cold from its disk where there is none that
-fits.
+"""Wake a sandbox: let its kept process go on, restore its saved state, or boot it cold from its
+disk where there is none that fits.
 
 The saved state is consumed by one write (phase RUNNING), made when everything is loaded and the
 guest has not moved yet. Before it, a failure or a crash leaves the sandbox saved; after it, RAM
@@ -11,6 +11,7 @@ from dataclasses import replace
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError, LaunchSpec, RunningVm, StillStarting
 from nodeworker.hypervisor.qemu.host import Host
+from nodeworker.hypervisor.qemu.operations import kept
 from nodeworker.hypervisor.qemu.operations.cold_boot import cold_boot, go_on_starting
 from nodeworker.hypervisor.qemu.operations.create import mismatch
 from nodeworker.hypervisor.qemu.operations.first_answer import began
@@ -37,17 +38,16 @@ def _wake(vm: Vm, spec: LaunchSpec) -> str:
     if vm.rundir.is_alive():
         if vm.record.phase is Phase.RUNNING:
             return _keep_running(vm, spec)
-        stop(vm)
+        if not vm.is_kept:
+            stop(vm)
     _note_tokens(vm, spec)
     reason = "no saved memory: its process ended without being hibernated"
     if ram_is_whole(vm.record):
-        reason = mismatch(vm.host, vm.machine, vm.machine.shape)
-        if not reason:
-            try:
-                _restore(vm, spec)
-                return ""
-            except LoadFailed as error:
-                reason = str(error)
+        try:
+            _restore(vm, spec)
+            return ""
+        except LoadFailed as error:
+            reason = str(error)
     _boot(vm, spec, reason)
     return reason
 
@@ -60,18 +60,30 @@ def _note_tokens(vm: Vm, spec: LaunchSpec) -> None:
 def _restore(vm: Vm, spec: LaunchSpec) -> None:
     """Raises LoadFailed if the memory is of no use, which includes a guest that does not answer
     once restored."""
-    _record_start(vm, spec, vm.machine, phase=Phase.WAKING, task=Task.WAKE)
-    fault("wake.begun")
+    has_process = vm.is_kept
+    _record_start(vm, spec, vm.machine, phase=Phase.WAKING, task=Task.WAKE,
+                  has_process=has_process)
     try:
-        restore(vm, spec, vm.rundir.state, renew=False, prepare_ram=vm.rundir.reserve_ram)
+        fault("wake.begun")
+        if not (has_process and kept.resume(vm, spec)):
+            _check_host(vm)
+            restore(vm, spec, vm.rundir.state, renew=False, prepare_ram=vm.rundir.reserve_ram)
     except (LoadFailed, StillStarting):
         raise
     except Exception as error:
         if vm.record.phase is Phase.RUNNING:
             raise LoadFailed(f"the restored guest did not answer: {error}") from error
+        stop(vm)
         _record_start(vm, spec, vm.machine, phase=Phase.SAVED, task=None)
         raise
     vm.rundir.state.unlink(missing_ok=True)
+
+
+def _check_host(vm: Vm) -> None:
+    """Raises LoadFailed if this host is not what the memory was made on."""
+    reason = mismatch(vm.host, vm.machine, vm.machine.shape)
+    if reason:
+        raise LoadFailed(reason)
 
 
 def _boot(vm: Vm, spec: LaunchSpec, reason: str) -> None:
@@ -81,11 +93,13 @@ def _boot(vm: Vm, spec: LaunchSpec, reason: str) -> None:
 
 
 def _record_start(vm: Vm, spec: LaunchSpec, machine: Machine, *, phase: Phase,
-                  task: Task | None) -> None:
-    """Write the record of a new start with the ports of `spec`, without a process, durably."""
-    vm.write(replace(vm.record, machine=machine, phase=phase, task=task, boot_id=boot_id(),
-                     agent_port=spec.agent_port, forwards=spec.forwards, pid=None,
-                     start_ticks=None, slot=None, starting=None), durable=True)
+                  task: Task | None, has_process: bool = False) -> None:
+    """Write the record of a new start with the ports of `spec`, durably; without a process, unless
+    it `has_process`, a kept one."""
+    record = vm.record if has_process else replace(vm.record, pid=None, start_ticks=None, slot=None)
+    vm.write(replace(record, machine=machine, phase=phase, task=task, boot_id=boot_id(),
+                     agent_port=spec.agent_port, forwards=spec.forwards, starting=None,
+                     kept_since_s=None), durable=True)
 
 
 def _keep_running(vm: Vm, spec: LaunchSpec) -> str:

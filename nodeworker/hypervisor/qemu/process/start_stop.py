@@ -15,10 +15,9 @@ from nodeworker.hypervisor.qemu.vm import Vm
 
 
 @dataclass(frozen=True)
-class Started:
-    """A QEMU that has been started; host ports and cgroup may still be in the making."""
+class Stopped:
+    """A QEMU whose guest stands still; host ports and cgroup may still be in the making."""
 
-    launched: Launched
     pending: "tuple[Future[None], ...]"
     limit: IoLimit
 
@@ -28,6 +27,13 @@ class Started:
         for future in self.pending:
             future.result()
         monitor.cont()
+
+
+@dataclass(frozen=True)
+class Started(Stopped):
+    """One that has just been started."""
+
+    launched: Launched
 
 
 @contextmanager
@@ -44,13 +50,28 @@ def started(vm: Vm, state: Path | None, background: ThreadPoolExecutor) -> Itera
         forwarded = background.submit(network.forward, slot, vm.record.host_ports(), fresh=True)
         launched = launch(vm, slot, state)
         vm.write(replace(vm.record, pid=launched.process.pid,
-                         start_ticks=launched.process.start_ticks, slot=slot.number),
-                 durable=False)
+                         start_ticks=launched.process.start_ticks, slot=slot.number,
+                         baseline=None), durable=False)
         try:
             confined = background.submit(confine, vm, launched.process)
-            yield Started(launched, (forwarded, confined), IoLimit.of(vm.host.settings))
+            yield Started((forwarded, confined), IoLimit.of(vm.host.settings), launched)
         finally:
             launched.process.detach()
+    except StillStarting:
+        raise
+    except Exception:
+        stop(vm)
+        raise
+
+
+@contextmanager
+def continued(vm: Vm, background: ThreadPoolExecutor) -> Iterator[Stopped]:
+    """The process that is kept of a saved sandbox, with host ports again; if the block fails, all
+    of it is removed as by `started`."""
+    try:
+        forwarded = background.submit(vm.host.network.forward, vm.slot, vm.record.host_ports(),
+                                      fresh=True)
+        yield Stopped((forwarded,), IoLimit.of(vm.host.settings))
     except StillStarting:
         raise
     except Exception:
