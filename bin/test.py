@@ -3,8 +3,8 @@
 1. The guest image is made where VMs are used. 2. What does not disturb each other runs in parallel,
 one stack for each worker process. 3. What measures times against each other runs after that, alone.
 4. What boots VMs comes last: first what has a hypervisor driver and no processes of ours beside it,
-two files at a time, then what needs whole stacks, one by one. Each is a run of pytest of its own, so
-that the stacks of one do not stand by in the next. The exit code is that of the first run that
+two files at a time, then what needs whole stacks, one by one. Each is a run of pytest of its own,
+so that the stacks of one do not stand by in the next. The exit code is that of the first run that
 failed.
 """
 import os
