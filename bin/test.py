@@ -2,10 +2,9 @@
 
 1. The guest image is made where VMs are used. 2. What does not disturb each other runs in parallel,
 one stack for each worker process. 3. What measures times against each other runs after that, alone.
-4. What boots VMs comes last: first what has a hypervisor driver and no processes of ours beside it,
-two files at a time, then what needs whole stacks, one by one. Each is a run of pytest of its own,
-so that the stacks of one do not stand by in the next. The exit code is that of the first run that
-failed.
+4. What boots VMs comes last: first what tries the hypervisor driver, two files at a time, then what
+loads whole stacks, one by one. Each is a run of pytest of its own, so that the stacks of one do not
+stand by in the next. The exit code is that of the first run that failed.
 """
 import os
 import re
@@ -32,7 +31,7 @@ WITH_VMS = {"vm", "browser", "chaos"}
 MAX_WORKERS = 4
 # Guests take the CPU: more than one at a time for each of two cores is no quicker.
 VM_WORKERS = 2
-WITHOUT_PROCESSES = ("tests/vm/driver", "tests/vm/image", "tests/vm/kept")
+OF_DRIVER = ("tests/vm/driver", "tests/vm/image", "tests/vm/kept")
 NO_TESTS = 5
 COUNT = re.compile(r"(\d+) (passed|failed|error)")
 
@@ -48,10 +47,10 @@ def runs(rooms: Sequence[str], *, quick: bool) -> list[list[str]]:
     if alone:
         made.append([*alone, "-m", "alone and not vm"])
         if "vm" in rooms:
-            made.append([*WITHOUT_PROCESSES, *_in_parallel(VM_WORKERS)])
+            made.append([*OF_DRIVER, *_in_parallel(VM_WORKERS)])
         if not quick:
             made.append([*alone, "-m", "vm",
-                         *(f"--ignore={folder}" for folder in WITHOUT_PROCESSES)])
+                         *(f"--ignore={folder}" for folder in OF_DRIVER)])
     return made
 
 

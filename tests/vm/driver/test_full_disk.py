@@ -90,7 +90,8 @@ def test_what_runs_keeps_its_memory_and_waits_with_its_writes_and_nothing_new_be
         with pytest.raises(NoDiskSpace):
             driver.grow_disk(bystander.sandbox_id, 20 * 1024**3)
         touched = "python3 -c 'print(len(b\"x\" * (600 << 20)))'"
-        assert int(lab.shell(bystander, touched)) == 600 << 20
+        told = lab.agent(bystander).exec(shell=touched, timeout_ms=120_000)
+        assert int(told.stdout) == 600 << 20
         assert lab.shell(bystander, "cat /dev/shm/nonce") == nonce
         lab.agent(writer).exec(shell=WRITE, detached=True)
         until(lambda: driver.resume_if_paused(writer.sandbox_id) is DiskPause.WAITING)

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from bin.stack import running as stacks
+from nodeworker.hypervisor.qemu.images.image_users import unregister
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from services.guest_calls.disks import FLOOR_BYTES
 from tests.host.qemu_img import opened, qemu_img
@@ -72,6 +73,7 @@ def shrink_image(stack):
     tool("resize2fs", str(disk), f"{SMALL_BYTES // 1024}K")
     with disk.open("r+b") as file:
         file.truncate(SMALL_BYTES)
+    unregister(original, stack.settings.node_dir)
     stack.site.values["SVC_IMAGE_DIR"] = str(small)
 
 
