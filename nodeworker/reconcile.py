@@ -13,6 +13,7 @@ from memory except how long an orphan or a loss has been seen.
 import logging
 import threading
 import time
+from dataclasses import dataclass
 
 from models.database import connection
 from models.states import OperationKind, SandboxStatus
@@ -44,6 +45,32 @@ REPAIRS: dict[tuple[SandboxStatus, VmState], OperationKind] = {
 }
 
 
+# On the host of a sandbox that sleeps, as it should be.
+_AT_REST = (VmState.SAVED, VmState.DISK_ONLY)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one tick saw: the machines on the host first, then the ids of the rows that want one."""
+
+    found: dict[str, VmState]
+    wanted: set[str]
+
+    def suspects(self) -> set[str]:
+        """Those that could not be asleep and well: without files, or with a machine that is not at
+        rest."""
+        lively = {name for name, state in self.found.items() if state not in _AT_REST}
+        return lively | self.missing()
+
+    def missing(self) -> set[str]:
+        """Rows without anything on the host."""
+        return self.wanted - self.found.keys()
+
+    def orphans(self) -> set[str]:
+        """What is on the host without a row."""
+        return self.found.keys() - self.wanted
+
+
 class Reconciler:
     """One per process; `run` may be called from several threads, one of them works."""
 
@@ -66,9 +93,10 @@ class Reconciler:
                 kept = self._deps.driver.list_snapshots()
                 self._pace_writes()
                 self._end_surplus_kept()
-                self._mend_rows(found)
-                self._stop_lost(found)
-                self._remove_orphans(found)
+                look = Look(found, rows.list_wanted(self._deps.settings.node_id))
+                self._mend_rows(look)
+                self._stop_lost(look)
+                self._remove_orphans(look)
                 self._remove_snapshots(kept)
         finally:
             self._lock.release()
@@ -104,10 +132,10 @@ class Reconciler:
         except DriverError as error:
             log.error("kept machines could not be looked at: %s", error)
 
-    def _mend_rows(self, found: dict[str, VmState]) -> None:
-        settled = rows.list_settled(self._deps.settings.node_id)
+    def _mend_rows(self, look: Look) -> None:
+        settled = rows.list_settled(self._deps.settings.node_id, look.suspects())
         for row in settled:
-            status, actual = row.status, found.get(row.id)
+            status, actual = row.status, look.found.get(row.id)
             if actual and (status, actual) in REPAIRS:
                 self._repair(row, REPAIRS[status, actual])
             elif status is _RUNNING and actual in (VmState.DISK_ONLY, VmState.SAVED):
@@ -181,10 +209,10 @@ class Reconciler:
         if seen.status is _RUNNING:
             self._fell_asleep(seen, note)
 
-    def _stop_lost(self, found: dict[str, VmState]) -> None:
+    def _stop_lost(self, look: Look) -> None:
         """End the rows whose files are gone. One that has an operation under way is waited for, and
         stays counted."""
-        missing = lost_files.list_candidates(self._deps.settings.node_id) - set(found)
+        missing = lost_files.list_candidates(self._deps.settings.node_id, look.missing())
         ripe = self._ripe("rows", missing)
         if len(missing) > self._deps.settings.orphan_brake:
             log.error(
@@ -202,11 +230,10 @@ class Reconciler:
                 log.error("sandbox %s is stopped: its files are gone from this node", sandbox_id)
                 outbox.flush(self._deps.queue, messages)
 
-    def _remove_orphans(self, found: dict[str, VmState]) -> None:
-        wanted = rows.list_wanted(self._deps.settings.node_id)
-        for sandbox_id in self._ripe("sandboxes", set(found) - wanted):
+    def _remove_orphans(self, look: Look) -> None:
+        for sandbox_id in self._ripe("sandboxes", look.orphans()):
             fault("reconcile.orphan_seen")
-            if sandbox_id in rows.list_wanted(self._deps.settings.node_id):
+            if rows.is_wanted(self._deps.settings.node_id, sandbox_id):
                 continue
             log.warning("removing machine %s, which has no row", sandbox_id)
             try:

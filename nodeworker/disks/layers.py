@@ -3,17 +3,20 @@ in their records.
 
 A chain is a tuple of references from the bottom up: `image:<key>` (raw ext4), `template:<key>` (the
 disk of a warm image), `layer:<id>`. A layer file keeps its name from the day it is the active layer
-of a sandbox until nothing refers to it; freezing it only takes away the right to write. Nothing
-counts references: the collector reads every record, while `referring` holds off new ones.
+of a sandbox until nothing refers to it; freezing it only takes away the right to write. Only a
+frozen layer may be in more than one chain. Nothing counts references: the collector reads every
+record, while `referring` holds off new ones.
 """
 import fcntl
 import os
 import secrets
-from collections.abc import Callable, Iterator
+import stat
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from nodeworker.disks import qcow2
+from nodeworker.disks.holder_notes import HolderNotes
 from nodeworker.faults import fault
 
 # Warm images were called templates once. Records of sandboxes that sleep name them so, and a wake
@@ -37,6 +40,7 @@ class LayerStore:
         self._layers = node_dir / "layers"
         self._image_dir = image_dir
         self._layers.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.notes = HolderNotes(self._layers / "holders")
 
     @property
     def directory(self) -> Path:
@@ -90,6 +94,20 @@ class LayerStore:
         finally:
             os.close(descriptor)
 
+    def is_frozen(self, reference: str) -> bool:
+        """True if nobody writes this layer any more, so that several chains may name it; False
+        also without the file."""
+        try:
+            return not self.path(reference).stat().st_mode & stat.S_IWUSR
+        except FileNotFoundError:
+            return False
+
+    def check_there(self, chain: Iterable[str]) -> None:
+        """Raises FileNotFoundError if a file of `chain` is gone; within `referring`, so that none
+        goes afterwards."""
+        for reference in chain:
+            self.path(reference).stat()
+
     @contextmanager
     def referring(self) -> Iterator[None]:
         """Hold while taking over references from a record or making a layer, until they are
@@ -99,22 +117,33 @@ class LayerStore:
 
     def collect(self, referenced: Callable[[], set[str] | None]) -> set[str]:
         """Delete every layer of this node that `referenced()` does not name (None: not known);
-        returns what was deleted."""
+        returns what was deleted.
+
+        Nobody is held off while it looks whether there is any such layer: what is found then may
+        be one in the making, and is looked at again.
+        """
+        found = {f"layer:{path.stem}" for path in self._layers.iterdir()
+                 if path.suffix in _SUFFIXES}
+        references = referenced()
+        if references is None or found <= references:
+            return set()
+        return self.delete(found, referenced)
+
+    def delete(self, suspects: Iterable[str],
+               referenced: Callable[[], set[str] | None]) -> set[str]:
+        """Delete those layers of `suspects` that `referenced()` does not name (None: not known),
+        with new references held off; returns what was deleted."""
         with self._lock(fcntl.LOCK_EX):
             references = referenced()
             if references is None:
                 return set()
-            keep = {
-                reference.partition(":")[2]
-                for reference in references
-                if reference.startswith("layer:")
-            }
-            gone = {path.stem for path in self._layers.iterdir() if path.suffix in _SUFFIXES} - keep
-            for name in gone:
+            gone = set(suspects) - references
+            for reference in gone:
+                self.notes.forget(reference)
                 for suffix in _SUFFIXES:
-                    (self._layers / name).with_suffix(suffix).unlink(missing_ok=True)
+                    self.path(reference).with_suffix(suffix).unlink(missing_ok=True)
                     fault("collect.unlinked")
-        return gone
+        return {reference.partition(":")[2] for reference in gone}
 
     def list_paths(self) -> dict[str, list[Path]]:
         """The files of every layer of this node, by reference."""

@@ -5,7 +5,7 @@ There is nothing left to do on the node, so the stop is begun and finished in on
 the operation protocol as every stop. The row is locked all the while: no wake can begin between the
 last look and the end.
 """
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from config.settings import Settings
 from models.database import database, now
@@ -21,12 +21,14 @@ ERROR = "The sandbox's files are gone from its node, so it cannot be woken any m
 HAS_FILES = (SandboxStatus.RUNNING, SandboxStatus.HIBERNATED)
 
 
-def list_candidates(node_id: str) -> set[str]:
-    """Ids of the sandboxes that must have files on this node, with or without an operation under
-    way."""
-    rows = Sandbox.select(
-        Sandbox.id).where((Sandbox.node_id == node_id) & Sandbox.status.in_(HAS_FILES))
-    return {row.id for row in rows}
+def list_candidates(node_id: str, among: Collection[str]) -> set[str]:
+    """Those of the ids `among` that must have files on this node, with or without an operation
+    under way."""
+    if not among:
+        return set()
+    rows = Sandbox.select(Sandbox.id).where(
+        Sandbox.id.in_(among) & (Sandbox.node_id == node_id) & Sandbox.status.in_(HAS_FILES))
+    return {sandbox_id for sandbox_id, in rows.tuples()}
 
 
 def stop(settings: Settings, sandbox_id: str,

@@ -2,8 +2,15 @@
 
 A row is read without its lock, so that the host can be looked at in peace. Whatever changes it
 afterwards locks it and makes sure first that it is as it was seen: `lock_unchanged`.
+
+Most sandboxes of a node are asleep, and agree with their host. Of these a tick reads the ids alone,
+from an index; rows are read of those that are awake, and of those that the node has a question
+about.
 """
+from collections.abc import Collection
 from dataclasses import dataclass
+
+import peewee
 
 from config.settings import Settings
 from models.database import connection, database
@@ -26,25 +33,55 @@ class SeenRow:
     operator_note: str | None
 
 
-def list_settled(node_id: str) -> list[SeenRow]:
-    """The sandboxes of a node that are not stopped and that no operation is about to change."""
+def list_settled(node_id: str, asleep: Collection[str]) -> list[SeenRow]:
+    """The sandboxes of a node that no operation is about to change: all that are awake, and of
+    those that sleep the ids in `asleep`."""
     with connection():
-        rows = Sandbox.select().where((Sandbox.node_id == node_id)
-                                      & (Sandbox.status != SandboxStatus.STOPPED)
-                                      & Sandbox.task.is_null())
-        return [
-            SeenRow(row.id, SandboxStatus(row.status), row.op_seq, row.operator_note)
-            for row in rows
-        ]
+        seen = [*_settled(awake_query(node_id))]
+        if asleep:
+            sleeping = Sandbox.status == SandboxStatus.HIBERNATED
+            seen += _settled(_columns().where(
+                Sandbox.id.in_(asleep) & (Sandbox.node_id == node_id) & sleeping))
+        return seen
+
+
+def awake_query(node_id: str) -> peewee.ModelSelect:
+    """What a node compares of the sandboxes that are neither asleep nor stopped."""
+    at_rest = (SandboxStatus.HIBERNATED, SandboxStatus.STOPPED)
+    return _columns().where((Sandbox.node_id == node_id) & Sandbox.status.not_in(at_rest))
+
+
+def _columns() -> peewee.ModelSelect:
+    return Sandbox.select(Sandbox.id, Sandbox.status, Sandbox.op_seq, Sandbox.operator_note)
+
+
+def _settled(query: peewee.ModelSelect) -> list[SeenRow]:
+    return [
+        SeenRow(sandbox_id, SandboxStatus(status), op_seq, note)
+        for sandbox_id, status, op_seq, note in query.where(Sandbox.task.is_null()).tuples()
+    ]
 
 
 def list_wanted(node_id: str) -> set[str]:
     """Ids of the sandboxes that may have a machine on a node: not stopped, or being stopped."""
     with connection():
-        rows = Sandbox.select(Sandbox.id).where(
-            (Sandbox.node_id == node_id)
-            & ((Sandbox.status != SandboxStatus.STOPPED) | Sandbox.task.is_null(False)))
-        return {row.id for row in rows}
+        # the cursor's rows as they are: peewee would take four times as long for thousands
+        return {sandbox_id for sandbox_id, in database.execute(wanted_query(node_id))}
+
+
+def wanted_query(node_id: str) -> peewee.ModelCompoundSelectQuery:
+    """The ids of `list_wanted`. Two queries: no index fits the OR of them."""
+    here = Sandbox.select(Sandbox.id).where(Sandbox.node_id == node_id)
+    stopping = (Sandbox.status == SandboxStatus.STOPPED) & Sandbox.task.is_null(False)
+    return here.where(Sandbox.status != SandboxStatus.STOPPED).union_all(here.where(stopping))
+
+
+def is_wanted(node_id: str, sandbox_id: str) -> bool:
+    """True if `list_wanted` has this sandbox at present."""
+    with connection():
+        row = Sandbox.select(Sandbox.status, Sandbox.task).where(
+            (Sandbox.id == sandbox_id) & (Sandbox.node_id == node_id)).get_or_none()
+    return row is not None and (row.status != SandboxStatus.STOPPED or row.task is not None)
 
 
 def lock_unchanged(seen: SeenRow) -> Sandbox | None:

@@ -162,9 +162,11 @@ class Host:
     def collect_layers(self) -> None:
         """Delete disk layers no sandbox and no snapshot refers to; none at all while any record
         cannot be read."""
-        self.layers.collect(self._referenced)
+        self.layers.collect(self.find_references)
 
-    def _referenced(self) -> set[str] | None:
+    def find_references(self) -> set[str] | None:
+        """Everything that any record of this node refers to, by reading all of them; None while one
+        cannot be read."""
         try:
             return references(self.settings.node_dir)
         except UnreadableRecord as error:

@@ -77,20 +77,21 @@ class RunDir:
 
     def find_record(self) -> SandboxRecord | None:
         """The record as last written; None if there is none or it is not whole."""
+        return self._newest(_parse(read_json(self._durable)))
+
+    def _newest(self, durable: SandboxRecord | None) -> SandboxRecord | None:
         volatile = read_json(self._volatile) or {}
         this_boot = volatile if volatile.pop("written_in", None) == boot_id() else None
-        records = [
-            record for record in map(_parse, (read_json(self._durable), this_boot))
-            if record is not None
-        ]
+        records = [record for record in (durable, _parse(this_boot)) if record is not None]
         return max(records, key=lambda record: record.revision, default=None)
 
     def chain(self) -> tuple[str, ...] | None:
         """The disk layers its record names, none without a record. None (not known) while the
         durable record is there and cannot be read."""
-        if _parse(read_json(self._durable)) is None and self._durable.exists():
+        durable = _parse(read_json(self._durable))
+        if durable is None and self._durable.exists():
             return None
-        record = self.find_record()
+        record = self._newest(durable)
         return record.machine.chain if record else ()
 
     def was_created(self) -> bool:

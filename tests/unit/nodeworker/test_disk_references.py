@@ -5,6 +5,8 @@ The real driver works on real disk layers, of sandboxes that are always asleep, 
 is started.
 """
 import random
+import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -48,12 +50,29 @@ def step(node, chance):
         del node.snapshots[name]
 
 
+def lose_notes(node, chance):
+    """As after a power failure, or an older version: some notes of holders are not there."""
+    for path in (node.host.layers.directory / "holders").glob("*/*"):
+        if chance.random() < 0.5:
+            path.unlink()
+
+
+def invent_notes(node, chance):
+    """As after a crash: notes of holders that are gone, or never came to need the layer."""
+    names = [f"sandboxes.{name}" for name in [*node.sandboxes, "gone"]]
+    for path in (node.host.layers.directory / "holders").iterdir():
+        (path / chance.choice([*names, "snapshots.gone"])).touch()
+
+
+@pytest.mark.parametrize("spoil", [None, lose_notes, invent_notes])
 @pytest.mark.parametrize("seed", range(3))
-def test_random_lives_leave_every_disk_whole_and_no_layer_too_many(node, seed):
+def test_random_lives_leave_every_disk_whole_and_no_layer_too_many(node, seed, spoil):
     chance = random.Random(seed)
     for _ in range(60):
         step(node, chance)
         node.check_exact()
+        if spoil is not None and (node.host.layers.directory / "holders").exists():
+            spoil(node, chance)
     for kind in ("sandboxes", "snapshots"):
         for name in getattr(node, kind):
             node.check_content(kind, name)
@@ -133,6 +152,31 @@ def test_nothing_is_deleted_while_any_record_cannot_be_read(node, caplog):
     node.driver.collect_layers()
     node.check_exact()
     node.check_content("snapshots", snapshot_id)
+
+
+def test_a_snapshot_whose_sandbox_is_removed_meanwhile_is_whole_or_not_there(
+        node, tmp_path, monkeypatch):
+    """A removal waits for no other call: it may take the layers before the snapshot names them."""
+    source = node.create()
+    node.write(source, 1, 11)
+    fault, failures = tmp_path / "fault", []
+    fault.write_text("snapshot.flushed sleep:1")
+    monkeypatch.setenv("SVC_FAULT_FILE", str(fault))
+
+    def take():
+        with pytest.raises(DriverError) as failed:
+            node.driver.snapshot(source, "late")
+        failures.append(failed)
+
+    taking = threading.Thread(target=take)
+    taking.start()
+    while not fault.with_name("fault.done").exists() and taking.is_alive():
+        time.sleep(0.001)
+    node.driver.terminate(source)
+    taking.join()
+    del node.sandboxes[source]
+    assert failures
+    node.check_exact()
 
 
 def test_layers_that_a_shortened_chain_left_behind_are_collected(node):

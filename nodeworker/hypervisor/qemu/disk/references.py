@@ -12,6 +12,8 @@ from pathlib import Path
 from nodeworker.disks.durable import read_json
 from nodeworker.hypervisor.qemu.rundir import RunDir
 
+_SNAPSHOT_RECORD = "snapshot.json"
+
 
 @dataclass(frozen=True)
 class Holder:
@@ -31,24 +33,35 @@ class UnreadableRecord(Exception):
 def sandbox_holders(node_dir: Path) -> Iterator[Holder]:
     """Every sandbox directory, finished or not. Raises UnreadableRecord."""
     for directory in _directories(node_dir / "sandboxes"):
-        chain = RunDir(directory).chain()
-        if chain is None:
-            raise UnreadableRecord(str(directory))
-        yield Holder(directory, chain, _born_ns(directory / "op.lock"))
+        yield Holder(directory, sandbox_chain(directory), _born_ns(directory / "op.lock"))
 
 
 def snapshot_holders(node_dir: Path) -> Iterator[Holder]:
     """Every snapshot directory, finished or not. Raises UnreadableRecord."""
     for directory in _directories(node_dir / "snapshots"):
-        path = directory / "snapshot.json"
-        record = read_json(path)
-        if record is None and path.exists():
-            raise UnreadableRecord(str(path))
-        try:
-            chain = tuple(record["machine"]["chain"]) if record is not None else ()
-        except (KeyError, TypeError) as error:
-            raise UnreadableRecord(str(path)) from error
-        yield Holder(directory, chain, _born_ns(path))
+        yield Holder(directory, snapshot_chain(directory), _born_ns(directory / _SNAPSHOT_RECORD))
+
+
+def sandbox_chain(directory: Path) -> tuple[str, ...]:
+    """What the record of a sandbox refers to, nothing without a record. Raises
+    UnreadableRecord."""
+    chain = RunDir(directory).chain()
+    if chain is None:
+        raise UnreadableRecord(str(directory))
+    return chain
+
+
+def snapshot_chain(directory: Path) -> tuple[str, ...]:
+    """What the record of a snapshot refers to, nothing without a record. Raises
+    UnreadableRecord."""
+    path = directory / _SNAPSHOT_RECORD
+    record = read_json(path)
+    if record is None and path.exists():
+        raise UnreadableRecord(str(path))
+    try:
+        return tuple(record["machine"]["chain"]) if record is not None else ()
+    except (KeyError, TypeError) as error:
+        raise UnreadableRecord(str(path)) from error
 
 
 def references(node_dir: Path) -> set[str]:

@@ -25,6 +25,7 @@ from nodeworker.hypervisor.driver import (
     VmNotFound,
     VmState,
 )
+from nodeworker.hypervisor.qemu.disk.release import release_layers
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.operations.cold_boot import cold_boot, go_on_starting
 from nodeworker.hypervisor.qemu.operations.restore import restore
@@ -72,16 +73,18 @@ def create(host: Host, spec: LaunchSpec) -> RunningVm:
             raise
         except Exception:
             stop(vm)
+            chain = rundir.chain()
             remove_tree(rundir.path, host.trash)
-            host.collect_layers()
+            release_layers(host, rundir.path, chain)
             raise
 
 
 def _clear(vm: Vm) -> None:
     """Remove all there is of an earlier attempt, except the directory and the lock that is held."""
     stop(vm)
+    chain = vm.rundir.chain()
     vm.rundir.remove_files()
-    vm.host.collect_layers()
+    release_layers(vm.host, vm.rundir.path, chain)
 
 
 def record_new_sandbox(vm: Vm, spec: LaunchSpec) -> Source:
@@ -90,6 +93,10 @@ def record_new_sandbox(vm: Vm, spec: LaunchSpec) -> Source:
     layers = vm.host.layers
     with layers.referring():
         source = _find_source(vm.host, spec)
+        layers.notes.add(source.machine.chain, vm.rundir.path)
+        if spec.snapshot_id is not None:
+            # it may be older than notes are
+            layers.notes.add(source.machine.chain, vm.host.snapshots / spec.snapshot_id)
         layer = layers.new_reference()
         machine = replace(source.machine, shape=spec.shape, chain=(*source.machine.chain, layer),
                           made_on=vm.host.tuple_for(source.machine))

@@ -1,12 +1,37 @@
-"""Delete a snapshot: its directory first, then the disk layers nothing refers to any more."""
+"""Delete a snapshot: it is put aside first, under a name that only we look at; then go those of its
+disk layers that nothing else refers to, last the directory whose record names them."""
+import os
+from pathlib import Path
+
 from nodeworker.disks.durable import remove_tree
 from nodeworker.faults import fault
+from nodeworker.hypervisor.qemu.disk.references import UnreadableRecord, snapshot_chain
+from nodeworker.hypervisor.qemu.disk.release import release_layers
 from nodeworker.hypervisor.qemu.host import Host
 
 
 def delete_snapshot(host: Host, snapshot_id: str) -> None:
     """See Driver.delete_snapshot."""
+    directory, aside = host.snapshots / snapshot_id, host.trash / f"{snapshot_id}.deleting"
     fault("delete.begun")
-    remove_tree(host.snapshots / snapshot_id, host.trash)
+    if aside.exists():  # an earlier try died
+        _discard(host, aside, directory)
+    try:
+        os.rename(directory, aside)
+    except FileNotFoundError:
+        return
     fault("delete.files_removed")
-    host.collect_layers()
+    _discard(host, aside, directory)
+
+
+def _discard(host: Host, aside: Path, directory: Path) -> None:
+    """The record goes last: if we die before, the next try still knows the layers."""
+    release_layers(host, directory, _chain(aside))
+    remove_tree(aside, host.trash)
+
+
+def _chain(aside: Path) -> tuple[str, ...] | None:
+    try:
+        return snapshot_chain(aside)
+    except UnreadableRecord:
+        return None

@@ -1,5 +1,5 @@
-"""Remove a sandbox: process first, then its network, then its files, last the disk layers nothing
-refers to any more.
+"""Remove a sandbox: process first, then its network, then those of its disk layers that nothing
+else refers to, last the directory whose record names them.
 
 `terminate` waits for nobody. An operation that is at work meanwhile may hold the sandbox's lock for
 long (it flushes gigabytes, or listens for a guest) and may be about to start the process again:
@@ -14,6 +14,7 @@ from pathlib import Path
 from nodeworker.disks.durable import remove_tree
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import VmNotFound
+from nodeworker.hypervisor.qemu.disk.release import release_layers
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process.qemu_process import end_vm
 from nodeworker.hypervisor.qemu.rundir import RunDir
@@ -28,7 +29,6 @@ def destroy(host: Host, sandbox_id: str) -> None:
         _remove(host, sandbox_id)
     if _aside(host, sandbox_id).exists():  # an earlier try died
         _remove(host, sandbox_id)
-    host.collect_layers()
 
 
 def destroy_half_made(host: Host, sandbox_id: str) -> None:
@@ -46,7 +46,6 @@ def terminate(host: Host, sandbox_id: str) -> None:
     """See Driver.terminate."""
     if host.rundir(sandbox_id).path.exists() or _aside(host, sandbox_id).exists():
         _remove(host, sandbox_id)
-    host.collect_layers()
 
 
 def end_put_aside(host: Host) -> None:
@@ -61,7 +60,7 @@ def _remove(host: Host, sandbox_id: str) -> None:
     end_vm(rundir)
     fault("destroy.killed")
     if rundir.path.exists() and aside.exists():
-        _discard(host, aside)
+        _discard(host, aside, rundir)
     with suppress(FileNotFoundError):
         os.rename(rundir.path, aside)
     fault("destroy.put_aside")
@@ -69,12 +68,14 @@ def _remove(host: Host, sandbox_id: str) -> None:
     host.network.release(sandbox_id)
     host.cgroups.remove(sandbox_id)
     fault("destroy.network_freed")
-    _discard(host, aside)
+    _discard(host, aside, rundir)
     fault("destroy.files_removed")
 
 
-def _discard(host: Host, aside: Path) -> None:
+def _discard(host: Host, aside: Path, rundir: RunDir) -> None:
+    """The record goes last: if we die before, the next try still knows the layers."""
     end_vm(RunDir(aside))
+    release_layers(host, rundir.path, RunDir(aside).chain())
     remove_tree(aside, host.trash)
 
 

@@ -39,6 +39,7 @@ def import_disk(host: Host, snapshot_id: str, shape: Shape, image_key: str,
             os.rename(converted, host.layers.path(layer))
             host.layers.freeze(layer)
             sync_directory(host.layers.directory)
+            host.layers.notes.add([layer], host.snapshots / snapshot_id)
             commit(host, directory, SnapshotRecord(
                 snapshot_id, _machine(host, image, shape, layer),
                 occupied_bytes(host.layers.path(layer)), 0.0, has_memory=False))

@@ -172,10 +172,15 @@ def _complete(vm: Vm, directory: Path, snapshot_id: str, pause_ms: float) -> Sna
         sync_file(path)
     fault("snapshot.flushed")
     files = [*memory, *(host.layers.path(layer) for layer in chain[-1:])]
-    complete = SnapshotRecord(
-        snapshot_id, replace(vm.machine, chain=chain), sum(map(occupied_bytes, files)), pause_ms,
-        bool(memory))
-    commit(host, directory, complete)
+    with host.layers.referring():
+        # a removal of the sandbox, which waits for nobody, may have taken them since
+        host.layers.check_there(chain)
+        host.layers.notes.add(chain, vm.rundir.path)
+        host.layers.notes.add(chain, host.snapshots / snapshot_id)
+        complete = SnapshotRecord(
+            snapshot_id, replace(vm.machine, chain=chain), sum(map(occupied_bytes, files)),
+            pause_ms, bool(memory))
+        commit(host, directory, complete)
     fault("snapshot.complete")
     return complete
 
