@@ -96,7 +96,7 @@ class Settings:
     api_bind: str = ""
     auth_bind: str = ""
     api_workers: int = 2
-    api_threads: int = 320
+    api_threads: int = 400
     buffer_mb: int = 512
     head_s: float = 10.0
     body_silence_s: float = 30.0

@@ -1,8 +1,9 @@
 """Snapshots: taken of a sandbox, listed, looked up, deleted, and forked."""
 from typing import Any
 
-from flask import Blueprint
+from flask import Blueprint, Response
 
+from app.api.sandboxes import await_boot
 from app.http.admission import LIFECYCLE
 from app.http.credentials import ACCOUNTS
 from app.http.route import route
@@ -49,17 +50,22 @@ def archive(caller: Caller, sandbox_id: str, body: dict[str, Any]) -> SnapshotVi
 
 @route(routes, "POST /sandboxes/<sandbox_id>/fork", accepts=ACCOUNTS, status=201,
        answers=SandboxAnswer, body=ForkBody, errors=(402, 409), admission=LIFECYCLE)
-def fork_sandbox(caller: Caller, sandbox_id: str, body: LaunchOptions) -> SandboxView:
-    """Start a copy of a running or sleeping sandbox; answers before it has booted."""
-    return forks.of_sandbox(get_deps(), caller, sandbox_id, body)
+def fork_sandbox(caller: Caller, sandbox_id: str, body: LaunchOptions, wait_s: int | None,
+                 response: Response) -> SandboxView:
+    """Start a copy of a running or sleeping sandbox; answers before it has booted, unless it is
+    preferred to wait."""
+    return await_boot(forks.of_sandbox(get_deps(), caller, sandbox_id, body), wait_s, response)
 
 
 @route(routes, "POST /sandboxes/fork", accepts=ACCOUNTS, status=201, answers=SandboxAnswer,
        body=SnapshotForkBody, errors=(402, 404, 409), example={"snapshotId": "snap_..."})
-def fork_snapshot(caller: Caller, body: SnapshotFork) -> SandboxView:
-    """Start a sandbox from a snapshot; answers before it has booted."""
-    return forks.of_snapshot(get_deps(), caller, body.snapshot_id, body.options,
+def fork_snapshot(caller: Caller, body: SnapshotFork, wait_s: int | None,
+                  response: Response) -> SandboxView:
+    """Start a sandbox from a snapshot; answers before it has booted, unless it is preferred to
+    wait."""
+    made = forks.of_snapshot(get_deps(), caller, body.snapshot_id, body.options,
                              idempotency_key=body.idempotency_key)
+    return await_boot(made, wait_s, response)
 
 
 @route(routes, "GET /snapshots", accepts=ACCOUNTS, answers=SnapshotListAnswer, query=PageQuery)

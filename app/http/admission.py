@@ -29,13 +29,15 @@ class Admission(enum.Enum):
     DATA = "a guest"
     LIFECYCLE = "a row"
     PRESET = "an agent preset"
+    STATUS = "a status"
 
 
-PROMPT, DATA, LIFECYCLE, PRESET = Admission
+PROMPT, DATA, LIFECYCLE, PRESET, STATUS = Admission
 # Parts of the process's threads that each class may hold, and the part of a class that one owner
-# may: the rest of the class is for the others, and the rest of the threads (an eighth) for calls
-# that never wait.
-_PARTS = {DATA: 7 / 16, LIFECYCLE: 5 / 16, PRESET: 2 / 16}
+# may: the rest of the class is for the others, and the rest of the threads (3 of 20) for calls that
+# never wait. Who waits for a status has a class apart from lifecycle calls, so that an owner whose
+# clients all wait can still put a sandbox to sleep.
+_PARTS = {DATA: 7 / 20, LIFECYCLE: 5 / 20, PRESET: 2 / 20, STATUS: 3 / 20}
 _OWNERS_PART = 3 / 4
 
 
@@ -69,12 +71,20 @@ def install(app: Flask, settings: Settings) -> None:
 def enter(waits: Admission) -> None:
     """Take a place for the request under way, until its answer has been sent; raises
     Unavailable."""
-    places: Places | None = current_app.extensions[_EXTENSION].get(waits)
-    if places is None:
-        return
-    owner = g.principal.owner.id if g.principal.owner else g.principal.subject
-    if not places.take(owner):
+    if not try_enter(waits):
         raise Unavailable(
             "Too many calls are waiting for sandboxes at once; try again in a moment.",
             retry_after_s=_RETRY_AFTER_S)
+
+
+def try_enter(waits: Admission) -> bool:
+    """As `enter`, for a request that can be answered without waiting; False if there is no
+    place."""
+    places: Places | None = current_app.extensions[_EXTENSION].get(waits)
+    if places is None:
+        return True
+    owner = g.principal.owner.id if g.principal.owner else g.principal.subject
+    if not places.take(owner):
+        return False
     held().callback(places.give_back, owner)
+    return True

@@ -9,12 +9,14 @@ import re
 
 from flask import Flask, Response, request
 
+from app.http.preferences import APPLIED
+from app.http.preferences import HEADER as PREFER
 from app.http.request_ids import HEADER as REQUEST_ID
 from config.settings import Settings
 
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-_TAKEN = ("Authorization", "Content-Type", "X-Svc-Node")
-_SHOWN = (REQUEST_ID, "Retry-After")
+_TAKEN = ("Authorization", "Content-Type", PREFER, "X-Svc-Node")
+_SHOWN = (REQUEST_ID, "Retry-After", APPLIED)
 _PREFLIGHT_LASTS_S = 600
 
 

@@ -6,8 +6,8 @@
 
 1. A view gets the parts of its path and, by name, whichever of these it has a parameter for:
    `caller` (with the node it pins the call to; then 421 is one of the errors), `owner`,
-   `namespace`, `account` (what the call may hold in memory), `body` and `query` as their schemas
-   load them, and `response`, to set a header, a cookie or the status.
+   `namespace`, `account` (what the call may hold in memory), `wait_s` (of `Prefer: wait`), `body`
+   and `query` as their schemas load them, and `response`, to set a header, a cookie or the status.
 2. What it returns is dumped by `answers` and sent with `status`; a Response goes as it is.
 3. `body` is a schema, `ListOf` one, or a media type for a raw body, which the view reads itself.
    A JSON body has at most `body_bytes` bytes; what is longer is refused before it is parsed.
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from flask import Blueprint, Response
+from flask import Blueprint, Response, request
 from marshmallow import Schema
 
 from app.http import admission as classes
@@ -32,6 +32,7 @@ from app.http.credentials import PUBLIC
 from app.http.credentials import accepts as accepting
 from app.http.credentials import current_caller, current_namespace, current_owner
 from app.http.json_text import fill
+from app.http.preferences import current_wait_s
 from app.http.rate_limits import PREFIX as LIMITED
 from app.schemas.answers import Answer, answer_of
 from services.accounts.principals import Credential
@@ -52,7 +53,7 @@ Content = type[Answer] | str | None
 Body = type[Schema] | ListOf | str | None
 _CALLERS: Mapping[str, Callable[[], Any]] = {
     "caller": current_caller, "owner": current_owner, "namespace": current_namespace,
-    "account": current_account
+    "account": current_account, "wait_s": current_wait_s
 }
 
 
@@ -73,6 +74,11 @@ class Route:
     def may_be_pinned(self) -> bool:
         """Whether a call may be pinned to a node with `X-Svc-Node`."""
         return "caller" in self.takes
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether a client may prefer to wait, with `Prefer: wait=N`."""
+        return "wait_s" in self.takes
 
     def error_statuses(self, rule: str) -> list[int]:
         """Every status of an error that a request to `rule` can get, 500 aside, in order."""
@@ -160,4 +166,7 @@ def _query_reader(query: type[Schema] | None) -> Callable[[], Any] | None:
     if query is None:
         return None
     schema = query()
-    return lambda: bodies.load_query(schema)
+    if any(field.required for field in schema.fields.values()):
+        return lambda: bodies.load_query(schema)
+    unasked: dict[str, Any] = schema.load({})  # for most calls, and once and for all
+    return lambda: bodies.load_query(schema) if request.query_string else dict(unasked)

@@ -26,6 +26,7 @@ from models.users import ServiceToken, User
 from services.accounts import sign_in_throttle, tokens, users
 from services.accounts.json_web_keys import as_jwk
 from services.accounts.tokens import Token
+from services.errors import Unavailable
 
 routes = Blueprint("identity", __name__)
 _KEY = "svc-identity"
@@ -65,8 +66,12 @@ def login(body: dict[str, Any], response: Response) -> User:
     """Start a session: the answer sets its cookie."""
     address = request.remote_addr or ""
     sign_in_throttle.pay(body["email"], address)
-    user = users.sign_in(body["email"], body["password"])
-    sign_in_throttle.refund(body["email"], address)
+    try:
+        user = users.sign_in(body["email"], body["password"])
+    except Unavailable:
+        sign_in_throttle.refund(body["email"], address, forgets=False)
+        raise
+    sign_in_throttle.refund(body["email"], address, forgets=True)
     _parts().sessions.start(request, response, user)
     return user
 

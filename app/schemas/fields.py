@@ -104,8 +104,9 @@ class Word(Described, fields.String):
 class Numeral(Described, fields.Integer):
     """A whole number in a query string, in decimal digits."""
 
-    def __init__(self, about: str = "", *, low: int = 0, **options: Any) -> None:
-        super().__init__(about, validate=validate.Range(low, 999_999_999), **options)
+    def __init__(self, about: str = "", *, low: int = 0, high: int = 999_999_999,
+                 **options: Any) -> None:
+        super().__init__(about, validate=validate.Range(low, high), **options)
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> Any:
         if not re.fullmatch(r"\d{1,9}", value, re.ASCII):

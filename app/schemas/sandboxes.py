@@ -8,7 +8,17 @@ from marshmallow import ValidationError, post_load, validates_schema
 from app.schemas import answers
 from app.schemas.addresses import URL_MAX, Bootstrap, GitUrl
 from app.schemas.answers import Answer
-from app.schemas.fields import COMMAND_MAX, Body, Environment, Port, Ports, Text, Whole, Word
+from app.schemas.fields import (
+    COMMAND_MAX,
+    Body,
+    Environment,
+    Numeral,
+    Port,
+    Ports,
+    Text,
+    Whole,
+    Word,
+)
 from app.schemas.launch_fields import (
     IdempotencyKey,
     IdleTimeout,
@@ -21,6 +31,7 @@ from app.wiring import get_wired
 from models.states import PresetState, SandboxKind, SandboxStatus
 from services.llm.prices import dollars
 from services.llm.sandbox_url import is_configured, proxy_url
+from services.operations.waits import ASKED_MAX_S
 from services.sandboxes.listing import Page
 from services.sandboxes.requests import CreateRequest, LaunchOptions
 from services.sandboxes.views import SandboxView
@@ -28,6 +39,7 @@ from services.templates.presets import PRESETS
 
 # Nothing is billed and raw SSH not offered, and that is what answers say.
 NULL, FALSE = answers.always(None), answers.always(False)
+_WAIT_DEFAULT_S = 30
 # A builder of a deploy is no owner's to see.
 _KINDS = [SandboxKind.API.value, SandboxKind.APP.value]
 
@@ -95,6 +107,25 @@ class ExtendBody(Body):
 
 class HibernateBody(Body):
     """Hibernate takes no fields; an empty object is welcome."""
+
+
+class GetQuery(Body):
+    """Query of one sandbox: what to wait for before it is answered (our choice)."""
+
+    wait_for = Word("Answer once it has this status, can have it no more, or the time is up.",
+                    [status.value for status in SandboxStatus], load_default=None)
+    timeout_s = Numeral(f"Seconds to wait at most, with `waitFor`; {_WAIT_DEFAULT_S} without it.",
+                        high=ASKED_MAX_S)
+
+    @validates_schema
+    def _time_for_something(self, data: dict[str, Any], **_: Any) -> None:
+        if "timeout_s" in data and data["wait_for"] is None:
+            raise ValidationError("needs waitFor", "timeoutS")
+
+    @post_load
+    def _complete(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
+        wanted = data["wait_for"] and SandboxStatus(data["wait_for"])
+        return {"timeout_s": _WAIT_DEFAULT_S, **data, "wait_for": wanted}
 
 
 class ListQuery(PageQuery):

@@ -46,15 +46,15 @@ def pay(email: str, address: str) -> None:
                 )
 
 
-def refund(email: str, address: str) -> None:
-    """Give back what `pay` took, after the right password; failed tries for this account from
-    this address are forgotten."""
+def refund(email: str, address: str, *, forgets: bool) -> None:
+    """Give back what `pay` took. With `forgets`, after the right password, failed tries for this
+    account from this address are forgotten; without, no password was looked at."""
     allowances = _allowances(email, address)
-    pair = _pair(email, address)
+    forgotten = _pair(email, address) if forgets else None
     with connection(), relaxed_transaction():
         for subject, tries in sorted(allowances.items()):
             row = LoginThrottle.subject == subject
-            if subject == pair:
+            if subject == forgotten:
                 LoginThrottle.delete().where(row).execute()
             else:
                 LoginThrottle.update(full_at=LoginThrottle.full_at - WINDOW / tries).where(

@@ -1,14 +1,13 @@
 """Accounts: made by an operator, signed in with an e-mail address and a password."""
-import argon2
 import peewee
 
 from models.database import connection, database, new_id, now
 from models.states import Plan
 from models.users import Session, User
+from services.accounts import passwords
 from services.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
 
 PASSWORD_MIN, PASSWORD_MAX = 8, 256
-_hasher = argon2.PasswordHasher()
 # The hash of a random password that nobody knows. It is verified when there is no such account, so
 # that the time an answer takes does not tell who has one. It is a constant, because making one
 # takes a fifth of a second, which every process would spend at its start.
@@ -32,11 +31,11 @@ def create(email: str, password: str, plan: Plan) -> User:
     wrong length."""
     if not PASSWORD_MIN <= len(password) <= PASSWORD_MAX:
         raise InvalidRequest(f"a password has {PASSWORD_MIN} to {PASSWORD_MAX} characters")
-    address = normal_email(email)
+    address, password_hash = normal_email(email), passwords.make_hash(password)
     with connection():
         try:
-            return User.create(id=new_id("usr"), email=address,
-                               password_hash=_hasher.hash(password), plan=plan.value)
+            return User.create(id=new_id("usr"), email=address, password_hash=password_hash,
+                               plan=plan.value)
         except peewee.IntegrityError as error:
             raise Conflict(f"There is an account {address} already.") from error
 
@@ -63,14 +62,14 @@ def get_by_email(email: str) -> User:
 
 def sign_in(email: str, password: str) -> User:
     """The account, if the password is right; raises Unauthenticated without saying which of the two
-    was wrong."""
+    was wrong, and Unavailable if too many sign in at once: then no password was looked at."""
     try:
         user = find_by_email(email)
     except InvalidRequest:
         user = None
     known = user is not None and user.disabled_at is None
-    if not _matches(user.password_hash if user is not None and known else NOBODY,
-                    password) or not known:
+    password_hash = user.password_hash if user is not None and known else NOBODY
+    if not passwords.matches(password_hash, password) or not known:
         raise Unauthenticated("Wrong e-mail address or password.")
     assert user is not None
     return user
@@ -80,8 +79,9 @@ def set_password(user: User, password: str) -> None:
     """Replace the password, which ends every session of the account."""
     if not PASSWORD_MIN <= len(password) <= PASSWORD_MAX:
         raise InvalidRequest(f"a password has {PASSWORD_MIN} to {PASSWORD_MAX} characters")
+    password_hash = passwords.make_hash(password)
     with connection(), database.atomic():
-        User.update(password_hash=_hasher.hash(password)).where(User.id == user.id).execute()
+        User.update(password_hash=password_hash).where(User.id == user.id).execute()
         Session.delete().where(Session.user == user.id).execute()
 
 
@@ -104,10 +104,3 @@ def set_plan(user: User, plan: Plan) -> None:
     """Put the account on another plan; sandboxes it has keep their machines."""
     with connection():
         User.update(plan=plan.value).where(User.id == user.id).execute()
-
-
-def _matches(password_hash: str, password: str) -> bool:
-    try:
-        return _hasher.verify(password_hash, password)
-    except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
-        return False

@@ -1,4 +1,5 @@
-"""The only place that says which operation may start in which status, and where it leads."""
+"""The only place that says which operation may start in which status, where it leads, and whether a
+status may still come."""
 from collections.abc import Set
 from dataclasses import dataclass
 
@@ -43,6 +44,31 @@ TRANSITIONS: dict[OperationKind, Transition] = {
 # What a running guest goes on through: a capture pauses it for a moment, an archive is read beside
 # everything else, a wake or forward only adds ports, a disk grows under it. The rest end it.
 HARMLESS = (*CAPTURES, OperationKind.WAKE, OperationKind.GROW, OperationKind.FORWARD)
+
+
+def still_to_come(status: SandboxStatus, task: OperationKind | None,
+                  wanted: SandboxStatus) -> bool:
+    """Whether a sandbox of this status, with `task` under way, has yet to come to `wanted` and may
+    do so. False if it is there, unless the task leads away, and if no operation leads there any
+    more."""
+    if status != wanted:
+        return wanted in _list_later(status)
+    # A boot does not end `provisioning` early: it is what that status means.
+    if task is None or task is OperationKind.BOOT:
+        return False
+    return TRANSITIONS[task].target not in (None, status)
+
+
+def _list_later(status: SandboxStatus) -> Set[SandboxStatus]:
+    """Every status that operations can bring a sandbox of this one to."""
+    found: set[SandboxStatus] = set()
+    left = [status]
+    while left:
+        start = left.pop()
+        ways = {way.target for way in TRANSITIONS.values() if start in way.starts and way.target}
+        left += ways - found
+        found |= ways
+    return found
 
 
 def describe(status: str, task: str | None) -> str:

@@ -1,7 +1,8 @@
 """Waits for a row to change: LISTEN/NOTIFY makes it quick, a poll makes it sure.
 
-One thread per process listens; a waiter blocks on an event of its own. A lost notification costs
-one poll interval.
+One thread per process listens; a waiter blocks on an event of its own. Whenever the thread begins
+to listen, also after it has lost its connection, everybody looks again. A notification that is lost
+all the same costs one poll interval.
 """
 import logging
 import select
@@ -23,6 +24,9 @@ Result = TypeVar("Result")
 
 _CHANNEL = "sandbox"
 _POLL_S, _POLL_MAX_S = 0.5, 2.0
+# How long a client may say that a request is to wait, for a status or a boot: a thread is held
+# meanwhile, and many a proxy before us gives up after as long.
+ASKED_MAX_S = 60
 # Where many wait long, a lost notification may cost more.
 _UNSURE_S = 10.0
 
@@ -92,6 +96,7 @@ class _Listener(threading.Thread):
             link.autocommit = True
             with link.cursor() as cursor:
                 cursor.execute(f"LISTEN {_CHANNEL}")
+            self._wake_all()
             # poll, because select fails for a process with more than 1023 open files
             poller = select.poll()
             poller.register(link, select.POLLIN)
@@ -112,6 +117,13 @@ class _Listener(threading.Thread):
         with self._lock:
             for bell in self._bells.get(sandbox_id, ()):
                 bell.set()
+
+    def _wake_all(self) -> None:
+        """What changed while nobody listened was told to nobody."""
+        with self._lock:
+            for bells in self._bells.values():
+                for bell in bells:
+                    bell.set()
 
 
 _listener: _Listener | None = None
@@ -137,15 +149,16 @@ def stop_listening() -> None:
             _listener = None
 
 
-def wait_until(sandbox_id: str, probe: Callable[[], Result | None],
-               timeout_s: float) -> Result | None:
+def wait_until(sandbox_id: str, probe: Callable[[], Result | None], timeout_s: float, *,
+               of_many: bool = False) -> Result | None:
     """Call `probe` now and after each change of the sandbox until it gives something; None after
     `timeout_s` seconds.
 
     The probe runs with a database connection that is given back between calls, so waiting holds
-    none.
+    none. A wait `of_many` costs the database next to nothing: without a change it is looked at
+    every 10 seconds only.
     """
-    deadline, poll_s = time.monotonic() + timeout_s, _POLL_S
+    deadline, poll_s = time.monotonic() + timeout_s, _UNSURE_S if of_many else _POLL_S
     listener = _get_listener()
     event = threading.Event()
     listener.register(sandbox_id, event)
@@ -160,7 +173,7 @@ def wait_until(sandbox_id: str, probe: Callable[[], Result | None],
             if left <= 0:
                 return None
             event.wait(min(left, poll_s))
-            poll_s = min(2 * poll_s, _POLL_MAX_S)
+            poll_s = poll_s if of_many else min(2 * poll_s, _POLL_MAX_S)
     finally:
         listener.unregister(sandbox_id, event)
 

@@ -1,8 +1,9 @@
-"""Waits until a sandbox is free for the next operation, and for the end of an operation.
+"""Waits until a sandbox is free for the next operation, for the end of an operation, and for a
+status.
 
 1. The row is locked and the caller's attempt decides. 2. If another operation is under way, the
 attempt is rolled back, and repeated when the row has changed. 3. What the attempt began is
-announced after its commit.
+announced after its commit. Who only waits for a status begins nothing.
 """
 from collections.abc import Callable
 from typing import TypeVar
@@ -14,10 +15,13 @@ from models.states import OperationKind, OperationState, SandboxStatus
 from services.errors import Conflict, Unavailable
 from services.operations import outbox
 from services.operations.begin import lock_sandbox
-from services.operations.transitions import describe
+from services.operations.transitions import describe, still_to_come
 from services.operations.waits import wait_until
 from services.protocols import Deps
+from services.sandboxes import find
+from services.sandboxes.caller import Caller
 from services.sandboxes.outcomes import end_wait
+from services.sandboxes.views import SandboxView, sandbox_view
 
 Result = TypeVar("Result")
 _FINAL = (OperationState.SUCCEEDED, OperationState.FAILED, OperationState.SUPERSEDED)
@@ -95,6 +99,41 @@ def wait_for_operation(deps: Deps, sandbox_id: str, op_seq: int, *,
     if operation.state == OperationState.FAILED:
         raise Unavailable(operation.error or "The operation failed.")
     return operation
+
+
+def find_arrived(caller: Caller, sandbox_id: str, wanted: SandboxStatus) -> SandboxView | None:
+    """The sandbox if it has the status `wanted` and no operation is taking it away, or if it can
+    have it no more; None if that is still to come. Raises as `find.get_owned`."""
+    with connection():
+        sandbox = find.get_owned(caller, sandbox_id)
+        task = OperationKind(sandbox.task) if sandbox.task else None
+        if still_to_come(SandboxStatus(sandbox.status), task, wanted):
+            return None
+        return sandbox_view(sandbox)
+
+
+def wait_for_status(caller: Caller, sandbox_id: str, wanted: SandboxStatus,
+                    timeout_s: float) -> SandboxView:
+    """The sandbox once `find_arrived` finds it, or as it is after `timeout_s` seconds; raises as
+    `find.get_owned`."""
+    found = wait_until(sandbox_id, lambda: find_arrived(caller, sandbox_id, wanted), timeout_s,
+                       of_many=True)
+    return found or find.get_view(caller, sandbox_id)
+
+
+def wait_for_boot(sandbox_id: str, timeout_s: float) -> SandboxView:
+    """A sandbox that was made once its boot has ended, well or not, or as it is after `timeout_s`
+    seconds."""
+
+    def probe() -> SandboxView | None:
+        sandbox = Sandbox.get_by_id(sandbox_id)
+        return None if sandbox.status == SandboxStatus.PROVISIONING else sandbox_view(sandbox)
+
+    booted = wait_until(sandbox_id, probe, timeout_s, of_many=True)
+    if booted is not None:
+        return booted
+    with connection():
+        return sandbox_view(Sandbox.get_by_id(sandbox_id))
 
 
 def _waits_for_its_guest(sandbox_id: str, op_seq: int) -> bool:

@@ -11,9 +11,12 @@ from werkzeug.routing import Rule
 from app.http.credentials import SESSION_COOKIE
 from app.http.errors import MEANINGS
 from app.http.openapi.components import Components
+from app.http.preferences import APPLIED
+from app.http.preferences import HEADER as PREFER
 from app.http.route import Content, ListOf, Route, route_of
 from app.schemas.answers import ErrorAnswer
 from services.accounts.principals import Credential
+from services.operations.waits import ASKED_MAX_S
 
 Json = dict[str, Any]
 VERSION = "1.0"
@@ -43,10 +46,19 @@ HEADERS: dict[int, tuple[str, str, Json]] = {
     429: ("Retry-After", "Seconds to wait.", {"type": "integer", "minimum": 0}),
     503: ("Retry-After", "Seconds to wait, where we can tell.", {"type": "integer", "minimum": 0}),
 }
+# Of the successes of routes that may be preferred to wait.
+WAITED = {
+    APPLIED: {
+        "description": "`wait=N` if up to N seconds were waited for the boot, as preferred.",
+        "schema": {"type": "string"}
+    }
+}
 # Of the requests to routes that fulfil the condition.
 REQUEST_HEADERS: dict[str, tuple[str, Json, Callable[[Route], bool]]] = {
     "X-Svc-Node": ("Pins the call to this node; 421 if it does not hold what the call is about.",
                    {"maxLength": 256}, lambda route: route.may_be_pinned),
+    PREFER: ("`wait=N` (RFC 7240): answer once the sandbox has booted, or that has failed, after N"
+             f" seconds at most, {ASKED_MAX_S} at most.", {}, lambda route: route.may_wait),
     "X-On-Behalf-Of": ("With a service token only: id of the user whom the service acts for.",
                        {}, lambda route: Credential.SERVICE in route.accepts),
 }
@@ -133,7 +145,10 @@ def _operation(app: Flask, rule: Rule, method: str, route: Route, components: Co
         "security": [{name: []} for credential, (name, _) in SCHEMES.items()
                      if credential in route.accepts],
         "responses": {
-            str(status): {"description": "Done.", **_content(content, components)}
+            str(status): {
+                "description": "Done.", **_content(content, components),
+                **({"headers": WAITED} if route.may_wait else {})
+            }
             for status, content in sorted(route.successes.items())
         },
     }

@@ -13,7 +13,7 @@ from bin.stack import health, ports
 from tests.stack.processes import Process
 
 AT_ONCE = 100
-THREADS = 37  # of the small API below: 16 for calls on the data road, 12 of them for one owner
+THREADS = 46  # of the small API below: 16 for calls on the data road, 12 of them for one owner
 
 
 @pytest.fixture(scope="module")

@@ -60,3 +60,38 @@ def test_a_lost_connection_is_told_and_made_again(listening, postgres_url, caplo
         until(lambda: LOST in caplog.text)
         until(lambda: listeners() == 1)
     assert woken("some")
+
+
+def test_a_wait_of_many_looks_again_when_something_has_changed_and_hardly_otherwise(listening):
+    looks = []
+
+    def probe():
+        looks.append(threading.current_thread().name)
+        return True if len(looks) == 2 else None
+
+    assert waits.wait_until("still", lambda: looks.append(1), 4.0, of_many=True) is None
+    assert len(looks) == 2, "at the beginning and at the end"
+    looks.clear()
+    waiter = threading.Thread(target=waits.wait_until, args=("some", probe, 60.0),
+                              kwargs={"of_many": True})
+    waiter.start()
+    until(lambda: len(looks) == 1)
+    with connection():
+        waits.notify("some")
+    waiter.join(5.0)
+    assert not waiter.is_alive()
+
+
+def test_a_change_while_nobody_listens_is_not_missed(listening):
+    """Whoever waits looks again as soon as somebody listens again."""
+    looks = []
+    waiter = threading.Thread(target=waits.wait_until,
+                              args=("some", lambda: looks.append(1) or None, 8.0),
+                              kwargs={"of_many": True})
+    waiter.start()
+    until(lambda: len(looks) == 1)
+    with connection():
+        database.execute_sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                             " WHERE datname = current_database() AND query = 'LISTEN sandbox'")
+    until(lambda: len(looks) == 2, timeout_s=6)
+    waiter.join()

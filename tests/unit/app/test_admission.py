@@ -3,7 +3,7 @@ import pytest
 
 from app.api import factory as api
 from app.http import admission
-from app.http.admission import DATA, LIFECYCLE, PRESET, PROMPT, places_of
+from app.http.admission import DATA, LIFECYCLE, PRESET, PROMPT, STATUS, places_of
 from app.http.places import Places
 from app.identity.local_authority import LocalAuthority
 from config.settings import Settings
@@ -48,6 +48,7 @@ def test_the_threads_of_a_process_allow_one_sandbox_a_hundred_and_keep_some_for_
     threads = Settings().api_threads
     places = places_of(threads)
     assert places[PRESET].capacity < places[LIFECYCLE].capacity, "they wait for minutes"
+    assert places[STATUS].capacity < places[LIFECYCLE].capacity, "they may as well ask again"
     assert places[DATA].share >= 100 and places[DATA].share < places[DATA].capacity
     assert sum(held.capacity for held in places.values()) <= threads * 7 / 8
 

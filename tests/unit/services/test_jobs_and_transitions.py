@@ -4,7 +4,7 @@ import pytest
 from config.settings import Settings
 from models.states import OperationKind, SandboxStatus
 from services.operations.announcements import job_name
-from services.operations.transitions import TRANSITIONS, describe
+from services.operations.transitions import TRANSITIONS, describe, still_to_come
 from tasks import contracts
 from tasks.schedule import beat_schedule
 
@@ -63,3 +63,22 @@ def test_everything_alive_can_be_stopped(status):
 def test_a_state_in_words():
     assert describe("running", None) == "running"
     assert describe("running", "hibernate") == "running and hibernating"
+
+
+PROVISIONING, RUNNING, HIBERNATED, STOPPED = SandboxStatus
+
+
+@pytest.mark.parametrize(("status", "task", "wanted", "still"), [
+    (PROVISIONING, "boot", RUNNING, True), (PROVISIONING, "boot", HIBERNATED, True),
+    (PROVISIONING, "boot", PROVISIONING, False), (PROVISIONING, "stop", PROVISIONING, True),
+    (RUNNING, None, RUNNING, False), (RUNNING, None, HIBERNATED, True),
+    (RUNNING, None, PROVISIONING, False), (RUNNING, "hibernate", RUNNING, True),
+    (RUNNING, "stop", RUNNING, True), (HIBERNATED, None, RUNNING, True),
+    (HIBERNATED, "wake", HIBERNATED, True), (HIBERNATED, "snapshot", HIBERNATED, False),
+    *((RUNNING, task, RUNNING, False)
+      for task in ("wake", "snapshot", "archive", "grow", "forward")),
+    (STOPPED, None, STOPPED, False), (STOPPED, None, RUNNING, False),
+    (STOPPED, None, HIBERNATED, False),
+])
+def test_what_is_still_to_come(status, task, wanted, still):
+    assert still_to_come(status, task and OperationKind(task), wanted) is still
