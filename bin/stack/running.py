@@ -233,7 +233,6 @@ class Stack:
         if "SVC_NET_PREFIX" in self.site.values:
             leftovers.remove_cgroups(self.site.values["SVC_NET_PREFIX"])
         ports.release_share(self.site.data_dir)
-        # before the directory goes: who prunes images stops at a node whose directory is not there
         if {"SVC_IMAGE_DIR", "SVC_NODE_DIR"} <= self.site.values.keys():
             unregister(Path(self.site.values["SVC_IMAGE_DIR"]),
                        Path(self.site.values["SVC_NODE_DIR"]))

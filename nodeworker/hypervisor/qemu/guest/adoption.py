@@ -38,9 +38,11 @@ def adopt(vm: Vm, spec: LaunchSpec, *, renew: bool, restored: bool, limit_s: flo
     Raises BadBoot if it is silent, DriverError if it refuses.
     """
     wanted = _identity(spec, renew=renew)
+    # a process that was kept has run the guest's code before
+    warm = vm.record.baseline is not None
     for token in vm.rundir.tokens():
         try:
-            _adopt(_client(vm, token), wanted, limit_s, restored=restored)
+            _adopt(_client(vm, token), wanted, limit_s, restored=restored, warm=warm)
         except AgentUnauthorized:
             continue
         except AgentRefused as refusal:
@@ -54,15 +56,17 @@ def adopt(vm: Vm, spec: LaunchSpec, *, renew: bool, restored: bool, limit_s: flo
     raise DriverError(f"the guest of {spec.sandbox_id} knows none of its tokens")
 
 
-def _adopt(agent: AgentClient, wanted: GuestIdentity, limit_s: float, *, restored: bool) -> None:
+def _adopt(agent: AgentClient, wanted: GuestIdentity, limit_s: float, *, restored: bool,
+           warm: bool) -> None:
     """Dial once if the agent listens: the first packet waits in the tap until the guest runs. A
     patient dial keeps opening connections, which cost an emulated guest 5 to 10 ms each (a wake
     took 212 instead of 156 ms)."""
     if restored:
         try:
             agent.adopt(wanted, timeout_s=limit_s)
-            threading.Thread(target=_run_once, args=(agent,), name="first-command",
-                             daemon=True).start()
+            if not warm:
+                threading.Thread(target=_run_once, args=(agent,), name="first-command",
+                                 daemon=True).start()
             return
         except AgentUnreachable:
             _log.warning("the guest of %s did not take the first connection", wanted.sandbox_id)
