@@ -2,7 +2,8 @@
 
 A SYN sent while the guest's network card is not yet running is lost, and the kernel would send the
 next one a whole second later. So a patient dial starts another connection every few milliseconds,
-keeps the earlier ones (the tap may deliver them late), and takes whichever is accepted first.
+less often after a second, keeps the earlier ones (the tap may deliver them late), and takes
+whichever is accepted first.
 """
 import errno
 import select
@@ -13,7 +14,7 @@ from guest.client.deadline import Deadline
 from guest.client.errors import AgentTimeout, AgentUnreachable
 
 REFUSED_PAUSE_S = 0.003
-REDIAL_S = 0.02
+REDIAL_S, REDIAL_LATER_S, LATER_S = 0.02, 0.06, 1.0
 # Older attempts are given up, so that a guest that is away for long does not collect them.
 MAX_ATTEMPTS = 8
 
@@ -33,11 +34,14 @@ def dial(address: tuple[str, int], deadline: Deadline, connect_timeout_s: float)
 def dial_patiently(address: tuple[str, int], deadline: Deadline) -> socket.socket:
     """Connect as soon as the guest accepts, trying until the deadline; raises AgentTimeout."""
     attempts: list[socket.socket] = []
+    later = time.monotonic() + LATER_S
     try:
         while True:
             deadline.left_s()
             attempts.append(_begin(address))
-            winner = _first_connected(attempts, time.monotonic() + REDIAL_S)
+            present = time.monotonic()
+            pause_s = REDIAL_S if present < later else REDIAL_LATER_S
+            winner = _first_connected(attempts, present + pause_s)
             if winner:
                 attempts.remove(winner)
                 _tune(winner)

@@ -15,6 +15,9 @@ from nodeworker.network import addresses, namespaces, nft, ruleset
 from nodeworker.network.addresses import Slot
 
 _NUD_PERMANENT = 0x80
+# How long (s) the kernel counts a connection that nobody has answered; by default two minutes, in
+# which those who wait for a booting guest would use up what its agent may have of them.
+_UNANSWERED_S = 5
 
 
 def build_slot(slot: Slot, group: int) -> None:
@@ -75,6 +78,7 @@ def _inside(slot: Slot, host_addresses: list[str]) -> None:
         inner.route("add", dst=f"{slot.host_address}/32", oif=uplink, scope=253)
         inner.route("add", dst="0.0.0.0/0", gateway=slot.host_address, oif=uplink)
     nft.apply(ruleset.slot_ruleset(slot, host_addresses))
+    _write_sysctl("netfilter/nf_conntrack_tcp_timeout_syn_sent", str(_UNANSWERED_S))
 
 
 def _write_sysctl(name: str, value: str, *, required: bool = True) -> None:
