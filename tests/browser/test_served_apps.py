@@ -2,10 +2,12 @@
 the sandbox that built it serves it, the next version goes on with every row that was acknowledged,
 and what does not work changes nothing."""
 import contextlib
+import itertools
 import sqlite3
 import threading
 from pathlib import Path
 
+import httpx
 import pytest
 
 from bin.stack.site import ROOT
@@ -107,6 +109,13 @@ def opened(browser, deploys, *lines):
     assert browser.open(deploys.get("keeper")["url"]) == ""
     for line in lines:
         browser.shows(line)
+
+
+def has_rows(app, *rows):
+    """Whether the app answers, with these rows among others; nginx may just have come back."""
+    with contextlib.suppress(httpx.HTTPError, ValueError):
+        return set(rows) <= set(app.get("/rows").json())
+    return False
 
 
 def test_a_first_version_is_served_by_the_sandbox_that_built_it(
@@ -220,6 +229,28 @@ def test_its_worker_is_killed_at_each_step_and_no_row_is_lost(vm_stack, vm_alice
     stored = query(vm_stack, "SELECT count(*) FROM deploy_prefixes p JOIN deploys d USING (app_id)"
                              " WHERE d.slug = 'keeper' AND p.due_at IS NULL")
     assert stored == [(1,)], "what the killed attempts stored is on its way out"
+
+
+def test_servers_die_while_its_database_moves_and_no_row_is_lost(vm_stack, vm_alice, deploys,
+                                                                 editor, app):
+    """Each at a step of its own, while the worker is held there for a moment."""
+    assert app.post("/rows", content="between").status_code == 200
+    victims = {"fenced": "postgres", "frozen": "s3", "restored": "redis", "moved": "edge"}
+    with fault_point(vm_stack) as fault:
+        fault("deploy.fenced", "sleep:0.5")
+        begun = deploys.publish("keeper", snapshot(vm_alice, editor, KEEPS),
+                                deployIntentId="servers die", **{"async": True})
+        for point, following in itertools.pairwise((*victims, None)):
+            until(fault.reached, 300)
+            if following:
+                fault(f"deploy.{following}", "sleep:0.5")
+            vm_stack.kill(victims[point])
+    vm_stack.start(*victims.values())
+    becomes(lambda: deploys.get("keeper")["servingVersion"], begun["version"])
+    until(lambda: has_rows(app, "before", "between"))
+    told = query(vm_stack, "SELECT type, body FROM events WHERE subject = 'keeper'")
+    assert [kind for kind, body in told if "servers die" in body] == ["deploy.succeeded"]
+    becomes(lambda: at_work(vm_stack), {live(vm_stack)}, 60)
 
 
 def test_a_deleted_app_is_stopped_once_its_last_rows_are_stored(vm_stack, deploys, app, tmp_path):
