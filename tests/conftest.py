@@ -31,6 +31,7 @@ from tests.stack.waiting import until
 ORDER = ("unit", "functional", "contract", "vm", "browser", "chaos")
 # In parallel the rooms with long files go first: at the end no worker is to wait for another.
 PARALLEL_ORDER = ("chaos", "contract", "functional", "unit")
+OF_DRIVER = tuple(ROOT / "tests" / "vm" / name for name in ("driver", "image", "kept"))
 EVIDENCE = ROOT / "var" / "evidence"
 
 
@@ -59,6 +60,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if room(item) in ("vm", "chaos"):
             item.add_marker(room(item))
+        if item.path.parent in OF_DRIVER and not item.get_closest_marker("alone"):
+            item.add_marker("driver")
         if on_vm_stack(item):
             item.add_marker("vm")
 

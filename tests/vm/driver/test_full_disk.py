@@ -14,6 +14,8 @@ from nodeworker.hypervisor.qemu.disk.write_pace import SLOW_BYTES_PER_S
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from tests.host.driver_lab import SHAPE, Lab
 
+# Beside others it takes so long that guests write something of themselves meanwhile.
+pytestmark = pytest.mark.alone
 FLOOR_MB = 64
 WRITE = (
     "dd if=/dev/urandom of=/root/noise bs=1M count=24 conv=fsync && "
