@@ -233,7 +233,7 @@ class Stack:
         if "SVC_NET_PREFIX" in self.site.values:
             leftovers.remove_cgroups(self.site.values["SVC_NET_PREFIX"])
         ports.release_share(self.site.data_dir)
-        if {"SVC_IMAGE_DIR", "SVC_NODE_DIR"} <= self.site.values.keys():
+        if {"SVC_IMAGE_DIR", "SVC_NODE_DIR"} <= self.site.values.keys():  # pruning needs it there
             unregister(Path(self.site.values["SVC_IMAGE_DIR"]),
                        Path(self.site.values["SVC_NODE_DIR"]))
         for entry in self.site.data_dir.iterdir() if self.site.data_dir.is_dir() else ():
