@@ -14,10 +14,9 @@ from nodeworker.hypervisor.qemu.disk.write_pace import SLOW_BYTES_PER_S
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from tests.host.driver_lab import SHAPE, Lab
 
-# Beside others it takes so long that guests write something of themselves meanwhile.
-pytestmark = pytest.mark.alone
 FLOOR_MB = 64
 WRITE = (
+    "until [ -e /dev/shm/go ]; do sleep 0.1; done; fsfreeze --unfreeze / && "
     "dd if=/dev/urandom of=/root/noise bs=1M count=24 conv=fsync && "
     "sha256sum /root/noise > /root/sum && sync && touch /root/done"
 )
@@ -86,6 +85,9 @@ def test_what_runs_keeps_its_memory_and_waits_with_its_writes_and_nothing_new_be
         lab.create()
     assert set(driver.list_sandboxes()) == {writer.sandbox_id, bystander.sandbox_id}
     nonce = lab.shell(bystander, "echo $RANDOM | tee /dev/shm/nonce")
+    lab.agent(writer).exec(shell=WRITE, detached=True)
+    for spec in (writer, bystander):  # which write of themselves now and then, and would wait early
+        lab.shell(spec, "sync; fsfreeze --freeze /")
     with filled(lab):
         with pytest.raises(NoDiskSpace):
             driver.snapshot(bystander.sandbox_id, "none")
@@ -95,7 +97,7 @@ def test_what_runs_keeps_its_memory_and_waits_with_its_writes_and_nothing_new_be
         told = lab.agent(bystander).exec(shell=touched, timeout_ms=120_000)
         assert int(told.stdout) == 600 << 20
         assert lab.shell(bystander, "cat /dev/shm/nonce") == nonce
-        lab.agent(writer).exec(shell=WRITE, detached=True)
+        lab.shell(writer, "touch /dev/shm/go")
         until(lambda: driver.resume_if_paused(writer.sandbox_id) is DiskPause.WAITING)
         assert driver.inspect(writer.sandbox_id) is VmState.RUNNING
         assert driver.resume_if_paused(bystander.sandbox_id) is None
@@ -103,6 +105,7 @@ def test_what_runs_keeps_its_memory_and_waits_with_its_writes_and_nothing_new_be
     assert driver.resume_if_paused(writer.sandbox_id) is None
     until(lambda: lab.agent(writer).exec(["test", "-e", "/root/done"]).exit_code == 0)
     lab.shell(writer, "echo 3 > /proc/sys/vm/drop_caches; sha256sum --check /root/sum")
+    lab.shell(bystander, "fsfreeze --unfreeze /")
     driver.hibernate(bystander.sandbox_id)
     assert not driver.wake(bystander).cold
     assert lab.shell(bystander, "cat /dev/shm/nonce") == nonce
