@@ -14,6 +14,7 @@ FAULT_POINTS = (
     "create.recorded",
     "create.spawned",
     "create.loaded",
+    "create.marked",
     "create.running",
     "create.adopted",
     "hibernate.begun",

@@ -150,9 +150,10 @@ def wake(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
 def snapshot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     """Capture the machine; the sandbox stays what it was."""
     assert claimed.snapshot_id is not None
-    if sandbox.status == SandboxStatus.RUNNING and not on_node.is_transient(claimed.snapshot_id):
+    transient = on_node.is_transient(claimed.snapshot_id)
+    if sandbox.status == SandboxStatus.RUNNING and not transient:
         _flush_guest(deps, claimed, sandbox)
-    facts = deps.driver.snapshot(sandbox.id, claimed.snapshot_id)
+    facts = deps.driver.snapshot(sandbox.id, claimed.snapshot_id, transient=transient)
     return Outcome(
         True,
         sandbox.status,

@@ -188,15 +188,15 @@ class Driver(ABC):
         new ports. Raises VmNotFound, VmBusy, DriverError (also for one that does not run)."""
 
     @abstractmethod
-    def snapshot(self, sandbox_id: str, snapshot_id: str) -> facts.SnapshotFacts:
+    def snapshot(self, sandbox_id: str, snapshot_id: str, *,
+                 transient: bool = False) -> facts.SnapshotFacts:
         """Capture RAM, device state and disk of a RUNNING or SAVED sandbox as `snapshot_id`, or the
-        disk of a DISK_ONLY one; the sandbox stays what it was.
+        disk of a DISK_ONLY one; the sandbox stays what it was. A `transient` one is for one create:
+        its memory may go to that, and be lost with a restart of the host (the copy boots cold).
 
         The cut is consistent: disk and memory of one instant. Repeating with the id of a complete
-        snapshot returns its facts (with `pause_ms` as first measured). After failure nothing of the
-        snapshot is left and the sandbox is unharmed. Raises NoDiskSpace below the free-space floor,
-        VmNotFound, VmBusy, DriverError.
-        """
+        snapshot returns its facts (with `pause_ms` as first measured). After failure nothing of it
+        is left. Raises NoDiskSpace below the free-space floor, VmNotFound, VmBusy, DriverError."""
 
     @abstractmethod
     def grow_disk(self, sandbox_id: str, size_bytes: int) -> None:

@@ -153,8 +153,9 @@ class QemuDriver(Driver):
         forward(self.host, spec)
 
     @_operation
-    def snapshot(self, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
-        return snapshot(self.host, sandbox_id, snapshot_id)
+    def snapshot(self, sandbox_id: str, snapshot_id: str, *,
+                 transient: bool = False) -> SnapshotFacts:
+        return snapshot(self.host, sandbox_id, snapshot_id, transient=transient)
 
     @_operation
     def grow_disk(self, sandbox_id: str, size_bytes: int) -> None:

@@ -154,6 +154,10 @@ class Host:
         """The record of a complete snapshot."""
         return find_snapshot(self.snapshots / snapshot_id)
 
+    def captured_ram(self, snapshot_id: str) -> Path:
+        """Where the RAM file of a snapshot is, if it has one."""
+        return self.snapshots / snapshot_id / "ram"
+
     def blank_machine(self, shape: Shape, *, presets: bool = False) -> Machine:
         """A machine that boots the bare image."""
         image = self.image_for_new(presets=presets)

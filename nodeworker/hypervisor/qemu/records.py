@@ -145,13 +145,15 @@ class SandboxRecord:
 @dataclass(frozen=True)
 class SnapshotRecord:
     """snapshot.json of a complete snapshot. Without `has_memory` it is of a disk alone: its source
-    had no memory any more."""
+    had no memory any more. `lends_in` is there if its memory goes to the one fork it is made for
+    (`images/lent_memory.py`), and names the run of the host in which it is of use."""
 
     snapshot_id: str
     machine: Machine
     size_bytes: int
     pause_ms: float
     has_memory: bool = True
+    lends_in: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object `from_json` reads."""

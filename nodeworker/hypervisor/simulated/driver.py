@@ -47,7 +47,8 @@ class SimulatedDriver(driver.Driver):
     def forward(self, spec: driver.LaunchSpec) -> None:
         lifecycle.forward(self.node, spec)
 
-    def snapshot(self, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
+    def snapshot(self, sandbox_id: str, snapshot_id: str, *,
+                 transient: bool = False) -> SnapshotFacts:
         return snapshots.snapshot(self.node, sandbox_id, snapshot_id)
 
     def delete_snapshot(self, snapshot_id: str) -> None:

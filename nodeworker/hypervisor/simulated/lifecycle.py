@@ -74,7 +74,7 @@ def _run(node: SimulatedNode, spec: LaunchSpec, record: Record, *, renew: bool) 
     fault(f"{task}.loaded")
     if task == "wake":
         replace(record, saved=False).write(node.record_path(spec.sandbox_id))
-        fault("wake.marked")
+    fault(f"{task}.marked")
     fault(f"{task}.running")
     adoption = {
         "newToken": spec.agent_token, "sandboxId": spec.sandbox_id, "env": spec.env,

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from nodeworker.hypervisor.driver import DriverError, LaunchSpec
 from nodeworker.hypervisor.qemu.guest.adoption import BadBoot
+from nodeworker.hypervisor.qemu.images.lent_memory import hand_over
 from nodeworker.hypervisor.qemu.operations.first_answer import BOOT_LIMITS_S, await_answer, began
 from nodeworker.hypervisor.qemu.operations.recover import recover
 from nodeworker.hypervisor.qemu.process.launch import ensure_confined
@@ -39,6 +40,7 @@ def go_on_starting(vm: Vm, spec: LaunchSpec, *, renew: bool) -> str:
         # the worker that started it may have died before it let the guest go
         ensure_confined(vm)
         vm.host.network.forward(vm.slot, vm.record.host_ports(), fresh=False)
+        hand_over(vm.host, spec)
         recover(vm)
         await_answer(vm, spec, renew=renew)
         vm.write(replace(vm.record, task=None, starting=None), durable=True)

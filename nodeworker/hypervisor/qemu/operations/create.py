@@ -4,8 +4,8 @@ this host.
 1. A sandbox that runs already is returned as it is, one whose guest is silent yet is looked after
    again; whatever else an earlier attempt left is removed.
 2. A new overlay on the source's frozen disk; the record names it, so nothing is ever nameless.
-3. QEMU starts while the source's RAM is copied; then as every restore, with a new identity for the
-   guest.
+3. QEMU starts while the source's RAM is copied, or with a copy made before, or with what a capture
+   lends; then as every restore, with a new identity for the guest.
 """
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,6 +27,7 @@ from nodeworker.hypervisor.driver import (
 )
 from nodeworker.hypervisor.qemu.disk.release import release_layers
 from nodeworker.hypervisor.qemu.host import Host
+from nodeworker.hypervisor.qemu.images import lent_memory
 from nodeworker.hypervisor.qemu.operations.cold_boot import cold_boot, go_on_starting
 from nodeworker.hypervisor.qemu.operations.restore import restore
 from nodeworker.hypervisor.qemu.process.monitor import LoadFailed
@@ -126,7 +127,11 @@ def _start(vm: Vm, spec: LaunchSpec) -> str:
 
 def _clone(vm: Vm, spec: LaunchSpec, directory: Path) -> None:
     prepare_ram = vm.rundir.reserve_ram
-    if not vm.host.spares.take(directory, vm.rundir.ram):
+    taken = (
+        vm.host.spares.take(directory, vm.rundir.ram)
+        if spec.snapshot_id is None else lent_memory.borrow(vm, spec.snapshot_id)
+    )
+    if not taken:
         prepare_ram = partial(_fill_ram, directory / "ram", vm.rundir)
         vm.rundir.make_ram(spec.shape.mem_mb)
     restore(vm, spec, directory / "state", renew=True, prepare_ram=prepare_ram)
@@ -142,7 +147,7 @@ def _find_source(host: Host, spec: LaunchSpec) -> Source:
     """What to clone for `spec`. Raises VmNotFound if it names a snapshot that is not here."""
     if spec.snapshot_id is None:
         directory = host.warm_image_dir(spec.shape, presets=spec.presets)
-        machine = find_warm_image(directory)
+        machine, unfit = find_warm_image(directory), ""
         if machine is None:
             blank = host.blank_machine(spec.shape, presets=spec.presets)
             token = host.image_for(blank).agent_token
@@ -156,8 +161,9 @@ def _find_source(host: Host, spec: LaunchSpec) -> Source:
         if spec.from_disk or not snapshot.has_memory:
             return Source(machine, _tokens(host, directory, machine),
                           unfit=_DISK_WANTED if spec.from_disk else NO_MEMORY)
+        unfit = lent_memory.find_loss(host, snapshot)
     return Source(machine, _tokens(host, directory, machine), directory,
-                  mismatch(host, machine, spec.shape))
+                  unfit or mismatch(host, machine, spec.shape))
 
 
 def _tokens(host: Host, directory: Path, machine: Machine) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ def resume(vm: Vm, spec: LaunchSpec) -> bool:
                     reserved.result()
                     fault("wake.loaded")
                     vm.write(replace(vm.record, baseline=new_baseline(vm)), durable=False)
-                    let_go(vm, begun, monitor)
+                    let_go(vm, spec, begun, monitor)
                 until_answered(vm, spec, renew=False)
         except StillStarting:
             raise

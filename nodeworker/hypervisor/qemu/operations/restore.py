@@ -4,7 +4,8 @@ The order makes a crash harmless:
 1. Slot, host ports, QEMU started stopped; RAM is put in place and reserved meanwhile
    (`prepare_ram`).
 2. Device state loaded; still nothing has touched RAM.
-3. The record says RUNNING: from here the RAM file is worth nothing without the process.
+3. The record says RUNNING: from here the RAM file is worth nothing without the process. If it was
+   borrowed (`images/lent_memory.py`), its lender has it no more.
 4. `cont`; the agent is adopted (clock, randomness, token; for a clone a new identity); the task is
    over.
 """
@@ -15,10 +16,11 @@ from pathlib import Path
 
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import LaunchSpec
+from nodeworker.hypervisor.qemu.images.lent_memory import hand_over
 from nodeworker.hypervisor.qemu.operations.first_answer import await_answer, began
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.hypervisor.qemu.process.start_stop import Stopped, started
-from nodeworker.hypervisor.qemu.records import Phase, Task
+from nodeworker.hypervisor.qemu.records import Phase
 from nodeworker.hypervisor.qemu.vm import Vm
 
 
@@ -39,16 +41,16 @@ def restore(vm: Vm, spec: LaunchSpec, state: Path, *, renew: bool,
                 assert begun.launched.state_descriptor is not None
                 monitor.load(begun.launched.state_descriptor)
                 fault(f"{task}.loaded")
-                let_go(vm, begun, monitor)
+                let_go(vm, spec, begun, monitor)
             until_answered(vm, spec, renew=renew)
 
 
-def let_go(vm: Vm, begun: Stopped, monitor: Monitor) -> None:
+def let_go(vm: Vm, spec: LaunchSpec, begun: Stopped, monitor: Monitor) -> None:
     """Say in the record that memory is worth nothing without the process, then let the guest
     execute."""
     vm.write(replace(vm.record, phase=Phase.RUNNING, starting=began()), durable=False)
-    if vm.record.task is Task.WAKE:
-        fault("wake.marked")
+    fault(f"{_task(vm)}.marked")
+    hand_over(vm.host, spec)
     begun.go(monitor)
 
 

@@ -4,7 +4,8 @@ what it was.
 Of a running one: 1. A new overlay is made and recorded as the sandbox's own (an empty layer on top
 changes nothing, whenever we die). 2. `stop`; QEMU switches to the overlay; the layer below is
 frozen from now on. 3. Device state is written while RAM is copied; `cont`. Only this is the pause.
-4. Flush, hash the layers, and rename the directory into its final name: the commit point.
+4. Flush, and rename the directory into its final name: the commit point. The memory of a transient
+capture is not flushed, see `images/lent_memory.py`.
 """
 import os
 import time
@@ -28,13 +29,13 @@ from nodeworker.hypervisor.qemu.operations.recover import recover, settle_chain
 from nodeworker.hypervisor.qemu.process import argv
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.hypervisor.qemu.records import Phase, SnapshotRecord, Task
-from nodeworker.hypervisor.qemu.rundir import ram_is_whole
+from nodeworker.hypervisor.qemu.rundir import boot_id, ram_is_whole
 from nodeworker.hypervisor.qemu.vm import Vm, created_vm
 
 _MEMORY = ("ram", "state")
 
 
-def snapshot(host: Host, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
+def snapshot(host: Host, sandbox_id: str, snapshot_id: str, *, transient: bool) -> SnapshotFacts:
     """See Driver.snapshot."""
     known = host.find_snapshot(snapshot_id)
     if known is not None:
@@ -44,18 +45,21 @@ def snapshot(host: Host, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
     with created_vm(host, sandbox_id) as vm:
         # Another worker may have completed it while this one waited for the lock.
         known = host.find_snapshot(snapshot_id)
-        return _facts(known if known is not None else _capture(vm, snapshot_id))
+        if known is None:
+            known = _capture(vm, snapshot_id, transient=transient)
+        return _facts(known)
 
 
-def _capture(vm: Vm, snapshot_id: str) -> SnapshotRecord:
+def _capture(vm: Vm, snapshot_id: str, *, transient: bool) -> SnapshotRecord:
     with making(vm.host, snapshot_id) as directory:
         if vm.rundir.is_alive() and vm.record.phase is Phase.RUNNING:
             pause_ms = _capture_running(vm, directory)
+            lends_in = boot_id() if transient else None
         else:
             _capture_asleep(vm, directory)
-            pause_ms = 0.0
+            pause_ms, lends_in = 0.0, None
         write_json(directory / "token", {"token": vm.rundir.tokens()[0]})
-        return _complete(vm, directory, snapshot_id, pause_ms)
+        return _complete(vm, directory, snapshot_id, pause_ms, lends_in)
 
 
 def _facts(record: SnapshotRecord) -> SnapshotFacts:
@@ -162,14 +166,16 @@ def _copy_ram(source: Path, target: Path) -> None:
         os.close(writer)
 
 
-def _complete(vm: Vm, directory: Path, snapshot_id: str, pause_ms: float) -> SnapshotRecord:
+def _complete(vm: Vm, directory: Path, snapshot_id: str, pause_ms: float,
+              lends_in: str | None) -> SnapshotRecord:
     host, chain = vm.host, vm.machine.chain[:-1]
     for reference in chain:
         if reference.startswith("layer:"):
             host.layers.freeze(reference)
     memory = [directory / name for name in _MEMORY if (directory / name).exists()]
-    for path in memory:
-        sync_file(path)
+    if lends_in is None:
+        for path in memory:
+            sync_file(path)
     fault("snapshot.flushed")
     files = [*memory, *(host.layers.path(layer) for layer in chain[-1:])]
     with host.layers.referring():
@@ -179,7 +185,7 @@ def _complete(vm: Vm, directory: Path, snapshot_id: str, pause_ms: float) -> Sna
         host.layers.notes.add(chain, host.snapshots / snapshot_id)
         complete = SnapshotRecord(
             snapshot_id, replace(vm.machine, chain=chain), sum(map(occupied_bytes, files)),
-            pause_ms, bool(memory))
+            pause_ms, bool(memory), lends_in)
         commit(host, directory, complete)
     fault("snapshot.complete")
     return complete
