@@ -60,7 +60,7 @@ def sleep_and_wake(api: Api, settings: Settings, floor: Floor,
                 api.run(sandbox_id, "true")
                 hibernate.samples.append(timed(lambda: api.act(sandbox_id, "hibernate")))
                 if figure is wake:
-                    keeps_none.end_surplus_kept()
+                    keeps_none.tend_stopped()
                 figure.floor.append(floor.wake_to_exec())
                 figure.samples.append(timed(once))
     return hibernate, wake, kept

@@ -59,7 +59,7 @@ _NODE = _row(
     "s3_secret_key", "s3_ca_file", "operation_attempts", "operation_wait_s",
     "readiness_wait_s", "preset_build_wait_s", "preset_verify_s", "archive_max_mb",
     "snapshot_days", "store_grace_s", "node_id", "node_address", "node_dir", "image_dir",
-    "net_prefix", "ram_spares", "kept_machines", "kept_s", "driver", "accelerator",
+    "net_prefix", "ram_spares", "warm_spares", "kept_machines", "kept_s", "driver", "accelerator",
     "machine", "guest_distro", "guest_dns", "bake_sizes", "node_vcpus", "node_mem_mb",
     "vcpu_overcommit", "mem_overcommit", "node_heartbeat_s", "node_dead_after_s", "orphan_grace_s",
     "orphan_brake", "host_ports", "agent_ports", "agent_sources", "edge_sources",

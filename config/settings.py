@@ -150,6 +150,7 @@ class Settings:
     image_dir: Path = Path("var/images")
     net_prefix: str = "svc"
     ram_spares: int = 1
+    warm_spares: int = 2
     kept_machines: int = 16
     kept_s: float = 900.0
     driver: str = "qemu"

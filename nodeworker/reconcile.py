@@ -92,7 +92,7 @@ class Reconciler:
                 found = self._deps.driver.list_sandboxes()
                 kept = self._deps.driver.list_snapshots()
                 self._pace_writes()
-                self._end_surplus_kept()
+                self._tend_stopped()
                 look = Look(found, rows.list_wanted(self._deps.settings.node_id))
                 self._mend_rows(look)
                 self._stop_lost(look)
@@ -126,11 +126,11 @@ class Reconciler:
         elif slow is False:
             log.warning("the disk of this host has room again: guests write freely")
 
-    def _end_surplus_kept(self) -> None:
+    def _tend_stopped(self) -> None:
         try:
-            self._deps.driver.end_surplus_kept()
+            self._deps.driver.tend_stopped()
         except DriverError as error:
-            log.error("kept machines could not be looked at: %s", error)
+            log.error("stopped machines could not be looked at: %s", error)
 
     def _mend_rows(self, look: Look) -> None:
         settled = rows.list_settled(self._deps.settings.node_id, look.suspects())

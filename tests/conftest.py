@@ -31,7 +31,8 @@ from tests.stack.waiting import until
 ORDER = ("unit", "functional", "contract", "vm", "browser", "chaos")
 # In parallel the rooms with long files go first: at the end no worker is to wait for another.
 PARALLEL_ORDER = ("chaos", "contract", "functional", "unit")
-OF_DRIVER = tuple(ROOT / "tests" / "vm" / name for name in ("driver", "forks", "image", "kept"))
+OF_DRIVER = tuple(ROOT / "tests" / "vm" / name for name in ("driver", "forks", "image", "kept",
+                                                            "spares"))
 EVIDENCE = ROOT / "var" / "evidence"
 
 

@@ -285,13 +285,13 @@ class Driver(ABC):
         once all of it is; True or False if that has just changed, else None."""
 
     @abstractmethod
-    def end_surplus_kept(self) -> int:
-        """End kept processes that are too old, too many or in the way; returns how many. Cheap."""
+    def tend_stopped(self) -> int:
+        """End stopped processes that are too old, too many or in the way, and return how many;
+        begin to make a spare if the host is idle. For one process of a node. Cheap."""
 
     @abstractmethod
     def restore_network(self) -> bool:
-        """Load the packet policy and the forwarded ports of live sandboxes again if somebody
-        changed or removed them; True if that was so. Cheap."""
+        """Load packet policy and forwarded ports again if somebody changed them; True if so."""
 
     @abstractmethod
     def reclaim(self) -> None:

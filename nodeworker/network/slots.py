@@ -59,6 +59,13 @@ class SlotPool:
             self._move("making", str(number), "used", f"{number}.{owner}")
         return self.slot(number)
 
+    def hand_over(self, owner: str, new_owner: str) -> None:
+        """Make the slots of `owner` another's. None: no-op."""
+        for name in self._names("used"):
+            number, _, its_owner = name.partition(".")
+            if its_owner == owner:
+                self._move("used", name, "used", f"{number}.{new_owner}")
+
     def release(self, owner: str) -> None:
         """Remove every slot of `owner` from the host; a used slot is never given to another VM.
         None: no-op."""

@@ -15,7 +15,7 @@ def qemu_lab(clean_host: None) -> Iterator[Lab]:
     """Real VMs from the image of this checkout, on a node beside any other."""
     stack = stacks.private_stack("test-driver",
                                  {"SVC_DRIVER": "qemu", "SVC_CHAIN_DEPTH_LIMIT": "3",
-                                  "SVC_KEPT_MACHINES": "0"}, processes=())
+                                  "SVC_KEPT_MACHINES": "0", "SVC_WARM_SPARES": "0"}, processes=())
     try:
         stack.ensure_images()
         lab = Lab(stack.site.values)

@@ -39,7 +39,6 @@ from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.images.bake_warm_image import bake
 from nodeworker.hypervisor.qemu.images.build_presets_image import is_building
 from nodeworker.hypervisor.qemu.images.guest_image import find_presets
-from nodeworker.hypervisor.qemu.operations import kept
 from nodeworker.hypervisor.qemu.operations.create import AlreadyCreated, create
 from nodeworker.hypervisor.qemu.operations.delete_snapshot import delete_snapshot
 from nodeworker.hypervisor.qemu.operations.destroy import destroy, terminate
@@ -53,6 +52,8 @@ from nodeworker.hypervisor.qemu.operations.snapshot import snapshot
 from nodeworker.hypervisor.qemu.operations.wake import forward, wake
 from nodeworker.hypervisor.qemu.process.cpu_usage import read_usage
 from nodeworker.hypervisor.qemu.process.qmp import QmpError
+from nodeworker.hypervisor.qemu.stopped import kept, warm_spares
+from nodeworker.hypervisor.qemu.stopped.making_spares import SpareMaker
 from nodeworker.network.nft import NftError
 from nodeworker.network.slots import NoSlot
 
@@ -86,6 +87,7 @@ class QemuDriver(Driver):
 
     def __init__(self, settings: Settings) -> None:
         self.host = Host(settings)
+        self._spare_maker = SpareMaker(self.host)
 
     @_operation
     def host_tuple(self) -> HostTuple:
@@ -140,12 +142,12 @@ class QemuDriver(Driver):
 
     def _with_slot(self, start: Callable[[Host, LaunchSpec], RunningVm],
                    spec: LaunchSpec) -> RunningVm:
-        """Start it; while all slots are in use, those of kept machines are taken for it."""
+        """Start it; while all slots are in use, those of stopped machines are taken for it."""
         while True:
             try:
                 return start(self.host, spec)
             except NoSlot:
-                if not kept.end_eldest(self.host):
+                if not (warm_spares.end_one(self.host) or kept.end_eldest(self.host)):
                     raise
 
     @_operation
@@ -224,8 +226,10 @@ class QemuDriver(Driver):
         return pace_writes(self.host)
 
     @_operation
-    def end_surplus_kept(self) -> int:
-        return kept.end_surplus(self.host)
+    def tend_stopped(self) -> int:
+        ended = kept.end_surplus(self.host) + warm_spares.end_surplus(self.host)
+        self._spare_maker.look()
+        return ended
 
     @_operation
     def restore_network(self) -> bool:

@@ -34,6 +34,7 @@ class Task(enum.Enum):
     WAKE = "wake"
     HIBERNATE = "hibernate"
     SNAPSHOT = "snapshot"
+    SPARE = "spare"      # a machine that no sandbox has yet is being made
 
 
 @dataclass(frozen=True)
@@ -137,9 +138,10 @@ class SandboxRecord:
         return cls(**values)
 
     def host_ports(self) -> dict[int, int]:
-        """Host port -> guest port of everything to forward, the agent's port among it."""
+        """Host port -> guest port of everything to forward, the agent's port among it; nothing for
+        a machine that is no sandbox's."""
         ports = {forward.host_port: forward.guest_port for forward in self.forwards}
-        return {**ports, self.agent_port: AGENT_PORT}
+        return {**ports, self.agent_port: AGENT_PORT} if self.agent_port else ports
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ the sandbox.
 `op.lock` is held during a driver call. `vm.lock` is taken before QEMU starts and inherited by it,
 so the kernel itself allows one VM per sandbox and frees the lock the instant the process dies. What
 is true follows from three facts:
-1. Is vm.lock held? Then a process lives; one that is kept (`operations/kept.py`) does not count.
+1. Is vm.lock held? Then a process lives; one that is kept (`stopped/kept.py`) does not count.
 2. The phase in its record (vm.json, and vm.now for what need not survive a power failure), and
    whether the host has been rebooted since.
 3. The task in its record: an operation at work, or one that died.
@@ -53,6 +53,11 @@ class RunDir:
         """Hold this sandbox's operation lock; raises VmBusy, or FileNotFoundError without directory
         (unless `create`)."""
         return locks.locked(self._operation_lock, make_directory=create)
+
+    def try_operation(self) -> int | None:
+        """The operation lock as a descriptor, None while another holds it. Raises
+        FileNotFoundError without directory."""
+        return locks.try_lock(self._operation_lock)
 
     def take_vm_lock(self) -> int:
         """The descriptor QEMU must inherit; raises VmBusy if a process holds the lock (a probe lets

@@ -135,7 +135,7 @@ class SimulatedDriver(driver.Driver):
     def pace_writes(self) -> bool | None:
         return None
 
-    def end_surplus_kept(self) -> int:
+    def tend_stopped(self) -> int:
         return 0
 
     def restore_network(self) -> bool:

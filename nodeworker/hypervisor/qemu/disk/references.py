@@ -1,8 +1,8 @@
 """Tell which disk layers, warm images and images are needed: those that the records of a node
 directory name, and no others.
 
-Sandboxes are read before snapshots: a snapshot that is completed in between has the layers of a
-sandbox that was seen.
+Spares are read before sandboxes, which they become, and those before snapshots: a snapshot that is
+completed in between has the layers of a sandbox that was seen.
 """
 import os
 from collections.abc import Iterator
@@ -42,6 +42,12 @@ def snapshot_holders(node_dir: Path) -> Iterator[Holder]:
         yield Holder(directory, snapshot_chain(directory), _born_ns(directory / _SNAPSHOT_RECORD))
 
 
+def spare_holders(node_dir: Path) -> Iterator[Holder]:
+    """Every directory of a machine that no sandbox has yet. Raises UnreadableRecord."""
+    for directory in _directories(node_dir / "warm"):
+        yield Holder(directory, sandbox_chain(directory), _born_ns(directory / "op.lock"))
+
+
 def sandbox_chain(directory: Path) -> tuple[str, ...]:
     """What the record of a sandbox refers to, nothing without a record. Raises
     UnreadableRecord."""
@@ -67,7 +73,7 @@ def snapshot_chain(directory: Path) -> tuple[str, ...]:
 def references(node_dir: Path) -> set[str]:
     """Everything that any record under `node_dir` refers to. Raises UnreadableRecord."""
     found: set[str] = set()
-    for holders in (sandbox_holders, snapshot_holders):
+    for holders in (spare_holders, sandbox_holders, snapshot_holders):
         for holder in holders(node_dir):
             found.update(holder.chain)
     return found

@@ -16,6 +16,7 @@ from guest.client.errors import AgentError, AgentRefused, AgentUnauthorized, Age
 from guest.client.identity import GuestIdentity
 from nodeworker.hypervisor.driver import DriverError, LaunchSpec
 from nodeworker.hypervisor.qemu.guest.identity import new_identity
+from nodeworker.hypervisor.qemu.records import Task
 from nodeworker.hypervisor.qemu.vm import Vm
 
 _log = logging.getLogger(__name__)
@@ -38,8 +39,8 @@ def adopt(vm: Vm, spec: LaunchSpec, *, renew: bool, restored: bool, limit_s: flo
     Raises BadBoot if it is silent, DriverError if it refuses.
     """
     wanted = _identity(spec, renew=renew)
-    # a process that was kept has run the guest's code before
-    warm = vm.record.baseline is not None
+    # a process that has run the guest's code before; that of a spare has no caller yet
+    warm = vm.record.baseline is not None or vm.record.task is Task.SPARE
     for token in vm.rundir.tokens():
         try:
             _adopt(_client(vm, token), wanted, limit_s, restored=restored, warm=warm)

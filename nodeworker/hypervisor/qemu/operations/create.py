@@ -3,8 +3,9 @@ this host.
 
 1. A sandbox that runs already is returned as it is, one whose guest is silent yet is looked after
    again; whatever else an earlier attempt left is removed.
-2. A new overlay on the source's frozen disk; the record names it, so nothing is ever nameless.
-3. QEMU starts while the source's RAM is copied, or with a copy made before, or with what a capture
+2. Where a spare stands ready, it becomes the sandbox (`stopped/warm_spares.py`).
+3. A new overlay on the source's frozen disk; the record names it, so nothing is ever nameless.
+4. QEMU starts while the source's RAM is copied, or with a copy made before, or with what a capture
    lends; then as every restore, with a new identity for the guest.
 """
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ from nodeworker.hypervisor.qemu.process.monitor import LoadFailed
 from nodeworker.hypervisor.qemu.process.start_stop import stop
 from nodeworker.hypervisor.qemu.records import Machine, Phase, SandboxRecord, Task, find_warm_image
 from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id
+from nodeworker.hypervisor.qemu.stopped import warm_spares
 from nodeworker.hypervisor.qemu.vm import Vm
 
 _DISK_WANTED = "only the disk of its snapshot was asked for"
@@ -110,14 +112,20 @@ def record_new_sandbox(vm: Vm, spec: LaunchSpec) -> Source:
 
 
 def _start(vm: Vm, spec: LaunchSpec) -> str:
-    """Why it had to be booted from its disk; empty if it was restored from its source."""
+    """Why it had to be booted from its disk; empty if it was restored from its source, or made of a
+    spare."""
+    if spec.snapshot_id is None:
+        if warm_spares.assign(vm, spec):
+            return ""
+        if vm.rundir.find_record() is not None:
+            _clear(vm)
     source = record_new_sandbox(vm, spec)
     fault("create.recorded")
     vm.rundir.write_tokens(*source.tokens, spec.agent_token)
     reason = source.unfit
     if source.directory is not None and not reason:
         try:
-            _clone(vm, spec, source.directory)
+            clone(vm, spec, source.directory)
         except LoadFailed as error:
             reason = str(error)
     if reason:
@@ -125,7 +133,9 @@ def _start(vm: Vm, spec: LaunchSpec) -> str:
     return reason
 
 
-def _clone(vm: Vm, spec: LaunchSpec, directory: Path) -> None:
+def clone(vm: Vm, spec: LaunchSpec, directory: Path) -> None:
+    """Restore the machine that is saved in `directory`, with a new identity. Raises what `restore`
+    raises."""
     prepare_ram = vm.rundir.reserve_ram
     taken = (
         vm.host.spares.take(directory, vm.rundir.ram)

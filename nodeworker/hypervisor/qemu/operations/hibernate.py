@@ -17,13 +17,13 @@ from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import MemoryLost
 from nodeworker.hypervisor.qemu.disk import flatten
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.operations import kept
 from nodeworker.hypervisor.qemu.operations.recover import settle_chain
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.hypervisor.qemu.process.qmp import QmpError
 from nodeworker.hypervisor.qemu.process.start_stop import stop
 from nodeworker.hypervisor.qemu.records import Phase, Task
 from nodeworker.hypervisor.qemu.rundir import ram_is_whole
+from nodeworker.hypervisor.qemu.stopped import kept
 from nodeworker.hypervisor.qemu.vm import Vm, created_vm
 
 _log = logging.getLogger(__name__)

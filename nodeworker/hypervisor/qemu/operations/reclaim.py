@@ -24,6 +24,7 @@ from nodeworker.hypervisor.qemu.images.bake_warm_image import discard
 from nodeworker.hypervisor.qemu.operations.destroy import destroy_half_made, end_put_aside
 from nodeworker.hypervisor.qemu.records import Phase
 from nodeworker.hypervisor.qemu.rundir import RunDir
+from nodeworker.hypervisor.qemu.stopped import warm_spares
 from nodeworker.hypervisor.qemu.vm import Vm, locked_vm
 
 _log = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ def reclaim(host: Host) -> None:
     """See Driver.reclaim."""
     host.network.reload()
     _remove_half_made(host)
+    warm_spares.end_surplus(host)
     _end_strays(host)
     host.network.slots.reclaim(partial(_is_live, host))
     _restore_forwards(host)
@@ -88,12 +90,12 @@ def _nobody_at_work(lock: Path) -> Iterator[bool]:
 
 
 def _is_live(host: Host, name: str) -> bool:
-    """True while the owner of a slot or cgroup has a process or an operation at work, or is a
-    warm image being baked.
+    """True while the owner of a slot or cgroup, a sandbox or a spare, has a process or an operation
+    at work, or is a warm image being baked.
 
     Asked about a name after it was found: an operation that made it since then holds its lock.
     """
-    if host.rundir(name).is_busy_or_alive():
+    if host.rundir(name).is_busy_or_alive() or RunDir(host.warm / name).is_busy_or_alive():
         return True
     return name.endswith(".tmp") and locks.is_locked((host.warm_images / name).with_suffix(".lock"))
 

@@ -24,12 +24,12 @@ from nodeworker.hypervisor.driver import DriverError
 from nodeworker.hypervisor.facts import SnapshotFacts
 from nodeworker.hypervisor.qemu.disk import flatten
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.operations import kept
 from nodeworker.hypervisor.qemu.operations.recover import recover, settle_chain
 from nodeworker.hypervisor.qemu.process import argv
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.hypervisor.qemu.records import Phase, SnapshotRecord, Task
 from nodeworker.hypervisor.qemu.rundir import boot_id, ram_is_whole
+from nodeworker.hypervisor.qemu.stopped import kept
 from nodeworker.hypervisor.qemu.vm import Vm, created_vm
 
 _MEMORY = ("ram", "state")

@@ -11,7 +11,6 @@ from dataclasses import replace
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError, LaunchSpec, RunningVm, StillStarting
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.operations import kept
 from nodeworker.hypervisor.qemu.operations.cold_boot import cold_boot, go_on_starting
 from nodeworker.hypervisor.qemu.operations.create import mismatch
 from nodeworker.hypervisor.qemu.operations.first_answer import began
@@ -20,6 +19,7 @@ from nodeworker.hypervisor.qemu.process.monitor import LoadFailed
 from nodeworker.hypervisor.qemu.process.start_stop import stop
 from nodeworker.hypervisor.qemu.records import Machine, Phase, Task
 from nodeworker.hypervisor.qemu.rundir import boot_id, ram_is_whole
+from nodeworker.hypervisor.qemu.stopped import kept
 from nodeworker.hypervisor.qemu.vm import Vm, created_vm
 
 _log = logging.getLogger(__name__)

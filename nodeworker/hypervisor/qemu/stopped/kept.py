@@ -9,28 +9,24 @@ memory or slots, and before anything but a wake touches the sandbox.
 """
 import logging
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError, LaunchSpec, StillStarting, VmBusy, VmNotFound
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.operations.restore import let_go, until_answered
-from nodeworker.hypervisor.qemu.process.cpu_usage import new_baseline
-from nodeworker.hypervisor.qemu.process.start_stop import continued, stop
+from nodeworker.hypervisor.qemu.process.start_stop import stop
 from nodeworker.hypervisor.qemu.records import Phase
+from nodeworker.hypervisor.qemu.stopped import memory
+from nodeworker.hypervisor.qemu.stopped.going_on import go_on
 from nodeworker.hypervisor.qemu.vm import Vm, locked_vm
 
 _log = logging.getLogger(__name__)
-# While less of the host's memory (its share) is left for others, nothing is kept.
-_MEMORY_LEFT = 0.2
 
 
 def may_keep(host: Host) -> bool:
     """True if this host keeps processes, and has memory to do so now."""
-    return host.settings.kept_machines > 0 and not _memory_is_short()
+    return host.settings.kept_machines > 0 and not memory.is_short()
 
 
 def keep(vm: Vm) -> None:
@@ -48,25 +44,16 @@ def resume(vm: Vm, spec: LaunchSpec) -> bool:
     Raises DriverError if the guest does not answer (StillStarting: yet); its memory is consumed
     then.
     """
-    with ThreadPoolExecutor(max_workers=2) as background:
-        reserved = background.submit(vm.rundir.reserve_ram)
-        try:
-            with continued(vm, background) as begun:
-                fault("wake.spawned")
-                with vm.monitor("resuming") as monitor:
-                    reserved.result()
-                    fault("wake.loaded")
-                    vm.write(replace(vm.record, baseline=new_baseline(vm)), durable=False)
-                    let_go(vm, spec, begun, monitor)
-                until_answered(vm, spec, renew=False)
-        except StillStarting:
+    try:
+        go_on(vm, spec, renew=False)
+    except StillStarting:
+        raise
+    except Exception as error:
+        if vm.record.phase is Phase.RUNNING:
             raise
-        except Exception as error:
-            if vm.record.phase is Phase.RUNNING:
-                raise
-            reserved.result()
-            _log.warning("the kept process of %s is of no use: %s", vm.sandbox_id, error)
-            return False
+        vm.rundir.reserve_ram()
+        _log.warning("the kept process of %s is of no use: %s", vm.sandbox_id, error)
+        return False
     return True
 
 
@@ -84,7 +71,7 @@ def end_surplus(host: Host) -> int:
     too_many = max(0, len(kept) - host.settings.kept_machines)
     for number, (since_s, sandbox_id) in enumerate(kept):
         too_old = time.monotonic() - since_s > host.settings.kept_s
-        if too_old or number < too_many or _memory_is_short():
+        if too_old or number < too_many or memory.is_short():
             ended += _end_if_saved(host, sandbox_id)
     return ended
 
@@ -112,9 +99,3 @@ def _end_if_saved(host: Host, sandbox_id: str) -> bool:
             end(vm)
             return True
     return False
-
-
-def _memory_is_short() -> bool:
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    kilobytes = {line.partition(":")[0]: int(line.split()[1]) for line in lines}
-    return kilobytes["MemAvailable"] < _MEMORY_LEFT * kilobytes["MemTotal"]

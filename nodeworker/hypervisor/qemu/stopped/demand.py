@@ -1,0 +1,30 @@
+"""How many creates have asked for each warm image lately, told by all worker processes of a node in
+files, one line for each create."""
+import time
+from pathlib import Path
+
+WINDOW_S = 600.0
+_SUFFIX = ".wanted"
+_LONGEST_BYTES = 64 * 1024
+
+
+def note(directory: Path, warm_image: str) -> None:
+    """A create has asked for this warm image now."""
+    path = directory / f"{warm_image}{_SUFFIX}"
+    with path.open("a", encoding="ascii") as file:
+        if file.tell() > _LONGEST_BYTES:
+            file.truncate(0)
+        file.write(f"{time.time():.0f}\n")
+
+
+def count(directory: Path) -> dict[str, int]:
+    """Creates of each warm image in the last `WINDOW_S`; those that nobody wants are forgotten."""
+    since, found = time.time() - WINDOW_S, {}
+    for path in directory.glob(f"*{_SUFFIX}"):
+        lines = path.read_text(encoding="ascii").split()
+        recent = sum(float(line) > since for line in lines)
+        if recent:
+            found[path.name.removesuffix(_SUFFIX)] = recent
+        else:
+            path.unlink(missing_ok=True)
+    return found

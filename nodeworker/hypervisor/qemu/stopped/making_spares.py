@@ -1,0 +1,132 @@
+"""Make spares (`warm_spares`), one at a time, while the CPU has nothing else to do.
+
+A spare is restored like any new sandbox, with an identity of its own that nobody else will have. It
+answers a command, takes a second identity, as it will when it becomes a sandbox, and answers again:
+so what the emulator translates for that has been translated. Then it is stopped.
+"""
+import fcntl
+import logging
+import secrets
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+from guest.agent.protocol import AGENT_PORT
+from guest.client.agent_client import AgentClient
+from nodeworker.disks.space import MIB
+from nodeworker.faults import fault
+from nodeworker.hypervisor.driver import LaunchSpec
+from nodeworker.hypervisor.qemu.guest import adoption
+from nodeworker.hypervisor.qemu.host import Host
+from nodeworker.hypervisor.qemu.images.guest_image import find_presets
+from nodeworker.hypervisor.qemu.operations.create import clone, record_new_sandbox
+from nodeworker.hypervisor.qemu.records import Machine, Task, find_warm_image
+from nodeworker.hypervisor.qemu.rundir import RunDir
+from nodeworker.hypervisor.qemu.stopped import memory, warm_spares
+from nodeworker.hypervisor.qemu.vm import Vm
+
+_log = logging.getLogger(__name__)
+_ANSWER_LIMIT_S = 20.0
+# So much of the host's CPU time (a share of all CPUs) must have been idle since the last look.
+_IDLE_SHARE = 0.5
+
+
+class SpareMaker:
+    """Makes the spares of one node; `look` is called every few seconds, by one process."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._cpu = _cpu_times()
+
+    def look(self) -> None:
+        """Begin to make a spare, in a thread, if one is wanted and the host has been idle since the
+        last look."""
+        before, self._cpu = self._cpu, _cpu_times()
+        passed = self._cpu[1] - before[1]
+        if passed > 0 and (self._cpu[0] - before[0]) / passed >= _IDLE_SHARE:
+            name = find_missing(self._host)
+            if name:
+                threading.Thread(target=self._make, args=(name,), name="warm-spare",
+                                 daemon=True).start()
+
+    def _make(self, name: str) -> None:
+        try:
+            make(self._host, name)
+        except Exception as error:
+            _log.warning("no spare of %s could be made: %s", name, error)
+
+
+def find_missing(host: Host) -> str:
+    """The warm image of which a spare should be made next; empty if there are enough, or if there
+    is no room for one."""
+    if host.settings.warm_spares == 0 or memory.is_short():
+        return ""
+    ready = warm_spares.count_ready(host)
+    for name, target in warm_spares.targets(host).items():
+        machine = find_warm_image(host.warm_images / name)
+        if machine is not None and ready.get(name, 0) < target and _has_room(host, machine):
+            return name
+    return ""
+
+
+def make(host: Host, name: str) -> None:
+    """Make a spare of the warm image `name`, unless another process is making one or the image is
+    not what creates use any more. After a failure nothing of it is left."""
+    with (host.warm / "lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        directory = host.warm_images / name
+        machine = find_warm_image(directory)
+        if machine is not None:
+            spec = _spec(host, machine)
+            if host.warm_image_dir(machine.shape, presets=spec.presets) == directory:
+                _make(host, spec, directory)
+
+
+def _spec(host: Host, machine: Machine) -> LaunchSpec:
+    presets = find_presets(host.image_for(machine)) is not None
+    return LaunchSpec(f"{warm_spares.PREFIX}{secrets.token_hex(6)}", machine.shape,
+                      secrets.token_urlsafe(32), agent_port=0, presets=presets)
+
+
+def _make(host: Host, spec: LaunchSpec, directory: Path) -> None:
+    rundir = RunDir(host.warm / spec.sandbox_id)
+    with rundir.operation(create=True):
+        vm = Vm(host, rundir)
+        try:
+            source = record_new_sandbox(vm, spec)
+            vm.write(replace(vm.record, task=Task.SPARE), durable=False)
+            fault("spare.recorded")
+            rundir.write_tokens(*source.tokens, spec.agent_token)
+            clone(vm, spec, directory)
+            _run_once(vm, spec)
+            vm.write(replace(vm.record, task=Task.CREATE), durable=False)
+            fault("spare.stopped")
+            (rundir.path / warm_spares.READY).touch(mode=0o600)
+            fault("spare.ready")
+        except BaseException:
+            warm_spares.discard(vm)
+            raise
+
+
+def _run_once(vm: Vm, spec: LaunchSpec) -> None:
+    agent = AgentClient(vm.slot.address, AGENT_PORT, spec.agent_token)
+    agent.exec(["/bin/true"], cwd="/")
+    adoption.adopt(vm, spec, renew=True, restored=True, limit_s=_ANSWER_LIMIT_S)
+    agent.exec(shell="true", cwd="/")
+    with vm.monitor("stopping the spare") as monitor:
+        monitor.run("stop")
+
+
+def _has_room(host: Host, machine: Machine) -> bool:
+    needed = (machine.shape.mem_mb + host.settings.disk_floor_mb) * MIB
+    return host.space().free_bytes > needed
+
+
+def _cpu_times() -> tuple[int, int]:
+    """Idle and all ticks of all CPUs since the host was started."""
+    first = Path("/proc/stat").read_text().partition("\n")[0]
+    ticks = [int(number) for number in first.split()[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)

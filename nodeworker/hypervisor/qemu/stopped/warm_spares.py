@@ -1,0 +1,219 @@
+"""Machines restored from a warm image ahead of need, which have run once and stand stopped: a
+create takes one over instead of starting its own.
+
+1. A spare has a run directory of its own, `<node_dir>/warm/<id>`, as a sandbox has, and an identity
+of its own, which it gives up when it is taken. Its record says that it was never completely
+created. 2. It is complete once the file `ready` is there; whoever takes it holds its operation lock
+and removes that file first, so it is never given twice. One that nobody works on and that is not
+ready is left of somebody who died, and removed. 3. It becomes the sandbox's in one step, in which
+the two run directories change places. A create that dies afterwards has left a sandbox that was
+never completely created. 4. Spares are made while the CPU is idle, as many as have been wanted
+lately, and given up when they are too many, when memory or slots are short, or when their warm
+image is not the present one.
+"""
+import ctypes
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from nodeworker.disks.durable import remove_tree
+from nodeworker.faults import fault
+from nodeworker.hypervisor.driver import LaunchSpec, StillStarting
+from nodeworker.hypervisor.qemu.disk.release import release_layers
+from nodeworker.hypervisor.qemu.host import Host
+from nodeworker.hypervisor.qemu.process.launch import ensure_confined
+from nodeworker.hypervisor.qemu.process.start_stop import stop
+from nodeworker.hypervisor.qemu.records import Machine, find_warm_image
+from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id
+from nodeworker.hypervisor.qemu.stopped import demand, memory
+from nodeworker.hypervisor.qemu.stopped.going_on import go_on
+from nodeworker.hypervisor.qemu.vm import Vm
+
+PREFIX, READY = "spare-", "ready"
+_log = logging.getLogger(__name__)
+_libc = ctypes.CDLL(None, use_errno=True)
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
+
+def assign(vm: Vm, spec: LaunchSpec) -> bool:
+    """Make a new sandbox of a spare that fits `spec`. False if there is none, or it was of no use:
+    then the sandbox has nothing but perhaps files that nobody needs.
+
+    Raises DriverError if the guest does not answer (StillStarting: yet).
+    """
+    host = vm.host
+    if host.settings.warm_spares == 0:
+        return False
+    directory = host.warm_image_dir(spec.shape, presets=spec.presets)
+    machine = find_warm_image(directory)
+    if machine is None:
+        return False
+    demand.note(host.warm, directory.name)
+    with _taken(host, machine) as spare:
+        if spare is None:
+            return False
+        try:
+            _become(vm, spec, spare)
+            go_on(vm, spec, renew=True)
+        except StillStarting:
+            raise
+        except Exception as error:
+            if _has_moved(vm):
+                raise
+            _log.warning("the spare %s is of no use: %s", spare.sandbox_id, error)
+            stop(vm)
+            return False
+        finally:
+            if not spare.find_record():
+                _forget(host, spare)
+    return True
+
+
+def _become(vm: Vm, spec: LaunchSpec, spare: RunDir) -> None:
+    host = vm.host
+    fault("spare.taken")
+    host.network.slots.hand_over(spare.sandbox_id, vm.sandbox_id)
+    fault("spare.handed_over")
+    _exchange(spare.path, vm.rundir.path)
+    fault("spare.exchanged")
+    record = vm.rundir.find_record()
+    assert record is not None
+    vm.write(replace(record, sandbox_id=vm.sandbox_id, agent_port=spec.agent_port,
+                     forwards=spec.forwards), durable=False)
+    vm.rundir.write_tokens(*vm.rundir.tokens(), spec.agent_token)
+    ensure_confined(vm)
+
+
+def _forget(host: Host, spare: RunDir) -> None:
+    """Remove what is left of a spare that has become a sandbox: the directory that the sandbox had,
+    and the cgroup that the process was in."""
+    if not host.cgroups.pids(spare.sandbox_id):
+        host.cgroups.remove(spare.sandbox_id)
+        remove_tree(spare.path, host.trash)
+
+
+def _has_moved(vm: Vm) -> bool:
+    record = vm.rundir.find_record()
+    return record is not None and record.starting is not None
+
+
+def _exchange(one: Path, other: Path) -> None:
+    """Let two directories change their names, in one step."""
+    if _libc.renameat2(_AT_FDCWD, bytes(one), _AT_FDCWD, bytes(other), _RENAME_EXCHANGE) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"renameat2: {os.strerror(number)}", str(one))
+
+
+@contextmanager
+def _taken(host: Host, machine: Machine) -> Iterator[RunDir | None]:
+    """A spare of the warm image `machine`, locked in the block and nobody else's from now on."""
+    for rundir in _list(host):
+        with _idle(rundir) as is_ours:
+            if is_ours and _is_whole(rundir) and _is_of(rundir, machine):
+                (rundir.path / READY).unlink()
+                yield rundir
+                return
+    yield None
+
+
+def end_surplus(host: Host) -> int:
+    """Give up the spares that are not whole, too many, not wanted any more, or take memory that is
+    short; returns how many."""
+    left, ended = targets(host), 0
+    for rundir in _list(host):
+        with _idle(rundir) as is_ours:
+            if not is_ours:
+                continue
+            if not rundir.find_record():
+                _forget(host, rundir)
+                continue
+            image = _image_of(rundir) if _is_whole(rundir) else ""
+            if left.get(image, 0) > 0 and not memory.is_short():
+                left[image] -= 1
+            else:
+                discard(Vm(host, rundir))
+                ended += 1
+    return ended
+
+
+def end_one(host: Host) -> bool:
+    """Give one up, because its slot is needed; False if there is none."""
+    for rundir in _list(host):
+        with _idle(rundir) as is_ours:
+            if is_ours:
+                discard(Vm(host, rundir))
+                return True
+    return False
+
+
+def discard(vm: Vm) -> None:
+    """Remove a spare, or what there is of it. Its operation lock must be held."""
+    chain = vm.rundir.chain()
+    stop(vm)
+    remove_tree(vm.rundir.path, vm.host.trash)
+    release_layers(vm.host, vm.rundir.path, chain)
+
+
+def count_ready(host: Host) -> dict[str, int]:
+    """How many spares of each warm image stand ready or are being taken."""
+    found: dict[str, int] = {}
+    for rundir in _list(host):
+        if _is_whole(rundir):
+            image = _image_of(rundir)
+            found[image] = found.get(image, 0) + 1
+    return found
+
+
+def targets(host: Host) -> dict[str, int]:
+    """How many spares of each warm image there should be: as many as were wanted lately, what was
+    wanted most first, SVC_WARM_SPARES in all; one of the smallest machine if nothing was."""
+    left, found = host.settings.warm_spares, {}
+    wanted = demand.count(host.warm) or {name: 1 for name in _smallest(host)}
+    for image, times in sorted(wanted.items(), key=lambda item: -item[1]):
+        found[image] = min(times, left)
+        left -= found[image]
+    return found
+
+
+def _smallest(host: Host) -> list[str]:
+    fitting = [(machine.shape.mem_mb, path.name) for path in host.warm_images.iterdir()
+               if path.is_dir() and (machine := find_warm_image(path)) is not None
+               and path == host.warm_image_dir(machine.shape)]
+    return [name for _, name in sorted(fitting)[:1]]
+
+
+def _list(host: Host) -> list[RunDir]:
+    return [RunDir(path) for path in sorted(host.warm.glob(f"{PREFIX}*"))]
+
+
+@contextmanager
+def _idle(rundir: RunDir) -> Iterator[bool]:
+    """True, and its operation lock held in the block, if nobody works on this spare."""
+    try:
+        descriptor = rundir.try_operation()
+    except FileNotFoundError:
+        descriptor = None
+    try:
+        yield descriptor is not None
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _is_whole(rundir: RunDir) -> bool:
+    record = rundir.find_record()
+    return (record is not None and record.boot_id == boot_id() and rundir.is_alive()
+            and (rundir.path / READY).exists())
+
+
+def _is_of(rundir: RunDir, machine: Machine) -> bool:
+    record = rundir.find_record()
+    return record is not None and record.machine.chain[:-1] == machine.chain
+
+
+def _image_of(rundir: RunDir) -> str:
+    record = rundir.find_record()
+    return record.machine.chain[-2].partition(":")[2] if record is not None else ""

@@ -1,0 +1,272 @@
+"""Machines that have run once and stand stopped until a create takes them: they become the sandbox
+and nobody else's, and leave nothing behind, whoever dies."""
+import ipaddress
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from bin.stack import running as stacks
+from bin.stack.site import ROOT
+from guest.agent.protocol import AGENT_PORT
+from guest.client.agent_client import AgentClient
+from guest.client.errors import AgentError
+from nodeworker.disks.durable import read_json
+from nodeworker.hypervisor.driver import VmState
+from nodeworker.hypervisor.qemu.rundir import RunDir
+from nodeworker.hypervisor.qemu.stopped import making_spares, memory, warm_spares
+from nodeworker.network.addresses import slot_capacity
+from nodeworker.network.slots import NoSlot
+from tests.host.driver_checks import before, points
+from tests.host.driver_lab import SHAPE, Lab
+
+TAKING = ("spare.taken", "spare.handed_over", "spare.exchanged")
+MAKING = tuple(point for point in points("spare") if point not in TAKING)
+IDENTITY = (
+    "cat /etc/machine-id /etc/hostname /etc/ssh/ssh_host_ed25519_key.pub; head -c 16 /dev/urandom |"
+    " sha256sum"
+)
+MAKE = """
+import os, sys
+from config.settings import load
+from nodeworker.hypervisor.qemu.host import Host
+from nodeworker.hypervisor.qemu.stopped.making_spares import make
+make(Host(load(os.environ)), sys.argv[1])
+"""
+
+
+@pytest.fixture
+def sparing(real):
+    """The node of `real` with two spares at most; there is none at first, and after it."""
+    lab = Lab({**real.environ, "SVC_WARM_SPARES": "2"}, real.numbers)
+    for path in lab.driver.host.warm.glob("*.wanted"):
+        path.unlink()
+    yield lab
+    real.driver.tend_stopped()
+    check_nothing_left(lab)
+
+
+def check_nothing_left(lab):
+    """But sandboxes: no spare, no slot, no cgroup and no layer of one."""
+    host = lab.driver.host
+    sandboxes = set(lab.driver.list_sandboxes())
+    assert list(host.warm.glob("spare-*")) == []
+    assert set(host.network.slots.owners()) <= sandboxes and host.cgroups.names() <= sandboxes
+    assert set(host.layers.list_paths()) <= host.find_references()
+
+
+def image(lab):
+    return lab.driver.host.warm_image_dir(SHAPE).name
+
+
+def make(lab):
+    """The run directory of a new spare."""
+    known = set(lab.driver.host.warm.glob("spare-*"))
+    making_spares.make(lab.driver.host, image(lab))
+    [path] = set(lab.driver.host.warm.glob("spare-*")) - known
+    return RunDir(path)
+
+
+def crash_making(lab, tmp_path, point):
+    """Make a spare in a process that is killed at a point."""
+    fault = tmp_path / "fault"
+    fault.write_text(f"{point} kill")
+    environ = {**os.environ, **lab.environ, "SVC_FAULT_FILE": str(fault)}
+    done = subprocess.run([sys.executable, "-c", MAKE, image(lab)], cwd=ROOT, env=environ,
+                          timeout=120, check=False)
+    assert done.returncode == -signal.SIGKILL and not fault.exists()
+
+
+def pid_of(lab, spec):
+    return lab.driver.host.rundir(spec.sandbox_id).find_record().pid
+
+
+def check_runs(lab, spec):
+    assert lab.driver.inspect(spec.sandbox_id) is VmState.RUNNING
+    assert lab.agent(spec).ping().adopted == spec.sandbox_id
+    assert lab.shell(spec, "hostname; echo $NUMBER; date +%s").split()[:2] == [
+        spec.sandbox_id, spec.env["NUMBER"]]
+    assert abs(int(lab.shell(spec, "date +%s")) - time.time()) < 2
+
+
+def test_a_create_goes_on_with_its_process_as_a_computer_of_its_own(sparing):
+    spares = [make(sparing), make(sparing)]
+    made = {spare.find_record().pid for spare in spares}
+    [token, *_] = read_json(spares[0].path / "tokens")["tokens"]
+    taken = [sparing.create(), sparing.create()]
+    assert {pid_of(sparing, spec) for spec in taken} == made
+    identities = [sparing.shell(spec, IDENTITY).splitlines() for spec in (*taken, sparing.create())]
+    for column in zip(*identities, strict=True):
+        assert len(set(column)) == len(identities), column
+    for spec in taken:
+        check_runs(sparing, spec)
+        slot = sparing.driver.host.network.slots.owners()[spec.sandbox_id]
+        address = sparing.driver.host.network.slots.slot(slot).address
+        with pytest.raises(AgentError):
+            AgentClient(address, AGENT_PORT, token).exec(["/bin/true"])
+
+
+def test_nothing_in_the_guest_tells_of_the_spare(sparing):
+    spare = make(sparing)
+    spec = sparing.create()
+    found = sparing.agent(spec).exec(
+        shell=f"hostname; grep -rlsF {spare.sandbox_id} /etc /var /root /home /run /tmp /dev/shm")
+    assert found.stdout.decode().split() == [spec.sandbox_id]
+    assert spare.sandbox_id not in sparing.shell(spec, "cat /proc/*/environ | tr '\\0' '\\n'; dmesg")
+
+
+def test_it_is_charged_from_the_moment_it_is_taken(sparing):
+    make(sparing)
+    time.sleep(3)
+    began = time.monotonic()
+    spec = sparing.create()
+    used = sparing.driver.read_usage(spec.sandbox_id)
+    passed_ms = (time.monotonic() - began) * 1000
+    assert used.age_ms <= passed_ms and used.cpu_ms <= passed_ms
+
+
+def test_it_sleeps_wakes_forks_and_goes_like_any_other(sparing):
+    make(sparing)
+    spec = sparing.create()
+    sparing.shell(spec, "echo here > /dev/shm/memory; echo there > /root/disk; sync")
+    sparing.driver.hibernate(spec.sandbox_id)
+    assert not sparing.driver.wake(spec).cold
+    sparing.driver.snapshot(spec.sandbox_id, "snap")
+    for each in (spec, sparing.create("snap")):
+        assert sparing.shell(each, "cat /dev/shm/memory /root/disk") == "here\nthere\n"
+    sparing.clean()
+    check_nothing_left(sparing)
+
+
+def test_two_creates_at_once_never_get_the_same(sparing):
+    make(sparing)
+    specs = [sparing.spec() for _ in range(3)]
+    threads = [threading.Thread(target=sparing.driver.create, args=(spec,)) for spec in specs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({pid_of(sparing, spec) for spec in specs}) == len(specs)
+    for spec in specs:
+        check_runs(sparing, spec)
+
+
+@pytest.mark.parametrize("point", MAKING)
+def test_the_death_of_who_makes_one(sparing, tmp_path, point):
+    crash_making(sparing, tmp_path, point)
+    whole = point == "spare.ready"
+    assert warm_spares.count_ready(sparing.driver.host) == ({image(sparing): 1} if whole else {})
+    assert sparing.driver.list_sandboxes() == {}
+    assert sparing.driver.tend_stopped() == (0 if whole else 1)
+    if not whole:
+        check_nothing_left(sparing)
+        make(sparing)
+    check_runs(sparing, sparing.create())
+
+
+@pytest.mark.parametrize("point", (*TAKING, *points("create")[1:]))
+def test_the_death_of_who_takes_one(sparing, tmp_path, point):
+    spare = make(sparing)
+    spec = sparing.spec()
+    sparing.crash_at(point, tmp_path, "create", spec)
+    assert warm_spares.count_ready(sparing.driver.host) == {}
+    assert sparing.driver.list_sandboxes() in ({}, {spec.sandbox_id: VmState.PARTIAL})
+    sparing.driver.create(spec)
+    check_runs(sparing, spec)
+    sparing.driver.tend_stopped()
+    assert not spare.path.exists()
+    check_nothing_left(sparing)
+    sparing.driver.destroy(spec.sandbox_id)
+    check_nothing_left(sparing)
+
+
+@pytest.mark.parametrize("point", (*TAKING, *points("create")[1:]))
+def test_what_a_dead_taker_left_is_reclaimed(sparing, tmp_path, point):
+    make(sparing)
+    sparing.crash_at(point, tmp_path, "create", sparing.spec())
+    sparing.driver.reclaim()
+    assert sparing.driver.list_sandboxes() == {}
+    check_nothing_left(sparing)
+
+
+@pytest.mark.parametrize("point", (*TAKING, *before("create", "marked")[1:]))
+def test_one_that_cannot_be_taken_is_done_without(sparing, tmp_path, monkeypatch, point):
+    spare = make(sparing)
+    process = spare.find_record().pid
+    (tmp_path / "fault").write_text(f"{point} raise")
+    monkeypatch.setenv("SVC_FAULT_FILE", str(tmp_path / "fault"))
+    spec = sparing.create()
+    check_runs(sparing, spec)
+    assert pid_of(sparing, spec) != process
+    sparing.driver.tend_stopped()
+    check_nothing_left(sparing)
+
+
+def test_one_whose_process_ended_is_not_taken(sparing):
+    spare = make(sparing)
+    os.kill(spare.find_record().pid, signal.SIGKILL)
+    while spare.is_alive():
+        time.sleep(0.01)
+    check_runs(sparing, sparing.create())
+    assert sparing.driver.tend_stopped() == 1
+
+
+def test_one_whose_process_ends_as_it_is_taken_is_done_without(sparing):
+    os.kill(make(sparing).find_record().pid, signal.SIGKILL)
+    check_runs(sparing, sparing.create())
+
+
+def test_they_survive_the_start_of_a_worker(sparing):
+    make(sparing)
+    sparing.driver.reclaim()
+    assert warm_spares.count_ready(sparing.driver.host) == {image(sparing): 1}
+    check_runs(sparing, sparing.create())
+
+
+def test_they_are_given_up_when_too_many_or_memory_is_short(sparing, real, monkeypatch):
+    for _ in range(2):
+        make(sparing)
+    assert sparing.driver.tend_stopped() == 1, "one is wanted while nothing was asked for"
+    monkeypatch.setattr(memory, "is_short", lambda: True)
+    assert sparing.driver.tend_stopped() == 1
+    assert making_spares.find_missing(sparing.driver.host) == ""
+
+
+def test_its_slot_is_given_to_who_needs_one(clean_host):
+    """A node with fifteen slots."""
+    stack = stacks.private_stack("test-spares", {"SVC_DRIVER": "qemu", "SVC_SLOT_POOL": "0"},
+                                 processes=())
+    try:
+        network = ipaddress.ip_network(stack.site.values["SVC_SLOT_NETWORK"]).network_address
+        stack.site.values["SVC_SLOT_NETWORK"] = f"{network}/27"
+        stack.ensure_images()
+        lab = Lab(stack.site.values)
+        lab.driver.reclaim()
+        lab.driver.bake(SHAPE)
+        source = lab.create()
+        lab.driver.snapshot(source.sandbox_id, "snap")
+        spare = make(lab)
+        slots = lab.driver.host.network.slots
+        for number in range(slot_capacity(f"{network}/27") - 2):
+            slots.claim(f"somebody-{number}")
+        with pytest.raises(NoSlot):
+            slots.claim("one more")
+        check_runs(lab, lab.create("snap"))
+        assert not spare.path.exists()
+        lab.clean()
+    finally:
+        stack.destroy()
+
+
+def test_an_idle_host_makes_one(sparing, monkeypatch):
+    monkeypatch.setattr(making_spares, "_IDLE_SHARE", 0.0)
+    deadline = time.monotonic() + 60
+    while not warm_spares.count_ready(sparing.driver.host):
+        assert time.monotonic() < deadline
+        sparing.driver.tend_stopped()
+        time.sleep(0.5)
+    assert warm_spares.count_ready(sparing.driver.host) == {image(sparing): 1}
