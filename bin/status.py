@@ -11,7 +11,7 @@ from bin.stack.site import ROOT, Site
 from config.settings import Settings
 from models.database import connect, database, now
 from models.states import WarmImageState
-from services.hosts import warm_images
+from services.hosts import nodes, warm_images
 from services.hosts.warm_images import WarmImageView
 from services.metering.plans import size_name
 
@@ -43,6 +43,7 @@ def show(stack: Stack) -> bool:
     print("\nWarm images (a shape without one boots cold):")
     for line in list_warm_images(stack.settings):
         print(f"  {line}")
+    print(f"\nMachines that stand ready, stopped: {count_stopped(stack.settings)}")
     print(f"\nAPI {stack.api_url}   identity {stack.auth_url}   users and keys: var/dev.env")
     print("   ".join(stack.edge_urls.values()))
     return not faults and all(info["statename"] in _UP for info in states.values())
@@ -58,6 +59,18 @@ def list_warm_images(settings: Settings) -> list[str]:
     finally:
         database.close_all()
     return [describe(view) for view in views] or ["none wanted yet"]
+
+
+def count_stopped(settings: Settings) -> str:
+    """How many this node has for the next creates, and for the wakes of which it kept them."""
+    connect(settings.database_url, pool_size=1, application="status")
+    try:
+        counts = nodes.read_stopped_machines(settings.node_id)
+    except peewee.PeeweeException as error:
+        return f"the database does not answer ({type(error).__name__})"
+    finally:
+        database.close_all()
+    return f"{counts.get('spares', 0)} for creates, {counts.get('kept', 0)} for wakes"
 
 
 def describe(view: WarmImageView) -> str:

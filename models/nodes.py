@@ -8,7 +8,7 @@ class Node(Row):
     """A VM host as its own heartbeat describes it; `vcpus` and `mem_mb` are what it may promise,
     overcommit included; `lanes` are those that work, null if it does not tell, and `presets` the
     agent presets that it can make ready. Of its disk (MiB) it tells the size, what is free, and
-    what is to stay free."""
+    what is to stay free; of its `stopped_machines` how many are `kept` and how many `spares`."""
 
     id = peewee.TextField(primary_key=True)
     address = peewee.TextField()
@@ -26,6 +26,7 @@ class Node(Row):
     policy_restored_at = TimeField(null=True)
     lanes = JsonField(null=True)
     presets = JsonField(default=list)
+    stopped_machines = JsonField(default=dict)
     directory_id = peewee.TextField(null=True)
     started_at = TimeField(default=now)
     heartbeat_at = TimeField(default=now)

@@ -79,6 +79,7 @@ class Reconciler:
         self._lock = threading.Lock()
         self._first_seen: dict[str, float] = {}
         self._last_reading: dict[str, UsageReading] = {}
+        self._stopped_told: dict[str, int] = {}
 
     def run(self) -> None:
         """Compare once and mend."""
@@ -128,9 +129,14 @@ class Reconciler:
 
     def _tend_stopped(self) -> None:
         try:
-            self._deps.driver.tend_stopped()
+            found = self._deps.driver.tend_stopped()
         except DriverError as error:
             log.error("stopped machines could not be looked at: %s", error)
+            return
+        told = {"kept": found.kept, "spares": found.spares}
+        if told != self._stopped_told:
+            nodes.write_stopped_machines(self._deps.settings.node_id, told)
+            self._stopped_told = told
 
     def _mend_rows(self, look: Look) -> None:
         settled = rows.list_settled(self._deps.settings.node_id, look.suspects())

@@ -177,13 +177,15 @@ def sim_stack(clean_host: None) -> Iterator[stacks.Stack]:
 @pytest.fixture(scope="session")
 def vm_stack(clean_host: None) -> Iterator[stacks.Stack]:
     """As `sim_stack`, with real virtual machines from the image of this checkout."""
-    yield from _running(_stack("test-vm", {"SVC_DRIVER": "qemu", **QUICK}), images=True)
+    yield from _running(_stack("test-vm", {
+        "SVC_DRIVER": "qemu", "SVC_WARM_SPARES": "0", **QUICK}), images=True)
 
 
 @pytest.fixture(scope="session")
 def presets_stack(clean_host: None) -> Iterator[stacks.Stack]:
     """As `vm_stack`, on a node that has the agent presets and has baked its image of them."""
-    presets = {"SVC_DRIVER": "qemu", "SVC_PRESETS": ",".join(SLUGS), **QUICK}
+    presets = {"SVC_DRIVER": "qemu", "SVC_PRESETS": ",".join(SLUGS), "SVC_WARM_SPARES": "0",
+               **QUICK}
     for stack in _running(_stack("test-presets", presets), images=True):
         until(lambda: query(stack, "SELECT 1 FROM warm_images WHERE presets AND state = 'baked'"),
               timeout_s=900)

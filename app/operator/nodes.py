@@ -27,6 +27,9 @@ def node_list(machine: bool) -> None:
             "SANDBOXES": lambda node: ", ".join(
                 f"{count} {status}" for status, count in sorted(node.sandboxes.items())
             ),
+            "STOPPED": lambda node: ", ".join(
+                f"{count} {kind}" for kind, count in sorted(node.stopped_machines.items()) if count
+            ),
             "WARM SIZES": lambda node: ", ".join(node.warm_sizes),
             "RUNS": lambda node: ", ".join(filter(None, node.host_tuple.values())),
             "LANES": lambda node: ", ".join(node.lanes or ()),

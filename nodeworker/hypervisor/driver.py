@@ -285,9 +285,9 @@ class Driver(ABC):
         once all of it is; True or False if that has just changed, else None."""
 
     @abstractmethod
-    def tend_stopped(self) -> int:
-        """End stopped processes that are too old, too many or in the way, and return how many;
-        begin to make a spare if the host is idle. For one process of a node. Cheap."""
+    def tend_stopped(self) -> facts.StoppedMachines:
+        """End stopped machines that are too old, too many or in the way, begin to make a spare if
+        the host is idle, and tell how many there are. For one process of a node. Cheap."""
 
     @abstractmethod
     def restore_network(self) -> bool:

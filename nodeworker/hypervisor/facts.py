@@ -70,6 +70,16 @@ class DiskPause(enum.Enum):
 
 
 @dataclass(frozen=True)
+class StoppedMachines:
+    """Machines of a host that stand stopped: those `kept` of sleeping sandboxes, and `spares` for
+    the next creates; `ended` of either kind have just been given up."""
+
+    kept: int = 0
+    spares: int = 0
+    ended: int = 0
+
+
+@dataclass(frozen=True)
 class PresetsFacts:
     """The agent presets of this host.
 

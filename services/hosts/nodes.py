@@ -66,6 +66,19 @@ def policy_restored(node_id: str) -> None:
         Node.update(policy_restored_at=now()).where(Node.id == node_id).execute()
 
 
+def write_stopped_machines(node_id: str, counts: dict[str, int]) -> None:
+    """Note how many machines stand stopped on the node, by what for."""
+    with connection():
+        Node.update(stopped_machines=counts).where(Node.id == node_id).execute()
+
+
+def read_stopped_machines(node_id: str) -> dict[str, int]:
+    """What `write_stopped_machines` noted last."""
+    with connection():
+        node = Node.get_or_none(Node.id == node_id)
+    return node.stopped_machines if node is not None else {}
+
+
 def set_accepting(node_id: str, *, accepting: bool) -> bool:
     """Open or close a node for new sandboxes; False if there is no such node."""
     with connection():

@@ -23,8 +23,9 @@ class NodeReport:
     """A VM host. `vcpus` and `mem_mb` are what it may promise, `used_*` what it has
     promised; `warm_sizes` are those with a warm image, which a create restores; `lanes` are those
     that work, None if it does not tell. Of its disk (MiB) `disk_free_mb` are free; below
-    `disk_floor_mb` the host takes nothing new. `policy_restored_at` is when it last found its
-    packet policy changed by somebody else."""
+    `disk_floor_mb` the host takes nothing new. `stopped_machines` stand ready for a wake (`kept`)
+    or a create (`spares`). `policy_restored_at` is when it last found its packet policy changed by
+    somebody else."""
 
     id: str
     address: str
@@ -39,6 +40,7 @@ class NodeReport:
     disk_floor_mb: int
     disk_mb: int | None
     sandboxes: dict[str, int]
+    stopped_machines: dict[str, int]
     warm_sizes: list[str]
     lanes: list[str] | None
     host_tuple: dict[str, str]
@@ -137,8 +139,8 @@ def _node(node: Node, alive: bool) -> NodeReport:
         silent_s=round((now() - node.heartbeat_at).total_seconds(), 1),
         used_vcpus=used_vcpus, vcpus=node.vcpus, used_mem_mb=used_mem_mb, mem_mb=node.mem_mb,
         disk_free_mb=node.disk_free_mb, disk_floor_mb=node.disk_floor_mb, disk_mb=node.disk_mb,
-        sandboxes=dict(counts), warm_sizes=warm_sizes, lanes=node.lanes,
-        host_tuple=node.host_tuple, policy_restored_at=node.policy_restored_at,
+        sandboxes=dict(counts), stopped_machines=node.stopped_machines, warm_sizes=warm_sizes,
+        lanes=node.lanes, host_tuple=node.host_tuple, policy_restored_at=node.policy_restored_at,
         started_at=node.started_at,
     )
 

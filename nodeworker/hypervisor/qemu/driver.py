@@ -28,6 +28,7 @@ from nodeworker.hypervisor.facts import (
     HostTuple,
     PresetsFacts,
     SnapshotFacts,
+    StoppedMachines,
     UsageReading,
 )
 from nodeworker.hypervisor.presets_record import facts_of, none_chosen, nothing_built
@@ -226,10 +227,11 @@ class QemuDriver(Driver):
         return pace_writes(self.host)
 
     @_operation
-    def tend_stopped(self) -> int:
+    def tend_stopped(self) -> StoppedMachines:
         ended = kept.end_surplus(self.host) + warm_spares.end_surplus(self.host)
         self._spare_maker.look()
-        return ended
+        return StoppedMachines(kept.count(self.host),
+                               sum(warm_spares.count_ready(self.host).values()), ended)
 
     @_operation
     def restore_network(self) -> bool:

@@ -20,6 +20,7 @@ from nodeworker.hypervisor.facts import (
     HostTuple,
     PresetsFacts,
     SnapshotFacts,
+    StoppedMachines,
     UsageReading,
 )
 from nodeworker.hypervisor.simulated import lifecycle, snapshots
@@ -135,8 +136,8 @@ class SimulatedDriver(driver.Driver):
     def pace_writes(self) -> bool | None:
         return None
 
-    def tend_stopped(self) -> int:
-        return 0
+    def tend_stopped(self) -> StoppedMachines:
+        return StoppedMachines()
 
     def restore_network(self) -> bool:
         return False

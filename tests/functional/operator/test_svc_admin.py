@@ -84,13 +84,14 @@ def test_nodes(sim_stack, alice, svc_admin, sandbox):
         and node["used_mem_mb"] >= 1024
         and node["sandboxes"]["running"] >= 1
     )
+    assert node["stopped_machines"] in ({}, {"kept": 0, "spares": 0})
     assert "small" in node["warm_sizes"] and node["host_tuple"]["machine"] == "simulated"
     assert node["disk_mb"] >= node["disk_free_mb"] > node["disk_floor_mb"] == 4096
     heading, *lines = table(svc_admin("node-list"))
     line = next(line for line in lines if line[0] == node_id)
     assert heading == [
-        "NODE", "ADDRESS", "STATE", "VCPUS", "MEMORY MB", "DISK MB", "SANDBOXES", "WARM SIZES",
-        "RUNS", "LANES"
+        "NODE", "ADDRESS", "STATE", "VCPUS", "MEMORY MB", "DISK MB", "SANDBOXES", "STOPPED",
+        "WARM SIZES", "RUNS", "LANES"
     ]
     assert line[-1] == "archive, bulk, ctl, deploy, ops"
     assert line[:3] == [node["id"], "127.0.0.1", "alive, open"] and line[3].endswith("/512")

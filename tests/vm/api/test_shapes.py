@@ -63,7 +63,9 @@ def fresh(vm_stack):
     """A node with the same image and no template at all: a template that sandboxes stand on is
     never removed."""
     stack = stacks.private_stack(
-        "test-shapes", {"SVC_DRIVER": "qemu", "SVC_BAKE_SIZES": "", **QUICK}, processes=NEEDED)
+        "test-shapes", {
+            "SVC_DRIVER": "qemu", "SVC_BAKE_SIZES": "", "SVC_WARM_SPARES": "0", **QUICK
+        }, processes=NEEDED)
     try:
         known, own = vm_stack.settings.image_dir, stack.site.data_dir / "images"
         own.mkdir(mode=0o700)

@@ -45,7 +45,7 @@ def tool(*argv):
 def small_stack(clean_host):
     """A stack whose image has a root disk of 3 GiB; nothing is baked, so that the boot is a cold
     one."""
-    settings = {"SVC_DRIVER": "qemu", **QUICK}
+    settings = {"SVC_DRIVER": "qemu", "SVC_WARM_SPARES": "0", **QUICK}
     # Without the bulk lane, whose bake of the shape would only slow the test down.
     processes = [name for name in stacks.supervise.procfile() if name != "node-bulk"]
     stack = stacks.private_stack("test-small", settings, processes=processes)

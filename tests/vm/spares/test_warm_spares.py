@@ -116,7 +116,8 @@ def test_nothing_in_the_guest_tells_of_the_spare(sparing):
     found = sparing.agent(spec).exec(
         shell=f"hostname; grep -rlsF {spare.sandbox_id} /etc /var /root /home /run /tmp /dev/shm")
     assert found.stdout.decode().split() == [spec.sandbox_id]
-    assert spare.sandbox_id not in sparing.shell(spec, "cat /proc/*/environ | tr '\\0' '\\n'; dmesg")
+    told = sparing.shell(spec, "cat /proc/*/environ | tr '\\0' '\\n'; dmesg")
+    assert spare.sandbox_id not in told
 
 
 def test_it_is_charged_from_the_moment_it_is_taken(sparing):
@@ -161,7 +162,7 @@ def test_the_death_of_who_makes_one(sparing, tmp_path, point):
     whole = point == "spare.ready"
     assert warm_spares.count_ready(sparing.driver.host) == ({image(sparing): 1} if whole else {})
     assert sparing.driver.list_sandboxes() == {}
-    assert sparing.driver.tend_stopped() == (0 if whole else 1)
+    assert sparing.driver.tend_stopped().ended == (0 if whole else 1)
     if not whole:
         check_nothing_left(sparing)
         make(sparing)
@@ -212,7 +213,7 @@ def test_one_whose_process_ended_is_not_taken(sparing):
     while spare.is_alive():
         time.sleep(0.01)
     check_runs(sparing, sparing.create())
-    assert sparing.driver.tend_stopped() == 1
+    assert sparing.driver.tend_stopped().ended == 1
 
 
 def test_one_whose_process_ends_as_it_is_taken_is_done_without(sparing):
@@ -230,9 +231,9 @@ def test_they_survive_the_start_of_a_worker(sparing):
 def test_they_are_given_up_when_too_many_or_memory_is_short(sparing, real, monkeypatch):
     for _ in range(2):
         make(sparing)
-    assert sparing.driver.tend_stopped() == 1, "one is wanted while nothing was asked for"
+    assert sparing.driver.tend_stopped().ended == 1, "one is wanted while nothing was asked for"
     monkeypatch.setattr(memory, "is_short", lambda: True)
-    assert sparing.driver.tend_stopped() == 1
+    assert sparing.driver.tend_stopped().ended == 1
     assert making_spares.find_missing(sparing.driver.host) == ""
 
 

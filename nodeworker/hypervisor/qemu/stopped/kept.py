@@ -76,6 +76,11 @@ def end_surplus(host: Host) -> int:
     return ended
 
 
+def count(host: Host) -> int:
+    """How many there are."""
+    return len(_list_eldest_first(host))
+
+
 def end_eldest(host: Host) -> bool:
     """Give up one, because its slot is needed; False if none is kept."""
     return any(_end_if_saved(host, sandbox_id) for _, sandbox_id in _list_eldest_first(host))

@@ -83,6 +83,7 @@ def _become(vm: Vm, spec: LaunchSpec, spare: RunDir) -> None:
     assert record is not None
     vm.write(replace(record, sandbox_id=vm.sandbox_id, agent_port=spec.agent_port,
                      forwards=spec.forwards), durable=False)
+    fault("create.recorded")
     vm.rundir.write_tokens(*vm.rundir.tokens(), spec.agent_token)
     ensure_confined(vm)
 

@@ -1,0 +1,43 @@
+"""How many spares of which warm image there should be, from what creates have asked for lately."""
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from nodeworker.hypervisor.qemu.stopped import demand, warm_spares
+
+
+def host(folder, most=4):
+    return SimpleNamespace(warm=folder, warm_images=folder / "images",
+                           settings=SimpleNamespace(warm_spares=most))
+
+
+def test_what_was_asked_for_lately_counts_and_is_forgotten_after_a_while(tmp_path):
+    for _ in range(3):
+        demand.note(tmp_path, "small")
+    old = time.time() - demand.WINDOW_S - 1
+    (tmp_path / "large.wanted").write_text(f"{old:.0f}\n")
+    assert demand.count(tmp_path) == {"small": 3}
+    assert [path.name for path in tmp_path.iterdir()] == ["small.wanted"]
+
+
+def test_a_long_list_is_begun_anew(tmp_path):
+    (tmp_path / "small.wanted").write_text("1\n" * 40_000)
+    demand.note(tmp_path, "small")
+    demand.note(tmp_path, "small")
+    assert demand.count(tmp_path) == {"small": 2}
+
+
+@pytest.mark.parametrize("asked, most, wanted", [
+    ({"small": 1}, 4, {"small": 1}),
+    ({"small": 9}, 4, {"small": 4}),
+    ({"small": 1, "large": 3}, 4, {"large": 3, "small": 1}),
+    ({"small": 3, "large": 2}, 4, {"small": 3, "large": 1}),
+    ({"small": 5, "large": 2}, 4, {"small": 4, "large": 0}),
+    ({"small": 5}, 0, {"small": 0}),
+])
+def test_what_was_wanted_most_comes_first_within_the_limit(tmp_path, asked, most, wanted):
+    for image, times in asked.items():
+        for _ in range(times):
+            demand.note(tmp_path, image)
+    assert warm_spares.targets(host(tmp_path, most)) == wanted
