@@ -25,7 +25,7 @@ def run(count: int) -> list[Figure]:
     api = Api(os.environ["SVC_API_URL"], os.environ["SVC_API_KEY"])
     figures: list[Figure] = []
     with Floor(settings) as floor:
-        figures.append(measure.create_to_exec(api, floor, count))
+        figures.extend(measure.create_to_exec(api, settings, floor, count))
         figures.extend(measure.sleep_and_wake(api, settings, floor, count))
         figures.extend(measure.fork_to_exec(api, floor, count))
     with measure.sandbox(api) as sandbox_id:

@@ -11,6 +11,8 @@ from bench.figures import Figure
 # Figure -> ratio to its floor that it must not exceed. Those without a floor are only told.
 BOUNDS: dict[str, float] = {
     "create_to_exec": 2.0,
+    # the goal is 0.5
+    "create_spare_to_exec": 0.8,
     "wake_to_exec": 2.0,
     # the goal is 0.4
     "wake_kept_to_exec": 0.7,

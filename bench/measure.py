@@ -18,28 +18,42 @@ from guest.client.agent_client import AgentClient
 from models.database import connection
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
+from nodeworker.hypervisor.driver import Shape
 from nodeworker.hypervisor.qemu.driver import QemuDriver
+from nodeworker.hypervisor.qemu.stopped import warm_spares
+from nodeworker.hypervisor.qemu.stopped.making_spares import make as make_spare
 from tasks.publisher import CeleryQueue
 
 BENCH_QUEUE = "bench.discard"
+SMALL = Shape(1, 1024)
 
 
-def create_to_exec(api: Api, floor: Floor, count: int) -> Figure:
-    """POST create, poll until running, first command answered; floor: copy, restore and first
-    command by a bare script."""
-    figure = Figure("create_to_exec")
+def create_to_exec(api: Api, settings: Settings, floor: Floor,
+                   count: int) -> tuple[Figure, Figure]:
+    """POST create, poll until running, first command answered: without a spare, and with one; floor
+    of both: copy, restore and first command by a bare script."""
+    plain = Figure("create_to_exec", note="no spare stood ready")
+    spare = Figure("create_spare_to_exec", note="a spare stood ready")
+    host = QemuDriver(settings).host
+    image = host.warm_image_dir(SMALL).name
+    without = QemuDriver(replace(settings, warm_spares=0))
     for _ in range(count):
-        figure.floor.append(floor.create_to_exec())
-        made: list[str] = []
+        for figure in (plain, spare):
+            if figure is plain:
+                without.tend_stopped()
+            elif not warm_spares.count_ready(host):
+                make_spare(host, image)
+            figure.floor.append(floor.create_to_exec())
+            made: list[str] = []
 
-        def once(made: list[str] = made) -> None:
-            made.append(api.create(size="small"))
-            api.wait_running(made[0])
-            api.run(made[0], "true")
+            def once(made: list[str] = made) -> None:
+                made.append(api.create(size="small"))
+                api.wait_running(made[0])
+                api.run(made[0], "true")
 
-        figure.samples.append(timed(once))
-        api.delete(made[0])
-    return figure
+            figure.samples.append(timed(once))
+            api.delete(made[0])
+    return plain, spare
 
 
 def sleep_and_wake(api: Api, settings: Settings, floor: Floor,
@@ -49,7 +63,7 @@ def sleep_and_wake(api: Api, settings: Settings, floor: Floor,
     hibernate = Figure("hibernate", note="flush to disk included")
     wake = Figure("wake_to_exec", note="its process was given up")
     kept = Figure("wake_kept_to_exec", note="its process was kept")
-    keeps_none = QemuDriver(replace(settings, kept_machines=0))
+    keeps_none = QemuDriver(replace(settings, kept_machines=0, warm_spares=0))
     with sandbox(api) as sandbox_id:
         def once() -> None:
             api.act(sandbox_id, "wake")

@@ -6,6 +6,7 @@ so what the emulator translates for that has been translated. Then it is stopped
 """
 import fcntl
 import logging
+import os
 import secrets
 import threading
 from dataclasses import replace
@@ -27,8 +28,9 @@ from nodeworker.hypervisor.qemu.vm import Vm
 
 _log = logging.getLogger(__name__)
 _ANSWER_LIMIT_S = 20.0
-# So much of the host's CPU time (a share of all CPUs) must have been idle since the last look.
-_IDLE_SHARE = 0.5
+# So many CPUs must have been idle since the last look, but no more than a share of all there are:
+# what makes a spare takes one for a second or two.
+_IDLE_CPUS, _IDLE_SHARE = 1.5, 0.75
 
 
 class SpareMaker:
@@ -42,8 +44,9 @@ class SpareMaker:
         """Begin to make a spare, in a thread, if one is wanted and the host has been idle since the
         last look."""
         before, self._cpu = self._cpu, _cpu_times()
-        passed = self._cpu[1] - before[1]
-        if passed > 0 and (self._cpu[0] - before[0]) / passed >= _IDLE_SHARE:
+        passed, cpus = self._cpu[1] - before[1], os.cpu_count() or 1
+        wanted = min(_IDLE_CPUS / cpus, _IDLE_SHARE)
+        if passed > 0 and (self._cpu[0] - before[0]) / passed >= wanted:
             name = find_missing(self._host)
             if name:
                 threading.Thread(target=self._make, args=(name,), name="warm-spare",
