@@ -30,11 +30,12 @@ def main(arguments: list[str]) -> int:
 
 
 def start() -> int:
-    """Give the user what the configuration holds and start the agent server from nothing, without
-    waiting until it is ready."""
+    """Give the user what the configuration holds and start the agent server, without waiting until
+    it is ready. One that an earlier call has started goes on: on a slow machine the host may have
+    given that up before it could say so."""
     configuration = hand_over(RUN_DIR, pwd.getpwnam(USER))
     if configuration.get("source"):
-        code = subprocess.run(["systemctl", "--no-block", "restart", UNIT], check=False).returncode
+        code = subprocess.run(["systemctl", "--no-block", "start", UNIT], check=False).returncode
         if code:
             return code
     # What the host looks for: this guest needs no start until its RAM is gone.
@@ -57,8 +58,9 @@ def hand_over(directory: Path, owner: pwd.struct_passwd) -> dict[str, Any]:
     owner's alone."""
     configuration: dict[str, Any] = json.loads((directory / CONFIGURATION_NAME).read_text())
     bootstrap = configuration.pop("bootstrap", None)
-    (directory / BOOTSTRAP_NAME).unlink(missing_ok=True)
-    if bootstrap is not None:
+    if bootstrap is None:
+        (directory / BOOTSTRAP_NAME).unlink(missing_ok=True)
+    else:
         bootstrap["sandboxId"] = configuration["sandboxId"]
         _write(directory / BOOTSTRAP_NAME, bootstrap)
     _write(directory / CONFIGURATION_NAME, configuration)
@@ -69,7 +71,10 @@ def hand_over(directory: Path, owner: pwd.struct_passwd) -> dict[str, Any]:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    path.unlink(missing_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w",
+    """In one step: an agent server that runs already may be reading it."""
+    new = path.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w",
               encoding="utf-8") as file:
         json.dump(content, file)
+    new.rename(path)

@@ -12,6 +12,10 @@ from tests.host.guest_network import public_listener
 # Stands for any public server.
 PUBLIC = "9.9.9.54"
 TOKEN = "the-callback-token-of-a-session"
+# What the host writes into the guest, again.
+AGAIN = ("import json; file = '/run/svc-agent/launch.json'; wanted = json.load(open(file)); "
+         "wanted['bootstrap'] = json.load(open('/run/svc-agent/bootstrap.json')); "
+         "json.dump(wanted, open(file, 'w'))")
 SERVER = ("id -un > /tmp/who; env > /tmp/env; svc-callback turn_complete '{\"turn\": 1}'; "
           "exec python3 -m http.server 4096")
 FILE = "/run/svc-agent/bootstrap.json"
@@ -108,6 +112,10 @@ def test_an_agent_server_reports_to_its_session_and_its_copies_do_not(vm_alice, 
                         SVC_AGENT_BOOTSTRAP="/tmp/other.json") == REFUSED, inside
 
     pid = shell(vm_alice, sandbox, "pgrep -xf 'python3 -m http.server 4096'")
+    again = vm_alice.exec(sandbox, "sh", "-c", f"python3 -c \"{AGAIN}\"; rm /run/svc-agent/started;"
+                          " svc-agent-server start && ls /run/svc-agent/started")
+    assert again["exitCode"] == 0, "as the host does when a start took it too long to hear of"
+    assert callback(vm_alice, sandbox, "errors_notified") == 0
     assert vm_alice.post(f"/v1/sandboxes/{sandbox}/hibernate").status_code == 200
     assert vm_alice.post(f"/v1/sandboxes/{sandbox}/wake").status_code == 200
     assert shell(vm_alice, sandbox,
