@@ -46,6 +46,6 @@ def test_every_point_in_the_code_is_listed_and_every_listed_one_is_in_the_code()
                 elif isinstance(argument, ast.JoinedStr):
                     tail = argument.values[-1]
                     if isinstance(tail, ast.Constant):
-                        found |= {f"{task}{tail.value}" for task in ("create", "wake")}
+                        found |= {f"{task}{tail.value}" for task in ("create", "wake", "spare")}
     assert found <= set(FAULT_POINTS)
     assert set(FAULT_POINTS) - found == set()

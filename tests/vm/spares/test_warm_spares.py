@@ -17,6 +17,7 @@ from guest.client.agent_client import AgentClient
 from guest.client.errors import AgentError
 from nodeworker.disks.durable import read_json
 from nodeworker.hypervisor.driver import VmState
+from nodeworker.hypervisor.qemu.operations import create
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.hypervisor.qemu.stopped import making_spares, memory, warm_spares
 from nodeworker.network.addresses import slot_capacity
@@ -205,6 +206,25 @@ def test_one_that_cannot_be_taken_is_done_without(sparing, tmp_path, monkeypatch
     assert pid_of(sparing, spec) != process
     sparing.driver.tend_stopped()
     check_nothing_left(sparing)
+
+
+def test_a_create_that_does_without_the_one_it_took_still_holds_the_sandbox(
+        sparing, tmp_path, monkeypatch):
+    """The lock that it took first went with the directory that was exchanged."""
+    (tmp_path / "fault").write_text("create.loaded raise")
+    monkeypatch.setenv("SVC_FAULT_FILE", str(tmp_path / "fault"))
+    make(sparing)
+    spec, held = sparing.spec(), []
+    known = create.record_new_sandbox
+
+    def looked_at(*arguments):
+        held.append(sparing.driver.host.rundir(spec.sandbox_id).try_operation())
+        return known(*arguments)
+
+    monkeypatch.setattr(create, "record_new_sandbox", looked_at)
+    sparing.driver.create(spec)
+    assert held == [None], "somebody else could have taken it"
+    check_runs(sparing, spec)
 
 
 def test_one_whose_process_ended_is_not_taken(sparing):

@@ -8,6 +8,7 @@ this host.
 4. QEMU starts while the source's RAM is copied, or with a copy made before, or with what a capture
    lends; then as every restore, with a new identity for the guest.
 """
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -60,7 +61,8 @@ class AlreadyCreated(DriverError):
 def create(host: Host, spec: LaunchSpec) -> RunningVm:
     """See Driver.create. Raises AlreadyCreated for one that sleeps or whose process has ended."""
     rundir = host.rundir(spec.sandbox_id)
-    with rundir.operation(create=True):
+    with ExitStack() as held:
+        held.enter_context(rundir.operation(create=True))
         vm = Vm(host, rundir)
         if rundir.inspect() is VmState.RUNNING:
             return vm.answer()
@@ -71,7 +73,7 @@ def create(host: Host, spec: LaunchSpec) -> RunningVm:
                 return vm.answer(cold_reason=go_on_starting(vm, spec, renew=True))
             host.check_space(spec.shape.mem_mb * MIB)
             _clear(vm)
-            return vm.answer(cold_reason=_start(vm, spec))
+            return vm.answer(cold_reason=_start(vm, spec, held))
         except StillStarting:
             raise
         except Exception:
@@ -111,11 +113,11 @@ def record_new_sandbox(vm: Vm, spec: LaunchSpec) -> Source:
     return source
 
 
-def _start(vm: Vm, spec: LaunchSpec) -> str:
+def _start(vm: Vm, spec: LaunchSpec, held: ExitStack) -> str:
     """Why it had to be booted from its disk; empty if it was restored from its source, or made of a
     spare."""
     if spec.snapshot_id is None:
-        if warm_spares.assign(vm, spec):
+        if warm_spares.assign(vm, spec, held):
             return ""
         if vm.rundir.find_record() is not None:
             _clear(vm)

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 _ANSWER_LIMIT_S = 20.0
 # So many CPUs must have been idle since the last look, but no more than a share of all there are:
 # what makes a spare takes one for a second or two.
-_IDLE_CPUS, _IDLE_SHARE = 1.5, 0.75
+_IDLE_CPUS, _IDLE_SHARE = 1.0, 0.75
 
 
 class SpareMaker:
@@ -86,6 +86,7 @@ def make(host: Host, name: str) -> None:
             spec = _spec(host, machine)
             if host.warm_image_dir(machine.shape, presets=spec.presets) == directory:
                 _make(host, spec, directory)
+                host.spares.refill_in_background(directory)
 
 
 def _spec(host: Host, machine: Machine) -> LaunchSpec:

@@ -15,7 +15,7 @@ import ctypes
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,10 +38,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
-def assign(vm: Vm, spec: LaunchSpec) -> bool:
+def assign(vm: Vm, spec: LaunchSpec, held: ExitStack) -> bool:
     """Make a new sandbox of a spare that fits `spec`. False if there is none, or it was of no use:
     then the sandbox has nothing but perhaps files that nobody needs.
 
+    With the run directory the lock in it is exchanged: `held` keeps the one that was the spare's.
     Raises DriverError if the guest does not answer (StillStarting: yet).
     """
     host = vm.host
@@ -52,23 +53,23 @@ def assign(vm: Vm, spec: LaunchSpec) -> bool:
     if machine is None:
         return False
     demand.note(host.warm, directory.name)
-    with _taken(host, machine) as spare:
-        if spare is None:
-            return False
-        try:
-            _become(vm, spec, spare)
-            go_on(vm, spec, renew=True)
-        except StillStarting:
+    spare = held.enter_context(_taken(host, machine))
+    if spare is None:
+        return False
+    try:
+        _become(vm, spec, spare)
+        go_on(vm, spec, renew=True)
+    except StillStarting:
+        raise
+    except Exception as error:
+        if _has_moved(vm):
             raise
-        except Exception as error:
-            if _has_moved(vm):
-                raise
-            _log.warning("the spare %s is of no use: %s", spare.sandbox_id, error)
-            stop(vm)
-            return False
-        finally:
-            if not spare.find_record():
-                _forget(host, spare)
+        _log.warning("the spare %s is of no use: %s", spare.sandbox_id, error)
+        stop(vm)
+        return False
+    finally:
+        if not spare.find_record():
+            _forget(host, spare)
     return True
 
 
