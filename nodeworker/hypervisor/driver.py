@@ -195,8 +195,8 @@ class Driver(ABC):
         its memory may go to that, and be lost with a restart of the host (the copy boots cold).
 
         The cut is consistent: disk and memory of one instant. Repeating with the id of a complete
-        snapshot returns its facts (with `pause_ms` as first measured). After failure nothing of it
-        is left. Raises NoDiskSpace below the free-space floor, VmNotFound, VmBusy, DriverError."""
+        snapshot returns its facts (with `pause_ms` as first measured). After failure the sandbox is
+        unharmed and nothing else left. Raises NoDiskSpace, VmNotFound, VmBusy, DriverError."""
 
     @abstractmethod
     def grow_disk(self, sandbox_id: str, size_bytes: int) -> None:

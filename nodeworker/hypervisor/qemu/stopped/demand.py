@@ -18,13 +18,20 @@ def note(directory: Path, warm_image: str) -> None:
 
 
 def count(directory: Path) -> dict[str, int]:
-    """Creates of each warm image in the last `WINDOW_S`; those that nobody wants are forgotten."""
+    """Creates of each warm image in the last `WINDOW_S`; those that nobody wants are forgotten, as
+    is what a power failure left of a file."""
     since, found = time.time() - WINDOW_S, {}
     for path in directory.glob(f"*{_SUFFIX}"):
-        lines = path.read_text(encoding="ascii").split()
-        recent = sum(float(line) > since for line in lines)
+        recent = sum(when > since for when in _times(path))
         if recent:
             found[path.name.removesuffix(_SUFFIX)] = recent
         else:
             path.unlink(missing_ok=True)
     return found
+
+
+def _times(path: Path) -> list[float]:
+    try:
+        return [float(line) for line in path.read_text(encoding="ascii").split()]
+    except (FileNotFoundError, ValueError):
+        return []

@@ -21,6 +21,15 @@ def test_what_was_asked_for_lately_counts_and_is_forgotten_after_a_while(tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["small.wanted"]
 
 
+@pytest.mark.parametrize("left", [b"\0" * 512, b"1\n\xff\n", b"soon\n", b""])
+def test_what_a_power_failure_left_is_forgotten(tmp_path, left):
+    (tmp_path / "small.wanted").write_bytes(left)
+    demand.note(tmp_path, "large")
+    assert demand.count(tmp_path) == {"large": 1}
+    demand.note(tmp_path, "small")
+    assert demand.count(tmp_path) == {"small": 1, "large": 1}
+
+
 def test_a_long_list_is_begun_anew(tmp_path):
     (tmp_path / "small.wanted").write_text("1\n" * 40_000)
     demand.note(tmp_path, "small")
