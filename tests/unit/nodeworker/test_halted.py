@@ -6,7 +6,7 @@ import time
 import pytest
 
 from nodeworker.hypervisor.qemu.operations.halted import is_halted
-from nodeworker.hypervisor.qemu.process.qmp import QmpClient
+from nodeworker.hypervisor.qemu.process.qmp import QmpClient, QmpError
 
 CLI, STI, HLT, AGAIN = b"\xfa", b"\xfb", b"\xf4", b"\xeb\xfd"
 
@@ -28,6 +28,16 @@ def settles(monitor, wanted, timeout_s=60):
         time.sleep(0.05)
 
 
+def connected(monitor, process):
+    """Its file is there a moment before anybody listens."""
+    while True:
+        assert process.poll() is None
+        try:
+            return QmpClient(monitor)
+        except QmpError:
+            time.sleep(0.02)
+
+
 @pytest.mark.parametrize(("code", "halted"), [(CLI + HLT + AGAIN, True),
                                               (STI + HLT + AGAIN, False)], ids=["halted", "idle"])
 @pytest.mark.parametrize("cpus", [1, 2])
@@ -42,10 +52,7 @@ def test_only_a_machine_that_nothing_can_wake_is_halted(tmp_path, code, halted, 
         f"unix:{monitor},server=on,wait=off"
     ])
     try:
-        while not monitor.exists():
-            assert process.poll() is None
-            time.sleep(0.02)
-        with QmpClient(monitor) as client:
+        with connected(monitor, process) as client:
             assert settles(client, halted)
     finally:
         process.kill()
