@@ -160,7 +160,7 @@ def discard(vm: Vm) -> None:
 
 
 def count_ready(host: Host) -> dict[str, int]:
-    """How many spares of each warm image stand ready or are being taken."""
+    """How many spares of each warm image stand ready."""
     found: dict[str, int] = {}
     for rundir in _list(host):
         if _is_whole(rundir):
