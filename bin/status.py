@@ -40,37 +40,29 @@ def show(stack: Stack) -> bool:
     for name, info in states.items():
         wrong = f"   BUT {faults[name]}" if name in faults else ""
         print(f"{name:12} {info['statename']:9} {info['description']}{wrong}")
-    print("\nWarm images (a shape without one boots cold):")
-    for line in list_warm_images(stack.settings):
-        print(f"  {line}")
-    print(f"\nMachines that stand ready, stopped: {count_stopped(stack.settings)}")
+    print()
+    for line in list_machines(stack.settings):
+        print(line)
     print(f"\nAPI {stack.api_url}   identity {stack.auth_url}   users and keys: var/dev.env")
     print("   ".join(stack.edge_urls.values()))
     return not faults and all(info["statename"] in _UP for info in states.values())
 
 
-def list_warm_images(settings: Settings) -> list[str]:
-    """A line for each warm image that this node has or is to have."""
+def list_machines(settings: Settings) -> list[str]:
+    """A line for each warm image that this node has or is to have, and one that says how many
+    machines it has for the next creates, and for the wakes of sandboxes whose it kept."""
     connect(settings.database_url, pool_size=1, application="status")
     try:
         views = warm_images.list_all(settings.node_id)
+        stopped = nodes.read_stopped_machines(settings.node_id)
     except peewee.PeeweeException as error:
-        return [f"the database does not answer ({type(error).__name__})"]
+        return [f"The database does not answer ({type(error).__name__})."]
     finally:
         database.close_all()
-    return [describe(view) for view in views] or ["none wanted yet"]
-
-
-def count_stopped(settings: Settings) -> str:
-    """How many this node has for the next creates, and for the wakes of which it kept them."""
-    connect(settings.database_url, pool_size=1, application="status")
-    try:
-        counts = nodes.read_stopped_machines(settings.node_id)
-    except peewee.PeeweeException as error:
-        return f"the database does not answer ({type(error).__name__})"
-    finally:
-        database.close_all()
-    return f"{counts.get('spares', 0)} for creates, {counts.get('kept', 0)} for wakes"
+    return ["Warm images (a shape without one boots cold):",
+            *[f"  {line}" for line in [describe(view) for view in views] or ["none wanted yet"]],
+            "", f"Machines that stand ready, stopped: {stopped.get('spares', 0)} for creates,"
+                f" {stopped.get('kept', 0)} for wakes"]
 
 
 def describe(view: WarmImageView) -> str:

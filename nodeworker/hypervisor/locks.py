@@ -64,6 +64,21 @@ def locked(path: Path, *, make_directory: bool = False) -> Iterator[None]:
         os.close(descriptor)
 
 
+@contextmanager
+def nobody_at_work(path: Path) -> Iterator[bool]:
+    """True, and the lock `path` held in the block, if nobody holds it; False also if its directory
+    is gone or another."""
+    try:
+        descriptor = try_lock(path)
+    except FileNotFoundError:
+        descriptor = None
+    try:
+        yield descriptor is not None
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
 def is_locked(path: Path) -> bool:
     """True while somebody holds the lock; found by trying for a shared one, which is let go at
     once."""

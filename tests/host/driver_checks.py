@@ -1,8 +1,11 @@
 """What a driver's sandbox must be after any operation, and the fault points of each operation."""
 
+import pytest
 
 from nodeworker.faults import FAULT_POINTS
 from nodeworker.hypervisor.driver import VmState
+from nodeworker.network.addresses import slot_capacity
+from nodeworker.network.slots import NoSlot
 
 
 def points(operation):
@@ -26,6 +29,15 @@ def with_note(lab, content=b"first"):
     spec = lab.create()
     lab.agent(spec).write_file("/home/user/note", content)
     return spec
+
+
+def fill_slots(lab, leave):
+    """Take every slot of the node but the `leave` that its machines have."""
+    slots = lab.driver.host.network.slots
+    for number in range(slot_capacity(lab.settings.slot_network) - leave):
+        slots.claim(f"somebody-{number}")
+    with pytest.raises(NoSlot):
+        slots.claim("one more")
 
 
 GROWN_BYTES = 20 * 1024**3

@@ -1,5 +1,6 @@
 """A node of its own for driver tests: one with real VMs, one simulated; each lives for the session
 and starts empty."""
+import ipaddress
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,24 @@ def qemu_lab(clean_host: None) -> Iterator[Lab]:
                                  {"SVC_DRIVER": "qemu", "SVC_CHAIN_DEPTH_LIMIT": "3",
                                   "SVC_KEPT_MACHINES": "0", "SVC_WARM_SPARES": "0"}, processes=())
     try:
+        stack.ensure_images()
+        lab = Lab(stack.site.values)
+        lab.driver.reclaim()
+        lab.driver.bake(SHAPE)
+        yield lab
+        lab.clean()
+    finally:
+        stack.destroy()
+
+
+@pytest.fixture
+def narrow_lab(clean_host: None) -> Iterator[Lab]:
+    """Real VMs on a node with fifteen slots, none of which is made ready ahead of need."""
+    stack = stacks.private_stack("test-slots", {"SVC_DRIVER": "qemu", "SVC_SLOT_POOL": "0"},
+                                 processes=())
+    try:
+        network = ipaddress.ip_network(stack.site.values["SVC_SLOT_NETWORK"]).network_address
+        stack.site.values["SVC_SLOT_NETWORK"] = f"{network}/27"
         stack.ensure_images()
         lab = Lab(stack.site.values)
         lab.driver.reclaim()

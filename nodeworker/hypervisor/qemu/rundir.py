@@ -54,10 +54,10 @@ class RunDir:
         (unless `create`)."""
         return locks.locked(self._operation_lock, make_directory=create)
 
-    def try_operation(self) -> int | None:
-        """The operation lock as a descriptor, None while another holds it. Raises
-        FileNotFoundError without directory."""
-        return locks.try_lock(self._operation_lock)
+    def nobody_at_work(self) -> AbstractContextManager[bool]:
+        """True, and the operation lock held in the block, if nobody holds it; False also without
+        directory."""
+        return locks.nobody_at_work(self._operation_lock)
 
     def take_vm_lock(self) -> int:
         """The descriptor QEMU must inherit; raises VmBusy if a process holds the lock (a probe lets

@@ -73,7 +73,7 @@ def test_uploads_pass_a_bake_and_a_second_bake_waits_for_it(sim_stack, alice, un
     fault("bake.saved", "sleep:6")
     assert create(sim_stack, alice, "medium")[0] == NOTE
     becomes(lambda: bake_state(sim_stack, medium), "baking")
-    assert any("saving for" in line for line in status.list_warm_images(sim_stack.settings))
+    assert any("saving for" in line for line in status.list_machines(sim_stack.settings))
     assert create(sim_stack, alice, "large")[0] == NOTE
     source = alice.create()["id"]
     taken = alice.post(f"/v1/sandboxes/{source}/snapshot").json()["id"]
@@ -92,8 +92,8 @@ def test_a_bake_that_fails_harms_no_create(sim_stack, alice, unbaked, fault):
     assert create(sim_stack, alice, "medium")[0] == NOTE
     becomes(lambda: bake_state(sim_stack, shape), "failed")
     assert create(sim_stack, alice, "medium")[0] == NOTE
-    line = next(line for line in status.list_warm_images(sim_stack.settings)
-                if line.startswith("medium"))
+    line = next(line for line in status.list_machines(sim_stack.settings)
+                if line.strip().startswith("medium"))
     assert "failed  InjectedFault" in line and "tried again in" in line
     query(sim_stack, "UPDATE warm_images SET announce_at = now()")
     becomes(lambda: bake_state(sim_stack, shape), "baked")

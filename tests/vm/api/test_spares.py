@@ -5,7 +5,7 @@ import pytest
 
 from bin.stack import running as stacks
 from bin.stack import supervise
-from bin.status import count_stopped
+from bin.status import list_machines
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from tests.stack.database import query
 from tests.stack.personas import Persona
@@ -47,7 +47,7 @@ def command_line(stack, sandbox_id):
 
 def test_a_create_takes_one_and_the_next_is_made(stack, owner):
     until(lambda: spares(stack) > 0, timeout_s=240)
-    assert count_stopped(stack.settings).startswith("1 for creates")
+    assert "stopped: 1 for creates" in list_machines(stack.settings)[-1]
     sandbox_id = owner.create()["id"]
     name = next(word for word in command_line(stack, sandbox_id) if "spare-" in word)
     told = owner.exec(sandbox_id, "sh", "-c", "hostname; echo kept > /dev/shm/memory")

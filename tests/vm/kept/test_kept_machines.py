@@ -1,6 +1,5 @@
 """Machines whose process is kept while their sandbox sleeps: a wake goes on with it, and whatever
 becomes of it, nothing is lost."""
-import ipaddress
 import os
 import signal
 import socket
@@ -8,15 +7,12 @@ import time
 
 import pytest
 
-from bin.stack import running as stacks
 from guest.client.errors import AgentError
 from nodeworker.hypervisor.driver import DriverError, VmState
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.hypervisor.qemu.stopped import memory
-from nodeworker.network.addresses import slot_capacity
-from nodeworker.network.slots import NoSlot
-from tests.host.driver_checks import before, check_alive, points, with_note
-from tests.host.driver_lab import SHAPE, Lab
+from tests.host.driver_checks import before, check_alive, fill_slots, points, with_note
+from tests.host.driver_lab import Lab
 
 LEAVE = ("echo kept > /dev/shm/memory; setsid sleep 100000 > /dev/null 2>&1 < /dev/null &"
          " echo $! > /dev/shm/pid; sync")
@@ -207,28 +203,11 @@ def test_none_is_kept_while_memory_is_short(keeping, monkeypatch):
     assert not is_kept(keeping, spec)
 
 
-def test_its_slot_is_given_to_who_needs_one(clean_host):
-    """A node with fifteen slots."""
-    stack = stacks.private_stack("test-slots", {"SVC_DRIVER": "qemu", "SVC_SLOT_POOL": "0"},
-                                 processes=())
-    try:
-        network = ipaddress.ip_network(stack.site.values["SVC_SLOT_NETWORK"]).network_address
-        stack.site.values["SVC_SLOT_NETWORK"] = f"{network}/27"
-        stack.ensure_images()
-        lab = Lab(stack.site.values)
-        lab.driver.reclaim()
-        lab.driver.bake(SHAPE)
-        spec = asleep(lab)
-        slots = lab.driver.host.network.slots
-        for number in range(slot_capacity(f"{network}/27") - 1):
-            slots.claim(f"somebody-{number}")
-        with pytest.raises(NoSlot):
-            slots.claim("one more")
-        check_alive(lab, with_note(lab), b"first")
-        assert not is_kept(lab, spec)
-        with pytest.raises(DriverError, match="NoSlot"):
-            lab.driver.wake(spec)
-        assert lab.driver.inspect(spec.sandbox_id) is VmState.SAVED
-        lab.clean()
-    finally:
-        stack.destroy()
+def test_its_slot_is_given_to_who_needs_one(narrow_lab):
+    lab, spec = narrow_lab, asleep(narrow_lab)
+    fill_slots(lab, leave=1)
+    check_alive(lab, with_note(lab), b"first")
+    assert not is_kept(lab, spec)
+    with pytest.raises(DriverError, match="NoSlot"):
+        lab.driver.wake(spec)
+    assert lab.driver.inspect(spec.sandbox_id) is VmState.SAVED

@@ -1,6 +1,5 @@
 """Machines that have run once and stand stopped until a create takes them: they become the sandbox
 and nobody else's, and leave nothing behind, whoever dies."""
-import ipaddress
 import os
 import signal
 import subprocess
@@ -10,7 +9,6 @@ import time
 
 import pytest
 
-from bin.stack import running as stacks
 from bin.stack.site import ROOT
 from guest.agent.protocol import AGENT_PORT
 from guest.client.agent_client import AgentClient
@@ -20,9 +18,7 @@ from nodeworker.hypervisor.driver import VmState
 from nodeworker.hypervisor.qemu.operations import create
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.hypervisor.qemu.stopped import making_spares, memory, warm_spares
-from nodeworker.network.addresses import slot_capacity
-from nodeworker.network.slots import NoSlot
-from tests.host.driver_checks import before, points
+from tests.host.driver_checks import before, fill_slots, points
 from tests.host.driver_lab import SHAPE, Lab
 
 TAKING = ("spare.taken", "spare.handed_over", "spare.exchanged")
@@ -257,30 +253,13 @@ def test_they_are_given_up_when_too_many_or_memory_is_short(sparing, real, monke
     assert making_spares.find_missing(sparing.driver.host) == ""
 
 
-def test_its_slot_is_given_to_who_needs_one(clean_host):
-    """A node with fifteen slots."""
-    stack = stacks.private_stack("test-spares", {"SVC_DRIVER": "qemu", "SVC_SLOT_POOL": "0"},
-                                 processes=())
-    try:
-        network = ipaddress.ip_network(stack.site.values["SVC_SLOT_NETWORK"]).network_address
-        stack.site.values["SVC_SLOT_NETWORK"] = f"{network}/27"
-        stack.ensure_images()
-        lab = Lab(stack.site.values)
-        lab.driver.reclaim()
-        lab.driver.bake(SHAPE)
-        source = lab.create()
-        lab.driver.snapshot(source.sandbox_id, "snap")
-        spare = make(lab)
-        slots = lab.driver.host.network.slots
-        for number in range(slot_capacity(f"{network}/27") - 2):
-            slots.claim(f"somebody-{number}")
-        with pytest.raises(NoSlot):
-            slots.claim("one more")
-        check_runs(lab, lab.create("snap"))
-        assert not spare.path.exists()
-        lab.clean()
-    finally:
-        stack.destroy()
+def test_its_slot_is_given_to_who_needs_one(narrow_lab):
+    lab, source = narrow_lab, narrow_lab.create()
+    lab.driver.snapshot(source.sandbox_id, "snap")
+    spare = make(lab)
+    fill_slots(lab, leave=2)
+    check_runs(lab, lab.create("snap"))
+    assert not spare.path.exists()
 
 
 def test_an_idle_host_makes_one(sparing, monkeypatch):

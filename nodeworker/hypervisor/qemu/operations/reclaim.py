@@ -10,10 +10,7 @@ need again, in this order:
 import logging
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 from nodeworker.disks.durable import empty_trash, remove_tree
 from nodeworker.faults import fault
@@ -65,28 +62,13 @@ def _remove_half_made(host: Host) -> None:
             except VmBusy:
                 _log.info("sandbox %s is being worked on", path.name)
     for path in host.snapshots.glob("*.tmp"):
-        with _nobody_at_work(path / "lock") as is_ours:
+        with locks.nobody_at_work(path / "lock") as is_ours:
             if is_ours:
                 remove_tree(path, host.trash)
     for path in host.warm_images.glob("*.tmp"):
-        with _nobody_at_work(path.with_suffix(".lock")) as is_ours:
+        with locks.nobody_at_work(path.with_suffix(".lock")) as is_ours:
             if is_ours:
                 discard(Vm(host, RunDir(path)))
-
-
-@contextmanager
-def _nobody_at_work(lock: Path) -> Iterator[bool]:
-    """True, and the lock held in the block, if no process holds it; False also if its directory is
-    gone or another."""
-    try:
-        descriptor = locks.try_lock(lock)
-    except FileNotFoundError:
-        descriptor = None
-    try:
-        yield descriptor is not None
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
 
 
 def _is_live(host: Host, name: str) -> bool:
@@ -103,7 +85,7 @@ def _is_live(host: Host, name: str) -> bool:
 def _end_strays(host: Host) -> None:
     for name in [name for name in host.cgroups.names() if not _is_live(host, name)]:
         if name.endswith(".tmp"):
-            with _nobody_at_work((host.warm_images / name).with_suffix(".lock")) as is_ours:
+            with locks.nobody_at_work((host.warm_images / name).with_suffix(".lock")) as is_ours:
                 if is_ours:
                     _empty_cgroup(host, name)
         else:

@@ -113,7 +113,7 @@ def _exchange(one: Path, other: Path) -> None:
 def _taken(host: Host, machine: Machine) -> Iterator[RunDir | None]:
     """A spare of the warm image `machine`, locked in the block and nobody else's from now on."""
     for rundir in _list(host):
-        with _idle(rundir) as is_ours:
+        with rundir.nobody_at_work() as is_ours:
             if is_ours and _is_whole(rundir) and _is_of(rundir, machine):
                 (rundir.path / READY).unlink()
                 yield rundir
@@ -126,28 +126,32 @@ def end_surplus(host: Host) -> int:
     short; returns how many."""
     left, ended = targets(host), 0
     for rundir in _list(host):
-        with _idle(rundir) as is_ours:
+        with rundir.nobody_at_work() as is_ours:
             if not is_ours:
-                continue
-            if not rundir.find_record():
-                _forget(host, rundir)
                 continue
             image = _image_of(rundir) if _is_whole(rundir) else ""
             if left.get(image, 0) > 0 and not memory.is_short():
                 left[image] -= 1
             else:
-                discard(Vm(host, rundir))
-                ended += 1
+                ended += _give_up(host, rundir)
     return ended
 
 
 def end_one(host: Host) -> bool:
     """Give one up, because its slot is needed; False if there is none."""
     for rundir in _list(host):
-        with _idle(rundir) as is_ours:
-            if is_ours:
-                discard(Vm(host, rundir))
+        with rundir.nobody_at_work() as is_ours:
+            if is_ours and _give_up(host, rundir):
                 return True
+    return False
+
+
+def _give_up(host: Host, rundir: RunDir) -> bool:
+    """Remove what there is of it; False if it was no machine and held nothing."""
+    if rundir.find_record():
+        discard(Vm(host, rundir))
+        return True
+    _forget(host, rundir)
     return False
 
 
@@ -189,20 +193,6 @@ def _smallest(host: Host) -> list[str]:
 
 def _list(host: Host) -> list[RunDir]:
     return [RunDir(path) for path in sorted(host.warm.glob(f"{PREFIX}*"))]
-
-
-@contextmanager
-def _idle(rundir: RunDir) -> Iterator[bool]:
-    """True, and its operation lock held in the block, if nobody works on this spare."""
-    try:
-        descriptor = rundir.try_operation()
-    except FileNotFoundError:
-        descriptor = None
-    try:
-        yield descriptor is not None
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
 
 
 def _is_whole(rundir: RunDir) -> bool:
