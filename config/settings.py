@@ -129,7 +129,7 @@ class Settings:
     boot_deadline_s: float = 600.0
     readiness_wait_s: float = 60.0
     preset_build_wait_s: float = 60.0
-    preset_verify_s: float = 120.0
+    preset_verify_s: float = 300.0
     archive_wait_s: float = 300.0
     archive_timeout_s: float = 900.0
     archive_max_mb: int = 20480

@@ -25,7 +25,7 @@ from tests.stack.database import Databases, query
 from tests.stack.edge import Edge, make_edge
 from tests.stack.fault_points import FaultPoint, fault_point
 from tests.stack.personas import Persona
-from tests.stack.times import QUICK
+from tests.stack.times import BESIDE_GUESTS, QUICK
 from tests.stack.waiting import until
 
 ORDER = ("unit", "functional", "contract", "vm", "browser", "chaos")
@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return item.path.relative_to(Path(__file__).parent).parts[0]
 
     def on_vm_stack(item: pytest.Item) -> bool:
-        return not {"vm_stack", "presets_stack"}.isdisjoint(getattr(item, "fixturenames", ()))
+        return "vm_stack" in getattr(item, "fixturenames", ())
 
     items.sort(key=lambda item: (
         on_vm_stack(item), order.index(room(item)) if room(item) in order else len(order)))
@@ -84,7 +84,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     var/evidence."""
     report = yield
     if report.failed:
-        for name in ("servers", "sim_stack", "vm_stack", "presets_stack"):
+        for name in ("servers", "sim_stack", "vm_stack"):
             stack = getattr(item, "funcargs", {}).get(name)
             if isinstance(stack, stacks.Stack) and stack.site.data_dir.is_dir():
                 for process in (*stacks.SERVERS, *stack.processes):
@@ -176,17 +176,11 @@ def sim_stack(clean_host: None) -> Iterator[stacks.Stack]:
 
 @pytest.fixture(scope="session")
 def vm_stack(clean_host: None) -> Iterator[stacks.Stack]:
-    """As `sim_stack`, with real virtual machines from the image of this checkout."""
-    yield from _running(_stack("test-vm", {
-        "SVC_DRIVER": "qemu", "SVC_WARM_SPARES": "0", **QUICK}), images=True)
-
-
-@pytest.fixture(scope="session")
-def presets_stack(clean_host: None) -> Iterator[stacks.Stack]:
-    """As `vm_stack`, on a node that has the agent presets and has baked its image of them."""
-    presets = {"SVC_DRIVER": "qemu", "SVC_PRESETS": ",".join(SLUGS), "SVC_WARM_SPARES": "0",
-               **QUICK}
-    for stack in _running(_stack("test-presets", presets), images=True):
+    """As `sim_stack`, with real virtual machines from the image of this checkout, on a node that
+    has the agent presets and has baked its image of them."""
+    machines = {"SVC_DRIVER": "qemu", "SVC_PRESETS": ",".join(SLUGS), "SVC_WARM_SPARES": "0",
+                **BESIDE_GUESTS}
+    for stack in _running(_stack("test-vm", machines), images=True):
         until(lambda: query(stack, "SELECT 1 FROM warm_images WHERE presets AND state = 'baked'"),
               timeout_s=900)
         yield stack
@@ -243,10 +237,10 @@ def vm_mallory(vm_stack: stacks.Stack) -> Iterator[Persona]:
 
 
 @pytest.fixture(scope="session")
-def presets_alice(presets_stack: stacks.Stack) -> Iterator[Persona]:
-    """Alice on the stack with agent presets. A create may take minutes."""
-    for persona in _persona(presets_stack, "ALICE"):
-        persona.http.timeout = 400
+def presets_alice(vm_stack: stacks.Stack) -> Iterator[Persona]:
+    """As `vm_alice`, with patience: to create an agent's sandbox may take minutes."""
+    for persona in _persona(vm_stack, "ALICE"):
+        persona.http.timeout = 600
         yield persona
 
 

@@ -8,6 +8,7 @@ it lapses when that directory is gone.
 """
 import os
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,8 @@ CLAIMS = Path("/run/svc-stacks")
 SHARES = 13
 # Second part of each share's prefix; `c` is missing because share 0 is `svc`.
 _MARKS = "0123456789abd"
+# Ports of servers in each share.
+_SERVERS = 16
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,12 @@ class Share:
         return (23500, 24999) if self.number == 0 else (self.host_ports[1] + 1,
                                                         self.host_ports[1] + 320)
 
+    def server_port(self, place: int) -> int:
+        """For the server of that place, from 0: below the ephemeral range too, so that nothing sits
+        on it between its choice and its use."""
+        assert 0 <= place < _SERVERS
+        return 17000 + _SERVERS * self.number + place
+
     @property
     def vm_uid_base(self) -> int:
         return 900_000 + 100_000 * self.number
@@ -75,6 +84,17 @@ def free_port(preferred: int = 0) -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def choose_ports(preferred: Mapping[str, int]) -> dict[str, int]:
+    """A free port for each name, its preferred one where possible; no two are the same."""
+    chosen: dict[str, int] = {}
+    for name, number in preferred.items():
+        port = free_port(number)
+        while port in chosen.values():  # the kernel may pick one twice
+            port = free_port()
+        chosen[name] = port
+    return chosen
 
 
 def claim_share(data_dir: Path, first: int = 0) -> Share:

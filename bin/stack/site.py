@@ -68,7 +68,9 @@ class Site:
         data_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
         share = ports.claim_share(data_dir, 1)
         values = {
-            **_generated(data_dir, {}), **_share_values(share), "SVC_NODE_ID": f"test-{share}",
+            **_generated(data_dir, {name: share.server_port(place)
+                                    for place, name in enumerate(PREFERRED)}),
+            **_share_values(share), "SVC_NODE_ID": f"test-{share}",
             FAULT_FILE: str(data_dir / "fault")
         }
         for source in (read_env(ROOT / ".env"), os.environ):
@@ -167,7 +169,7 @@ def _share_values(share: ports.Share) -> dict[str, str]:
 
 def _generated(data_dir: Path, preferred: dict[str, int]) -> dict[str, str]:
     """Addresses on free ports (the preferred ones where possible) and fresh secrets."""
-    port = {name: ports.free_port(preferred.get(name, 0)) for name in PREFERRED}
+    port = ports.choose_ports(preferred)
     database, broker = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
     return {
         "SVC_DATA_DIR": str(data_dir),

@@ -6,8 +6,8 @@ from tests.stack.fault_points import fault_point
 
 
 @pytest.fixture
-def fault(presets_stack):
-    with fault_point(presets_stack) as armed:
+def fault(vm_stack):
+    with fault_point(vm_stack) as armed:
         yield armed
 
 

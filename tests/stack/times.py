@@ -10,3 +10,12 @@ QUICK = {
     "SVC_NODE_HEARTBEAT_S": "1",
     "SVC_IDENTITY_POLL_S": "1",
 }
+# Of a stack whose guests need the CPU: half as often.
+BESIDE_GUESTS = {
+    **QUICK,
+    "SVC_OPERATION_SWEEP_S": "1",
+    "SVC_RECONCILE_S": "2",
+    "SVC_USAGE_SAMPLE_S": "2",
+    "SVC_NODE_HEARTBEAT_S": "2",
+    "SVC_IDENTITY_POLL_S": "2",
+}

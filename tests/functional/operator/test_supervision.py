@@ -12,6 +12,7 @@ import pytest
 from bin.stack import health, leftovers, ports
 from bin.stack.running import SERVERS, remove_abandoned
 from bin.stack.site import ROOT
+from tasks import contracts
 from tests.stack.waiting import until
 
 # Makes a stack, says where it is, and waits to be killed.
@@ -96,6 +97,16 @@ def test_flower_shows_nothing_without_its_password(sim_stack, flower, path):
     assert httpx.get(address, trust_env=False).status_code == 401
     user, password = sim_stack.settings.flower_basic_auth.split(":")
     assert httpx.get(address, auth=(user, password), trust_env=False).status_code == 200
+
+
+def test_flower_shows_what_the_workers_do_while_it_runs(sim_stack, flower):
+    user = tuple(sim_stack.settings.flower_basic_auth.split(":"))
+
+    def names():
+        tasks = httpx.get(f"{flower}/api/tasks", auth=user, trust_env=False).json()
+        return {task["name"] for task in tasks.values() if task["state"] == "SUCCESS"}
+
+    until(lambda: {contracts.IDLE_SWEEP, contracts.RECONCILE} <= names())
 
 
 def test_logs_hold_no_query_string(sim_stack):

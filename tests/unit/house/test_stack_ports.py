@@ -3,7 +3,8 @@ import ipaddress
 import itertools
 import socket
 
-from bin.stack.ports import SHARES, Share, free_port, is_free
+from bin.stack.ports import SHARES, Share, choose_ports, free_port, is_free
+from bin.stack.site import PREFERRED
 
 ALL = [Share(number) for number in range(SHARES)]
 PAIRS = list(itertools.permutations(ALL, 2))
@@ -18,9 +19,10 @@ def test_slot_networks_are_apart():
     assert not any(one.overlaps(other) for one, other in itertools.combinations(networks, 2))
 
 
-def test_forwarded_ports_are_apart_and_below_the_ephemeral_range():
+def test_ports_are_apart_and_below_the_ephemeral_range():
     taken = [range(low, high + 1) for share in ALL
-             for low, high in (share.host_ports, share.agent_ports)]
+             for low, high in (share.host_ports, share.agent_ports,
+                               (share.server_port(0), share.server_port(len(PREFERRED) - 1)))]
     assert not [pair for pair in itertools.combinations(taken, 2) if set(pair[0]) & set(pair[1])]
     assert max(ports[-1] for ports in taken) < 32768
 
@@ -38,3 +40,9 @@ def test_a_preferred_port_is_taken_only_while_free():
         assert not is_free(taken)
         assert free_port(taken) != taken
     assert free_port(taken) == taken
+
+
+def test_two_servers_of_a_stack_never_get_one_port(monkeypatch):
+    picked = iter((40001, 40001, 40001, 40002))
+    monkeypatch.setattr("bin.stack.ports.free_port", lambda preferred=0: next(picked))
+    assert choose_ports({"redis": 0, "s3": 0}) == {"redis": 40001, "s3": 40002}

@@ -28,22 +28,22 @@ TOLD = {
 
 
 @pytest.fixture(scope="module")
-def upstream(presets_stack, tmp_path_factory):
+def upstream(vm_stack, tmp_path_factory):
     """Behind the gateway of the stack with presets."""
     made = LlmUpstream()
-    connect(presets_stack.settings.database_url, pool_size=2)
-    with running_gateway(presets_stack, config_of(made, made), tmp_path_factory.mktemp("gateway")):
+    connect(vm_stack.settings.database_url, pool_size=2)
+    with running_gateway(vm_stack, config_of(made, made), tmp_path_factory.mktemp("gateway")):
         yield made
     database.close_all()
     made.close()
 
 
 @pytest.mark.parametrize("slug", TOLD)
-def test_an_agent_has_a_turn_with_a_model(presets_stack, presets_alice, upstream, slug):
+def test_an_agent_has_a_turn_with_a_model(vm_stack, presets_alice, upstream, slug):
     made = presets_alice.post("/v1/sandboxes", json={"size": "small", "template": slug}).json()
     sandbox = made["id"]
     try:
-        url = f"{guest_gateway.URL}/s/{secret_of(presets_stack.settings, sandbox)}"
+        url = f"{guest_gateway.URL}/s/{secret_of(vm_stack.settings, sandbox)}"
         files, line = TOLD[slug]
         for path, text in files.items():
             presets_alice.request(

@@ -92,6 +92,7 @@ def test_sleep_wake_and_fork_keep_the_agent_and_its_home(presets_alice, create):
         presets_alice.delete(f"/v1/sandboxes/{fork}")
 
 
+@pytest.mark.timeout(900)
 def test_lfg_has_all_four_and_serves_its_page_also_after_a_power_off(presets_alice, create):
     shown = create(template="lfg")
     assert (shown["templateStatus"], shown["servePort"]) == ("ready", 8766), shown
@@ -109,9 +110,9 @@ def test_lfg_has_all_four_and_serves_its_page_also_after_a_power_off(presets_ali
 
 
 @pytest.fixture
-def broken_image(presets_stack):
+def broken_image(vm_stack):
     """The presets image with pi's program cut in half is the one that new sandboxes stand on."""
-    images = presets_stack.settings.image_dir / "images"
+    images = vm_stack.settings.image_dir / "images"
     good = os.readlink(images / "presets")
     bad = f"{good}-cut"
     shutil.rmtree(images / bad, ignore_errors=True)
@@ -128,7 +129,7 @@ def broken_image(presets_stack):
     point(images, bad)
     yield
     point(images, good)
-    until(lambda: not (presets_stack.settings.image_dir / ".presets.lock").exists()
+    until(lambda: not (vm_stack.settings.image_dir / ".presets.lock").exists()
           or os.readlink(images / "presets") == good)
     shutil.rmtree(images / bad)
 

@@ -10,7 +10,7 @@ from bin.stack import leftovers
 from bin.stack import running as stacks
 from tests.stack.database import query
 from tests.stack.personas import Persona
-from tests.stack.times import QUICK
+from tests.stack.times import BESIDE_GUESTS
 
 NEEDED = ("api", "identity", "control", "relay", "beat", "node-ctl", "node-ops", "node-bulk")
 LOOK = """
@@ -64,7 +64,7 @@ def fresh(vm_stack):
     never removed."""
     stack = stacks.private_stack(
         "test-shapes", {
-            "SVC_DRIVER": "qemu", "SVC_BAKE_SIZES": "", "SVC_WARM_SPARES": "0", **QUICK
+            "SVC_DRIVER": "qemu", "SVC_BAKE_SIZES": "", "SVC_WARM_SPARES": "0", **BESIDE_GUESTS
         }, processes=NEEDED)
     try:
         known, own = vm_stack.settings.image_dir, stack.site.data_dir / "images"

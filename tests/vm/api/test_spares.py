@@ -9,7 +9,7 @@ from bin.status import list_machines
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from tests.stack.database import query
 from tests.stack.personas import Persona
-from tests.stack.times import QUICK
+from tests.stack.times import BESIDE_GUESTS
 from tests.stack.waiting import until
 
 pytestmark = pytest.mark.vm
@@ -18,7 +18,8 @@ pytestmark = pytest.mark.vm
 @pytest.fixture(scope="module")
 def stack(clean_host):
     processes = [name for name in supervise.procfile() if name != "flower"]
-    made = stacks.private_stack("test-ready", {"SVC_DRIVER": "qemu", **QUICK}, processes=processes)
+    made = stacks.private_stack("test-ready", {"SVC_DRIVER": "qemu", **BESIDE_GUESTS},
+                                processes=processes)
     try:
         made.ensure_images()
         made.up()

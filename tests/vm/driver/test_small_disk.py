@@ -12,7 +12,7 @@ from nodeworker.hypervisor.qemu.rundir import RunDir
 from services.guest_calls.disks import FLOOR_BYTES
 from tests.host.qemu_img import opened, qemu_img
 from tests.stack.personas import Persona
-from tests.stack.times import QUICK
+from tests.stack.times import BESIDE_GUESTS
 
 SMALL_BYTES = 3 * 1024**3
 # Goes on writing numbered lines into a file that it opened before; its id and the file must outlive
@@ -45,7 +45,7 @@ def tool(*argv):
 def small_stack(clean_host):
     """A stack whose image has a root disk of 3 GiB; nothing is baked, so that the boot is a cold
     one."""
-    settings = {"SVC_DRIVER": "qemu", "SVC_WARM_SPARES": "0", **QUICK}
+    settings = {"SVC_DRIVER": "qemu", "SVC_WARM_SPARES": "0", **BESIDE_GUESTS}
     # Without the bulk lane, whose bake of the shape would only slow the test down.
     processes = [name for name in stacks.supervise.procfile() if name != "node-bulk"]
     stack = stacks.private_stack("test-small", settings, processes=processes)
