@@ -15,7 +15,7 @@ def fault(vm_stack):
 def test_the_worker_dies(presets_alice, fault, point):
     before = presets_alice.get("/v1/sandboxes").json()["total"]
     fault(point)
-    body = {"template": "pi", "size": "small", "idempotencyKey": f"killed at {point}"}
+    body = {"template": "codex", "size": "small", "idempotencyKey": f"killed at {point}"}
     answer = presets_alice.post("/v1/sandboxes", json=body)
     assert answer.status_code == 201, answer.text
     shown = answer.json()
@@ -24,5 +24,5 @@ def test_the_worker_dies(presets_alice, fault, point):
     assert presets_alice.post("/v1/sandboxes", json=body).text == answer.text
     assert presets_alice.get("/v1/sandboxes").json()["total"] == before + 1
     log = presets_alice.exec(shown["id"], "tail", "-n", "1", shown["installLogPath"])["stdout"]
-    assert log.startswith("pi ") and log.endswith(" is ready\n")
+    assert log.startswith("codex ") and log.endswith(" is ready\n")
     presets_alice.delete(f"/v1/sandboxes/{shown['id']}")

@@ -75,19 +75,20 @@ def test_what_bun_is_told_under_emulation_unless_the_caller_says_otherwise(prese
 
 
 def test_sleep_wake_and_fork_keep_the_agent_and_its_home(presets_alice, create):
-    shown = create(template="pi")
+    shown = create(template="codex")
     path = f"/v1/sandboxes/{shown['id']}"
-    shell(presets_alice, shown["id"], "su user -c 'mkdir -p ~/.pi && echo mine > ~/.pi/state'")
+    shell(presets_alice, shown["id"],
+          "su user -c 'mkdir -p ~/.codex && echo mine > ~/.codex/state'")
     presets_alice.post(f"{path}/hibernate").raise_for_status()
     woken = presets_alice.post(f"{path}/wake").raise_for_status().json()
     fork = presets_alice.post(f"{path}/fork").json()["id"]
     try:
         copy = presets_alice.wait_for(fork, "running")
         for one in (woken, copy):
-            assert one["templateStatus"] == "ready" and one["template"] == "pi"
-            assert shell(presets_alice, one["id"], "cat /home/user/.pi/state") == "mine"
-            version = installed(presets_alice, one["id"], "pi")["version"]
-            assert version in shell(presets_alice, one["id"], "su user -c 'pi --version'")
+            assert one["templateStatus"] == "ready" and one["template"] == "codex"
+            assert shell(presets_alice, one["id"], "cat /home/user/.codex/state") == "mine"
+            version = installed(presets_alice, one["id"], "codex")["version"]
+            assert version in shell(presets_alice, one["id"], "su user -c 'codex --version'")
     finally:
         presets_alice.delete(f"/v1/sandboxes/{fork}")
 
