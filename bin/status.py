@@ -50,7 +50,7 @@ def show(stack: Stack) -> bool:
 
 def list_machines(settings: Settings) -> list[str]:
     """A line for each warm image that this node has or is to have, and one that says how many
-    machines it has for the next creates, and for the wakes of sandboxes whose it kept."""
+    stopped machines it has for the next creates and for wakes."""
     connect(settings.database_url, pool_size=1, application="status")
     try:
         views = warm_images.list_all(settings.node_id)

@@ -9,8 +9,8 @@ from tasks import contracts
 
 
 class Scheduler(PersistentScheduler):
-    """Celery's, which sleeps until a tick is due. Its own wakes 10 ms before and asks again and
-    again until then: at several ticks a second half of all that beat costs."""
+    """Celery's, but it sleeps until a tick is due. Celery's own wakes 10 ms before and asks again
+    and again until then, which at several ticks a second is most of what beat costs."""
 
     def adjust(self, n: float | None, drift: float = 0.0) -> float | None:
         """When to wake, in seconds from now."""

@@ -1,12 +1,15 @@
-"""Job names, their payloads and the transition table."""
+"""Job names, their payloads, the beat and the transition table."""
+import time
+
 import pytest
+from celery import Celery
 
 from config.settings import Settings
 from models.states import OperationKind, SandboxStatus
 from services.operations.announcements import job_name
 from services.operations.transitions import TRANSITIONS, describe, still_to_come
 from tasks import contracts
-from tasks.schedule import beat_schedule
+from tasks.schedule import Scheduler, beat_schedule
 
 
 def test_every_operation_has_a_job_and_a_transition():
@@ -26,6 +29,21 @@ def test_every_periodic_job_is_known_and_expires_before_the_next():
 
 def test_without_a_receiver_nobody_looks_for_deliveries():
     assert contracts.WEBHOOKS_SWEEP not in beat_schedule(Settings())
+
+
+def test_beat_sleeps_until_a_tick_is_due(tmp_path, monkeypatch):
+    app = Celery(broker="memory://")
+    app.conf.beat_schedule = {"often": {"task": "often", "schedule": 0.1}}
+    sent = []
+    monkeypatch.setattr(Scheduler, "apply_entry", lambda self, entry, producer=None: sent.append(1))
+    scheduler = Scheduler(app, schedule_filename=str(tmp_path / "schedule"))
+    looks, deadline = 0, time.monotonic() + 1.0
+    while time.monotonic() < deadline:
+        looks += 1
+        time.sleep(max(scheduler.tick() or 0, 0))
+    scheduler.close()
+    assert 1 < len(sent) <= 10
+    assert looks <= 10 * len(sent), "it asked again and again before one was due"
 
 
 def test_a_payload_is_parsed_into_its_record():
