@@ -7,8 +7,9 @@ it for the rest, for ever. Here:
    (`app.http.server.arriving`). A head that is not complete after `SVC_HEAD_S`, or such a body
    after `SVC_BODY_SILENCE_S`, is answered with 408, whatever trickles.
 2. A complete request goes to a thread. An upload or a larger body is read there, at a pace
-   (`app.http.server.paced`); each piece of the answer has to be taken within the same time. What
-   the route left unread of a body is read no further: the connection closes.
+   (`app.http.server.paced`); each piece of the answer has to be taken within the same time. Much
+   that the route left unread of a body is read no further: the answer says that the connection
+   closes, and it does.
 3. A closed connection is drained for up to two seconds by the main loop, so that its client reads
    the answer; gunicorn's own does that too, and takes no other request meanwhile.
 4. When there are too many connections, or what they have sent takes too much memory, the one that
@@ -266,6 +267,9 @@ class PatientWorker(ThreadWorker):
         """Run one request; a client that does not take its answer counts as gone."""
         conn.sock.settimeout(self._settings.body_silence_s)
         conn.source.start_clock()
+        # What the route leaves of its body; of one in chunks nobody knows.
+        closes, body = req.should_close, req.body.reader
+        req.should_close = lambda: closes() or getattr(body, "length", 0) > _UNREAD_BYTES
         try:
             return super().handle_request(req, conn)
         except TimeoutError as error:

@@ -41,3 +41,5 @@ def test_other_routes_take_a_quarter_of_a_mebibyte(alice):
         answer = alice.post("/v1/sandboxes", content=b"{" * size,
                             headers=alice.key_headers | {"Content-Type": "application/json"})
         assert answer.status_code == status
+        stays = answer.headers["Connection"] == "keep-alive"
+        assert stays == (status == 400), "who asks again knows whether to connect anew"

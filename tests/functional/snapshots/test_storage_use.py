@@ -29,7 +29,8 @@ def test_an_operator_sees_what_each_owner_occupies(alice, bob, sim_stack, deps, 
     assert owner["total_bytes"] == sum(each["size_bytes"] + each["store_bytes"] for each in items)
     assert [each["total_bytes"] for each in told["owners"]] == sorted(
         (each["total_bytes"] for each in told["owners"]), reverse=True)
-    assert told["nodes"][0]["node_id"] == node_id and told["store_images"]["simulated"] > 0
+    assert node_id in [each["node_id"] for each in told["nodes"]]
+    assert told["store_images"]["simulated"] > 0
     shown = operator(sim_stack, "disk-usage").splitlines()
     assert shown[0].split() == ["owner", "sandboxes", "snapshots", "store", "total"]
     assert any(line.startswith(email)
