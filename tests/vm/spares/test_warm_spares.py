@@ -214,12 +214,13 @@ def test_a_create_that_does_without_the_one_it_took_still_holds_the_sandbox(
     known = create.record_new_sandbox
 
     def looked_at(*arguments):
-        held.append(sparing.driver.host.rundir(spec.sandbox_id).try_operation())
+        with sparing.driver.host.rundir(spec.sandbox_id).nobody_at_work() as idle:
+            held.append(not idle)
         return known(*arguments)
 
     monkeypatch.setattr(create, "record_new_sandbox", looked_at)
     sparing.driver.create(spec)
-    assert held == [None], "somebody else could have taken it"
+    assert held == [True], "somebody else could have taken it"
     check_runs(sparing, spec)
 
 
