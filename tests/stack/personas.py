@@ -33,9 +33,11 @@ class Persona:
         self.http.close()
 
     def is_answered(self) -> bool:
-        """True if the API answers, over a connection that did not die with it."""
+        """True if the API answers. What follows has a connection of its own: this one may lead to a
+        worker that was left behind and is about to end."""
+        headers = self.key_headers | {"Connection": "close"}
         with contextlib.suppress(httpx.TransportError):
-            return self.get("/v1/sandboxes").status_code == 200
+            return self.get("/v1/sandboxes", headers=headers).status_code == 200
         return False
 
     @property
