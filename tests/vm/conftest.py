@@ -11,12 +11,7 @@ from tests.host.driver_lab import SHAPE, Lab
 from tests.host.guest_network import public_server
 
 
-@pytest.fixture(scope="session")
-def qemu_lab(clean_host: None) -> Iterator[Lab]:
-    """Real VMs from the image of this checkout, on a node beside any other."""
-    stack = stacks.private_stack("test-driver",
-                                 {"SVC_DRIVER": "qemu", "SVC_CHAIN_DEPTH_LIMIT": "3",
-                                  "SVC_KEPT_MACHINES": "0", "SVC_WARM_SPARES": "0"}, processes=())
+def _baked(stack: stacks.Stack) -> Iterator[Lab]:
     try:
         stack.ensure_images()
         lab = Lab(stack.site.values)
@@ -26,6 +21,14 @@ def qemu_lab(clean_host: None) -> Iterator[Lab]:
         lab.clean()
     finally:
         stack.destroy()
+
+
+@pytest.fixture(scope="session")
+def qemu_lab(clean_host: None) -> Iterator[Lab]:
+    """Real VMs from the image of this checkout, on a node beside any other."""
+    yield from _baked(stacks.private_stack(
+        "test-driver", {"SVC_DRIVER": "qemu", "SVC_CHAIN_DEPTH_LIMIT": "3",
+                        "SVC_KEPT_MACHINES": "0", "SVC_WARM_SPARES": "0"}, processes=()))
 
 
 @pytest.fixture
@@ -33,17 +36,9 @@ def narrow_lab(clean_host: None) -> Iterator[Lab]:
     """Real VMs on a node with fifteen slots, none of which is made ready ahead of need."""
     stack = stacks.private_stack("test-slots", {"SVC_DRIVER": "qemu", "SVC_SLOT_POOL": "0"},
                                  processes=())
-    try:
-        network = ipaddress.ip_network(stack.site.values["SVC_SLOT_NETWORK"]).network_address
-        stack.site.values["SVC_SLOT_NETWORK"] = f"{network}/27"
-        stack.ensure_images()
-        lab = Lab(stack.site.values)
-        lab.driver.reclaim()
-        lab.driver.bake(SHAPE)
-        yield lab
-        lab.clean()
-    finally:
-        stack.destroy()
+    network = ipaddress.ip_network(stack.site.values["SVC_SLOT_NETWORK"]).network_address
+    stack.site.values["SVC_SLOT_NETWORK"] = f"{network}/27"
+    yield from _baked(stack)
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,8 @@ it for the rest, for ever. Here:
    after `SVC_BODY_SILENCE_S`, is answered with 408, whatever trickles.
 2. A complete request goes to a thread. An upload or a larger body is read there, at a pace
    (`app.http.server.paced`); each piece of the answer has to be taken within the same time. Much
-   that the route left unread of a body is read no further: the answer says that the connection
-   closes, and it does.
+   that the route left unread of a body is read no further: the connection closes, and where the
+   length was known the answer says so.
 3. A closed connection is drained for up to two seconds by the main loop, so that its client reads
    the answer; gunicorn's own does that too, and takes no other request meanwhile.
 4. When there are too many connections, or what they have sent takes too much memory, the one that
