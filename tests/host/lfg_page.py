@@ -18,6 +18,16 @@ const every = setInterval;
 window.setInterval = (work, ms) => every(work, ms / 10);
 window.find = (id) => document.getElementById(id);
 """
+# What the server says of one type comes a second later.
+_SLOW = """
+const Socket = WebSocket;
+window.WebSocket = class extends Socket {
+  set onmessage(hear) {
+    super.onmessage = (event) => String(event.data).startsWith('{"type":"%s"')
+      ? setTimeout(() => hear(event), 1000) : hear(event);
+  }
+};
+"""
 
 
 class Page:
@@ -27,17 +37,26 @@ class Page:
         self.browser, self.run = browser, browser.run
         self.origin = origin
         browser.call("Page.enable")
-        watch = browser.call("Page.addScriptToEvaluateOnNewDocument", source=_WATCH)
-        self._watch = watch["identifier"]
+        self._scripts = []
+        self._run_first(_WATCH)
         self.resize(900, 600)
         assert browser.open(f"{origin}/") == ""
         self.until(lambda: self.run("find('connection')?.innerText") == "connected")
 
     def problems(self) -> list[str]:
         """What went wrong in the page; it is not watched any more."""
-        self.browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=self._watch)
+        for script in self._scripts:
+            self.browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script)
         self.run("sessionStorage.clear(); localStorage.clear()")
         return self.run("window.problems")
+
+    def slow_down(self, kind: str) -> None:
+        """From the next load on, messages of this type are heard a second later."""
+        self._run_first(_SLOW % kind)
+
+    def _run_first(self, script: str) -> None:
+        added = self.browser.call("Page.addScriptToEvaluateOnNewDocument", source=script)
+        self._scripts.append(added["identifier"])
 
     def until(self, holds, timeout_s: float = 30) -> None:
         until(holds, timeout_s)

@@ -56,8 +56,9 @@ export class Session extends EventTarget {
     this.#heardAt = performance.now();
     if (data === "pong") return;
     const { type, ...told } = JSON.parse(data);
+    // Without its tabs, which follow `hello`, the page does nothing that a key asks for.
+    if (type === "tabs") this.#become("connected");
     this.dispatchEvent(new CustomEvent(type, { detail: told }));
-    if (type === "hello") this.#become("connected");
   }
 
   #lost(socket) {

@@ -96,6 +96,13 @@ def test_keys_show_terminals_files_and_themselves(page):
     page.shows("still 42")
 
 
+def test_a_page_that_says_connected_follows_keys(page):
+    page.slow_down("tabs")
+    page.reload()
+    page.key("5", "Digit5")
+    page.until(lambda: page.tab("shell") == "shell, running")
+
+
 def test_what_programs_asked_before_is_not_answered_again(page):
     page.press("#choices button", "pi")
     page.shows("begin")

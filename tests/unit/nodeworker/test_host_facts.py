@@ -1,11 +1,12 @@
 """What the QEMU driver knows of its host and its processes, and what it makes up for a guest."""
+import itertools
 import json
 import os
 import re
 
 from nodeworker.hypervisor.driver import LaunchSpec, Shape
 from nodeworker.hypervisor.qemu.guest import identity
-from nodeworker.hypervisor.qemu.process import timestamp_counter
+from nodeworker.hypervisor.qemu.process import qemu_process, timestamp_counter
 from nodeworker.hypervisor.qemu.process.qemu_process import start_ticks
 
 
@@ -29,6 +30,20 @@ def test_the_counter_is_measured_once_per_boot_and_keeps_its_value_within_measur
 def test_a_process_is_known_by_its_start_time():
     assert start_ticks(os.getpid()) == start_ticks(os.getpid())
     assert start_ticks(1 << 30) is None
+
+
+def test_a_machine_may_start_while_another_thread_collects_what_has_ended(monkeypatch):
+    children, started = {}, itertools.count(2)
+
+    class Ended:
+        def poll(self):
+            children[next(started)] = self
+            return 0
+
+    children.update({0: Ended(), 1: Ended()})
+    monkeypatch.setattr(qemu_process, "_children", children)
+    qemu_process._reap()
+    assert set(children) == {2, 3}
 
 
 def test_secrets_do_not_show_in_a_launch():

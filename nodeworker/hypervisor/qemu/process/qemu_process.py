@@ -130,9 +130,10 @@ def _kill(pid: int, ticks: int | None) -> bool:
 
 
 def _reap() -> None:
-    """Collect children that have ended."""
-    for pid in [pid for pid, child in _children.items() if child.poll() is not None]:
-        _children.pop(pid, None)
+    """Collect children that have ended; other threads start and collect some meanwhile."""
+    for pid, child in _children.copy().items():
+        if child.poll() is not None:
+            _children.pop(pid, None)
 
 
 def _lock_holders(rundir: RunDir) -> list[int]:
