@@ -37,7 +37,7 @@ class Page:
         self.browser, self.run = browser, browser.run
         self.origin = origin
         browser.call("Page.enable")
-        self._scripts = []
+        self._scripts: list[str] = []
         self._run_first(_WATCH)
         self.resize(900, 600)
         assert browser.open(f"{origin}/") == ""
