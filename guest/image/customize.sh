@@ -45,12 +45,22 @@ for unit in \
     systemd-update-utmp.service systemd-update-utmp-runlevel.service \
     systemd-machine-id-commit.service systemd-firstboot.service systemd-modules-load.service \
     systemd-fsck-root.service systemd-random-seed.service systemd-ask-password-wall.path \
-    systemd-ask-password-console.path systemd-binfmt.service \
-    proc-sys-fs-binfmt_misc.automount dev-hugepages.mount sys-kernel-debug.mount \
-    sys-kernel-tracing.mount sys-kernel-config.mount sys-fs-fuse-connections.mount \
-    kmod-static-nodes.service getty@tty1.service console-getty.service \
-    serial-getty@ttyS0.service getty.target getty-static.service keyboard-setup.service; do
+    systemd-ask-password-console.path systemd-binfmt.service systemd-journal-flush.service \
+    systemd-sysusers.service systemd-tmpfiles-setup-dev.service systemd-remount-fs.service \
+    systemd-user-sessions.service systemd-boot-system-token.service systemd-initctl.socket \
+    systemd-journald-audit.socket proc-sys-fs-binfmt_misc.automount dev-hugepages.mount \
+    dev-mqueue.mount sys-kernel-debug.mount sys-kernel-tracing.mount sys-kernel-config.mount \
+    sys-fs-fuse-connections.mount kmod-static-nodes.service getty@tty1.service \
+    console-getty.service serial-getty@ttyS0.service getty.target getty-static.service \
+    keyboard-setup.service; do
     ln -sf /dev/null "$root/etc/systemd/system/$unit"
+done
+# Programs that look, at each boot, for what no sandbox has. What a user may come to need stays:
+# fstab, scripts of System V, rc.local.
+mkdir -p "$root/etc/systemd/system-generators"
+for generator in bless-boot cryptsetup debug getty gpt-auto hibernate-resume run system-update \
+    veritysetup; do
+    ln -s /dev/null "$root/etc/systemd/system-generators/systemd-$generator-generator"
 done
 
 # The package cache: the lists of the archive and apt's index over them, so that the first install

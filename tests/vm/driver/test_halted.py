@@ -9,7 +9,7 @@ from nodeworker.hypervisor.driver import VmState
 @pytest.mark.parametrize("line", ["systemctl poweroff -ff", "systemctl halt -ff"])
 def test_a_machine_halted_for_good_is_ended_and_boots_from_its_disk(real, line):
     spec, bystander = real.create(), real.create()
-    real.shell(spec, "echo kept > /root/note; sync")
+    real.shell(spec, "echo kept | tee /root/note > /tmp/note; sync")
     assert not real.driver.end_if_halted(spec.sandbox_id)
     real.agent(spec).exec(shell=line, detached=True)
     deadline = time.monotonic() + 60
@@ -20,5 +20,6 @@ def test_a_machine_halted_for_good_is_ended_and_boots_from_its_disk(real, line):
     assert real.driver.inspect(spec.sandbox_id) is VmState.DISK_ONLY
     assert not real.driver.end_if_halted(spec.sandbox_id)
     assert real.driver.wake(spec).cold
-    assert real.shell(spec, "cat /root/note") == "kept\n"
+    assert real.shell(spec, "systemctl is-system-running --wait") == "running\n"
+    assert real.shell(spec, "cat /root/note /tmp/note") == "kept\nkept\n"
     assert real.agent(bystander).ping().adopted == bystander.sandbox_id
