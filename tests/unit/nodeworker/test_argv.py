@@ -130,6 +130,13 @@ def test_what_a_difference_in_hardware_changes(change, expected):
     assert expected in options(argv.qemu_argv(replace(HARDWARE, **change)))
 
 
+def test_a_restored_microvm_is_given_no_kernel():
+    assert not argv.needs_kernel("microvm", incoming=True)
+    assert argv.needs_kernel("microvm", incoming=False) and argv.needs_kernel("q35", incoming=True)
+    told = argv.qemu_argv(replace(HARDWARE, kernel=None, incoming=True))
+    assert told == argv.qemu_argv(HARDWARE)[:-4] + ["-incoming", "defer"]
+
+
 def test_no_option_names_a_path_outside_the_inherited_descriptors():
     paths = re.findall(
         r"(?<![\w.])/[\w/.-]+", " ".join(argv.qemu_argv(replace(HARDWARE, incoming=True)))

@@ -38,7 +38,8 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Hardware:
-    """One QEMU process. `layers` go from the bottom up, the last one is written to."""
+    """One QEMU process. `layers` go from the bottom up, the last one is written to; without
+    `kernel` it can only go on with a saved state."""
 
     name: str
     machine: str
@@ -50,7 +51,7 @@ class Hardware:
     tap_descriptor: int
     mac: str
     monitor_descriptor: int
-    kernel: Kernel
+    kernel: Kernel | None = None
     incoming: bool = False
 
 
@@ -92,13 +93,22 @@ def qemu_argv(hardware: Hardware, binary: str = "qemu-system-x86_64") -> list[st
     ]
     if suffix == "pci":
         argv += ["-device", "vmgenid,guid=auto"]
-    argv += [
-        "-kernel", f"/proc/self/fd/{hardware.kernel.descriptor}", "-append",
-        hardware.kernel.command_line
-    ]
-    if hardware.kernel.initrd_descriptor is not None:
-        argv += ["-initrd", f"/proc/self/fd/{hardware.kernel.initrd_descriptor}"]
+    if hardware.kernel is not None:
+        argv += _kernel_options(hardware.kernel)
     return argv + (["-incoming", "defer"] if hardware.incoming else [])
+
+
+def needs_kernel(machine: str, *, incoming: bool) -> bool:
+    """Whether QEMU must be given a kernel: a restored guest brings its own, and one that boots
+    again ends its process. A PC looks for the kernel's loader, a ROM, in the saved state."""
+    return not (incoming and machine == "microvm")
+
+
+def _kernel_options(kernel: Kernel) -> list[str]:
+    options = ["-kernel", f"/proc/self/fd/{kernel.descriptor}", "-append", kernel.command_line]
+    if kernel.initrd_descriptor is not None:
+        options += ["-initrd", f"/proc/self/fd/{kernel.initrd_descriptor}"]
+    return options
 
 
 def machine_option(machine: str) -> str:

@@ -49,22 +49,21 @@ def launch(vm: Vm, slot: Slot, state: Path | None = None) -> Launched:
         os.fchown(ram, uid, uid)
         tap = keep(namespaces.in_namespace(slot.namespace, lambda: namespaces.open_tap(TAP_NAME)))
         listener = stack.enter_context(qmp.listen(vm.rundir.monitor))
-        kernel = _open_kernel(image, kernel_command_line(host, image), keep)
+        kind = host.tuple_for(machine).machine.partition("/")[0]
+        kernel = None
+        if argv.needs_kernel(kind, incoming=state is not None):
+            kernel = _open_kernel(image, kernel_command_line(host, image), keep)
         incoming = keep(os.open(state, os.O_RDONLY | os.O_CLOEXEC)) if state else None
         hardware = Hardware(
-            name=f"{host.settings.net_prefix}/{vm.sandbox_id}",
-            machine=host.tuple_for(machine).machine.partition("/")[0], accelerator=host.accelerator,
-            cpu=image.cpu, shape=machine.shape, ram_descriptor=ram, layers=layers,
+            name=f"{host.settings.net_prefix}/{vm.sandbox_id}", machine=kind,
+            accelerator=host.accelerator, cpu=image.cpu, shape=machine.shape, ram_descriptor=ram,
+            layers=layers,
             tap_descriptor=tap, mac=GUEST_MAC, monitor_descriptor=listener.fileno(), kernel=kernel,
             incoming=state is not None,
         )
-        descriptors = [
-            lock, ram, tap,
-            listener.fileno(), kernel.descriptor, *(layer.descriptor for layer in layers)
-        ]
-        descriptors += [
-            number for number in (kernel.initrd_descriptor, incoming) if number is not None
-        ]
+        descriptors = [lock, ram, tap, listener.fileno(), *(layer.descriptor for layer in layers)]
+        booted = (kernel.descriptor, kernel.initrd_descriptor) if kernel else ()
+        descriptors += [number for number in (*booted, incoming) if number is not None]
         started = spawn(
             argv.qemu_argv(hardware), uid=uid,
             groups=device_groups(host.accelerator, host.settings.vm_uid_base),
