@@ -1,6 +1,8 @@
 """The table of processes: each is told exactly the settings that the code it runs reads."""
 import ast
 import re
+import subprocess
+import sys
 from functools import lru_cache
 
 import grimp
@@ -13,7 +15,8 @@ from config.settings import Settings
 
 FIELDS = set(Settings.__dataclass_fields__)
 LANES = ("ctl", "ops", "bulk", "archive", "deploy")
-NODE = ("nodeworker.worker", "nodeworker.jobs")
+CELERY = "config.celery_command"
+NODE = (CELERY, "nodeworker.worker", "nodeworker.jobs")
 WORKER = "app.http.server.worker"
 # What each process imports first: the modules that its line of the Procfile names, and gunicorn's
 # worker class, which its configuration names.
@@ -25,10 +28,10 @@ ENTRIES = {
     "gateway": ("app.gateway.__main__",),
     "guest-gateway": ("app.guest_gateway.__main__",),
     "releases": ("app.releases.__main__",),
-    "control": ("tasks.celery_app", "tasks.control"),
-    "webhooks": ("tasks.webhooks",),
+    "control": (CELERY, "tasks.celery_app", "tasks.control"),
+    "webhooks": (CELERY, "tasks.webhooks"),
     "relay": ("tasks.relay",),
-    "beat": ("tasks.celery_app",),
+    "beat": (CELERY, "tasks.celery_app"),
     "flower": ("tasks.celery_app", "config.flowerconfig"),
     **{f"node-{lane}": NODE for lane in LANES},
 }
@@ -122,3 +125,14 @@ def test_only_the_node_workers_are_root_and_no_two_others_share_an_account():
 ])
 def test_who_holds_a_secret(secret, holders):
     assert {name for name, row in PROCESSES.items() if secret in row.settings} == holders
+
+
+@pytest.mark.parametrize("name", ["control", "webhooks", "beat", "node-ctl"])
+def test_a_worker_loads_nothing_that_only_other_programs_use(name):
+    """Each costs memory in every worker, and time at each start."""
+    assert f" -m {CELERY} " in supervise.procfile()[name]
+    script = f"import sys, {', '.join(ENTRIES[name])}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=60,
+                            capture_output=True, text=True).stdout.split()
+    assert CELERY in loaded
+    assert not {"flower", "tornado", "prompt_toolkit", "boto3", "flask"} & set(loaded)
