@@ -22,6 +22,10 @@ _QUIET = ("--disable-quic", "--no-first-run", "--disable-background-networking",
           "--disable-component-update", "--disable-sync")
 
 
+# What is asked of a page that is left at this moment.
+_LEFT = ("Inspected target navigated or closed", "Execution context was destroyed.")
+
+
 class Chromium:
     """A browser with one page. `home` is an empty directory, `authority` a certificate's file, if
     it is to trust one."""
@@ -50,22 +54,30 @@ class Chromium:
 
     def call(self, method, **parameters):
         """The result of a command of the protocol."""
+        answer = self._answer(method, parameters)
+        assert "error" not in answer, answer
+        return answer["result"]
+
+    def _answer(self, method, parameters):
         number = next(self._numbers)
         self._link.send(json.dumps({"id": number, "method": method, "params": parameters}))
         while True:
             answer = json.loads(self._link.recv())
             if answer.get("id") == number:
-                assert "error" not in answer, answer
-                return answer["result"]
+                return answer
 
     def open(self, url):
         """Go to an address, as if somebody had typed it; why it failed, empty if it did not."""
         return self.call("Page.navigate", url=url).get("errorText", "")
 
     def run(self, script):
-        """The value of an expression in the page."""
-        return self.call("Runtime.evaluate", expression=script, awaitPromise=True,
-                         returnByValue=True)["result"].get("value")
+        """The value of an expression in the page; None if the page was left meanwhile."""
+        answer = self._answer("Runtime.evaluate", {
+            "expression": script, "awaitPromise": True, "returnByValue": True})
+        if answer.get("error", {}).get("message") in _LEFT:
+            return None
+        assert "error" not in answer, answer
+        return answer["result"]["result"].get("value")
 
     def shows(self, text, timeout_s=60):
         """Return once the page shows `text`."""
