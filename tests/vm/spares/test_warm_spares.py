@@ -166,7 +166,7 @@ def test_the_death_of_who_makes_one(sparing, tmp_path, point):
     check_runs(sparing, sparing.create())
 
 
-@pytest.mark.parametrize("point", (*TAKING, *points("create")[1:]))
+@pytest.mark.parametrize("point", (*TAKING, *points("create")))
 def test_the_death_of_who_takes_one(sparing, tmp_path, point):
     spare = make(sparing)
     spec = sparing.spec()
@@ -182,7 +182,7 @@ def test_the_death_of_who_takes_one(sparing, tmp_path, point):
     check_nothing_left(sparing)
 
 
-@pytest.mark.parametrize("point", (*TAKING, *points("create")[1:]))
+@pytest.mark.parametrize("point", (*TAKING, *points("create")))
 def test_what_a_dead_taker_left_is_reclaimed(sparing, tmp_path, point):
     make(sparing)
     sparing.crash_at(point, tmp_path, "create", sparing.spec())
@@ -191,7 +191,7 @@ def test_what_a_dead_taker_left_is_reclaimed(sparing, tmp_path, point):
     check_nothing_left(sparing)
 
 
-@pytest.mark.parametrize("point", (*TAKING, *before("create", "marked")[1:]))
+@pytest.mark.parametrize("point", (*TAKING, *before("create", "marked")))
 def test_one_that_cannot_be_taken_is_done_without(sparing, tmp_path, monkeypatch, point):
     spare = make(sparing)
     process = spare.find_record().pid
