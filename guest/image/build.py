@@ -7,14 +7,11 @@
 4. Where the archive of Ubuntu cannot be reached, Debian is built instead, with a notice.
 """
 import argparse
-import contextlib
-import fcntl
 import json
 import os
 import secrets
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from guest.agent.protocol import AGENT_VERSION
@@ -25,6 +22,7 @@ from guest.image.distros import DISTROS, FALLBACK, Distro
 from guest.image.errors import ArchiveUnreachable, ImageError
 from guest.image.filesystem import make_filesystem
 from guest.image.initrd import make_initrd
+from guest.image.published import only_builder, point
 from guest.image.recipe import image_key
 
 _WORK_PREFIX = ".building-"
@@ -36,11 +34,11 @@ def build(image_dir: Path, distro: Distro, dns: tuple[str, ...] = DEFAULT_DNS) -
     ImageError."""
     images = image_dir / "images"
     images.mkdir(parents=True, exist_ok=True)
-    with _only_builder(image_dir):
+    with only_builder(image_dir / ".build.lock", "build"):
         for leftover in images.glob(_WORK_PREFIX + "*"):
             shutil.rmtree(leftover)
         key = _build_or_fall_back(images, distro, dns)
-        _point_current(images, key)
+        point(images / "current", key)
     return images / key
 
 
@@ -138,28 +136,6 @@ def _take_kernel(rootfs: Path, result: Path, distro: Distro) -> None:
         make_initrd(rootfs, distro.initrd_modules, result / "initrd")
     for file in (rootfs / "boot").iterdir():
         file.unlink()
-
-
-def _point_current(images: Path, key: str) -> None:
-    """Let `current` name the image; a reader sees the old one or the new one, never none."""
-    current = images / "current"
-    if current.is_symlink() and os.readlink(current) == key:
-        return
-    temporary = images / ".current-new"
-    temporary.unlink(missing_ok=True)
-    temporary.symlink_to(key)
-    os.replace(temporary, current)
-
-
-@contextlib.contextmanager
-def _only_builder(image_dir: Path) -> Iterator[None]:
-    with (image_dir / ".build.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("another build is running; waiting for it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def main() -> int:

@@ -9,18 +9,17 @@
    directory of its own and renamed into place when it is complete.
 """
 import argparse
-import contextlib
-import fcntl
 import json
 import os
 import shutil
 import sys
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 
 from guest.image.commands import require, run, say
 from guest.image.errors import ImageError
+from guest.image.published import only_builder, point
 from guest.presets import GUEST_DIR, LOCK, POINTER, SLUGS, TREES
 from guest.presets.filesystem import read_file, write_trees
 from guest.presets.install import install
@@ -44,7 +43,7 @@ def build(image_dir: Path, chosen: Collection[str], *, keep_free_mb: int = 0) ->
     base = Path(os.path.realpath(images / "current"))
     if not (base / "image.json").exists():
         raise ImageError(f"no guest image at {base}: build it with `make image`")
-    with _only_builder(image_dir):
+    with only_builder(image_dir / LOCK, "build of presets"):
         for leftover in (*images.glob(_WORK_PREFIX + "*"), *_trees(image_dir).glob(".*")):
             shutil.rmtree(leftover)
         key = image_key(base.name, chosen)
@@ -53,7 +52,7 @@ def build(image_dir: Path, chosen: Collection[str], *, keep_free_mb: int = 0) ->
             key = _build(image_dir, base, key, chosen)
         else:
             say(f"{key} is up to date")
-        _point(images, key)
+        point(images / POINTER, key)
         _forget_trees(image_dir)
     return images / key
 
@@ -176,25 +175,6 @@ def _forget_trees(image_dir: Path) -> None:
     for path in _trees(image_dir).glob("*"):
         if path.name not in known:
             shutil.rmtree(path)
-
-
-def _point(images: Path, key: str) -> None:
-    """Let `images/presets` name the image; a reader sees the old one or the new one."""
-    draft = images / ".presets-new"
-    draft.unlink(missing_ok=True)
-    draft.symlink_to(key)
-    os.replace(draft, images / POINTER)
-
-
-@contextlib.contextmanager
-def _only_builder(image_dir: Path) -> Iterator[None]:
-    with (image_dir / LOCK).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("another build of presets is running; waiting for it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def main() -> int:
