@@ -3,6 +3,10 @@
 A query may carry a credential (`access_token`), so the access log names the path only; gunicorn's
 default format would print the whole request line.
 """
+import gc
+import importlib
+from typing import Any
+
 from config import framing
 from config.logging import logging_config
 from config.settings import get_settings
@@ -22,3 +26,11 @@ control_socket_disable = True
 accesslog = "-"
 access_log_format = "%(h)s %(m)s %(U)s %(s)s %(B)s bytes %(M)s ms"
 logconfig_dict = logging_config(get_settings().log_level)
+
+
+def on_starting(server: Any) -> None:
+    """Load the app's code, once, in the process that workers are forked from: they share its
+    memory, and one that ended is replaced without loading it again. The app itself, with its
+    connections and threads, each worker makes after it was forked."""
+    importlib.import_module(server.app.app_uri.partition(":")[0])
+    gc.freeze()

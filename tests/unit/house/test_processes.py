@@ -136,3 +136,18 @@ def test_a_worker_loads_nothing_that_only_other_programs_use(name):
                             capture_output=True, text=True).stdout.split()
     assert CELERY in loaded
     assert not {"flower", "tornado", "prompt_toolkit", "boto3", "flask"} & set(loaded)
+
+
+@pytest.mark.parametrize("name", ["api", "identity", "shell"])
+def test_workers_are_forked_from_a_process_that_has_loaded_the_code_and_has_one_thread(name):
+    """A thread, or what it held, would be gone in the workers."""
+    uri = supervise.procfile()[name].split()[-1].strip('"')
+    script = f"""
+import os, sys, threading
+from types import SimpleNamespace
+from config import gunicorn_{name} as configuration
+configuration.on_starting(SimpleNamespace(app=SimpleNamespace(app_uri={uri!r})))
+assert {uri.partition(":")[0]!r} in sys.modules
+assert threading.active_count() == len(os.listdir("/proc/self/task")) == 1
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=60)
