@@ -20,8 +20,8 @@ class LlmUpstream:
     answered first, as (status, headers).
 
     A stream is cut after `cut_after` words, or has an error after `error_after`; after as many as
-    its question says in `silent_after` nothing more comes. `said` counts the words of streams, the
-    last was begun at `said_at`, of the monotonic clock."""
+    its question says in `silent_after` nothing more comes. `said` counts the words of streams;
+    `begun_at` is when the last stream came to its first word, of the monotonic clock."""
 
     def __init__(self):
         self.words, self.pause_s = 5, 0.0
@@ -29,7 +29,7 @@ class LlmUpstream:
         self.refusals = deque()
         self.seen = []
         self.under_way = self.left_early = self.said = 0
-        self.said_at = 0.0
+        self.begun_at = 0.0
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -99,7 +99,8 @@ class LlmUpstream:
                 is_word = "WORD" in name
                 if is_word:
                     await asyncio.sleep(self.pause_s)
-                    self.said_at = time.monotonic()
+                    if words == 0:
+                        self.begun_at = time.monotonic()
                     words += 1
                 name = name.replace("WORD", "")
                 head = f"event: {name}\n" if name else ""

@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
 
+from tests.clients.load import p99
 from tests.clients.shells import ShellClient, url_of
 from tests.fakes.hostile_guest import frame
 from tests.fakes.hostile_guest import point_at as point_at_port
@@ -47,10 +48,6 @@ def read_twenty_megabytes(url, headers):
         shell.type("stty -echo; head -c 20000000 /dev/zero | tr '\\0' x; exit\n")
         shell.to_the_end()
         return shell.seen.count(b"x"), shell.close_code
-
-
-def p99(found):
-    return statistics.quantiles(found, n=100)[98]
 
 
 @pytest.mark.alone
