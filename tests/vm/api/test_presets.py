@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from guest.image.published import point
 from tests.stack.waiting import until
 
 EMULATED = "BUN_JSC_useDFGJIT"
@@ -127,9 +128,9 @@ def broken_image(vm_stack):
     facts = json.loads((images / good / "image.json").read_text())
     (images / bad / "image.json").write_text(json.dumps(facts | {"key": bad}))
     cut_in_half(images / bad / "rootfs.raw", "pi")
-    point(images, bad)
+    point(images / "presets", bad)
     yield
-    point(images, good)
+    point(images / "presets", good)
     until(lambda: not (vm_stack.settings.image_dir / ".presets.lock").exists()
           or os.readlink(images / "presets") == good)
     shutil.rmtree(images / bad)
@@ -151,12 +152,6 @@ def cut_in_half(rootfs, slug):
         described = ask("stat", path)
     size = int(described.split("Size: ")[1].split()[0])
     ask("set_inode_field", path, "size", str(size // 2))
-
-
-def point(images, key):
-    draft = images / ".presets-test"
-    draft.symlink_to(key)
-    os.replace(draft, images / "presets")
 
 
 def test_a_truncated_agent_is_found_and_its_sandbox_kept(presets_alice, create, broken_image):

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from guest.image.published import point
 from nodeworker.hypervisor.driver import VmState
 from nodeworker.hypervisor.qemu.images.prune import prune
 from tests.host.driver_lab import SHAPE, Lab
@@ -90,7 +91,7 @@ def test_machines_live_on_through_an_update_of_the_presets(presets):
         facts = json.loads((images / updated / "image.json").read_text())
         (images / updated / "image.json").unlink()
         (images / updated / "image.json").write_text(json.dumps(facts | {"key": updated}))
-        point(images, updated)
+        point(images / "presets", updated)
         later, vm = create(presets)
         assert vm.cold and image_below(presets, later.sandbox_id) == f"image:{updated}"
         assert not presets.driver.wake(spec).cold
@@ -106,12 +107,6 @@ def test_machines_live_on_through_an_update_of_the_presets(presets):
         unneeded = {each.path.name for each in prune(presets.settings.image_dir, dry_run=True)}
         assert not {old, updated} & unneeded
     finally:
-        point(images, old)
+        point(images / "presets", old)
         presets.clean()
         shutil.rmtree(images / updated)
-
-
-def point(images, key):
-    draft = images / ".presets-test"
-    draft.symlink_to(key)
-    os.replace(draft, images / "presets")

@@ -57,9 +57,8 @@ def launch(vm: Vm, slot: Slot, state: Path | None = None) -> Launched:
         hardware = Hardware(
             name=f"{host.settings.net_prefix}/{vm.sandbox_id}", machine=kind,
             accelerator=host.accelerator, cpu=image.cpu, shape=machine.shape, ram_descriptor=ram,
-            layers=layers,
-            tap_descriptor=tap, mac=GUEST_MAC, monitor_descriptor=listener.fileno(), kernel=kernel,
-            incoming=state is not None,
+            layers=layers, tap_descriptor=tap, mac=GUEST_MAC, monitor_descriptor=listener.fileno(),
+            kernel=kernel, incoming=state is not None,
         )
         descriptors = [lock, ram, tap, listener.fileno(), *(layer.descriptor for layer in layers)]
         booted = (kernel.descriptor, kernel.initrd_descriptor) if kernel else ()
