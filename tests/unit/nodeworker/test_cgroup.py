@@ -9,10 +9,11 @@ from nodeworker.hypervisor.qemu.process import cgroup
 def test_limits_follow_the_shape():
     limits = cgroup.Limits.of(Shape(4, 4096))
     assert cgroup.files_v2(limits) == {
-        "cpu.max": "450000 100000", "memory.max": str(4608 << 20), "pids.max": "256"
+        "cpu.max": "450000 100000", "cpu.weight": "400", "memory.max": str(4608 << 20),
+        "pids.max": "256"
     }
     assert cgroup.files_v1(limits)["cpu"] == {
-        "cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "450000"
+        "cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "450000", "cpu.shares": "4096"
     }
     assert cgroup.files_v1(limits)["memory"] == {"memory.limit_in_bytes": str(4608 << 20)}
 

@@ -1,5 +1,5 @@
-"""One cgroup per VM: CPU time, memory and number of tasks; on version 1 hierarchies and on pure
-version 2.
+"""One cgroup per VM: CPU time and share, memory and number of tasks; on version 1 hierarchies and
+on pure version 2.
 
 Moving QEMU out of the worker's cgroup also keeps systemd from ending it with the worker's unit.
 """
@@ -15,6 +15,8 @@ from nodeworker.hypervisor.qemu.process.argv import TRANSLATION_CACHE_MB
 _ROOT = Path("/sys/fs/cgroup")
 _V1_CONTROLLERS = ("cpu", "cpuacct", "memory", "pids")
 _PERIOD_US = 100_000
+# What the kernel gives a group of which nothing is said, for each virtual CPU.
+_SHARES_V1, _WEIGHT_V2, _MOST_WEIGHT_V2 = 1024, 100, 10_000
 _OVERHEAD_MB = 256 + TRANSLATION_CACHE_MB
 _MAX_TASKS = 256
 _EMPTY_WAIT_S = 5.0
@@ -22,23 +24,26 @@ _EMPTY_WAIT_S = 5.0
 
 @dataclass(frozen=True)
 class Limits:
-    """What one VM may use; half a CPU on top of its virtual ones is for its device emulation."""
+    """What one VM may use; half a CPU on top of its virtual ones is for its device emulation. Where
+    VMs want more than there is, each gets its share, as its virtual CPUs are of all of theirs."""
 
     quota_us: int
     memory_bytes: int
+    vcpus: int = 1
     tasks: int = _MAX_TASKS
 
     @classmethod
     def of(cls, shape: Shape) -> "Limits":
         """The limits for a machine of this shape."""
         return cls(shape.vcpus * _PERIOD_US + _PERIOD_US // 2,
-                   (shape.mem_mb + _OVERHEAD_MB) * 1024 * 1024)
+                   (shape.mem_mb + _OVERHEAD_MB) * 1024 * 1024, shape.vcpus)
 
 
 def files_v1(limits: Limits) -> dict[str, dict[str, str]]:
     """Version 1: hierarchy -> file -> content."""
     return {
-        "cpu": {"cpu.cfs_period_us": str(_PERIOD_US), "cpu.cfs_quota_us": str(limits.quota_us)},
+        "cpu": {"cpu.cfs_period_us": str(_PERIOD_US), "cpu.cfs_quota_us": str(limits.quota_us),
+                "cpu.shares": str(_SHARES_V1 * limits.vcpus)},
         "memory": {"memory.limit_in_bytes": str(limits.memory_bytes)},
         "pids": {"pids.max": str(limits.tasks)},
     }
@@ -46,8 +51,11 @@ def files_v1(limits: Limits) -> dict[str, dict[str, str]]:
 
 def files_v2(limits: Limits) -> dict[str, str]:
     """Version 2: file -> content."""
-    return {"cpu.max": f"{limits.quota_us} {_PERIOD_US}", "memory.max": str(limits.memory_bytes),
-            "pids.max": str(limits.tasks)}
+    return {
+        "cpu.max": f"{limits.quota_us} {_PERIOD_US}",
+        "cpu.weight": str(min(_WEIGHT_V2 * limits.vcpus, _MOST_WEIGHT_V2)),
+        "memory.max": str(limits.memory_bytes), "pids.max": str(limits.tasks),
+    }
 
 
 class CgroupTree:
