@@ -163,6 +163,8 @@ class Settings:
     node_mem_mb: int = 0
     vcpu_overcommit: float = 8.0
     mem_overcommit: float = 1.0
+    oversell: float = 8.0
+    strained_idle_s: float = 120.0
     node_heartbeat_s: float = 3.0
     node_dead_after_s: float = 15.0
     reconcile_s: float = 5.0

@@ -15,14 +15,16 @@ class SandboxUsage(Row):
     was last read.
 
     `run` names one life of its VM process; `run_cpu_ms` and `run_age_ms` are the host's counters of
-    that run. `cost` is in the unit of `services.metering.prices`. Only `services.sandboxes.usage`
-    writes here, and no number ever becomes smaller.
+    that run; between the last two readings that were a second apart it used `cpu_permille`
+    thousandths of a CPU. `cost` is in the unit of `services.metering.prices`. Only
+    `services.metering.counting` writes here, and what was used in all never becomes less.
     """
 
     sandbox_id = peewee.TextField(primary_key=True)
     run = peewee.TextField(null=True)
     run_cpu_ms = peewee.BigIntegerField(default=0)
     run_age_ms = peewee.BigIntegerField(default=0)
+    cpu_permille = peewee.IntegerField(default=0)
     cpu_ms = peewee.BigIntegerField(default=0)
     wall_clock_ms = peewee.BigIntegerField(default=0)
     cost = peewee.DecimalField(38, 0, default=0)

@@ -15,6 +15,7 @@ from nodeworker.disk_upload import forget_dead
 from nodeworker.disks.space import MIB
 from nodeworker.faults import fault
 from nodeworker.handlers import archives
+from nodeworker.hypervisor import host_memory
 from nodeworker.lanes import LaneWatch
 from nodeworker.reconcile import get_reconciler
 from nodeworker.wiring import NodeDeps
@@ -25,6 +26,7 @@ from services.hosts.nodes import NodeFacts
 from services.hosts.warm_images import BAKES
 from services.operations import claims, sweeps
 from services.operations.transitions import ARCHIVE_LANE
+from services.sandboxes import idle
 from services.snapshots import deletion, disk_upload
 
 log = logging.getLogger(__name__)
@@ -102,7 +104,9 @@ def _heartbeats(deps: NodeDeps, watch: LaneWatch) -> None:
     while True:
         time.sleep(deps.settings.node_heartbeat_s)
         try:
-            nodes.heartbeat(node_facts(deps), watch.list_up())
+            facts = node_facts(deps)
+            nodes.heartbeat(facts, watch.list_up())
+            idle.relieve(deps.rules, facts, deps.settings.strained_idle_s)
         except DatabaseFailed as error:
             log.warning("heartbeat not written: %s", type(error).__name__)
         except Exception:
@@ -144,6 +148,9 @@ def node_facts(deps: NodeDeps) -> NodeFacts:
         disk_free_mb=space.free_bytes // MIB,
         disk_floor_mb=settings.disk_floor_mb,
         presets=tuple(deps.driver.presets_facts().versions),
+        cpus=os.cpu_count(),
+        oversell=settings.oversell,
+        memory_is_scarce=host_memory.is_scarce(),
     )
 
 

@@ -21,8 +21,9 @@ def node_list(machine: bool) -> None:
             "NODE": lambda node: node.id,
             "ADDRESS": lambda node: node.address,
             "STATE": _state,
-            "VCPUS": lambda node: f"{node.used_vcpus}/{node.vcpus}",
-            "MEMORY MB": lambda node: f"{node.used_mem_mb}/{node.mem_mb}",
+            "CPUS USED": lambda node: f"{node.used_cpus:.1f}",
+            "VCPUS": lambda node: f"{node.used_vcpus}/{node.most_vcpus}",
+            "MEMORY MB": lambda node: f"{node.used_mem_mb}/{node.most_mem_mb}",
             "DISK MB": _disk,
             "SANDBOXES": lambda node: ", ".join(
                 f"{count} {status}" for status, count in sorted(node.sandboxes.items())

@@ -1,10 +1,21 @@
-"""What is short when no node takes a machine: too large for ever, or no room right now."""
-from dataclasses import dataclass
+"""How much a node may promise, and what is short when none takes a machine: too large for ever, or
+no room right now.
+
+What a node has, overcommit included, it may promise whatever its guests do. It may promise more,
+`oversell` times that much, while they idle: of CPUs until its machines use most of them, of memory
+until that is scarce. One machine is never larger than what the node has.
+"""
+import math
+from dataclasses import dataclass, replace
 
 from services.errors import Unavailable
 
 _SOON_S = 5
 _LATER_S = 30
+# The share of a node's CPUs whose use by its machines ends its promising more than it has.
+_BUSY = 0.75
+# Once a node has promised what it has, so large a share of that is kept free for who comes next.
+_RESERVE = 0.125
 
 
 @dataclass(frozen=True)
@@ -27,9 +38,74 @@ class DiskRoom:
 
 
 @dataclass(frozen=True)
+class Load:
+    """What the machines of a node that run, or are about to, were promised, and how much CPU they
+    use, in thousandths of one."""
+
+    vcpus: int
+    mem_mb: int
+    cpu_permille: int = 0
+
+    def is_something(self) -> bool:
+        """True if it is any vCPU or memory."""
+        return self.vcpus > 0 or self.mem_mb > 0
+
+    def without(self, vcpus: int, mem_mb: int) -> "Load":
+        """The same but for machines of so many vCPUs and MiB."""
+        return replace(self, vcpus=self.vcpus - vcpus, mem_mb=self.mem_mb - mem_mb)
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a node has to promise (see the module), how many times that much while its machines
+    idle, and whether its memory is scarce. `cpus` is None if it does not tell."""
+
+    vcpus: int
+    mem_mb: int
+    cpus: int | None = None
+    oversell: float = 1.0
+    memory_is_scarce: bool = False
+
+    def most_vcpus(self, load: Load) -> int:
+        """What it may promise in all at present."""
+        return self.vcpus if self._is_busy(load) else self._oversold(self.vcpus)
+
+    def most_mem_mb(self) -> int:
+        """What it may promise in all at present."""
+        return self.mem_mb if self.memory_is_scarce else self._oversold(self.mem_mb)
+
+    def excess(self, load: Load) -> Load:
+        """What should be given up of a load because the node has promised all that it has and can
+        hardly promise more: as much as frees the reserve. Nothing where it never promises more."""
+        if self.oversell <= 1:
+            return Load(0, 0)
+        return Load(_excess(load.vcpus, self.vcpus, self.most_vcpus(load)),
+                    _excess(load.mem_mb, self.mem_mb, self.most_mem_mb()))
+
+    def held_back(self, load: Load) -> str:
+        """Why it promises nothing beyond what it has and has promised; empty where it would."""
+        if self.oversell > 1 and self._is_busy(load) and load.vcpus >= self.vcpus:
+            return "its machines use most of its CPUs"
+        if self.oversell > 1 and self.memory_is_scarce and load.mem_mb >= self.mem_mb:
+            return "its memory is scarce"
+        return ""
+
+    def _is_busy(self, load: Load) -> bool:
+        return self.cpus is None or load.cpu_permille >= 1000 * _BUSY * self.cpus
+
+    def _oversold(self, has: int) -> int:
+        return int(has * max(self.oversell, 1.0))
+
+
+def _excess(used: int, has: int, most: int) -> int:
+    return max(used + math.ceil(_RESERVE * has) - most, 0) if used >= has else 0
+
+
+@dataclass(frozen=True)
 class Room:
-    """What a live node may promise in all, and what of it is free (below nothing after a change of
-    overcommit). `disk` is None where it does not matter, or the node does not tell."""
+    """What one machine may have of a live node, and what it has free (below nothing once it may
+    promise less than it did), and by what it is `held_back`. `disk` is None where it does not
+    matter, or the node does not tell."""
 
     node_id: str
     accepting: bool
@@ -38,6 +114,7 @@ class Room:
     free_vcpus: int
     free_mem_mb: int
     disk: DiskRoom | None = None
+    held_back: str = ""
 
     def could_hold(self, vcpus: int, mem_mb: int) -> bool:
         """True if the machine fits the node when nothing else is on it."""
@@ -46,7 +123,8 @@ class Room:
     def can_hold(self, vcpus: int, mem_mb: int) -> bool:
         """True if the machine fits the node beside what is on it now."""
         has_disk = self.disk is None or self.disk.refusal(self.node_id, mem_mb) is None
-        return vcpus <= self.free_vcpus and mem_mb <= self.free_mem_mb and has_disk
+        return (self.could_hold(vcpus, mem_mb) and vcpus <= self.free_vcpus
+                and mem_mb <= self.free_mem_mb and has_disk)
 
 
 def refusal(vcpus: int, mem_mb: int, rooms: list[Room], pinned: str | None = None) -> Unavailable:
@@ -85,9 +163,10 @@ def refusal(vcpus: int, mem_mb: int, rooms: list[Room], pinned: str | None = Non
         full = best.disk.refusal(best.node_id, mem_mb)
         if full is not None:
             return full
+    because = f" because {best.held_back}" if best.held_back else ""
     return Unavailable(
         f"There is no room for {machine} right now: node {best.node_id} has"
-        f" {_cpus(max(best.free_vcpus, 0))} and {max(best.free_mem_mb, 0)} MB free.",
+        f" {_cpus(max(best.free_vcpus, 0))} and {max(best.free_mem_mb, 0)} MB free{because}.",
         retry_after_s=_SOON_S,
     )
 

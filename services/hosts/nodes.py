@@ -11,8 +11,9 @@ from models.nodes import Node
 @dataclass(frozen=True)
 class NodeFacts:
     """What a node says about itself; `vcpus` and `mem_mb` are what it may promise, overcommit
-    included. Of its disk `disk_free_mb` are free, of which `disk_floor_mb` are to stay so.
-    `presets` are the agent presets it can make ready."""
+    included, and `oversell` how many times that much while its machines use little of its `cpus`
+    and its memory is not scarce. Of its disk `disk_free_mb` are free, of which `disk_floor_mb` are
+    to stay so. `presets` are the agent presets it can make ready."""
 
     id: str
     address: str
@@ -27,6 +28,9 @@ class NodeFacts:
     agent_port_low: int | None = None
     agent_port_high: int | None = None
     presets: tuple[str, ...] = ()
+    cpus: int | None = None
+    oversell: float = 1.0
+    memory_is_scarce: bool = False
 
 
 # The lane that makes, wakes and ends sandboxes: without it a node can be given none.
@@ -41,6 +45,9 @@ def heartbeat(facts: NodeFacts, lanes: Collection[str] | None = None, *,
         "address": facts.address,
         "vcpus": facts.vcpus,
         "mem_mb": facts.mem_mb,
+        "cpus": facts.cpus,
+        "oversell": facts.oversell,
+        "memory_is_scarce": facts.memory_is_scarce,
         "host_port_low": facts.host_port_low,
         "host_port_high": facts.host_port_high,
         "host_tuple": facts.host_tuple,

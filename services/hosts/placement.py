@@ -16,9 +16,10 @@ from models.operations import Operation
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import OPEN_STATES, OperationKind, SandboxStatus, SnapshotKind
+from models.usage import SandboxUsage
 from services.errors import WrongNode
-from services.hosts.capacity import DiskRoom, Room, refusal
-from services.hosts.nodes import SANDBOX_LANE
+from services.hosts.capacity import DiskRoom, Load, Promise, Room, refusal
+from services.hosts.nodes import SANDBOX_LANE, NodeFacts
 from services.hosts.ports import move_agent_port
 
 
@@ -93,9 +94,15 @@ def _occupying() -> Any:
 
 
 def _room(node: Node, new_files: bool) -> Room:
-    used_vcpus, used_mem_mb = promised(node.id)
-    return Room(node.id, node.accepting, node.vcpus, node.mem_mb, node.vcpus - used_vcpus,
-                node.mem_mb - used_mem_mb, _disk_room(node) if new_files else None)
+    load, promise = read_load(node.id), promise_of(node)
+    return Room(node.id, node.accepting, node.vcpus, node.mem_mb,
+                promise.most_vcpus(load) - load.vcpus, promise.most_mem_mb() - load.mem_mb,
+                _disk_room(node) if new_files else None, promise.held_back(load))
+
+
+def promise_of(node: Node | NodeFacts) -> Promise:
+    """What the node says it may promise, by its row or by its own words."""
+    return Promise(node.vcpus, node.mem_mb, node.cpus, node.oversell, node.memory_is_scarce)
 
 
 def _disk_room(node: Node) -> DiskRoom | None:
@@ -114,20 +121,22 @@ def _disk_room(node: Node) -> DiskRoom | None:
     return DiskRoom(node.disk_free_mb - int(coming), node.disk_floor_mb)
 
 
-def promised(node_id: str) -> tuple[int, int]:
-    """vCPUs and MiB of a node that belong to sandboxes which run there, or are about to."""
+def read_load(node_id: str) -> Load:
+    """What belongs to sandboxes that run on a node, or are about to, and what CPU they use."""
     row = (
         Sandbox.select(
             peewee.fn.COALESCE(peewee.fn.SUM(Sandbox.vcpus), 0),
             peewee.fn.COALESCE(peewee.fn.SUM(Sandbox.mem_mb), 0),
+            peewee.fn.COALESCE(peewee.fn.SUM(SandboxUsage.cpu_permille), 0),
         )
+        .left_outer_join(SandboxUsage, on=SandboxUsage.sandbox_id == Sandbox.id)
         .where(
             (Sandbox.node_id == node_id) & (Sandbox.status != SandboxStatus.STOPPED) & _occupying()
         )
         .tuples()
         .get()
     )
-    return int(row[0]), int(row[1])
+    return Load(*map(int, row))
 
 
 def list_by_load(settings: Settings) -> list[str]:

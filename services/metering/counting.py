@@ -24,6 +24,8 @@ from models.states import SandboxStatus
 from models.usage import SandboxUsage, UsageTally
 
 BATCH = 200
+# A share of a CPU over less time than this says nothing.
+_SHORTEST_SHARE_MS = 1000
 
 
 class Reading(Protocol):
@@ -77,22 +79,26 @@ class Metered:
 
 @dataclass(frozen=True)
 class Growth:
-    """What a reading adds, and how far the run has got with it."""
+    """What a reading adds, and how far the run has got with it. `cpu_permille` is what it used of a
+    CPU since the reading before, in thousandths; None if that was less than a second ago."""
 
     cpu_ms: int
     wall_clock_ms: int
     counted: Counted
+    cpu_permille: int | None = None
 
 
 def growth(counted: Counted | None, reading: Reading, *, running: bool) -> Growth:
     """What `reading` adds to a sandbox whose run was `counted` so far; `running` is its status
     until now."""
     if counted is None or counted.run != reading.run:
-        return Growth(reading.cpu_ms, 0, Counted(reading.run, reading.cpu_ms, reading.age_ms))
+        first = Counted(reading.run, reading.cpu_ms, reading.age_ms)
+        return Growth(reading.cpu_ms, 0, first, cpu_permille=0)
     highest = Counted(reading.run, max(counted.cpu_ms, reading.cpu_ms),
                       max(counted.age_ms, reading.age_ms))
-    passed_ms = highest.age_ms - counted.age_ms if running else 0
-    return Growth(highest.cpu_ms - counted.cpu_ms, passed_ms, highest)
+    cpu_ms, passed_ms = highest.cpu_ms - counted.cpu_ms, highest.age_ms - counted.age_ms
+    share = cpu_ms * 1000 // passed_ms if passed_ms >= _SHORTEST_SHARE_MS else None
+    return Growth(cpu_ms, passed_ms if running else 0, highest, share)
 
 
 def month_of(moment: datetime) -> date:
@@ -155,10 +161,10 @@ _STORE = """
 UPDATE sandbox_usage AS kept SET
     run = new.run, run_cpu_ms = new.run_cpu_ms, run_age_ms = new.run_age_ms, sampled_at = %s,
     cpu_ms = kept.cpu_ms + new.cpu_ms, wall_clock_ms = kept.wall_clock_ms + new.wall_clock_ms,
-    cost = kept.cost + new.cost
+    cost = kept.cost + new.cost, cpu_permille = COALESCE(new.cpu_permille, kept.cpu_permille)
 FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[],
-            %s::numeric[])
-    AS new (sandbox_id, run, run_cpu_ms, run_age_ms, cpu_ms, wall_clock_ms, cost)
+            %s::numeric[], %s::integer[])
+    AS new (sandbox_id, run, run_cpu_ms, run_age_ms, cpu_ms, wall_clock_ms, cost, cpu_permille)
 WHERE kept.sandbox_id = new.sandbox_id
 """
 
@@ -167,7 +173,7 @@ def _store(grown: list[tuple[Sample, Growth]]) -> None:
     present = now()
     lines = [
         (sample.sandbox_id, more.counted.run, more.counted.cpu_ms, more.counted.age_ms, more.cpu_ms,
-         more.wall_clock_ms, more.wall_clock_ms * sample.rate)
+         more.wall_clock_ms, more.wall_clock_ms * sample.rate, more.cpu_permille)
         for sample, more in grown
     ]
     database.execute_sql(_STORE, (present, *map(list, zip(*lines))))

@@ -14,18 +14,19 @@ from models.sandboxes import Sandbox
 from models.states import OPEN_STATES, OperationState, Plan, SandboxStatus, WarmImageState
 from services.accounts import users
 from services.hosts import nodes, warm_images
-from services.hosts.placement import promised
+from services.hosts.placement import promise_of, read_load
 from services.metering.plans import PLAN_SIZES, SIZES, Size, size_name
 
 
 @dataclass(frozen=True)
 class NodeReport:
-    """A VM host. `vcpus` and `mem_mb` are what it may promise, `used_*` what it has
-    promised; `warm_sizes` are those with a warm image, which a create restores; `lanes` are those
-    that work, None if it does not tell. Of its disk (MiB) `disk_free_mb` are free; below
-    `disk_floor_mb` the host takes nothing new. `stopped_machines` stand ready for a wake (`kept`)
-    or a create (`spares`). `policy_restored_at` is when it last found its packet policy changed by
-    somebody else."""
+    """A VM host. `vcpus` and `mem_mb` are what it has to promise, `most_*` what it may promise at
+    present, `used_*` what it has promised; `used_cpus` is what its machines use of its real ones.
+    `warm_sizes` are those with a warm image, which a create restores; `lanes` are those that work,
+    None if it does not tell. Of its disk (MiB) `disk_free_mb` are free; below `disk_floor_mb` the
+    host takes nothing new. `stopped_machines` stand ready for a wake (`kept`) or a create
+    (`spares`). `policy_restored_at` is when it last found its packet policy changed by somebody
+    else."""
 
     id: str
     address: str
@@ -34,8 +35,11 @@ class NodeReport:
     silent_s: float
     used_vcpus: int
     vcpus: int
+    most_vcpus: int
     used_mem_mb: int
     mem_mb: int
+    most_mem_mb: int
+    used_cpus: float
     disk_free_mb: int | None
     disk_floor_mb: int
     disk_mb: int | None
@@ -123,7 +127,7 @@ def list_nodes(settings: Settings) -> list[NodeReport]:
 
 
 def _node(node: Node, alive: bool) -> NodeReport:
-    used_vcpus, used_mem_mb = promised(node.id)
+    load, promise = read_load(node.id), promise_of(node)
     counts = (
         Sandbox.select(Sandbox.status, peewee.fn.COUNT(Sandbox.id))
         .where((Sandbox.node_id == node.id) & (Sandbox.status != SandboxStatus.STOPPED))
@@ -137,7 +141,9 @@ def _node(node: Node, alive: bool) -> NodeReport:
     return NodeReport(
         id=node.id, address=node.address, alive=alive, accepting=node.accepting,
         silent_s=round((now() - node.heartbeat_at).total_seconds(), 1),
-        used_vcpus=used_vcpus, vcpus=node.vcpus, used_mem_mb=used_mem_mb, mem_mb=node.mem_mb,
+        used_vcpus=load.vcpus, vcpus=node.vcpus, most_vcpus=promise.most_vcpus(load),
+        used_mem_mb=load.mem_mb, mem_mb=node.mem_mb, most_mem_mb=promise.most_mem_mb(),
+        used_cpus=round(load.cpu_permille / 1000, 2),
         disk_free_mb=node.disk_free_mb, disk_floor_mb=node.disk_floor_mb, disk_mb=node.disk_mb,
         sandboxes=dict(counts), stopped_machines=node.stopped_machines, warm_sizes=warm_sizes,
         lanes=node.lanes, host_tuple=node.host_tuple, policy_restored_at=node.policy_restored_at,

@@ -1,18 +1,29 @@
-"""Hibernates sandboxes that nobody has used for their idle timeout."""
+"""Hibernates sandboxes that nobody has used for their idle timeout, and on a node that has promised
+all that it can, the idlest before that."""
 from datetime import timedelta
+from typing import Any
 
 import peewee
 
 from models.database import UNLOCKED_ROWS, connection, database, now
 from models.operations import OutboxMessage
 from models.sandboxes import Activity, Sandbox
-from models.states import OperationKind
+from models.states import OperationKind, SandboxKind
+from models.usage import SandboxUsage
+from services.hosts.capacity import Load
+from services.hosts.nodes import NodeFacts
+from services.hosts.placement import promise_of, read_load
 from services.operations import outbox
 from services.operations.begin import begin
 from services.operations.transitions import TRANSITIONS
 from services.protocols import Deps
 
 _BATCH = 200
+# So many fall asleep at a time to relieve a node: to save their state is work for it too.
+_AT_ONCE = 4
+# What uses this much of a CPU works, although nobody calls it; an idle guest uses a hundredth of
+# it.
+_WORKING_PERMILLE = 100
 
 
 def touch_values(idle_timeout_s: int) -> dict[str, object]:
@@ -23,11 +34,35 @@ def touch_values(idle_timeout_s: int) -> dict[str, object]:
 
 def hibernate_idle(deps: Deps) -> int:
     """Begin to hibernate running sandboxes whose idle time is over and that nothing uses; returns
-    how many.
+    how many."""
+    return _hibernate(deps, Sandbox.idle_at <= now(), Sandbox.idle_at, _BATCH)
 
-    The row lock and the condition on `idle_at` settle the race with a call that begins at the same
-    moment.
-    """
+
+def relieve(deps: Deps, node: NodeFacts, unused_s: float) -> int:
+    """Begin to hibernate the idlest sandboxes of a node that has promised all that it has and can
+    hardly promise more, as many as it needs, if nobody has used them for `unused_s` and nothing
+    works in them; returns how many. What builds or serves an app is left to its own rules."""
+    with connection():
+        excess = promise_of(node).excess(read_load(node.id))
+        if not excess.is_something():
+            return 0
+        soon = list(Sandbox.select().where(
+            (Sandbox.node_id == node.id) & (Sandbox.task == OperationKind.HIBERNATE)))
+    for sandbox in soon:
+        excess = excess.without(sandbox.vcpus, sandbox.mem_mb)
+    used_at = Sandbox.idle_at - Sandbox.idle_timeout_s * peewee.SQL("interval '1 second'")
+    working = SandboxUsage.select().where(
+        (SandboxUsage.sandbox_id == Sandbox.id) & (SandboxUsage.cpu_permille >= _WORKING_PERMILLE))
+    which = (
+        (Sandbox.node_id == node.id) & Sandbox.kind.in_((SandboxKind.API, SandboxKind.APP))
+        & (used_at <= now() - timedelta(seconds=unused_s)) & ~peewee.fn.EXISTS(working)
+    )
+    return _hibernate(deps, which, used_at, max(_AT_ONCE - len(soon), 0), excess)
+
+
+def _hibernate(deps: Deps, which: Any, order: Any, most: int, excess: Load | None = None) -> int:
+    """Begin with those first in `order`, until they are as much as `excess`. The row lock and the
+    condition on `idle_at` settle the race with a call that begins at the same moment."""
     messages: list[OutboxMessage] = []
     with connection():
         with database.atomic():
@@ -39,14 +74,18 @@ def hibernate_idle(deps: Deps) -> int:
                 .where(
                     Sandbox.status.in_(TRANSITIONS[OperationKind.HIBERNATE].starts)
                     & Sandbox.task.is_null()
-                    & (Sandbox.idle_at <= now())
+                    & which
                     & ~peewee.fn.EXISTS(in_flight)
                 )
-                .order_by(Sandbox.idle_at)
-                .limit(_BATCH)
+                .order_by(order)
+                .limit(most)
                 .for_update(UNLOCKED_ROWS)
             )
             for sandbox in idle:
+                if excess is not None:
+                    if not excess.is_something():
+                        break
+                    excess = excess.without(sandbox.vcpus, sandbox.mem_mb)
                 messages += begin(deps.settings, sandbox, OperationKind.HIBERNATE)[1]
         outbox.flush(deps.queue, messages)
     return len(messages)

@@ -47,7 +47,7 @@ CALLS = {
     "what the reconciler compares": lambda: rows.list_settled("n1", ASLEEP),
     "what of the missing had files": lambda: lost_files.list_candidates("n1", ASLEEP),
     "one that looks orphaned": lambda: rows.is_wanted("n1", ASLEEP[0]),
-    "what is promised": lambda: placement.promised("n1"),
+    "what is promised": lambda: placement.read_load("n1"),
     "nodes by load": lambda: placement.list_by_load(SETTINGS),
     "claim on a node": lambda: placement.claim_node(SETTINGS, 1, 1024).id,
     "what is metered": lambda: counting.list_metered("n1"),

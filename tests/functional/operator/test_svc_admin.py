@@ -79,6 +79,7 @@ def test_nodes(sim_stack, alice, svc_admin, sandbox):
     node = next(node for node in svc_admin.json("node-list") if node["id"] == node_id)
     assert node["alive"] and node["accepting"]
     assert (node["vcpus"], node["mem_mb"]) == (512, 524288)
+    assert node["most_vcpus"] in (512, 4096) and node["most_mem_mb"] in (524288, 8 * 524288)
     assert (
         node["used_vcpus"] >= 1
         and node["used_mem_mb"] >= 1024
@@ -90,11 +91,12 @@ def test_nodes(sim_stack, alice, svc_admin, sandbox):
     heading, *lines = table(svc_admin("node-list"))
     line = next(line for line in lines if line[0] == node_id)
     assert heading == [
-        "NODE", "ADDRESS", "STATE", "VCPUS", "MEMORY MB", "DISK MB", "SANDBOXES", "STOPPED",
-        "WARM SIZES", "RUNS", "LANES"
+        "NODE", "ADDRESS", "STATE", "CPUS USED", "VCPUS", "MEMORY MB", "DISK MB", "SANDBOXES",
+        "STOPPED", "WARM SIZES", "RUNS", "LANES"
     ]
     assert line[-1] == "archive, bulk, ctl, deploy, ops"
-    assert line[:3] == [node["id"], "127.0.0.1", "alive, open"] and line[3].endswith("/512")
+    assert line[:3] == [node["id"], "127.0.0.1", "alive, open"]
+    assert float(line[3]) >= 0 and line[4].partition("/")[2] in ("512", "4096")
     assert [node["id"], "small (1 vCPU, 1024 MB)", "-", "baked"] in [
         line[:4] for line in table(svc_admin("bake-list"))
     ]

@@ -1,4 +1,5 @@
-"""A node as it is shipped makes spares while it is idle, and creates by the API take them."""
+"""A node makes as many spares as it is shipped with while it is idle, and creates by the API take
+them; it takes eight machines though it has room for one, as long as they idle."""
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,9 @@ pytestmark = pytest.mark.vm
 @pytest.fixture(scope="module")
 def stack(clean_host):
     processes = [name for name in supervise.procfile() if name != "flower"]
-    made = stacks.private_stack("test-ready", {"SVC_DRIVER": "qemu", **BESIDE_GUESTS},
-                                processes=processes)
+    made = stacks.private_stack(
+        "test-ready", {"SVC_DRIVER": "qemu", "SVC_NODE_VCPUS": "1", "SVC_NODE_MEM_MB": "1024",
+                       "SVC_STRAINED_IDLE_S": "20", **BESIDE_GUESTS}, processes=processes)
     try:
         made.ensure_images()
         made.up()
@@ -66,3 +68,28 @@ def test_a_create_takes_one_and_the_next_is_made(stack, owner):
     assert next(word for word in command_line(stack, other_id) if "spare-" in word) != name
     assert owner.delete(f"/v1/sandboxes/{other_id}").status_code == 200
     until(lambda: not list((stack.settings.node_dir / "sandboxes").iterdir()), timeout_s=60)
+
+
+def test_what_has_room_for_one_runs_eight_until_the_idlest_sleeps(stack, owner):
+    def patiently(path):
+        """Ask again while what has just been started uses the CPUs, as clients do."""
+        answers = []
+        until(lambda: answers.append(owner.post(path, json={})) or answers[-1].status_code != 503,
+              timeout_s=120)
+        return answers[-1].json()
+
+    made = []
+    for _ in range(8):
+        made.append(patiently("/v1/sandboxes")["id"])
+        owner.wait_for(made[-1], "running")
+        owner.exec(made[-1], "sh", "-c", "echo kept > /dev/shm/memory")
+    owner.wait_for(made[0], "hibernated")
+    assert patiently(f"/v1/sandboxes/{made[0]}/wake")["status"] == "running"
+    told = owner.exec(made[0], "sh", "-c", "timeout 6 sh -c 'while :; do :; done';"
+                      " cat /dev/shm/memory")
+    assert told["stdout"] == "kept\n"
+    [(used, )] = query(stack, "SELECT cpu_permille FROM sandbox_usage WHERE sandbox_id = %s",
+                       made[0])
+    assert used > 100, "what a machine uses of a CPU is noted"
+    for each in made:
+        assert owner.delete(f"/v1/sandboxes/{each}").status_code == 200

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from guest.client.errors import AgentError
+from nodeworker.hypervisor import host_memory
 from nodeworker.hypervisor.driver import DriverError, VmState
 from nodeworker.hypervisor.qemu.rundir import RunDir
-from nodeworker.hypervisor.qemu.stopped import memory
 from tests.host.driver_checks import before, check_alive, fill_slots, points, with_note
 from tests.host.driver_lab import Lab
 
@@ -195,7 +195,7 @@ def test_the_eldest_are_given_up_when_there_are_too_many_or_they_are_old(keeping
 
 def test_none_is_kept_while_memory_is_short(keeping, monkeypatch):
     spec = asleep(keeping)
-    monkeypatch.setattr(memory, "_MEMORY_LEFT", 1.0)
+    monkeypatch.setattr(host_memory, "_LEFT_BESIDE_READY", 1.0)
     assert keeping.driver.tend_stopped().ended == 1
     assert not is_kept(keeping, spec)
     keeping.driver.wake(spec)

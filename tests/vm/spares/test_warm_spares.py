@@ -14,10 +14,11 @@ from guest.agent.protocol import AGENT_PORT
 from guest.client.agent_client import AgentClient
 from guest.client.errors import AgentError
 from nodeworker.disks.durable import read_json
+from nodeworker.hypervisor import host_memory
 from nodeworker.hypervisor.driver import VmState
 from nodeworker.hypervisor.qemu.operations import create
 from nodeworker.hypervisor.qemu.rundir import RunDir
-from nodeworker.hypervisor.qemu.stopped import making_spares, memory, warm_spares
+from nodeworker.hypervisor.qemu.stopped import making_spares, warm_spares
 from tests.host.driver_checks import before, fill_slots, points
 from tests.host.driver_lab import SHAPE, Lab
 
@@ -249,7 +250,7 @@ def test_they_are_given_up_when_too_many_or_memory_is_short(sparing, real, monke
     for _ in range(2):
         make(sparing)
     assert sparing.driver.tend_stopped().ended == 1, "one is wanted while nothing was asked for"
-    monkeypatch.setattr(memory, "is_short", lambda: True)
+    monkeypatch.setattr(host_memory, "is_short", lambda: True)
     assert sparing.driver.tend_stopped().ended == 1
     assert making_spares.find_missing(sparing.driver.host) == ""
 

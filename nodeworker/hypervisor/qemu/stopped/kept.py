@@ -13,11 +13,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 from nodeworker.faults import fault
+from nodeworker.hypervisor import host_memory
 from nodeworker.hypervisor.driver import DriverError, LaunchSpec, StillStarting, VmBusy, VmNotFound
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process.start_stop import stop
 from nodeworker.hypervisor.qemu.records import Phase
-from nodeworker.hypervisor.qemu.stopped import memory
 from nodeworker.hypervisor.qemu.stopped.going_on import go_on
 from nodeworker.hypervisor.qemu.vm import Vm, locked_vm
 
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 def may_keep(host: Host) -> bool:
     """True if this host keeps processes, and has memory to do so now."""
-    return host.settings.kept_machines > 0 and not memory.is_short()
+    return host.settings.kept_machines > 0 and not host_memory.is_short()
 
 
 def keep(vm: Vm) -> None:
@@ -71,7 +71,7 @@ def end_surplus(host: Host) -> int:
     too_many = max(0, len(kept) - host.settings.kept_machines)
     for number, (since_s, sandbox_id) in enumerate(kept):
         too_old = time.monotonic() - since_s > host.settings.kept_s
-        if too_old or number < too_many or memory.is_short():
+        if too_old or number < too_many or host_memory.is_short():
             ended += _end_if_saved(host, sandbox_id)
     return ended
 

@@ -16,6 +16,7 @@ from guest.agent.protocol import AGENT_PORT
 from guest.client.agent_client import AgentClient
 from nodeworker.disks.space import MIB
 from nodeworker.faults import fault
+from nodeworker.hypervisor import host_memory
 from nodeworker.hypervisor.driver import LaunchSpec
 from nodeworker.hypervisor.qemu.guest import adoption
 from nodeworker.hypervisor.qemu.host import Host
@@ -23,7 +24,7 @@ from nodeworker.hypervisor.qemu.images.guest_image import find_presets
 from nodeworker.hypervisor.qemu.operations.create import clone, record_new_sandbox
 from nodeworker.hypervisor.qemu.records import Machine, Task, find_warm_image
 from nodeworker.hypervisor.qemu.rundir import RunDir
-from nodeworker.hypervisor.qemu.stopped import memory, warm_spares
+from nodeworker.hypervisor.qemu.stopped import warm_spares
 from nodeworker.hypervisor.qemu.vm import Vm
 
 _log = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class SpareMaker:
 def find_missing(host: Host) -> str:
     """The warm image of which a spare should be made next; empty if there are enough, or if there
     is no room for one."""
-    if host.settings.warm_spares == 0 or memory.is_short():
+    if host.settings.warm_spares == 0 or host_memory.is_short():
         return ""
     ready = warm_spares.count_ready(host)
     for name, target in warm_spares.targets(host).items():

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from nodeworker.disks.durable import remove_tree
 from nodeworker.faults import fault
+from nodeworker.hypervisor import host_memory
 from nodeworker.hypervisor.driver import LaunchSpec, StillStarting
 from nodeworker.hypervisor.qemu.disk.release import release_layers
 from nodeworker.hypervisor.qemu.host import Host
@@ -28,7 +29,7 @@ from nodeworker.hypervisor.qemu.process.launch import ensure_confined
 from nodeworker.hypervisor.qemu.process.start_stop import stop
 from nodeworker.hypervisor.qemu.records import Machine, find_warm_image
 from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id
-from nodeworker.hypervisor.qemu.stopped import demand, memory
+from nodeworker.hypervisor.qemu.stopped import demand
 from nodeworker.hypervisor.qemu.stopped.going_on import go_on
 from nodeworker.hypervisor.qemu.vm import Vm
 
@@ -130,7 +131,7 @@ def end_surplus(host: Host) -> int:
             if not is_ours:
                 continue
             image = _image_of(rundir) if _is_whole(rundir) else ""
-            if left.get(image, 0) > 0 and not memory.is_short():
+            if left.get(image, 0) > 0 and not host_memory.is_short():
                 left[image] -= 1
             else:
                 ended += _give_up(host, rundir)
