@@ -6,8 +6,9 @@
 3. The outcome is one file, written in one step; whoever asks for it meanwhile finds none. Exit code
    0 and the version, or 1 and why not, which is the last line of the log too.
 
-May run again at any time; of two at once one ends with code 75. Standard library only, as little of
-it as will do: every import is paid for at each create.
+May run again at any time: of two at once one ends with code 75, and one that finds an outcome gives
+that, and leaves the log as it is. Standard library only, as little of it as will do: every import
+is paid for at each create.
 """
 import fcntl
 import json
@@ -46,6 +47,10 @@ class Log:
         """One line, there at once."""
         self._file.write(text.replace("\n", " ") + "\n")
         self._file.flush()
+
+    def close(self) -> None:
+        """No line comes any more."""
+        self._file.close()
 
 
 def link(target: str, path: str) -> None:
@@ -147,6 +152,15 @@ def make_ready(slug: str, log: Log, deadline: float) -> str:
     return str(entry["version"])
 
 
+def find_outcome(slug: str) -> dict[str, str] | None:
+    """What an earlier run since the guest's boot kept."""
+    try:
+        with open(f"{STATE_DIR}/{slug}.json", encoding="utf-8") as file:
+            return dict(json.load(file))
+    except FileNotFoundError:
+        return None
+
+
 def keep_outcome(slug: str, outcome: dict[str, str]) -> None:
     """Write the outcome where the host looks for it."""
     path = f"{STATE_DIR}/{slug}.json"
@@ -165,19 +179,18 @@ def main(slug: str, limit_s: float) -> int:
         except BlockingIOError:
             print("a preset is being made ready already")
             return BUSY
-        log = Log(f"{LOG_DIR}/preset-{slug}.log")
-        try:
-            version = make_ready(slug, log, deadline)
-        except Failed as failure:
-            said = " ".join(str(failure).split())
-            log.line(said)
-            keep_outcome(slug, {"version": "", "error": said})
-            print(said)
-            return 1
-        log.line(f"{slug} {version} is ready")
-        keep_outcome(slug, {"version": version, "error": ""})
-        print(version)
-        return 0
+        outcome = find_outcome(slug)
+        if outcome is None:
+            log = Log(f"{LOG_DIR}/preset-{slug}.log")
+            try:
+                outcome = {"version": make_ready(slug, log, deadline), "error": ""}
+            except Failed as failure:
+                outcome = {"version": "", "error": " ".join(str(failure).split())}
+            log.line(outcome["error"] or f"{slug} {outcome['version']} is ready")
+            log.close()
+            keep_outcome(slug, outcome)
+    print(outcome["error"] or outcome["version"])
+    return 1 if outcome["error"] else 0
 
 
 if __name__ == "__main__":
