@@ -81,14 +81,20 @@ def test_a_boot_that_comes_to_nothing_is_answered_as_the_sandbox_is_then(alice, 
     (None, None), ("", None), ("wait", None), ("wait=", None), ("wait=soon", None),
     ("wait=-1", None), ("wait=1.5", None), ("wait=9999999999", None), ("wait=\"", None),
     ("waiting=5", None), ("respond-async", None), ("wait=x, wait=5", None),
-    ("wait=0", "wait=0"), ("wait=86400", "wait=60"), ("WAIT = \"20\"; a=b", "wait=20"),
+    ("wait=86400", "wait=60"), ("WAIT = \"20\"; a=b", "wait=20"),
     ("respond-async, wait=20", "wait=20"), ("wait=20, wait=1", "wait=20"),
 ])
 def test_what_cannot_be_understood_is_left_aside(make, said, applied):
     answer = make({} if said is None else {"Prefer": said})
     assert answer.headers.get(APPLIED) == applied
-    if applied in (None, "wait=0"):
+    if applied is None:
         assert answer.json()["status"] == "provisioning"
+
+
+def test_no_time_to_wait_is_the_state_at_once(make, fault):
+    fault("runner.claimed", "sleep:1")
+    answer = make({"Prefer": "wait=0"})
+    assert answer.headers[APPLIED] == "wait=0" and answer.json()["status"] == "provisioning"
 
 
 def test_a_replay_waits_as_it_says_and_without_the_header_is_the_first_answer(alice, make):
