@@ -2,17 +2,25 @@
 
 A command that is waited for is watched by `execution.py`. A detached one writes into a log file of
 its own and is left alone.
+
+A detached Python program of the service itself runs in a fork of the agent. An emulated guest takes
+half a second to start an interpreter and import what such a program needs; the agent has it all. To
+the program it is as if it had been started: arguments, environment, directory, a session of its
+own, none of the agent's descriptors.
 """
 import os
 import subprocess
+import sys
+from importlib.machinery import SourceFileLoader
 from typing import Any
 
 from .loop import Loop
-from .offload import reap_when_dead
+from .offload import close_inherited, reap_when_dead
 from .protocol import NOT_EXECUTABLE_EXIT_CODE, NOT_FOUND, NOT_FOUND_EXIT_CODE, Refused
 from .requests import ExecRequest
 
 LOG_DIR = "/var/log/svc"
+_PYTHON, _OWN_PROGRAMS = ["python3", "-IS"], "/opt/svc/"
 
 
 class CannotStart(Exception):
@@ -77,15 +85,67 @@ def start_detached(loop: Loop, request: ExecRequest, root: str) -> dict:
     are."""
     log_path, log = _open_log(root)
     try:
-        process = start(request, log, log)
+        start_it = _start_in_fork if _is_own_program(request.argv, root) else _start_program
+        pid = start_it(request, log)
     except CannotStart as failure:
         os.write(log, failure.sentence.encode() + b"\n")
         return exec_reply(failure.exit_code, log_path=log_path)
     finally:
         os.close(log)
-    reap_when_dead(loop, process.pid)
+    reap_when_dead(loop, pid)
+    return exec_reply(0, pid=pid, log_path=log_path)
+
+
+def _start_program(request: ExecRequest, log: int) -> int:
+    process = start(request, log, log)
     process.returncode = 0  # it is reaped elsewhere; Popen must not try to
-    return exec_reply(0, pid=process.pid, log_path=log_path)
+    return process.pid
+
+
+def _is_own_program(argv: list[str], root: str) -> bool:
+    return argv[:2] == _PYTHON and len(argv) > 2 and argv[2].startswith(root + _OWN_PROGRAMS)
+
+
+def _start_in_fork(request: ExecRequest, log: int) -> int:
+    child = os.fork()
+    if child == 0:
+        _live_as_program(request, log)
+    return child
+
+
+def _live_as_program(request: ExecRequest, log: int) -> None:
+    status = 1
+    try:
+        os.setsid()
+        expose_to_oom_killer(os.getpid())
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        close_inherited()
+        os.chdir(request.cwd)
+        os.environ.clear()
+        os.environ.update(request.env)
+        sys.argv = request.argv[2:]
+        program = SourceFileLoader("__main__", sys.argv[0]).get_code("__main__")
+        assert program
+        exec(program, {"__name__": "__main__", "__file__": sys.argv[0]})
+        status = 0
+    except SystemExit as end:
+        status = _status(end.code)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _status(code: object) -> int:
+    """The exit status of `sys.exit(code)`; other objects than numbers are said and mean 1."""
+    if isinstance(code, int | None):
+        return code or 0
+    print(code, file=sys.stderr)
+    return 1
 
 
 def _open_log(root: str) -> tuple[str, int]:

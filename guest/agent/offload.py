@@ -64,7 +64,7 @@ def reap_when_dead(loop: Loop, pid: int, then: Callback | None = None) -> None:
 def _live_as_child(channel: Channel, keep: int, work: Work) -> None:
     status = 1
     try:
-        _close_inherited(keep)
+        close_inherited(keep)
         _answer(channel, work)
         status = 0
     except PeerGone:
@@ -87,9 +87,9 @@ def _answer(channel: Channel, work: Work) -> None:
         channel.finish(RESULT, result)
 
 
-def _close_inherited(keep: int) -> None:
-    """Close the agent's other descriptors: a copy of a pipe's read end here would keep a command
-    from seeing EPIPE."""
+def close_inherited(keep: int = -1) -> None:
+    """Close, in a child, the agent's descriptors but its standard ones and `keep`: a copy of a
+    pipe's read end would keep a command from seeing EPIPE."""
     for name in os.listdir("/proc/self/fd"):
         descriptor = int(name)
         if descriptor > 2 and descriptor != keep:

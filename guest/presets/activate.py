@@ -6,9 +6,9 @@
 3. The outcome is one file, written in one step; whoever asks for it meanwhile finds none. Exit code
    0 and the version, or 1 and why not, which is the last line of the log too.
 
-May run again at any time: of two at once one ends with code 75, and one that finds an outcome gives
-that, and leaves the log as it is. Standard library only, as little of it as will do: every import
-is paid for at each create.
+May run again at any time: of two at once one waits for the other, and one that finds an outcome
+gives that and leaves the log as it is. Standard library only, and of that what the guest's agent
+has loaded too, which runs it in a fork of itself (`guest/agent/commands.py`).
 """
 import fcntl
 import json
@@ -24,9 +24,10 @@ from typing import Any
 ROOT = "/opt/svc/presets"
 BIN, SHIM, BUN = "/usr/local/bin", "/opt/svc/shim", "/usr/local/bin/bun"
 STATE_DIR, LOG_DIR = "/run/svc-presets", "/var/log/svc"
+# Held as long as it runs, so that others can wait for its end.
+LOCK = "/run/svc-presets.lock"
 HOME, UID = "/home/user", 1000
 LIMIT_S = 110.0
-BUSY = 75
 # The optimising compiler of Bun costs an emulated guest more than it gains; the host says so.
 PASSED_ON = ("BUN_JSC_useDFGJIT",)
 
@@ -171,24 +172,25 @@ def keep_outcome(slug: str, outcome: dict[str, str]) -> None:
 
 def main(slug: str, limit_s: float) -> int:
     """Returns the exit code."""
+    with open(LOCK, "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return main_alone(slug, limit_s)
+
+
+def main_alone(slug: str, limit_s: float) -> int:
+    """See `main`; nobody else does it meanwhile."""
     deadline = time.monotonic() + limit_s
     os.makedirs(STATE_DIR, exist_ok=True)
-    with open(f"{STATE_DIR}/lock", "w", encoding="utf-8") as lock:
+    outcome = find_outcome(slug)
+    if outcome is None:
+        log = Log(f"{LOG_DIR}/preset-{slug}.log")
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print("a preset is being made ready already")
-            return BUSY
-        outcome = find_outcome(slug)
-        if outcome is None:
-            log = Log(f"{LOG_DIR}/preset-{slug}.log")
-            try:
-                outcome = {"version": make_ready(slug, log, deadline), "error": ""}
-            except Failed as failure:
-                outcome = {"version": "", "error": " ".join(str(failure).split())}
-            log.line(outcome["error"] or f"{slug} {outcome['version']} is ready")
-            log.close()
-            keep_outcome(slug, outcome)
+            outcome = {"version": make_ready(slug, log, deadline), "error": ""}
+        except Failed as failure:
+            outcome = {"version": "", "error": " ".join(str(failure).split())}
+        log.line(outcome["error"] or f"{slug} {outcome['version']} is ready")
+        log.close()
+        keep_outcome(slug, outcome)
     print(outcome["error"] or outcome["version"])
     return 1 if outcome["error"] else 0
 

@@ -3,7 +3,8 @@ either way (contract, Create rules 3 and 4).
 
 1. Before the machine is made: has this node an image with presets? One that is being built is
 waited for, as a row. 2. In the machine, before anything else of the sandbox runs:
-`guest/presets/activate.py` is started once, and its outcome, a file on /run, is looked for. 3. A
+`guest/presets/activate.py` is started; a command in the guest waits for the lock that it holds,
+and then its outcome, a file on /run, is looked for. Started again it does nothing anew. 3. A
 web UI is the sandbox's service, which `start_service.py` starts here and at every cold boot; of a
 preset that failed it is not started. A copy of a machine is not made ready: it has what its source
 had.
@@ -34,7 +35,11 @@ IMAGE, PRESET = "the agent presets of its node to be built", "its agent preset t
 ACTIVATE = "/opt/svc/presets/activate.py"
 _OUTCOME = "/run/svc-presets/{}.json"
 _OUTCOME_BYTES = 64 * 1024
-_LOOK_EVERY_S = 0.15
+# Held while it is made ready.
+_LOCK = "/run/svc-presets.lock"
+# Of the time for talk this is kept for the look at the outcome; the pause is for a start that has
+# not come to its lock yet, or has died.
+_LOOK_S, _PAUSE_S = 0.2, 0.05
 # The part of its node's time that the guest takes before it gives up: its reason is the better one.
 _GUESTS_PART = 0.9
 
@@ -78,13 +83,11 @@ def make_ready(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode,
     limit_s = deps.settings.preset_verify_s
     agent, talk = deps.agent(sandbox), Deadline(talk_s(claimed))
     try:
-        found = _find_outcome(agent, talk, sandbox.preset)
-        if found is None and (claimed.waits_for != PRESET or vm.cold):
+        if claimed.waits_for != PRESET or vm.cold:
             _start(agent, talk, sandbox.preset, limit_s * _GUESTS_PART)
             fault("preset.started")
-        while found is None:
-            time.sleep(_LOOK_EVERY_S)
-            found = _find_outcome(agent, talk, sandbox.preset)
+        while (found := _await_outcome(agent, talk, sandbox.preset)) is None:
+            time.sleep(_PAUSE_S)
     except (AgentTimeout, AgentUnreachable):
         if claimed.waited_for_s(PRESET) < limit_s:
             raise NotYet(PRESET) from None
@@ -130,6 +133,14 @@ def _serves(sandbox: SandboxOnNode) -> bool:
 def _start(agent: AgentClient, talk: Deadline, slug: str, limit_s: float) -> None:
     command = ["python3", "-IS", ACTIVATE, slug, f"{limit_s:g}"]
     agent.exec(command, detached=True, timeout_ms=1, grace_s=talk.left_s())
+
+
+def _await_outcome(agent: AgentClient, talk: Deadline, slug: str) -> str | None:
+    """What `_find_outcome` finds once nothing makes a preset ready, or hardly any time is left."""
+    wait_s = max(talk.left_s() - _LOOK_S, 0.0)
+    agent.exec(["flock", "--shared", "--wait", f"{wait_s:.2f}", _LOCK, "true"],
+               timeout_ms=max(int(wait_s * 1000), 1), grace_s=_LOOK_S)
+    return _find_outcome(agent, talk, slug)
 
 
 def _find_outcome(agent: AgentClient, talk: Deadline, slug: str) -> str | None:

@@ -2,6 +2,7 @@
 import json
 import posixpath
 import shlex
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -119,6 +120,18 @@ def _python3(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Out
     return Outcome(exit_code=75)
 
 
+def _flock(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcome:
+    """`flock [--shared] --wait SECONDS FILE COMMAND...`; nothing holds a lock together here."""
+    wait_s, path, *command = arguments[arguments.index("--wait") + 1:]
+    lock = guest.locks.setdefault(path, threading.Lock())
+    if not lock.acquire(timeout=float(wait_s)):
+        return Outcome(exit_code=1)
+    try:
+        return execute(guest, {**request, "argv": command})
+    finally:
+        lock.release()
+
+
 def _sh(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcome:
     """`sh -c SCRIPT`, for the scripts of deploys only."""
     def run(line: str) -> tuple[bytes, int]:
@@ -164,6 +177,7 @@ _COMMANDS: dict[str, Callable[[Guest, list[str], dict[str, Any]], Outcome]] = {
     ),
     "bash": _bash,
     "python3": _python3,
+    "flock": _flock,
     "sh": _sh,
     "tail": _tail,
     "start": lambda guest, arguments, request: Outcome(exit_code=presets.start_web_ui(guest)),

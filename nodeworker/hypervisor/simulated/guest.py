@@ -4,6 +4,7 @@ import base64
 import io
 import posixpath
 import tarfile
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -25,8 +26,8 @@ class Guest:
 
     `servers` maps ports of the guest to the ports of this host whose servers answer there. The file
     system of `disk_bytes` lies on a block device of `device_bytes`. `run`, `started_at`,
-    `cpu_ms` and `on_change`, which is called when it begins or ends to serve, are of this process
-    only and not kept when it sleeps.
+    `cpu_ms`, the `locks` of files and `on_change`, which is called when it begins or ends to serve,
+    are of this process only and not kept when it sleeps.
     """
 
     token: str
@@ -40,6 +41,7 @@ class Guest:
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     started_at: float = field(default_factory=time.monotonic)
     cpu_ms: int = 0
+    locks: dict[str, threading.Lock] = field(default_factory=dict)
     on_change: Callable[[], None] = lambda: None
 
     def to_json(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ preset may have `"breaks": TEXT`, why its verification fails in the guest, `"tak
 that of `lfg` `"mute": true`: its web UI does not start.
 """
 import json
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from nodeworker.hypervisor.simulated.guest import Guest
 RECORD = f"{GUEST_DIR}/presets.json"
 _READY = {"state": "ready", "version": "1.0.0", "reason": ""}
 _ALL = {"presets": dict.fromkeys(SLUGS, _READY)}
-_WEB_UI_PORT = 8766
+_WEB_UI_PORT, _LOCK = 8766, "/run/svc-presets.lock"
 
 
 class HostPresets:
@@ -46,6 +47,11 @@ def activate(guest: Guest, slug: str) -> int:
     """What `guest/presets/activate.py` leaves of itself in a guest; returns its exit code."""
     if RECORD not in guest.files:
         return 2
+    with guest.locks.setdefault(_LOCK, threading.Lock()):
+        return _activate_alone(guest, slug)
+
+
+def _activate_alone(guest: Guest, slug: str) -> int:
     entry = json.loads(guest.files[RECORD])["presets"][slug]
     time.sleep(entry.get("takes", 0))
     error = entry["reason"] if entry["state"] == "failed" else entry.get("breaks", "")

@@ -1,4 +1,5 @@
 """What the contract and decisions.md say about exec, against a real agent."""
+import json
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -149,6 +150,51 @@ def test_a_detached_program_that_does_not_exist_is_127_and_the_log_says_why(
 
 def test_a_detached_command_leaves_no_zombie(client: AgentClient) -> None:
     result = client.exec(["true"], detached=True)
+    assert eventually(lambda: not Path(f"/proc/{result.pid}").exists())
+
+
+@pytest.fixture
+def own_program(root: Path) -> str:
+    """A Python program of the service, which says how it was started once it may end."""
+    path = root / "opt/svc/program.py"
+    path.write_text(
+        "import json, os, sys, time\n"
+        "open_files = sorted(map(int, os.listdir('/proc/self/fd')))\n"
+        "told = {'name': __name__, 'argv': sys.argv[1:], 'env': dict(os.environ),\n"
+        "        'cwd': os.getcwd(), 'files': open_files, 'session': os.getsid(0) == os.getpid(),\n"
+        "        'spared': open('/proc/self/oom_score_adj').read().strip() != '0',\n"
+        "        'argv0': open('/proc/self/cmdline').read().split(chr(0))[1:3]}\n"
+        "print(json.dumps(told), flush=True)\n"
+        "sys.stdin.read()\n"
+        "sys.exit('the end')\n")
+    return str(path)
+
+
+def test_an_own_program_runs_in_a_fork_of_the_agent_as_if_it_had_been_started(
+        client: AgentClient, agent, own_program: str) -> None:
+    Path(f"/proc/{agent.process.pid}/oom_score_adj").write_text("500")
+    result = client.exec(["python3", "-IS", own_program, "one", "two"], detached=True,
+                         env={"GIVEN": "yes"})
+    assert result.exit_code == 0 and result.pid
+    log = Path(f"{agent.root}{result.log_path}")
+    assert eventually(lambda: "the end" in log.read_text())
+    told = json.loads(log.read_text().splitlines()[0])
+    plain = client.exec(["env"], env={"GIVEN": "yes"}).stdout.decode().splitlines()
+    assert told["argv0"] == agent.process.args[1:3], "no interpreter was started"
+    assert told["name"] == "__main__" and told["argv"] == ["one", "two"]
+    assert sorted(f"{key}={value}" for key, value in told["env"].items()) == sorted(plain)
+    assert told["cwd"] == f"{agent.root}/home/user" and told["session"] and not told["spared"]
+    assert told["files"][:3] == [0, 1, 2] and len(told["files"]) == 4, "the fourth lists them"
+    assert eventually(lambda: not Path(f"/proc/{result.pid}").exists())
+    assert client.ping()
+
+
+def test_an_own_program_that_breaks_says_so_in_its_log(
+        client: AgentClient, agent, root: Path) -> None:
+    (root / "opt/svc/broken.py").write_text("raise KeyError('lost')\n")
+    result = client.exec(["python3", "-IS", f"{root}/opt/svc/broken.py"], detached=True)
+    log = Path(f"{agent.root}{result.log_path}")
+    assert eventually(lambda: "KeyError: 'lost'" in log.read_text())
     assert eventually(lambda: not Path(f"/proc/{result.pid}").exists())
 
 

@@ -1,6 +1,7 @@
 """`guest/presets/activate.py`, with a preset of the test's own."""
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -15,6 +16,7 @@ def guest(tmp_path, monkeypatch):
         (tmp_path / below).mkdir()
         monkeypatch.setattr(activate, name, str(tmp_path / below))
     monkeypatch.setattr(activate, "UID", os.getuid())
+    monkeypatch.setattr(activate, "LOCK", str(tmp_path / "lock"))
     program = tmp_path / "presets/pi"
     program.write_text(f"#!/bin/sh\necho asked >> {tmp_path}/asked\necho 1.2.3\n")
     program.chmod(0o755)
@@ -49,6 +51,12 @@ def test_started_again_it_gives_the_outcome_and_leaves_the_log(guest, capsys):
     assert activate.main("pi", 30) == 0
     assert log_of(guest) == log and asked(guest) == 1
     assert capsys.readouterr().out == "1.2.3\n1.2.3\n"
+
+
+def test_of_two_at_once_one_waits_for_the_other_which_asks_the_programs_once(guest):
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(lambda _: activate.main("pi", 30), range(2))) == [0, 0]
+    assert asked(guest) == 1
 
 
 def test_a_program_of_another_version_fails_the_preset_for_good(guest, capsys):

@@ -23,7 +23,8 @@ setpriv --reuid=user --regid=user --init-groups env -i HOME="$home" PATH="$home:
     BUN_RUNTIME_TRANSPILER_CACHE_PATH={cache} {program} --version
 code=$?; rm -rf "$home"; exit $code
 """
-
+# What activates one is translated too, by Python.
+_COMPILE = f"exec python3 -m py_compile {GUEST_DIR}/activate.py"
 
 # What they used and freed is neither zero nor of use to a clone: the kernel zeroes it for whoever
 # asks for it next. 0x8000 is MAP_POPULATE.
@@ -43,7 +44,7 @@ def run_once(agent: AgentClient, presets: dict[str, Any]) -> None:
         for preset in presets.values() if preset["state"] == "ready" and preset["needsNode"]
         for path in preset["bins"].values()
     ]
-    for line in [*lines, f"exec python3 -c {shlex.quote(_ZERO)}"]:
+    for line in [*lines, _COMPILE, f"exec python3 -c {shlex.quote(_ZERO)}"]:
         try:
             done = agent.exec(shell=line, cwd="/", timeout_ms=_LIMIT_MS)
         except AgentError as error:

@@ -30,8 +30,9 @@ from nodeworker.hypervisor.qemu.vm import Vm
 _log = logging.getLogger(__name__)
 _ANSWER_LIMIT_S = 20.0
 # So many CPUs must have been idle since the last look, but no more than a share of all there are:
-# what makes a spare takes one for a second or two.
-_IDLE_CPUS, _IDLE_SHARE = 1.0, 0.75
+# what makes a spare takes one for a second or two. Two CPUs are often the two threads of one core:
+# a guest that works on one of them is a third slower while a spare is made on the other.
+_IDLE_CPUS, _IDLE_SHARE = 1.5, 0.75
 
 
 class SpareMaker:
