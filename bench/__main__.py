@@ -1,5 +1,5 @@
-"""Measure a running stack beside its floor: `python -m bench [--count N] [--presets]`, called by
-`make bench`.
+"""Measure a running stack beside its floor: `python -m bench [--count N] [--presets | --bursts]`,
+called by `make bench`.
 
 Figures and floors alternate within one run, because timings of shared machines drift; what counts
 is the ratio.
@@ -11,6 +11,7 @@ import sys
 from bench import apps, measure, previews
 from bench.api import Api
 from bench.bounds import list_exceeded
+from bench.bursts import bursts
 from bench.figures import HEADER, Figure
 from bench.floor import Floor
 from bench.presets import create_presets
@@ -22,7 +23,7 @@ def run(count: int) -> list[Figure]:
     """All figures, `count` samples for each that moves a machine and more for the quick ones."""
     settings = get_settings()
     connect(settings.database_url, pool_size=4, application="bench")
-    api = Api(os.environ["SVC_API_URL"], os.environ["SVC_API_KEY"])
+    api = connect_api()
     figures: list[Figure] = []
     with Floor(settings) as floor:
         figures.extend(measure.create_to_exec(api, settings, floor, count))
@@ -41,7 +42,17 @@ def run(count: int) -> list[Figure]:
 
 def run_presets(count: int) -> list[Figure]:
     """A create of each preset, `count` times, beside a plain one."""
-    return create_presets(Api(os.environ["SVC_API_URL"], os.environ["SVC_API_KEY"]), count)
+    return create_presets(connect_api(), count)
+
+
+def run_bursts(count: int) -> list[Figure]:
+    """Creates that come at once, `count` times without spares and with them."""
+    return list(bursts(connect_api, get_settings(), count))
+
+
+def connect_api() -> Api:
+    """A client of the stack in our environment."""
+    return Api(os.environ["SVC_API_URL"], os.environ["SVC_API_KEY"])
 
 
 def main() -> int:
@@ -51,12 +62,15 @@ def main() -> int:
                         help="samples of each machine figure (default 10)")
     parser.add_argument("--presets", action="store_true",
                         help="measure the creates of agent presets, and nothing else")
+    parser.add_argument("--bursts", action="store_true",
+                        help="measure creates that come at once, and nothing else")
     options = parser.parse_args()
-    figures = run_presets(options.count) if options.presets else run(options.count)
+    measure_one = run_presets if options.presets else run_bursts if options.bursts else run
+    figures = measure_one(options.count)
     print(HEADER)
     for figure in figures:
         print(figure.row())
-    exceeded = [] if options.presets else list_exceeded(figures)
+    exceeded = list_exceeded(figures) if measure_one is run else []
     for sentence in exceeded:
         print(f"ABOVE ITS BOUND: {sentence}")
     return 1 if exceeded else 0

@@ -12,14 +12,22 @@ class Api:
         self._http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"},
                                   timeout=120)
 
-    def _call(self, method: str, path: str, body: Any = None) -> Any:
-        answer = self._http.request(method, path, json=body)
+    def _call(self, method: str, path: str, body: Any = None, prefer: str = "") -> Any:
+        headers = {"Prefer": prefer} if prefer else {}
+        answer = self._http.request(method, path, json=body, headers=headers)
         answer.raise_for_status()
         return answer.json()
 
     def create(self, **body: Any) -> str:
         """Ask for a sandbox; returns its id at once."""
         return str(self._call("POST", "/v1/sandboxes", body)["id"])
+
+    def create_running(self, **body: Any) -> str:
+        """Ask for a sandbox, and wait as the service offers to until it runs; returns its id."""
+        made = self._call("POST", "/v1/sandboxes", body, prefer="wait=60")
+        if made["status"] != "running":
+            raise RuntimeError(f"sandbox {made['id']} is {made['status']} after a minute")
+        return str(made["id"])
 
     def fork(self, sandbox_id: str) -> str:
         """Ask for a fork; returns its id at once."""

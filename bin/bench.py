@@ -14,7 +14,8 @@ from bin.stack.running import Stack, private_stack, remove_abandoned
 from bin.stack.site import ROOT, Site
 from guest.presets import SLUGS
 
-PRESETS = {"SVC_PRESETS": ",".join(SLUGS)}
+# What a measurement needs of the stack, by its option; a spare for each create of a burst.
+SETTINGS = {"--presets": {"SVC_PRESETS": ",".join(SLUGS)}, "--bursts": {"SVC_WARM_SPARES": "10"}}
 
 
 def measure(stack: Stack, arguments: list[str]) -> int:
@@ -34,8 +35,8 @@ def main(arguments: list[str]) -> None:
             sys.exit(measure(stack, arguments))
         install_packages(missing_packages(BENCH))
         remove_abandoned()
-        stack = private_stack("bench-stack", PRESETS if "--presets" in arguments else {},
-                              durable=True)
+        wanted = [SETTINGS[option] for option in SETTINGS if option in arguments]
+        stack = private_stack("bench-stack", wanted[0] if wanted else {}, durable=True)
         try:
             with step("A private stack for the measurement"):
                 stack.ensure_images(show=True)

@@ -86,10 +86,10 @@ def logging_config(level: str) -> dict[str, Any]:
                 name: {"level": "INFO"}
                 for name in ("kombu", "amqp", "peewee", "urllib3", "werkzeug")
             },
-            # one line for every tick of every sweep
+            # one line for every tick of every sweep, two for every look at the identity host
             **{
                 name: {"level": "WARNING"}
-                for name in ("celery.worker.strategy", "celery.app.trace", "celery.beat")
+                for name in ("celery.worker.strategy", "celery.app.trace", "celery.beat", "httpx")
             },
             **{
                 name: {"level": "WARNING"}
