@@ -181,9 +181,7 @@ class Stack:
     def crash(self, *names: str) -> None:
         """kill -9 each process and keep it down until `start`: its children are left as a real
         crash leaves them."""
-        for name in names:
-            self.supervisor.kill(name)
-        self.supervisor.stop(*names)
+        self.supervisor.crash(*names)
 
     def restart(self, *names: str) -> None:
         """Stop and start again."""

@@ -217,6 +217,22 @@ class Supervisor:
             os.kill(pid, signum)
         return pid
 
+    def crash(self, *names: str) -> None:
+        """End the main processes as a crash would, all before any is looked at again, and keep
+        them down.
+
+        supervisord is asked to stop them while they cannot notice: one that it starts again may
+        lose the request, which then takes it `stopwaitsecs`, between its fork and its program.
+        """
+        pids = [pid for name in names if (pid := self.pid(name))]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        for name in names:
+            self._ask("stopProcess", name, False, tolerated=_FAULT_NOT_RUNNING)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        self.stop(*names)
+
     def shutdown(self) -> None:
         """Stop every process and supervisord itself; returns when it has gone."""
         try:

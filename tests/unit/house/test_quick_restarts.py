@@ -1,15 +1,22 @@
-"""The plug-in of supervisord: its wait ends when a child ends, and the one after it is left out."""
+"""The plug-in of supervisord: its wait ends when a child ends, and the one after it is left out; and
+what is to stay down after a crash although what ended is started again at once."""
 import signal
 import subprocess
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from supervisor.poller import Poller
 
 from bin.stack.quick_restarts import install
+from bin.stack.site import Site
+from bin.stack.supervise import Supervisor
+from tests.stack.waiting import until
 
 LONG_S = 20
+# A request to stop that is lost takes supervisord 25 s.
+AT_ONCE_S = 10
 
 
 @pytest.fixture
@@ -34,3 +41,27 @@ def test_without_a_signal_it_waits_as_before(poller):
     began = time.monotonic()
     assert poller.poll(0.2) == ([], [])
     assert time.monotonic() - began >= 0.2
+
+
+@pytest.fixture
+def sleepers(tmp_path):
+    """A supervisord whose programs count as started."""
+    tmp_path.chmod(0o755)
+    names = [f"sleeper-{number}" for number in range(30)]
+    made = Supervisor(Site.private(tmp_path, {}), dict.fromkeys(names, "exec sleep 1000"))
+    made.launch()
+    try:
+        made.start(*names)
+        until(lambda: {made.state(name) for name in names} == {"RUNNING"}, 30)
+        yield made
+    finally:
+        made.shutdown()
+
+
+def test_what_crashes_stays_down(sleepers):
+    """One after the other, so that many are started again just when they are to stop."""
+    for name in sleepers.programs:
+        pid, began = sleepers.pid(name), time.monotonic()
+        sleepers.crash(name)
+        assert time.monotonic() - began < AT_ONCE_S, f"{name} was started again and kept on"
+        assert sleepers.state(name) == "STOPPED" and not Path(f"/proc/{pid}").exists()
