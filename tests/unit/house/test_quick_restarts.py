@@ -1,5 +1,5 @@
-"""The plug-in of supervisord: its wait ends when a child ends, and the one after it is left out; and
-what is to stay down after a crash although what ended is started again at once."""
+"""The plug-in of supervisord: its wait ends when a child ends, and the one after it is left out.
+And what is to stay down after a crash although what ended is started again at once."""
 import signal
 import subprocess
 import time
