@@ -4,6 +4,7 @@ over a unix socket. Each is started by a script of its own (bin/stack/start_scri
 honcho ends every process as soon as one of them ends; a crashed worker has to come back by itself
 instead. See docs/decisions/0002-supervisor.md.
 """
+import contextlib
 import hashlib
 import os
 import re
@@ -225,12 +226,10 @@ class Supervisor:
         lose the request, which then takes it `stopwaitsecs`, between its fork and its program.
         """
         pids = [pid for name in names if (pid := self.pid(name))]
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
+        _signal(pids, signal.SIGSTOP)
         for name in names:
             self._ask("stopProcess", name, False, tolerated=_FAULT_NOT_RUNNING)
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
+        _signal(pids, signal.SIGKILL)
         self.stop(*names)
 
     def shutdown(self) -> None:
@@ -250,3 +249,10 @@ class Supervisor:
         if not path.exists():
             return ""
         return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+
+
+def _signal(pids: Iterable[int], signum: int) -> None:
+    for pid in pids:
+        # One that has no handler for the request to stop has ended with it.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signum)
