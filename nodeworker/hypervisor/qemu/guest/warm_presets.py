@@ -37,8 +37,9 @@ mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000).close(
 
 
 def run_once(agent: AgentClient, presets: dict[str, Any]) -> None:
-    """Run the programs of `presets`, entries of presets.json, that need `node`, and zero the
-    memory that they leave. One that fails is left for whoever asks for it."""
+    """Run the programs of `presets`, entries of presets.json, that need `node`, compile what
+    activates them, and zero the memory that this leaves. What fails is left for whoever asks for
+    it."""
     lines = [
         _RUN.format(bun=_BUN, cache=_CACHE, program=shlex.quote(f"{GUEST_DIR}/{path}"))
         for preset in presets.values() if preset["state"] == "ready" and preset["needsNode"]

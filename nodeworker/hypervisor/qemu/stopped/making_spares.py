@@ -30,8 +30,8 @@ from nodeworker.hypervisor.qemu.vm import Vm
 _log = logging.getLogger(__name__)
 _ANSWER_LIMIT_S = 20.0
 # So many CPUs must have been idle since the last look, but no more than a share of all there are:
-# what makes a spare takes one for a second or two. Two CPUs are often the two threads of one core:
-# a guest that works on one of them is a third slower while a spare is made on the other.
+# what makes a spare takes one for a second or two. On a host of two, a guest that keeps one busy
+# holds it back: somebody may be waiting for that guest.
 _IDLE_CPUS, _IDLE_SHARE = 1.5, 0.75
 
 
