@@ -127,15 +127,21 @@ def end_surplus(host: Host) -> int:
     short; returns how many."""
     left, ended = targets(host), 0
     for rundir in _list(host):
+        if _is_wanted(rundir, left):  # without its lock: a create that meets that takes another way
+            continue
         with rundir.nobody_at_work() as is_ours:
-            if not is_ours:
-                continue
-            image = _image_of(rundir) if _is_whole(rundir) else ""
-            if left.get(image, 0) > 0 and not host_memory.is_short():
-                left[image] -= 1
-            else:
+            if is_ours and not _is_wanted(rundir, left):
                 ended += _give_up(host, rundir)
     return ended
+
+
+def _is_wanted(rundir: RunDir, left: dict[str, int]) -> bool:
+    """Whether it is whole and one of those that are still wanted by `left`, which counts it off."""
+    image = _image_of(rundir) if _is_whole(rundir) else ""
+    if left.get(image, 0) == 0 or host_memory.is_short():
+        return False
+    left[image] -= 1
+    return True
 
 
 def end_one(host: Host) -> bool:
