@@ -7,6 +7,9 @@ A detached Python program of the service itself runs in a fork of the agent. An 
 half a second to start an interpreter and import what such a program needs; the agent has it all. To
 the program it is as if it had been started: arguments, environment, directory, a session of its
 own, none of the agent's descriptors.
+
+A rehearsal is an empty command that nobody asked for: the emulator translates the guest's code anew
+after every restore, and the first command pays for it.
 """
 import os
 import subprocess
@@ -17,7 +20,7 @@ from typing import Any
 from .loop import Loop
 from .offload import close_inherited, reap_when_dead
 from .protocol import NOT_EXECUTABLE_EXIT_CODE, NOT_FOUND, NOT_FOUND_EXIT_CODE, Refused
-from .requests import ExecRequest
+from .requests import BASE_ENV, ExecRequest
 
 LOG_DIR = "/var/log/svc"
 _PYTHON, _OWN_PROGRAMS = ["python3", "-IS"], "/opt/svc/"
@@ -94,6 +97,18 @@ def start_detached(loop: Loop, request: ExecRequest, root: str) -> dict:
         os.close(log)
     reap_when_dead(loop, pid)
     return exec_reply(0, pid=pid, log_path=log_path)
+
+
+def rehearse(loop: Loop) -> None:
+    """Run an empty command, of which nobody sees anything; without `true` there is none."""
+    request = ExecRequest(["/bin/true"], "/", BASE_ENV, timeout_ms=0, cap_bytes=0, detached=True)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        reap_when_dead(loop, _start_program(request, nowhere))
+    except CannotStart:
+        pass
+    finally:
+        os.close(nowhere)
 
 
 def _start_program(request: ExecRequest, log: int) -> int:

@@ -5,16 +5,17 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from . import archives, files, upkeep
 from .channel import Work
-from .commands import start_detached
+from .commands import rehearse, start_detached
 from .connection import Connection
 from .execution import Execution
 from .identity import Identity, adopt
 from .kernel import Kernel
-from .loop import Loop
+from .loop import Loop, Timer
 from .offload import Offload
 from .protocol import (
     AGENT_VERSION,
@@ -26,7 +27,7 @@ from .protocol import (
     UNAUTHORIZED,
     Refused,
 )
-from .requests import exec_request
+from .requests import exec_request, flag
 from .shells.account import sandbox_user
 from .shells.request import shell_request
 from .shells.session import ShellSession
@@ -35,6 +36,9 @@ MAX_CONNECTIONS = 512
 # So many that the rest of the connections is left for what the service has to do in the guest.
 MAX_SHELLS = 64
 BACKLOG = 256
+# So long, in seconds, a caller who follows an adoption at once has for a command that need not wait
+# for the rehearsal.
+REHEARSAL_AFTER_S = 0.25
 
 
 class Agent:
@@ -50,6 +54,7 @@ class Agent:
         self._offload = Offload(loop)
         self._connections: set[Connection] = set()
         self._shells: set[ShellSession] = set()
+        self._rehearsal: Timer | None = None
         self._boot_id = _boot_id()
         self._immediate: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "ping": self._ping,
@@ -116,6 +121,8 @@ class Agent:
             raise Refused(BAD_REQUEST, f"there is no operation {operation!r}")
 
     def _exec(self, connection: Connection, request: dict[str, Any]) -> None:
+        if self._rehearsal:
+            self._rehearsal.cancel()
         command = exec_request(request, self._identity.env, self._root)
         if command.detached:
             connection.finish(RESULT, start_detached(self._loop, command, self._root))
@@ -137,7 +144,10 @@ class Agent:
         }
 
     def _adopt(self, request: dict[str, Any]) -> dict[str, Any]:
+        is_cold = flag(request, "rehearse")
         self._identity = adopt(request, self._kernel, self._root)
+        if is_cold:
+            self._rehearsal = self._loop.call_later(REHEARSAL_AFTER_S, partial(rehearse, self._loop))
         # A guest is adopted when it was restored or cloned: the peers of its shells were elsewhere.
         for shell in list(self._shells):
             shell.drop()

@@ -15,7 +15,7 @@ ENTROPY_BYTES = 64
 @dataclass(frozen=True)
 class GuestIdentity:
     """What a guest becomes by being adopted; with `renew`, also on its disk (needed for every
-    clone)."""
+    clone). With `rehearse` it soon runs an empty command, unless it is given one before."""
 
     token: str
     sandbox_id: str
@@ -25,6 +25,7 @@ class GuestIdentity:
     machine_id: str | None = None
     host_key_private: str | None = None
     host_key_public: str | None = None
+    rehearse: bool = False
 
 
 class IdentityCalls(AgentCaller):
@@ -56,6 +57,7 @@ class IdentityCalls(AgentCaller):
             "machineId": identity.machine_id,
             "hostKeyPrivate": identity.host_key_private,
             "hostKeyPublic": identity.host_key_public,
+            "rehearse": identity.rehearse,
             "entropy": base64.b64encode(os.urandom(ENTROPY_BYTES)).decode(),
         }
         reply = self._call("adopt", request, Deadline(timeout_s), patient=patient,

@@ -2,15 +2,18 @@
 import base64
 import dataclasses
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from guest.agent.protocol import FAILURE
+from guest.agent.server import REHEARSAL_AFTER_S
 from guest.client.errors import AgentRefused, AgentUnauthorized
 from guest.client.identity import GuestIdentity
 from tests.host.agent_process import TOKEN, RunningAgent, start_agent, stop_agent
 from tests.host.agent_wire import Wire
+from tests.stack.waiting import until
 
 IDENTITY = GuestIdentity(
     token="a-token-of-its-own-0123456789", sandbox_id="abc123", renew=True,
@@ -154,3 +157,23 @@ def test_an_adoption_that_fails_half_way_keeps_the_old_token(agent: RunningAgent
     Path(agent.root / "etc/hostname").rmdir()
     agent.client().adopt(IDENTITY)
     assert agent.client(IDENTITY.token).ping().adopted == "abc123"
+
+
+def test_a_restored_guest_rehearses_unless_a_command_comes_first(agent: RunningAgent) -> None:
+    client = agent.client()
+    client.adopt(IDENTITY)
+    time.sleep(2 * REHEARSAL_AFTER_S)
+    assert faults_of_children(agent) == 0, "it was not asked to"
+    client.adopt(dataclasses.replace(IDENTITY, rehearse=True))
+    until(lambda: faults_of_children(agent) > 0)
+    client.adopt(dataclasses.replace(IDENTITY, rehearse=True))
+    client.exec(["/bin/true"])
+    after_command = faults_of_children(agent)
+    time.sleep(2 * REHEARSAL_AFTER_S)
+    assert faults_of_children(agent) == after_command
+
+
+def faults_of_children(agent: RunningAgent) -> int:
+    """Of pages, in all the children that it has waited for: `cminflt` of proc(5)."""
+    fields = Path(f"/proc/{agent.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[8])

@@ -5,10 +5,9 @@ The guest asks for one of several tokens, depending on where an earlier try stop
 given last, the one of the snapshot or warm image it was cloned from, or the image's after a cold
 boot. All of them are tried, the likeliest first.
 """
-import contextlib
 import logging
-import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from guest.agent.protocol import AGENT_PORT
 from guest.client.agent_client import AgentClient
@@ -24,7 +23,6 @@ _log = logging.getLogger(__name__)
 _CLOCK_SOURCES = {"tsc", "kvm-clock"}
 _CLOCK_FILE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 _WARM_UP_ROUNDS = 5
-_FIRST_COMMAND_LIMIT_MS = 5000
 _PREPARE_LIMIT_S = 180.0
 
 
@@ -38,12 +36,12 @@ def adopt(vm: Vm, spec: LaunchSpec, *, renew: bool, restored: bool, limit_s: flo
 
     Raises BadBoot if it is silent, DriverError if it refuses.
     """
-    wanted = _identity(spec, renew=renew)
     # a process that has run the guest's code before; that of a spare has no caller yet
     warm = vm.record.baseline is not None or vm.record.task is Task.SPARE
+    wanted = replace(_identity(spec, renew=renew), rehearse=restored and not warm)
     for token in vm.rundir.tokens():
         try:
-            _adopt(_client(vm, token), wanted, limit_s, restored=restored, warm=warm)
+            _adopt(_client(vm, token), wanted, limit_s, restored=restored)
         except AgentUnauthorized:
             continue
         except AgentRefused as refusal:
@@ -57,29 +55,17 @@ def adopt(vm: Vm, spec: LaunchSpec, *, renew: bool, restored: bool, limit_s: flo
     raise DriverError(f"the guest of {spec.sandbox_id} knows none of its tokens")
 
 
-def _adopt(agent: AgentClient, wanted: GuestIdentity, limit_s: float, *, restored: bool,
-           warm: bool) -> None:
+def _adopt(agent: AgentClient, wanted: GuestIdentity, limit_s: float, *, restored: bool) -> None:
     """Dial once if the agent listens: the first packet waits in the tap until the guest runs. A
     patient dial keeps opening connections, which cost an emulated guest 5 to 10 ms each (a wake
     took 212 instead of 156 ms)."""
     if restored:
         try:
             agent.adopt(wanted, timeout_s=limit_s)
-            if not warm:
-                threading.Thread(target=_run_once, args=(agent,), name="first-command",
-                                 daemon=True).start()
             return
         except AgentUnreachable:
             _log.warning("the guest of %s did not take the first connection", wanted.sandbox_id)
     agent.adopt(wanted, timeout_s=limit_s, patient=True)
-
-
-def _run_once(agent: AgentClient) -> None:
-    """Run an empty command, while the caller's answer is still under way: the emulator translates
-    the guest's code anew after every restore, and without this the first command of a user pays for
-    it (145 instead of 45 ms)."""
-    with contextlib.suppress(AgentError):
-        agent.exec(["/bin/true"], cwd="/", timeout_ms=_FIRST_COMMAND_LIMIT_MS)
 
 
 def warm_up(vm: Vm, limit_s: float, *, answered: Callable[[AgentClient], None]) -> None:
