@@ -147,7 +147,8 @@ class Agent:
         is_cold = flag(request, "rehearse")
         self._identity = adopt(request, self._kernel, self._root)
         if is_cold:
-            self._rehearsal = self._loop.call_later(REHEARSAL_AFTER_S, partial(rehearse, self._loop))
+            self._rehearsal = self._loop.call_later(REHEARSAL_AFTER_S,
+                                                    partial(rehearse, self._loop))
         # A guest is adopted when it was restored or cloned: the peers of its shells were elsewhere.
         for shell in list(self._shells):
             shell.drop()
