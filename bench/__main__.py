@@ -1,5 +1,5 @@
-"""Measure a running stack beside its floor: `python -m bench [--count N] [--presets | --bursts]`,
-called by `make bench`.
+"""Measure a running stack beside its floor: `python -m bench [--count N] [--presets | --bursts |
+--churn]`, called by `make bench`.
 
 Figures and floors alternate within one run, because timings of shared machines drift; what counts
 is the ratio.
@@ -12,6 +12,8 @@ from bench import apps, measure, previews
 from bench.api import Api
 from bench.bounds import list_exceeded
 from bench.bursts import bursts
+from bench.churn import HEADER as HELD_HEADER
+from bench.churn import churn
 from bench.figures import HEADER, Figure
 from bench.floor import Floor
 from bench.presets import create_presets
@@ -64,7 +66,13 @@ def main() -> int:
                         help="measure the creates of agent presets, and nothing else")
     parser.add_argument("--bursts", action="store_true",
                         help="measure creates that come at once, and nothing else")
+    parser.add_argument("--churn", action="store_true",
+                        help="create, use and delete so many, and tell what they leave behind")
     options = parser.parse_args()
+    if options.churn:
+        held = churn(connect_api, get_settings(), options.count)
+        print("\n".join([HELD_HEADER, *(each.row() for each in held)]))
+        return 0
     measure_one = run_presets if options.presets else run_bursts if options.bursts else run
     figures = measure_one(options.count)
     print(HEADER)

@@ -58,16 +58,13 @@ class DueWork:
         """Announce a batch of what is due among the rows of `which`, the longest due first; returns
         how many."""
         messages: list[OutboxMessage] = []
+        due = self.model.select().where(self.waiting & (self.due <= now()) & which)
         with connection():
+            if not due.exists():
+                return 0
             with database.atomic():
-                due = (
-                    self.model.select()
-                    .where(self.waiting & (self.due <= now()) & which)
-                    .order_by(self.due)
-                    .limit(_BATCH)
-                    .for_update(UNLOCKED_ROWS)
-                )
-                for row in list(due):
+                batch = due.order_by(self.due).limit(_BATCH).for_update(UNLOCKED_ROWS)
+                for row in list(batch):
                     messages += self.announce(self._is(row))
             outbox.flush(deps.queue, messages)
         return len(messages)

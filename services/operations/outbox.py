@@ -41,14 +41,11 @@ def flush(queue: Queue, messages: Sequence[OutboxMessage]) -> None:
 def relay_once(queue: Queue) -> int:
     """Send what was left behind, oldest first; returns how many. Raises QueueUnavailable, leaving
     the rest."""
+    left = OutboxMessage.select().where(OutboxMessage.created_at < now() - _SETTLE)
+    if not left.exists():
+        return 0
     with database.atomic():
-        messages = list(
-            OutboxMessage.select()
-            .where(OutboxMessage.created_at < now() - _SETTLE)
-            .order_by(OutboxMessage.id)
-            .limit(_BATCH)
-            .for_update(UNLOCKED_ROWS)
-        )
+        messages = list(left.order_by(OutboxMessage.id).limit(_BATCH).for_update(UNLOCKED_ROWS))
         for message in messages:
             queue.publish(message.queue, message.job, message.payload)
             message.delete_instance()

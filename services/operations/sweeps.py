@@ -1,9 +1,11 @@
 """Announces operations again that are due: parked ones whose time has come, those that no worker
 took in time, and those whose worker's lease has run out.
 
-The due times are columns. The sweep takes what is due with SKIP LOCKED, so two of them do no harm:
-the control plane sweeps all nodes, which is the guarantee, and each node its own parked operations,
-more often, so that what waits for a guest goes on at once.
+The due times are columns. Most looks find nothing, so a look is one statement (several a second are
+what an idle host does); what it finds is locked and looked at again. The sweep takes what is due
+with SKIP LOCKED, so two of them do no harm: the control plane sweeps all nodes, which is the
+guarantee, and each node its own parked operations, more often, so that what waits for a guest goes
+on at once.
 """
 from datetime import timedelta
 from typing import Any
@@ -41,6 +43,8 @@ def _announce(settings: Settings, queue: Queue, which: Any) -> list[Operation]:
     messages: list[OutboxMessage] = []
     again = now() + timedelta(seconds=settings.operation_sweep_s * 3)
     with connection():
+        if not Operation.select().where(which).exists():
+            return []
         with database.atomic():
             found = Operation.select().where(which).order_by(Operation.id).limit(_BATCH)
             neglected = list(found.for_update(UNLOCKED_ROWS))

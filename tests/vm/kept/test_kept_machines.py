@@ -3,6 +3,7 @@ becomes of it, nothing is lost."""
 import os
 import signal
 import socket
+import threading
 import time
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from guest.client.errors import AgentError
 from nodeworker.hypervisor import host_memory
 from nodeworker.hypervisor.driver import DriverError, VmState
+from nodeworker.hypervisor.qemu.guest import adoption
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from tests.host.driver_checks import before, check_alive, fill_slots, points, with_note
 from tests.host.driver_lab import Lab
@@ -62,6 +64,27 @@ def test_a_wake_goes_on_with_the_process_again_and_again(keeping):
         keeping.driver.hibernate(spec.sandbox_id)
         keeping.driver.hibernate(spec.sandbox_id)
         assert is_kept(keeping, spec)
+
+
+def test_it_answers_before_its_ports_lead_to_it_and_is_awake_once_they_do(keeping, monkeypatch):
+    spec = asleep(keeping)
+    forward, adopt = keeping.driver.host.network.forward, adoption.adopt
+    answered, in_time = threading.Event(), []
+
+    def adopt_and_tell(*arguments, **named):
+        adopt(*arguments, **named)
+        answered.set()
+
+    def forward_late(*arguments, **named):
+        in_time.append(answered.wait(20))
+        time.sleep(0.5)
+        forward(*arguments, **named)
+
+    monkeypatch.setattr(adoption, "adopt", adopt_and_tell)
+    monkeypatch.setattr(keeping.driver.host.network, "forward", forward_late)
+    assert not keeping.driver.wake(spec).cold
+    assert in_time == [True]
+    check_woken(keeping, spec)
 
 
 def test_nobody_reaches_it_nor_is_charged_for_it_while_it_sleeps(keeping):

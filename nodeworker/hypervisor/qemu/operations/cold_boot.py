@@ -69,4 +69,5 @@ def _boot(vm: Vm, spec: LaunchSpec, starting: Starting, *, renew: bool) -> None:
                 vm.write(replace(vm.record, phase=Phase.RUNNING, starting=starting), durable=False)
                 begun.go(monitor)
             await_answer(vm, spec, renew=renew)
+            begun.wait_reachable()
             vm.write(replace(vm.record, task=None, starting=None), durable=True)

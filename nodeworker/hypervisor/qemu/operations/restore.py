@@ -42,7 +42,7 @@ def restore(vm: Vm, spec: LaunchSpec, state: Path, *, renew: bool,
                 monitor.load(begun.launched.state_descriptor)
                 fault(f"{task}.loaded")
                 let_go(vm, spec, begun, monitor)
-            until_answered(vm, spec, renew=renew)
+            until_answered(vm, spec, begun, renew=renew)
 
 
 def let_go(vm: Vm, spec: LaunchSpec, begun: Stopped, monitor: Monitor) -> None:
@@ -54,11 +54,13 @@ def let_go(vm: Vm, spec: LaunchSpec, begun: Stopped, monitor: Monitor) -> None:
     begun.go(monitor)
 
 
-def until_answered(vm: Vm, spec: LaunchSpec, *, renew: bool) -> None:
-    """Adopt the guest, which ends the start. Raises what `await_answer` raises."""
+def until_answered(vm: Vm, spec: LaunchSpec, begun: Stopped, *, renew: bool) -> None:
+    """Adopt the guest; once its host ports lead to it as well the start is over. Raises what
+    `await_answer` raises, and NftError."""
     task = _task(vm)
     fault(f"{task}.running")
     await_answer(vm, spec, renew=renew)
+    begun.wait_reachable()
     fault(f"{task}.adopted")
     vm.write(replace(vm.record, task=None, starting=None), durable=task == "create")
 

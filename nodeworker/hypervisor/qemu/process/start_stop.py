@@ -18,15 +18,21 @@ from nodeworker.hypervisor.qemu.vm import Vm
 class Stopped:
     """A QEMU whose guest stands still; host ports and cgroup may still be in the making."""
 
-    pending: "tuple[Future[None], ...]"
+    forwarded: "Future[None]"
+    confined: "Future[None] | None"
     limit: IoLimit
 
     def go(self, monitor: Monitor) -> None:
-        """Let the guest execute, but not before it is confined and reachable."""
+        """Let the guest execute, but not before it is confined. Its agent is asked at the address
+        of the slot, so it need not be reachable from elsewhere yet."""
         monitor.limit_io(self.limit)
-        for future in self.pending:
-            future.result()
+        if self.confined is not None:
+            self.confined.result()
         monitor.cont()
+
+    def wait_reachable(self) -> None:
+        """Return once the host ports lead to the guest; raises NftError if they cannot."""
+        self.forwarded.result()
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ def started(vm: Vm, state: Path | None, background: ThreadPoolExecutor) -> Itera
                          baseline=None), durable=False)
         try:
             confined = background.submit(confine, vm, launched.process)
-            yield Started((forwarded, confined), IoLimit.of(vm.host.settings), launched)
+            yield Started(forwarded, confined, IoLimit.of(vm.host.settings), launched)
         finally:
             launched.process.detach()
     except StillStarting:
@@ -71,7 +77,7 @@ def continued(vm: Vm, background: ThreadPoolExecutor) -> Iterator[Stopped]:
     try:
         forwarded = background.submit(vm.host.network.forward, vm.slot, vm.record.host_ports(),
                                       fresh=True)
-        yield Stopped((forwarded,), IoLimit.of(vm.host.settings))
+        yield Stopped(forwarded, None, IoLimit.of(vm.host.settings))
     except StillStarting:
         raise
     except Exception:

@@ -29,4 +29,4 @@ def go_on(vm: Vm, spec: LaunchSpec, *, renew: bool) -> None:
                 fault(f"{task}.loaded")
                 vm.write(replace(vm.record, baseline=new_baseline(vm)), durable=False)
                 let_go(vm, spec, begun, monitor)
-            until_answered(vm, spec, renew=renew)
+            until_answered(vm, spec, begun, renew=renew)
