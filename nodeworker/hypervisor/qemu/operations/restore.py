@@ -6,8 +6,8 @@ The order makes a crash harmless:
 2. Device state loaded; still nothing has touched RAM.
 3. The record says RUNNING: from here the RAM file is worth nothing without the process. If it was
    borrowed (`images/lent_memory.py`), its lender has it no more.
-4. `cont`; the agent is adopted (clock, randomness, token; for a clone a new identity); the task is
-   over.
+4. `cont`; the agent is adopted (clock, randomness, token; for a clone a new identity); once the
+   host ports lead to the guest as well the task is over.
 """
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
