@@ -164,6 +164,7 @@ class Settings:
     vcpu_overcommit: float = 8.0
     mem_overcommit: float = 1.0
     oversell: float = 8.0
+    ram_share: float = 0.25
     strained_idle_s: float = 120.0
     node_heartbeat_s: float = 3.0
     node_dead_after_s: float = 15.0

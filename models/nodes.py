@@ -7,10 +7,11 @@ from models.database import JsonField, Row, TimeField, now
 class Node(Row):
     """A VM host as its own heartbeat describes it; `vcpus` and `mem_mb` are what it may promise,
     overcommit included, and `oversell` how many times that much while its machines idle: until
-    they use most of its `cpus` or until its memory is scarce. `lanes` are those that work, null if
-    it does not tell, and `presets` the agent presets that it can make ready. Of its disk (MiB) it
-    tells the size, what is free, and what is to stay free; of its `stopped_machines` how many are
-    `kept` and how many `spares`."""
+    they use most of its `cpus` or until its memory is scarce. Of the memory of machines beyond its
+    own it keeps `ram_share` free on its disk. `lanes` are those that work, null if it does not
+    tell, and `presets` the agent presets that it can make ready. Of its disk (MiB) it tells the
+    size, what is free, and what is to stay free; of its `stopped_machines` how many are `kept` and
+    how many `spares`."""
 
     id = peewee.TextField(primary_key=True)
     address = peewee.TextField()
@@ -18,6 +19,7 @@ class Node(Row):
     mem_mb = peewee.IntegerField()
     cpus = peewee.IntegerField(null=True)
     oversell = peewee.FloatField(default=1.0)
+    ram_share = peewee.FloatField(default=1.0)
     memory_is_scarce = peewee.BooleanField(default=False)
     host_port_low = peewee.IntegerField()
     host_port_high = peewee.IntegerField()

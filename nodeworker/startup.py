@@ -16,6 +16,7 @@ from nodeworker.disks.space import MIB
 from nodeworker.faults import fault
 from nodeworker.handlers import archives
 from nodeworker.hypervisor import host_memory
+from nodeworker.hypervisor.driver import DriverError
 from nodeworker.lanes import LaneWatch
 from nodeworker.reconcile import get_reconciler
 from nodeworker.wiring import NodeDeps
@@ -31,6 +32,7 @@ from services.snapshots import deletion, disk_upload
 
 log = logging.getLogger(__name__)
 _DUE_POLL_S = 0.2
+_HOLD_POLL_S = 0.5
 
 
 def begin(deps: NodeDeps, lane: str) -> None:
@@ -56,6 +58,7 @@ def begin(deps: NodeDeps, lane: str) -> None:
                          daemon=True).start()
         threading.Thread(target=_announcements, args=(deps,), name="announcements",
                          daemon=True).start()
+        threading.Thread(target=_hold_growing, args=(deps,), name="hold", daemon=True).start()
     if lane == ARCHIVE_LANE:
         _when_database_answers(lambda: _discard_abandoned(deps))
     if lane == runs.LANE:
@@ -129,6 +132,19 @@ def _announcements(deps: NodeDeps) -> None:
             time.sleep(1)
 
 
+def _hold_growing(deps: NodeDeps) -> None:
+    """Stop what grows before the disk is full. A guest writes gigabytes of its memory in a second,
+    so this waits for nothing else, not even for the database."""
+    while True:
+        time.sleep(_HOLD_POLL_S)
+        try:
+            for sandbox_id in deps.driver.hold_growing():
+                log.error("sandbox %s is held, because its memory grows and the disk of this host"
+                          " is almost full", sandbox_id)
+        except DriverError as error:
+            log.error("machines that grow could not be looked at: %s", error)
+
+
 def node_facts(deps: NodeDeps) -> NodeFacts:
     """This host as its row describes it."""
     settings = deps.settings
@@ -138,7 +154,8 @@ def node_facts(deps: NodeDeps) -> NodeFacts:
         id=settings.node_id,
         address=settings.node_address,
         vcpus=settings.node_vcpus or int((os.cpu_count() or 1) * settings.vcpu_overcommit),
-        mem_mb=settings.node_mem_mb or int(_memory_mb() * settings.mem_overcommit),
+        mem_mb=host_memory.promised_mb(settings),
+        ram_share=settings.ram_share,
         host_port_low=low,
         host_port_high=high,
         host_tuple=dataclasses.asdict(deps.driver.host_tuple()),
@@ -152,10 +169,3 @@ def node_facts(deps: NodeDeps) -> NodeFacts:
         oversell=settings.oversell,
         memory_is_scarce=host_memory.is_scarce(),
     )
-
-
-def _memory_mb() -> int:
-    """Memory of this host that sandboxes may be promised (MiB): all but a share for the service
-    itself."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1024 * 1024)
-    return max(total - max(2048, total // 10), total // 2)

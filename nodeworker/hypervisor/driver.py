@@ -134,7 +134,7 @@ class Driver(ABC):
 
     @abstractmethod
     def disk_space(self) -> Space:
-        """Size and free bytes of the file system of sandboxes and snapshots."""
+        """Size and free bytes of where machines are, less what is kept free for their memory."""
 
     @abstractmethod
     def bake(self, shape: Shape, progress: Progress = ignore_progress, *,
@@ -144,8 +144,7 @@ class Driver(ABC):
 
         `progress` is told in a few words what begins; it must not raise. After success
         `has_warm_image` is True. After failure or a crash nothing of the attempt is visible. A warm
-        image that exists already is left alone.
-        """
+        image that exists already is left alone."""
 
     @abstractmethod
     def create(self, spec: LaunchSpec) -> RunningVm:
@@ -157,8 +156,7 @@ class Driver(ABC):
         returned as it is, one that is still starting is waited for, one that was completely created
         and sleeps or has ended since is woken, anything less is removed and started anew. Raises
         VmNotFound if the snapshot is not here, NoDiskSpace below the floor of free space, VmBusy,
-        StillStarting, DriverError.
-        """
+        StillStarting, DriverError."""
 
     @abstractmethod
     def hibernate(self, sandbox_id: str) -> None:
@@ -167,8 +165,7 @@ class Driver(ABC):
 
         After success SAVED (repeating is a no-op). After failure the guest executes again as if
         nothing had been asked, or, if its process died meanwhile, the sandbox is DISK_ONLY. Raises
-        MemoryLost if it is DISK_ONLY, VmNotFound, VmBusy, DriverError.
-        """
+        MemoryLost if it is DISK_ONLY, VmNotFound, VmBusy, DriverError."""
 
     @abstractmethod
     def wake(self, spec: LaunchSpec) -> RunningVm:
@@ -178,8 +175,7 @@ class Driver(ABC):
         A saved state that does not fit this host (`HostTuple` differs) or fails to load is
         cold-booted from disk, with `cold=True`. After failure the sandbox is what it was before:
         the saved state is consumed only once the guest runs. Raises VmNotFound, VmBusy,
-        NoDiskSpace if there is no room for its memory, StillStarting, DriverError.
-        """
+        NoDiskSpace if there is no room for its memory, StillStarting, DriverError."""
 
     @abstractmethod
     def forward(self, spec: LaunchSpec) -> None:
@@ -207,8 +203,7 @@ class Driver(ABC):
         operation, as do snapshots and their clones; its file system is the guest's own affair (the
         agent's `grow_disk`). A disk is never made smaller; repeating is harmless. After failure
         nothing is lost; the disk has its old or its new size. Raises VmNotFound, VmBusy,
-        DriverError (also for a sandbox that does not run).
-        """
+        DriverError (also for a sandbox that does not run)."""
 
     @abstractmethod
     def destroy(self, sandbox_id: str) -> None:
@@ -222,8 +217,7 @@ class Driver(ABC):
 
     @abstractmethod
     def delete_snapshot(self, snapshot_id: str) -> None:
-        """Remove a snapshot and every disk layer that nothing else on this host refers to. Nothing
-        there: no-op."""
+        """Remove a snapshot and what layers nothing else here refers to. Nothing there: no-op."""
 
     @abstractmethod
     def export_disk(self, snapshot_id: str, target: Path) -> facts.DiskExport:
@@ -276,13 +270,18 @@ class Driver(ABC):
 
     @abstractmethod
     def resume_if_paused(self, sandbox_id: str) -> facts.DiskPause | None:
-        """Let a RUNNING machine go on that stands still before a full disk, once there is room;
-        None if it does not. Its write is repeated. Raises VmNotFound, VmBusy, DriverError."""
+        """Let a RUNNING machine go on that stands still before a full disk, or was held before it
+        was, once there is room; None if it does not. Raises VmNotFound, VmBusy, DriverError."""
 
     @abstractmethod
     def pace_writes(self) -> bool | None:
         """Let guests write slowly while less than half of the free-space floor is left, and freely
         once all of it is; True or False if that has just changed, else None."""
+
+    @abstractmethod
+    def hold_growing(self) -> list[str]:
+        """Stop machines whose memory grows while the disk that holds it is almost full, until
+        `resume_if_paused`; the ids of those stopped now. Cheap, for twice a second."""
 
     @abstractmethod
     def tend_stopped(self) -> facts.StoppedMachines:

@@ -1,6 +1,9 @@
 """Whether the host has memory for processes that only stand ready, and for more machines than its
 memory could hold if all of them used theirs."""
+import os
 from pathlib import Path
+
+from config.settings import Settings
 
 _PROC = Path("/proc")
 # While less of the host's memory (its share) is left for others, none only stand ready.
@@ -9,6 +12,14 @@ _LEFT_BESIDE_READY = 0.2
 # there is none for more machines.
 _LEFT = 0.1
 _WAITED = 10.0
+
+
+def promised_mb(settings: Settings) -> int:
+    """What sandboxes are promised of this host's memory whatever they do (MiB): as much as is
+    configured, or all but a share for the service itself."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1024 * 1024)
+    left = max(total - max(2048, total // 10), total // 2)
+    return settings.node_mem_mb or int(left * settings.mem_overcommit)
 
 
 def is_short() -> bool:

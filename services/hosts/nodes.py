@@ -12,8 +12,9 @@ from models.nodes import Node
 class NodeFacts:
     """What a node says about itself; `vcpus` and `mem_mb` are what it may promise, overcommit
     included, and `oversell` how many times that much while its machines use little of its `cpus`
-    and its memory is not scarce. Of its disk `disk_free_mb` are free, of which `disk_floor_mb` are
-    to stay so. `presets` are the agent presets it can make ready."""
+    and its memory is not scarce; of the memory of machines beyond `mem_mb` it keeps `ram_share`
+    free on its disk. Of that `disk_free_mb` are free, of which `disk_floor_mb` are to stay so.
+    `presets` are the agent presets it can make ready."""
 
     id: str
     address: str
@@ -30,6 +31,7 @@ class NodeFacts:
     presets: tuple[str, ...] = ()
     cpus: int | None = None
     oversell: float = 1.0
+    ram_share: float = 1.0
     memory_is_scarce: bool = False
 
 
@@ -47,6 +49,7 @@ def heartbeat(facts: NodeFacts, lanes: Collection[str] | None = None, *,
         "mem_mb": facts.mem_mb,
         "cpus": facts.cpus,
         "oversell": facts.oversell,
+        "ram_share": facts.ram_share,
         "memory_is_scarce": facts.memory_is_scarce,
         "host_port_low": facts.host_port_low,
         "host_port_high": facts.host_port_high,

@@ -4,6 +4,7 @@ Everything here runs in the caller's transaction. The node row is locked before 
 so parallel claims on one node are serial and never promise more than there is; nothing is counted
 in a column that could drift.
 """
+import math
 from datetime import timedelta
 from typing import Any
 
@@ -54,7 +55,7 @@ def check_disk(node_id: str) -> None:
     there."""
     with connection():
         node = Node.get_or_none(Node.id == node_id)
-        room = _disk_room(node) if node is not None else None
+        room = _disk_room(node, read_load(node.id)) if node is not None else None
     refused = room.refusal(node_id) if room is not None else None
     if refused is not None:
         raise refused
@@ -97,7 +98,7 @@ def _room(node: Node, new_files: bool) -> Room:
     load, promise = read_load(node.id), promise_of(node)
     return Room(node.id, node.accepting, node.vcpus, node.mem_mb,
                 promise.most_vcpus(load) - load.vcpus, promise.most_mem_mb() - load.mem_mb,
-                _disk_room(node) if new_files else None, promise.held_back(load))
+                _disk_room(node, load) if new_files else None, promise.held_back(load))
 
 
 def promise_of(node: Node | NodeFacts) -> Promise:
@@ -105,20 +106,23 @@ def promise_of(node: Node | NodeFacts) -> Promise:
     return Promise(node.vcpus, node.mem_mb, node.cpus, node.oversell, node.memory_is_scarce)
 
 
-def _disk_room(node: Node) -> DiskRoom | None:
-    """What the node told last, less the memory of the boots that it had not begun by then: their
-    files have not been made."""
+def _disk_room(node: Node, load: Load) -> DiskRoom | None:
+    """What the node told last, less what the boots take that it had not begun by then: their files
+    have not been made. `load` counts these boots too."""
     if node.disk_free_mb is None:
         return None
     begun_since = Operation.started_at.is_null() | (Operation.started_at > node.heartbeat_at)
-    coming = (
+    coming_mb = int(
         Sandbox.select(peewee.fn.COALESCE(peewee.fn.SUM(Sandbox.mem_mb), 0))
         .join(Operation, on=(Operation.sandbox_id == Sandbox.id))
         .where((Sandbox.node_id == node.id) & Operation.state.in_(OPEN_STATES) & begun_since
                & Operation.kind.in_((OperationKind.BOOT, OperationKind.WAKE)))
         .scalar()
     )
-    return DiskRoom(node.disk_free_mb - int(coming), node.disk_floor_mb)
+    whole_mb = min(max(node.mem_mb - (load.mem_mb - coming_mb), 0), coming_mb)
+    taken_mb = whole_mb + math.ceil((coming_mb - whole_mb) * node.ram_share)
+    return DiskRoom(node.disk_free_mb - taken_mb, node.disk_floor_mb,
+                    max(node.mem_mb - load.mem_mb, 0), node.ram_share)
 
 
 def read_load(node_id: str) -> Load:
@@ -167,7 +171,7 @@ def find_refusal(node_id: str, mem_mb: int) -> str | None:
     node = Node.get_by_id(node_id)
     if not node.accepting:
         return f"Node {node_id} is closed."
-    room = _disk_room(node)
+    room = _disk_room(node, read_load(node_id))
     short = room.refusal(node_id, mem_mb) if room is not None else None
     return str(short) if short is not None else None
 

@@ -32,6 +32,7 @@ from nodeworker.hypervisor.facts import (
     UsageReading,
 )
 from nodeworker.hypervisor.presets_record import facts_of, none_chosen, nothing_built
+from nodeworker.hypervisor.qemu.disk import ram_room
 from nodeworker.hypervisor.qemu.disk.disk_use import disk_use
 from nodeworker.hypervisor.qemu.disk.export import export_disk
 from nodeworker.hypervisor.qemu.disk.references import UnreadableRecord
@@ -225,6 +226,10 @@ class QemuDriver(Driver):
     @_operation
     def pace_writes(self) -> bool | None:
         return pace_writes(self.host)
+
+    @_operation
+    def hold_growing(self) -> list[str]:
+        return ram_room.hold_growing(self.host)
 
     @_operation
     def tend_stopped(self) -> StoppedMachines:

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import logging
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 from config.settings import Settings
@@ -11,6 +12,7 @@ from nodeworker.disks.layers import WARM_IMAGES, LayerStore
 from nodeworker.disks.space import MIB, Space, space_of
 from nodeworker.hypervisor.driver import DriverError, NoDiskSpace, Shape
 from nodeworker.hypervisor.facts import HostTuple
+from nodeworker.hypervisor.qemu.disk.ram_shares import RamShares
 from nodeworker.hypervisor.qemu.disk.references import UnreadableRecord, references
 from nodeworker.hypervisor.qemu.images.guest_image import (
     Image,
@@ -64,10 +66,15 @@ class Host:
         self.network = NodeNetwork(settings.node_dir / "net", prefix=settings.net_prefix,
                                    slot_network=settings.slot_network,
                                    offered=_offered(settings), pool_target=settings.slot_pool)
+        self.ram_shares = RamShares((self.sandboxes, self.warm), self.network.slots.owners,
+                                    settings.ram_share)
 
     def space(self) -> Space:
-        """Size and free bytes of the file system of the node directory."""
-        return space_of(self.settings.node_dir)
+        """Size and free bytes of the file system of the node directory; what machines are still to
+        have of it for their memory is not free."""
+        found = space_of(self.settings.node_dir)
+        unused = self.ram_shares.unused_bytes()
+        return replace(found, free_bytes=max(found.free_bytes - unused, 0))
 
     def check_space(self, needed_bytes: int = 0) -> None:
         """Raises NoDiskSpace unless the free-space floor is left when `needed_bytes` are taken."""

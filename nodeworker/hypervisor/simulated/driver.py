@@ -136,6 +136,9 @@ class SimulatedDriver(driver.Driver):
     def pace_writes(self) -> bool | None:
         return None
 
+    def hold_growing(self) -> list[str]:
+        return []
+
     def tend_stopped(self) -> StoppedMachines:
         return StoppedMachines()
 

@@ -1,7 +1,7 @@
 """What a refused create is told: what is short, and whether waiting may help."""
 import pytest
 
-from services.hosts.capacity import Room, refusal
+from services.hosts.capacity import DiskRoom, Room, refusal
 
 SMALL = Room("n1", True, 16, 21694, 10, 3000)
 LARGE = Room("n2", True, 64, 32768, 4, 30000)
@@ -36,3 +36,19 @@ def test_it_says_what_is_short_and_hints_only_where_time_may_help(
 ):
     error = refusal(*machine, rooms, pinned)
     assert text in error.text and error.status == 503 and error.retry_after_s == retry_after_s
+
+
+@pytest.mark.parametrize(("room", "mem_mb", "needed_mb"), [
+    (DiskRoom(5000, 4000), 1000, None),
+    (DiskRoom(5000, 4000), 1001, 1001),
+    (DiskRoom(5000, 4000, 2048, 0.25), 1000, None),
+    (DiskRoom(5000, 4000, 2048, 0.25), 1024, 1024),
+    (DiskRoom(5000, 4000, 1000, 0.25), 1024, None),
+    (DiskRoom(5000, 4000, 0, 0.25), 4000, None),
+    (DiskRoom(5000, 4000, 0, 0.25), 4001, 1001),
+    (DiskRoom(5000, 4000, 4001, 0.25), 4001, 4001),
+])
+def test_memory_beyond_what_the_node_has_takes_a_share_of_its_disk(room, mem_mb, needed_mb):
+    error = room.refusal("n1", mem_mb)
+    assert (error is None) == (needed_mb is None)
+    assert error is None or f"5000 MB are free, {needed_mb} MB are needed" in error.text

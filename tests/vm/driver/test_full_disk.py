@@ -178,3 +178,61 @@ def test_what_a_guest_deletes_is_free_on_the_host(small_lab):
     assert occupied() > 120 * MIB
     lab.shell(spec, "rm /root/noise; sync")
     until(lambda: occupied() < 40 * MIB)
+
+
+GROW = (
+    "until [ -e /dev/shm/go ]; do sleep 0.1; done; python3 -c \""
+    "import time\nheld = []\nfor _ in range(600):\n"
+    "    held.append(bytearray(b'x' * (1 << 20)))\n    time.sleep(0.01)\n"
+    "print(sum(map(len, held)))\" > /dev/shm/grown; sleep 1000"
+)
+
+
+def occupied_mb(lab, spec):
+    return lab.driver.host.rundir(spec.sandbox_id).ram.stat().st_blocks * 512 // MIB
+
+
+def test_machines_beyond_the_memory_of_a_node_have_a_share_and_are_held_before_the_disk_is_full(
+        small_lab):
+    lab = Lab({**small_lab.environ, "SVC_NODE_MEM_MB": str(SHAPE.mem_mb)}, small_lab.numbers)
+    driver = lab.driver
+    clear(lab)
+    whole, *others = [lab.create() for _ in range(4)]
+    assert occupied_mb(lab, whole) >= SHAPE.mem_mb
+    assert all(occupied_mb(lab, spec) < SHAPE.mem_mb * lab.settings.ram_share for spec in others)
+    every = (whole, *others)
+    nonces = [lab.shell(spec, "echo $RANDOM | tee /dev/shm/nonce") for spec in every]
+    grower, sleeper, _ = others
+    lab.agent(grower).exec(shell=GROW, detached=True)
+    with left(lab, lab.driver.host.ram_shares.unused_bytes() + (FLOOR_MB + 40) * MIB):
+        assert driver.hold_growing() == []
+        lab.shell(grower, "touch /dev/shm/go")
+        held = []
+        until(lambda: held.extend(driver.hold_growing()) or held)
+        assert held == [grower.sandbox_id] and driver.hold_growing() == []
+        assert driver.inspect(grower.sandbox_id) is VmState.RUNNING
+        assert driver.resume_if_paused(grower.sandbox_id) is DiskPause.WAITING
+        with pytest.raises(NoDiskSpace):
+            lab.create()
+        touched = "python3 -c 'print(len(b\"x\" * (600 << 20)))'"
+        told = lab.agent(whole).exec(shell=touched, timeout_ms=120_000)
+        assert int(told.stdout) == 600 << 20, "what is its own it has all the while"
+        driver.hibernate(sleeper.sandbox_id)
+        assert not driver.wake(sleeper).cold, "a share is enough to wake with"
+        driver.hibernate(grower.sandbox_id)
+        assert not driver.wake(grower).cold and driver.hold_growing() == [grower.sandbox_id]
+    assert driver.resume_if_paused(grower.sandbox_id) is DiskPause.RESUMED
+    until(lambda: lab.shell(grower, "cat /dev/shm/grown").strip() == str(600 << 20))
+    assert [lab.shell(spec, "cat /dev/shm/nonce") for spec in every] == nonces
+
+
+def test_before_the_last_of_the_disk_is_taken_all_that_may_grow_is_held(small_lab):
+    lab = Lab({**small_lab.environ, "SVC_NODE_MEM_MB": str(SHAPE.mem_mb)}, small_lab.numbers)
+    clear(lab)
+    whole, *others = [lab.create() for _ in range(3)]
+    with left(lab, (FLOOR_MB // 4 - 8) * MIB):
+        assert set(lab.driver.hold_growing()) == {spec.sandbox_id for spec in others}
+        assert lab.shell(whole, "echo goes on") == "goes on\n"
+    for spec in others:
+        assert lab.driver.resume_if_paused(spec.sandbox_id) is DiskPause.RESUMED
+        assert lab.shell(spec, "echo goes on") == "goes on\n"

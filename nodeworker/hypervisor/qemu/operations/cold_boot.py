@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from nodeworker.hypervisor.driver import DriverError, LaunchSpec
+from nodeworker.hypervisor.qemu.disk import ram_room
 from nodeworker.hypervisor.qemu.guest.adoption import BadBoot
 from nodeworker.hypervisor.qemu.images.lent_memory import hand_over
 from nodeworker.hypervisor.qemu.operations.first_answer import BOOT_LIMITS_S, await_answer, began
@@ -62,7 +63,7 @@ def _log_console(vm: Vm) -> None:
 def _boot(vm: Vm, spec: LaunchSpec, starting: Starting, *, renew: bool) -> None:
     vm.rundir.state.unlink(missing_ok=True)
     vm.rundir.make_ram(vm.machine.shape.mem_mb)
-    vm.rundir.reserve_ram()
+    ram_room.reserve(vm)
     with ThreadPoolExecutor(max_workers=2) as background:
         with started(vm, None, background) as begun:
             with vm.monitor("booting", begun.launched.process) as monitor:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from nodeworker.disks import sparse
 from nodeworker.disks.durable import read_json, remove_tree
-from nodeworker.disks.space import MIB
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import (
     NO_MEMORY,
@@ -27,6 +26,7 @@ from nodeworker.hypervisor.driver import (
     VmNotFound,
     VmState,
 )
+from nodeworker.hypervisor.qemu.disk import ram_room
 from nodeworker.hypervisor.qemu.disk.release import release_layers
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.images import lent_memory
@@ -35,7 +35,7 @@ from nodeworker.hypervisor.qemu.operations.restore import restore
 from nodeworker.hypervisor.qemu.process.monitor import LoadFailed
 from nodeworker.hypervisor.qemu.process.start_stop import stop
 from nodeworker.hypervisor.qemu.records import Machine, Phase, SandboxRecord, Task, find_warm_image
-from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id
+from nodeworker.hypervisor.qemu.rundir import boot_id
 from nodeworker.hypervisor.qemu.stopped import warm_spares
 from nodeworker.hypervisor.qemu.vm import Vm
 
@@ -71,7 +71,7 @@ def create(host: Host, spec: LaunchSpec) -> RunningVm:
         try:
             if vm.is_starting:
                 return vm.answer(cold_reason=go_on_starting(vm, spec, renew=True))
-            host.check_space(spec.shape.mem_mb * MIB)
+            ram_room.check_create(host, spec.shape.mem_mb)
             _clear(vm)
             return vm.answer(cold_reason=_start(vm, spec, held))
         except StillStarting:
@@ -138,21 +138,21 @@ def _start(vm: Vm, spec: LaunchSpec, held: ExitStack) -> str:
 def clone(vm: Vm, spec: LaunchSpec, directory: Path) -> None:
     """Restore the machine that is saved in `directory`, with a new identity. Raises what `restore`
     raises."""
-    prepare_ram = vm.rundir.reserve_ram
+    prepare_ram = partial(ram_room.reserve, vm)
     taken = (
         vm.host.spares.take(directory, vm.rundir.ram)
         if spec.snapshot_id is None else lent_memory.borrow(vm, spec.snapshot_id)
     )
     if not taken:
-        prepare_ram = partial(_fill_ram, directory / "ram", vm.rundir)
+        prepare_ram = partial(_fill_ram, directory / "ram", vm)
         vm.rundir.make_ram(spec.shape.mem_mb)
     restore(vm, spec, directory / "state", renew=True, prepare_ram=prepare_ram)
 
 
-def _fill_ram(source: Path, rundir: RunDir) -> None:
-    with source.open("rb") as saved, rundir.ram.open("r+b") as ram:
+def _fill_ram(source: Path, vm: Vm) -> None:
+    with source.open("rb") as saved, vm.rundir.ram.open("r+b") as ram:
         sparse.clone(saved.fileno(), ram.fileno())
-    rundir.reserve_ram()
+    ram_room.reserve(vm)
 
 
 def _find_source(host: Host, spec: LaunchSpec) -> Source:

@@ -1,7 +1,9 @@
-"""Machines that stand still because the host's disk was full when they wrote to it.
+"""Machines that stand still because the host's disk is full, or nearly so.
 
 QEMU keeps the write that failed and stops the guest (`werror=enospc`), whose disk would be broken
-by an error. When there is room again the guest goes on, and the write is repeated.
+by an error. When there is room again the guest goes on, and the write is repeated. A guest whose
+memory grew was stopped before the disk was full (`disk/ram_room.py`), and goes on once all of the
+free-space floor is free.
 """
 from nodeworker.disks.space import MIB
 from nodeworker.hypervisor.driver import VmState
@@ -9,9 +11,10 @@ from nodeworker.hypervisor.facts import DiskPause
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.vm import locked_vm
 
-# With less it would stand still again at once.
-_ROOM_BYTES = 64 * MIB
+# With less a machine that writes would stand still again at once.
+_ROOM_MB = 64
 _PAUSED_BY_ITS_DISK = "io-error"
+_HELD = "paused"
 
 
 def resume_if_paused(host: Host, sandbox_id: str) -> DiskPause | None:
@@ -20,9 +23,11 @@ def resume_if_paused(host: Host, sandbox_id: str) -> DiskPause | None:
         if vm.rundir.inspect() is not VmState.RUNNING:
             return None
         with vm.monitor("looking at the state of") as monitor:
-            if monitor.run("query-status")["status"] != _PAUSED_BY_ITS_DISK:
+            status = monitor.run("query-status")["status"]
+            if status not in (_PAUSED_BY_ITS_DISK, _HELD):
                 return None
-            if host.space().free_bytes < _ROOM_BYTES:
+            needed_mb = _ROOM_MB if status == _PAUSED_BY_ITS_DISK else host.settings.disk_floor_mb
+            if host.space().free_bytes < needed_mb * MIB:
                 return DiskPause.WAITING
             monitor.cont()
             return DiskPause.RESUMED

@@ -7,9 +7,11 @@ without its process is worth nothing and the next try boots from disk.
 """
 import logging
 from dataclasses import replace
+from functools import partial
 
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError, LaunchSpec, RunningVm, StillStarting
+from nodeworker.hypervisor.qemu.disk import ram_room
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.operations.cold_boot import cold_boot, go_on_starting
 from nodeworker.hypervisor.qemu.operations.create import mismatch
@@ -67,7 +69,8 @@ def _restore(vm: Vm, spec: LaunchSpec) -> None:
         fault("wake.begun")
         if not (has_process and kept.resume(vm, spec)):
             _check_host(vm)
-            restore(vm, spec, vm.rundir.state, renew=False, prepare_ram=vm.rundir.reserve_ram)
+            restore(vm, spec, vm.rundir.state, renew=False,
+                    prepare_ram=partial(ram_room.reserve, vm))
     except (LoadFailed, StillStarting):
         raise
     except Exception as error:

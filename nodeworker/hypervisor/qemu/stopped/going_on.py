@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import LaunchSpec
+from nodeworker.hypervisor.qemu.disk import ram_room
 from nodeworker.hypervisor.qemu.operations.restore import let_go, until_answered
 from nodeworker.hypervisor.qemu.process.cpu_usage import new_baseline
 from nodeworker.hypervisor.qemu.process.start_stop import continued
@@ -21,7 +22,7 @@ def go_on(vm: Vm, spec: LaunchSpec, *, renew: bool) -> None:
     assert vm.record.task is not None
     task = vm.record.task.value
     with ThreadPoolExecutor(max_workers=2) as background:
-        reserved = background.submit(vm.rundir.reserve_ram)
+        reserved = background.submit(ram_room.reserve, vm)
         with continued(vm, background) as begun:
             fault(f"{task}.spawned")
             with vm.monitor("resuming") as monitor:

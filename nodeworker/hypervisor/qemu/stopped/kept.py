@@ -15,6 +15,7 @@ from dataclasses import replace
 from nodeworker.faults import fault
 from nodeworker.hypervisor import host_memory
 from nodeworker.hypervisor.driver import DriverError, LaunchSpec, StillStarting, VmBusy, VmNotFound
+from nodeworker.hypervisor.qemu.disk import ram_room
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process.start_stop import stop
 from nodeworker.hypervisor.qemu.records import Phase
@@ -51,7 +52,7 @@ def resume(vm: Vm, spec: LaunchSpec) -> bool:
     except Exception as error:
         if vm.record.phase is Phase.RUNNING:
             raise
-        vm.rundir.reserve_ram()
+        ram_room.reserve(vm)
         _log.warning("the kept process of %s is of no use: %s", vm.sandbox_id, error)
         return False
     return True

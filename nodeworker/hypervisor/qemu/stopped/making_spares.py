@@ -18,6 +18,7 @@ from nodeworker.disks.space import MIB
 from nodeworker.faults import fault
 from nodeworker.hypervisor import host_memory
 from nodeworker.hypervisor.driver import LaunchSpec
+from nodeworker.hypervisor.qemu.disk import ram_room
 from nodeworker.hypervisor.qemu.guest import adoption
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.images.guest_image import find_presets
@@ -128,7 +129,8 @@ def _run_once(vm: Vm, spec: LaunchSpec) -> None:
 
 def _has_room(host: Host, machine: Machine) -> bool:
     needed = (machine.shape.mem_mb + host.settings.disk_floor_mb) * MIB
-    return host.space().free_bytes > needed
+    return (ram_room.may_be_whole(host, machine.shape.mem_mb)
+            and host.space().free_bytes > needed)
 
 
 def _cpu_times() -> tuple[int, int]:

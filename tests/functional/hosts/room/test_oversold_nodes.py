@@ -170,3 +170,16 @@ def test_what_works_stays_awake_although_nobody_calls_it(owner, node, deps):
     working, *idle = node(8)
     use_cpu(owner, working, 100)
     assert relieve(deps, HAS_TWO, unused_s=120) == 1 and falling_asleep() == {idle[0]}
+
+
+@pytest.mark.parametrize(("free_mb", "taken"), [(4 * 1024, 4), (2 * 1024 + 6 * 256, 8)])
+def test_machines_beyond_its_memory_take_a_share_of_its_disk(
+        nodeless, owner, node, free_mb, taken):
+    """Two have all of theirs; with a share of 1 each further one takes as much."""
+    node(0)
+    share = 1.0 if taken == 4 else 0.25
+    heartbeat(replace(HAS_TWO, disk_mb=100_000, disk_free_mb=4_000 + free_mb, disk_floor_mb=4_000,
+                      ram_share=share))
+    for _ in range(taken):
+        assert create(nodeless, owner).status_code == 201
+    assert create(nodeless, owner).status_code == 503
