@@ -1,5 +1,5 @@
 """Measure a running stack beside its floor: `python -m bench [--count N] [--presets | --bursts |
---churn]`, called by `make bench`.
+--churn | --crowd]`, called by `make bench`.
 
 Figures and floors alternate within one run, because timings of shared machines drift; what counts
 is the ratio.
@@ -14,6 +14,7 @@ from bench.bounds import list_exceeded
 from bench.bursts import bursts
 from bench.churn import HEADER as HELD_HEADER
 from bench.churn import churn
+from bench.crowd import crowd
 from bench.figures import HEADER, Figure
 from bench.floor import Floor
 from bench.presets import create_presets
@@ -68,10 +69,17 @@ def main() -> int:
                         help="measure creates that come at once, and nothing else")
     parser.add_argument("--churn", action="store_true",
                         help="create, use and delete so many, and tell what they leave behind")
+    parser.add_argument("--crowd", action="store_true",
+                        help="let so many small sandboxes idle at once, one fill its memory")
     options = parser.parse_args()
     if options.churn:
         held = churn(connect_api, get_settings(), options.count)
         print("\n".join([HELD_HEADER, *(each.row() for each in held)]))
+        return 0
+    if options.crowd:
+        print(HEADER)
+        for seen in crowd(connect_api, options.count):
+            print(seen.row() if isinstance(seen, Figure) else seen, flush=True)
         return 0
     measure_one = run_presets if options.presets else run_bursts if options.bursts else run
     figures = measure_one(options.count)

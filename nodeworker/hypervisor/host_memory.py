@@ -24,15 +24,16 @@ def promised_mb(settings: Settings) -> int:
 
 def is_short() -> bool:
     """True while others may need what processes take that only stand ready."""
-    return _left() < _LEFT_BESIDE_READY
+    return left_share() < _LEFT_BESIDE_READY
 
 
 def is_scarce() -> bool:
     """True while machines use so much of it that the host should promise no more than it has."""
-    return _left() < _LEFT or _waited() > _WAITED
+    return left_share() < _LEFT or _waited() > _WAITED
 
 
-def _left() -> float:
+def left_share() -> float:
+    """The share of the host's memory that is left for others."""
     lines = (_PROC / "meminfo").read_text().splitlines()
     kilobytes = {line.partition(":")[0]: int(line.split()[1]) for line in lines}
     return kilobytes["MemAvailable"] / kilobytes["MemTotal"]

@@ -21,4 +21,4 @@ def test_by_what_is_left_and_how_long_was_waited(
 
 
 def test_it_reads_this_host():
-    assert 0 < host_memory._left() < 1 and host_memory._waited() >= 0
+    assert 0 < host_memory.left_share() < 1 and host_memory._waited() >= 0
