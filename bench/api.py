@@ -15,7 +15,9 @@ class Api:
     def _call(self, method: str, path: str, body: Any = None, prefer: str = "") -> Any:
         headers = {"Prefer": prefer} if prefer else {}
         answer = self._http.request(method, path, json=body, headers=headers)
-        answer.raise_for_status()
+        if answer.is_error:
+            raise httpx.HTTPStatusError(f"{answer.status_code}: {answer.text}",
+                                        request=answer.request, response=answer)
         return answer.json()
 
     def create(self, **body: Any) -> str:

@@ -26,21 +26,36 @@ def crowd(connect: Callable[[], Api], count: int) -> Iterator[Figure | str]:
     with ThreadPoolExecutor(_CLIENTS) as pool:
         callers = [connect() for _ in range(_CLIENTS)]
         made: list[str] = []
+        refused: list[str] = []
 
         def create(number: int) -> None:
             api = callers[number % _CLIENTS]
-            made.append(api.create_running(size="small"))
-            api.run(made[-1], "true")
+            sandbox_id = _create(api, refused)
+            made.append(sandbox_id)
+            api.run(sandbox_id, "true")
 
         try:
             took = timed(lambda: list(pool.map(create, range(count))))
             yield f"all {count} had answered a command after {took / 1000:.1f} s"
+            yield f"{len(refused)} creates were refused and repeated: {refused[-1:]}"
             time.sleep(_SETTLE_S)
             yield from _look(callers[0], made, "idle_exec")
             yield f"{host_memory.left_share():.0%} of the host's memory is left"
             yield from _beside_a_hog(callers[0], made)
         finally:
             list(pool.map(lambda each: callers[0].delete(each), made))
+
+
+def _create(api: Api, refused: list[str]) -> str:
+    """Create one, and as often again as the service says that waiting helps, which is noted."""
+    while True:
+        try:
+            return api.create_running(size="small")
+        except httpx.HTTPStatusError as error:
+            if "Retry-After" not in error.response.headers:
+                raise
+            refused.append(str(error))
+            time.sleep(float(error.response.headers["Retry-After"]))
 
 
 def _look(api: Api, made: list[str], name: str) -> Iterator[Figure]:
