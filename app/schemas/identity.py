@@ -2,14 +2,14 @@
 from app.schemas import answers
 from app.schemas.answers import Answer, whole
 from app.schemas.fields import Body, Text
-from services.accounts.users import PASSWORD_MAX
+from services.accounts.passwords import LENGTH_MAX
 
 
 class LoginBody(Body):
     """Who wants to sign in."""
 
     email = Text("E-mail address of the account.", high=254, required=True)
-    password = Text("Password of the account.", high=PASSWORD_MAX, required=True)
+    password = Text("Password of the account.", high=LENGTH_MAX, required=True)
 
 
 class TokenBody(Body):

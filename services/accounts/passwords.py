@@ -1,4 +1,4 @@
-"""Hashes passwords and compares them, a few at a time.
+"""Says how long a password may be, hashes passwords and compares them, a few at a time.
 
 A hash takes 64 MiB while it is made, and four threads of its own, so many at once would only take
 memory from each other and the process. 1. A caller takes a turn, or stands in line behind those who
@@ -12,8 +12,9 @@ from contextlib import contextmanager
 
 import argon2
 
-from services.errors import Unavailable
+from services.errors import InvalidRequest, Unavailable
 
+LENGTH_MIN, LENGTH_MAX = 8, 256
 # Two keep the CPU busy while one of them waits for the lock of the interpreter; 128 MiB at most.
 AT_ONCE = 2
 # As many as are hashed in about the time that somebody waits for them; the identity process has
@@ -68,6 +69,12 @@ class Turns:
 
 
 _turns = Turns(AT_ONCE, LINE_MAX, _WAIT_S)
+
+
+def check_length(password: str) -> None:
+    """Raises InvalidRequest for a password that is too short or too long to be taken."""
+    if not LENGTH_MIN <= len(password) <= LENGTH_MAX:
+        raise InvalidRequest(f"a password has {LENGTH_MIN} to {LENGTH_MAX} characters")
 
 
 def make_hash(password: str) -> str:

@@ -7,7 +7,6 @@ from models.users import Session, User
 from services.accounts import passwords
 from services.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
 
-PASSWORD_MIN, PASSWORD_MAX = 8, 256
 # The hash of a random password that nobody knows. It is verified when there is no such account, so
 # that the time an answer takes does not tell who has one. It is a constant, because making one
 # takes a fifth of a second, which every process would spend at its start.
@@ -29,8 +28,7 @@ def normal_email(email: str) -> str:
 def create(email: str, password: str, plan: Plan) -> User:
     """Make an account; raises Conflict if the address has one, InvalidRequest for a password of the
     wrong length."""
-    if not PASSWORD_MIN <= len(password) <= PASSWORD_MAX:
-        raise InvalidRequest(f"a password has {PASSWORD_MIN} to {PASSWORD_MAX} characters")
+    passwords.check_length(password)
     address, password_hash = normal_email(email), passwords.make_hash(password)
     with connection():
         try:
@@ -77,8 +75,7 @@ def sign_in(email: str, password: str) -> User:
 
 def set_password(user: User, password: str) -> None:
     """Replace the password, which ends every session of the account."""
-    if not PASSWORD_MIN <= len(password) <= PASSWORD_MAX:
-        raise InvalidRequest(f"a password has {PASSWORD_MIN} to {PASSWORD_MAX} characters")
+    passwords.check_length(password)
     password_hash = passwords.make_hash(password)
     with connection(), database.atomic():
         User.update(password_hash=password_hash).where(User.id == user.id).execute()

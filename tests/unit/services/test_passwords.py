@@ -1,13 +1,24 @@
-"""Who hashes a password waits for a turn, in order, and not for ever."""
+"""A password has 8 to 256 characters; who hashes one waits for a turn, in order, not for ever."""
 import threading
 import time
 from contextlib import ExitStack
 
 import pytest
 
-from services.accounts.passwords import Turns
-from services.errors import Unavailable
+from services.accounts.passwords import Turns, check_length
+from services.errors import InvalidRequest, Unavailable
 from tests.stack.waiting import until
+
+
+@pytest.mark.parametrize("length", [0, 7, 257])
+def test_a_password_of_the_wrong_length_is_refused(length):
+    with pytest.raises(InvalidRequest, match="8 to 256 characters"):
+        check_length("x" * length)
+
+
+@pytest.mark.parametrize("length", [8, 256])
+def test_the_shortest_and_the_longest_password_are_taken(length):
+    check_length("x" * length)
 
 
 def held(turns, count):
