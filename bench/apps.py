@@ -16,8 +16,9 @@ from bench.load import ROUNDS, load, nginx, pointed_at
 from bin.stack.ports import free_port
 from config.nginx.render import RELEASES
 from config.settings import Settings
-from models.database import connection, new_id
+from models.database import connection
 from models.deploys import Deploy, StagedVersion
+from models.ids import new_id
 from models.sandboxes import Sandbox
 from models.states import DeployStatus
 from services.deploys.edges import staging

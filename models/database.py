@@ -1,7 +1,6 @@
 """The one database, its connections, and the base of every row class."""
 import json
 import logging
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,8 +18,6 @@ from config.settings import SettingsError
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 _AWAY_PAUSE_S = 0.5
-# Ids are read aloud and typed: no vowels (no words), no look-alikes; 12 characters are 53 bits.
-_ID_ALPHABET = "bcdfghjkmnpqrstvwxz23456789"
 
 database = PooledPostgresqlDatabase(None)
 
@@ -117,11 +114,6 @@ UNLOCKED_ROWS = "FOR NO KEY UPDATE SKIP LOCKED"
 def now() -> datetime:
     """The present, aware, UTC."""
     return datetime.now(timezone.utc)
-
-
-def new_id(prefix: str = "") -> str:
-    """A fresh random id, `prefix` included."""
-    return prefix + "".join(secrets.choice(_ID_ALPHABET) for _ in range(12))
 
 
 def _dumps(value: Any) -> str:

@@ -1,7 +1,8 @@
 """Accounts: made by an operator, signed in with an e-mail address and a password."""
 import peewee
 
-from models.database import connection, database, new_id, now
+from models.database import connection, database, now
+from models.ids import new_id
 from models.states import Plan
 from models.users import Session, User
 from services.accounts import passwords

@@ -4,8 +4,9 @@ A builder is a copy of the version's snapshot, of its disk alone: what runs in t
 run in it. It belongs to an account of the service's own, so its owner neither sees nor pays it. Its
 id is written to the run in the transaction that makes it: whoever takes the run over knows it.
 """
-from models.database import connection, database, new_id
+from models.database import connection, database
 from models.deploys import DeployRun
+from models.ids import new_id
 from models.sandboxes import Sandbox
 from models.states import SandboxKind, SandboxStatus, SnapshotState
 from models.users import User

@@ -10,8 +10,9 @@ from typing import Any
 
 import peewee
 
-from models.database import ROW_LOCK, connection, database, new_id, now
+from models.database import ROW_LOCK, connection, database, now
 from models.deploys import Deploy, DeployRun
+from models.ids import new_id
 from models.snapshots import Snapshot
 from models.states import SnapshotKind, SnapshotState
 from models.users import User

@@ -1,5 +1,6 @@
 """Takes snapshots: captures of a sandbox, or of its project directory, that outlive it."""
-from models.database import connection, new_id
+from models.database import connection
+from models.ids import new_id
 from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot

@@ -1,7 +1,7 @@
 """Forks: a new sandbox in the state of a live one or of a snapshot (contract, Fork rules)."""
 from dataclasses import asdict, replace
 
-from models.database import new_id
+from models.ids import new_id
 from models.operations import OutboxMessage
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot

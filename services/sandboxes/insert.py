@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from guest.agent.protocol import AGENT_PORT
-from models.database import connection, database, new_id
+from models.database import connection, database
+from models.ids import new_id
 from models.nodes import Node
 from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox

@@ -15,7 +15,8 @@ import pytest
 from flask.testing import FlaskClient
 
 from app.http.credentials import PUBLIC, SESSION, accepted_by
-from models.database import connection, new_id
+from models.database import connection
+from models.ids import new_id
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import Plan, SnapshotState

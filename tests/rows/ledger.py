@@ -1,8 +1,9 @@
 """Events and their deliveries in the rows, with a test as the sender."""
 
 
-from models.database import database, new_id, now
+from models.database import database, now
 from models.events import Delivery, DeliveryAttempt
+from models.ids import new_id
 from models.states import DeliveryState
 from services.events import deliveries, record
 from services.events.deliveries import Result

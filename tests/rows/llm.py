@@ -1,6 +1,7 @@
 """Rows of LLM calls, their owners and their sandboxes, for tests of the rules."""
 from config.settings import Settings
-from models.database import connection, new_id
+from models.database import connection
+from models.ids import new_id
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import Plan, SandboxStatus

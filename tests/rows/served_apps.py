@@ -2,8 +2,9 @@
 by other means."""
 from datetime import timedelta
 
-from models.database import connection, database, new_id, now
+from models.database import connection, database, now
 from models.deploys import Deploy
+from models.ids import new_id
 from models.sandboxes import Sandbox
 from models.states import DeployStatus
 from services.deploys import draining

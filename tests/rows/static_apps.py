@@ -4,8 +4,9 @@ import io
 import tarfile
 from datetime import timedelta
 
-from models.database import connection, new_id, now
+from models.database import connection, now
 from models.deploys import Deploy, DeployPrefix, DeployRun
+from models.ids import new_id
 from models.states import RunStep
 from models.users import User
 from nodeworker.deploys.storing import store

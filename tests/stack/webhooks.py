@@ -7,8 +7,9 @@ from datetime import datetime
 
 import peewee
 
-from models.database import connection, database, new_id
+from models.database import connection, database
 from models.events import Delivery, DeliveryAttempt
+from models.ids import new_id
 from models.states import DeliveryState
 from sdk.webhooks import verify
 from services.events import record

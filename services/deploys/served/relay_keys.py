@@ -14,7 +14,8 @@ from datetime import timedelta
 
 from config.settings import Settings
 from models import deploys
-from models.database import connection, database, new_id, now
+from models.database import connection, database, now
+from models.ids import new_id
 from models.states import OPEN_STATES, OperationKind, SandboxStatus
 from services.errors import Forbidden, Unavailable
 from services.llm.sandbox_url import keys_of_box

@@ -1,5 +1,6 @@
 """One who publishes templates and creates sandboxes from them."""
-from models.database import connection, new_id
+from models.database import connection
+from models.ids import new_id
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import SnapshotState

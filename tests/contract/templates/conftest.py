@@ -2,7 +2,7 @@
 
 import pytest
 
-from models.database import new_id
+from models.ids import new_id
 from models.states import Plan
 from services.hosts.nodes import heartbeat
 from tests.contract.templates.caller import Caller

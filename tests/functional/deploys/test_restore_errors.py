@@ -4,8 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from models.database import connection, database, new_id, now
+from models.database import connection, database, now
 from models.deploys import Deploy, DeployPrefix, DeployRun
+from models.ids import new_id
 from models.states import DeployStatus, RunState, RunStep
 from nodeworker.deploys import databases
 from objects.store import ObjectStore

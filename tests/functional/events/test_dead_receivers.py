@@ -7,8 +7,9 @@ from datetime import timedelta
 import pytest
 
 from config.settings import Settings
-from models.database import connect, connection, database, new_id, now
+from models.database import connect, connection, database, now
 from models.events import Delivery, Event
+from models.ids import new_id
 from models.states import DeliveryState
 from sdk.webhooks import verify
 from services.events.receivers import webhook_options

@@ -6,8 +6,9 @@ from datetime import timedelta, timezone
 import pytest
 
 from config.settings import Settings
-from models.database import connection, database, new_id, now
+from models.database import connection, database, now
 from models.events import Event
+from models.ids import new_id
 from models.operations import Operation
 from models.snapshots import Snapshot
 from models.states import OperationState, Plan, SnapshotState

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from config.settings import Settings
-from models.database import connection, new_id
+from models.database import connection
+from models.ids import new_id
 from models.sandboxes import Sandbox
 from models.states import Plan, SandboxStatus
 from models.users import User

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from models.database import new_id
+from models.ids import new_id
 from services.accounts.passwords import AT_ONCE, LINE_MAX
 from tests.stack.memory import growth
 

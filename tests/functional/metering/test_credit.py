@@ -9,7 +9,8 @@ from decimal import Decimal
 import pytest
 
 from bin.stack.site import ROOT
-from models.database import connection, new_id, now
+from models.database import connection, now
+from models.ids import new_id
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import Plan

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from models.database import connection, database, new_id, now
+from models.database import connection, database, now
+from models.ids import new_id
 from models.states import SandboxStatus
 from models.usage import SandboxTally
 from services.metering import totals

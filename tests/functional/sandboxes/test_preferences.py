@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from bin.stack import health, ports
-from models.database import new_id
+from models.ids import new_id
 from tests.stack.memory import children
 from tests.stack.processes import Process
 from tests.stack.waiting import until

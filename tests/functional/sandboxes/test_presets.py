@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from models.database import new_id
+from models.ids import new_id
 from tests.stack.database import query
 from tests.stack.waiting import until
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg2
 import pytest
 
-from models.database import new_id
+from models.ids import new_id
 
 SERVE = {"startCommand": "serve 3000 1", "readinessPort": 3000, "ports": [3000]}
 LOG = "/var/log/svc/start.log"

@@ -1,7 +1,8 @@
 """GET /v1/snapshots, GET and DELETE /v1/snapshots/{id}: what an owner sees and may remove."""
 import pytest
 
-from models.database import connection, new_id, now
+from models.database import connection, now
+from models.ids import new_id
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import SnapshotKind, SnapshotState

@@ -8,7 +8,7 @@ from base64 import b64encode
 
 import pytest
 
-from models.database import new_id
+from models.ids import new_id
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from tests.stack.fault_points import fault_point
 

@@ -3,7 +3,8 @@ from dataclasses import replace
 
 import pytest
 
-from models.database import connection, new_id, now
+from models.database import connection, now
+from models.ids import new_id
 from models.operations import Operation
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
