@@ -6,7 +6,7 @@ from guest.client.results import ExecResult
 from services.errors import InvalidRequest
 from services.guest_calls.activity import in_use
 from services.guest_calls.guest import can_answer, connect, unreachable
-from services.llm.sandbox_url import environment
+from services.hosts.process_environment import environment
 from services.operations.waits import changes
 from services.protocols import Deps, ExecRequest
 from services.sandboxes import find
@@ -35,8 +35,7 @@ def run(deps: Deps, caller: Caller, sandbox_id: str, request: ExecRequest,
                 request.argv,
                 shell=request.shell,
                 cwd=request.cwd,
-                env=(environment(deps.settings, sandbox.id) | sandbox.env
-                     | dict(request.env)),
+                env=environment(deps.settings, sandbox.id, sandbox.env, request.env),
                 timeout_ms=request.timeout_ms,
                 detached=request.detached,
                 cap_bytes=OUTPUT_CAP_BYTES,

@@ -16,7 +16,7 @@ from models.states import SandboxStatus
 from services.errors import Conflict, Gone, RateLimited, Unavailable
 from services.guest_calls.activity import in_use, renew
 from services.guest_calls.guest import connect, unreachable
-from services.llm.sandbox_url import environment
+from services.hosts.process_environment import environment
 from services.protocols import Deps, GuestShell
 from services.sandboxes import find, lifecycle
 from services.sandboxes.caller import Caller
@@ -49,7 +49,7 @@ def opened(deps: Deps, caller: Caller, sandbox_id: str) -> Iterator[OpenedShell]
     with ExitStack() as stack:
         sandbox, activity_id = _hold_awake(deps, caller, sandbox_id, stack)
         try:
-            env = environment(deps.settings, sandbox.id) | sandbox.env
+            env = environment(deps.settings, sandbox.id, sandbox.env)
             shell = connect(deps, sandbox).open_shell(COLS, ROWS, cwd=sandbox.cwd, env=env,
                                                       patient=True)
         except AgentRefused as refusal:

@@ -11,7 +11,7 @@ from models.database import connection
 from models.nodes import PortBinding
 from models.sandboxes import Sandbox
 from models.states import OWN_KINDS, PresetState, SandboxStatus
-from services.llm.sandbox_url import environment
+from services.hosts.process_environment import environment
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def get_assigned(settings: Settings, sandbox_id: str) -> SandboxOnNode:
         preset_error=row.preset_error,
         agent_token=row.agent_token,
         env=row.env,
-        process_env=environment(settings, row.id) | row.env,
+        process_env=environment(settings, row.id, row.env),
         forwards=forwards,
         boots_from_disk=row.kind in OWN_KINDS,
     )

@@ -34,13 +34,6 @@ def proxy_url(settings: Settings, sandbox_id: str) -> str | None:
     return f"{URL}/s/{secret_of(settings, sandbox_id)}"
 
 
-def environment(settings: Settings, sandbox_id: str) -> dict[str, str]:
-    """What every process that is started in the sandbox finds in its environment, unless its owner
-    says otherwise (contract, Exec 2)."""
-    url = proxy_url(settings, sandbox_id)
-    return {} if url is None else {"SVC_AI_URL": url, "SVC_MEDIA_URL": url}
-
-
 def secret_of(settings: Settings, sandbox_id: str) -> str:
     """The secret of a sandbox; raises SettingsError."""
     return f"{sandbox_id}.{_mac(keys_of_box(settings)[0], sandbox_id)}"

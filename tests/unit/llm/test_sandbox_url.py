@@ -5,7 +5,7 @@ import pytest
 
 from config.guest_gateway import URL
 from config.settings import Settings, SettingsError
-from services.llm.sandbox_url import check_key, environment, proxy_url, sandbox_of, secret_of
+from services.llm.sandbox_url import check_key, proxy_url, sandbox_of, secret_of
 
 SETTINGS = Settings(llm_config="/somewhere/llm.json", guest_secret="a key of this box")
 
@@ -18,12 +18,11 @@ def test_the_url_of_a_sandbox_is_the_same_each_time_and_its_own():
     url = proxy_url(SETTINGS, "abc")
     assert url == proxy_url(SETTINGS, "abc") == f"{URL}/s/{secret_of(SETTINGS, 'abc')}"
     assert url != proxy_url(SETTINGS, "abd") and url != proxy_url(with_key("other"), "abc")
-    assert environment(SETTINGS, "abc") == {"SVC_AI_URL": url, "SVC_MEDIA_URL": url}
 
 
-def test_without_a_proxy_there_is_no_url_and_no_variable():
+def test_without_a_proxy_there_is_no_url():
     none = dataclasses.replace(SETTINGS, llm_config="")
-    assert proxy_url(none, "abc") is None and environment(none, "abc") == {}
+    assert proxy_url(none, "abc") is None
     check_key(dataclasses.replace(none, guest_secret=""))
 
 
