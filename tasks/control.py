@@ -2,7 +2,7 @@
 import logging
 from dataclasses import astuple
 
-from services.deploys import prefixes, runs
+from services.deploys import prefixes, previous_version, runs
 from services.deploys.served import fences, relay_keys, retiring
 from services.deploys.sweeps import overdue, takeover
 from services.guest_calls import activity
@@ -57,7 +57,7 @@ def deploys_sweep() -> None:
     fences.forget_expired()
     retiring.stop_due(deps)
     relay_keys.revoke_ended()
-    prefixes.forget_previous()
+    previous_version.end_due()
     alive = nodes.list_alive(settings)
     for prefix in prefixes.take_due() if alive else []:
         payload = {"prefix": prefix}

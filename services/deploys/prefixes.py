@@ -11,8 +11,7 @@ from typing import Any
 import peewee
 
 from models.database import UNLOCKED_ROWS, connection, database, now
-from models.deploys import Deploy, DeployPrefix, RelayKey, StagedVersion
-from services.deploys.edges.channel import notify
+from models.deploys import DeployPrefix, RelayKey, StagedVersion
 
 APPS = "apps"
 _DATABASE = "db/"
@@ -67,20 +66,10 @@ def discard(app_id: str, version: int, epoch: int) -> None:
         collect(DeployPrefix.prefix == keep(app_id, version, epoch))
 
 
-def reprieve(prefix: str) -> bool:
+def keep_after_all(prefix: str) -> bool:
     """Keep a prefix that was to be removed; False if its removal may have begun."""
     return bool(DeployPrefix.update(due_at=None).where(
         (DeployPrefix.prefix == prefix) & (DeployPrefix.attempts == 0)).execute())
-
-
-def forget_previous() -> None:
-    """Stop serving version N-1 of the apps whose time for it is over (contract, Deploy rule 7)."""
-    with connection(), database.atomic():
-        ended = Deploy.update(collect_previous_at=None, previous_version=None,
-                              previous_epoch=None).where(
-            Deploy.collect_previous_at <= now()).execute()
-        if ended:
-            notify()
 
 
 def take_due() -> list[str]:

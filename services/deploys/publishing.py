@@ -3,14 +3,14 @@ what is to be removed (contract, Deploy rules 4, 5, 7).
 
 Before it nothing has happened, after it nothing is left to do but to clean up.
 """
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from models.database import database, now
 from models.deploys import Deploy, DeployPrefix, DeployRun
 from models.operations import OutboxMessage
 from models.states import DeployStatus, RunState
-from services.deploys import prefixes, runs
+from services.deploys import prefixes, previous_version, runs
 from services.deploys.builder_removal import stop_builder
 from services.deploys.edges.channel import notify
 from services.deploys.runs import RunClaim
@@ -27,13 +27,8 @@ def publish_static(deps: Deps, claimed: RunClaim) -> list[OutboxMessage]:
     with database.atomic():
         row = runs.lock_app(claimed)
         run = runs.end(claimed, RunState.SUCCEEDED, error=None, operator_error=None)
-        previous: dict[str, Any] = dict.fromkeys(
-            ("previous_version", "previous_epoch", "collect_previous_at"))
-        if row.live_static:
-            collect_at = now() + timedelta(seconds=deps.settings.static_collect_s)
-            previous = {"previous_version": row.live_version, "previous_epoch": row.live_epoch,
-                        "collect_previous_at": collect_at}
-        _set_live(row, run, live_static=True, live_sandbox_id=None, **previous)
+        _set_live(row, run, live_static=True, live_sandbox_id=None,
+                  **previous_version.columns_after(deps.settings, row))
         _leave(deps, row, run, drain_s=deps.settings.deploy_drain_s)
         return stop_builder(deps, run)
 
@@ -52,7 +47,7 @@ def publish_served(deps: Deps, claimed: RunClaim, fence_until: datetime | None =
             raise Unavailable("The fence was over before the new version was up.")
         run = runs.end(claimed, RunState.SUCCEEDED, error=None, operator_error=None)
         _set_live(row, run, live_static=False, live_sandbox_id=run.runtime_sandbox_id,
-                  previous_version=None, previous_epoch=None, collect_previous_at=None)
+                  **previous_version.NONE)
         runtimes.begin_serving(deps.settings, run.runtime_sandbox_id)
         drain_s = deps.settings.deploy_drain_s if fence_until is None else 0
         _leave(deps, row, run, drain_s=drain_s)
@@ -72,7 +67,7 @@ def _leave(deps: Deps, row: Deploy, run: DeployRun, *, drain_s: float) -> None:
     if row.live_version is not None:
         live = prefixes.prefix_of(row.app_id, row.live_version, row.live_epoch)
         prefixes.collect(DeployPrefix.prefix == live,
-                         deps.settings.static_collect_s if row.live_static else 0)
+                         previous_version.served_for_s(deps.settings, row))
     prefixes.collect((DeployPrefix.app_id == run.app_id) & (DeployPrefix.prefix != mine))
     if row.live_sandbox_id is not None:
         # What it has stored goes, and the version that goes on with it has every row.

@@ -6,7 +6,6 @@ never to what was just given up. 2. If version N-1 is still served where N lacks
 are where they have to be: it goes live at once, under its own number, in the transaction that
 writes its run, and N becomes the version before.
 """
-from datetime import timedelta
 from typing import Any
 
 from models.database import connection, database, now
@@ -14,7 +13,7 @@ from models.deploys import Deploy, DeployPrefix, DeployRun
 from models.snapshots import Snapshot
 from models.states import RunState, SnapshotState
 from models.users import User
-from services.deploys import prefixes, runs
+from services.deploys import prefixes, previous_version, runs
 from services.deploys.apps.owned import lock_owned
 from services.deploys.apps.views import DeployView, deploy_view
 from services.deploys.edges import staging
@@ -105,11 +104,11 @@ def _snapshot(target: DeployRun) -> Snapshot:
 def _is_at_hand(row: Deploy, target: DeployRun) -> bool:
     """True if the files of the version are on the edges and in the store, and stay: what removes
     them in the store has not begun."""
-    if not row.live_static or row.collect_previous_at is None or row.previous_version not in (
+    prefix = previous_version.prefix_served(row)
+    if not row.live_static or prefix is None or row.previous_version not in (
             target.version, _origin(target)):
         return False
-    prefix = prefixes.prefix_of(row.app_id, row.previous_version, row.previous_epoch)
-    return staging.have_all(prefix) and prefixes.reprieve(prefix)
+    return staging.have_all(prefix) and prefixes.keep_after_all(prefix)
 
 
 def _flip(deps: Deps, row: Deploy, target: DeployRun, request: RollbackRequest) -> DeployRun:
@@ -117,14 +116,13 @@ def _flip(deps: Deps, row: Deploy, target: DeployRun, request: RollbackRequest) 
     run = insert_run(deps, row, request, snapshot_id=target.snapshot_id, node_id=target.node_id,
                      restores_version=_origin(target), state=RunState.SUCCEEDED, announce_at=None,
                      finished_at=now())
-    collect_s = deps.settings.static_collect_s
     Deploy.update(
-        live_version=row.previous_version, live_epoch=row.previous_epoch,
-        previous_version=row.live_version, previous_epoch=row.live_epoch, updated_at=now(),
-        collect_previous_at=now() + timedelta(seconds=collect_s),
+        live_version=row.previous_version, live_epoch=row.previous_epoch, updated_at=now(),
+        **previous_version.columns_after(deps.settings, row),
     ).where(Deploy.slug == row.slug).execute()
     given_up = prefixes.prefix_of(row.app_id, row.live_version, row.live_epoch)
-    prefixes.collect(DeployPrefix.prefix == given_up, collect_s)
+    prefixes.collect(DeployPrefix.prefix == given_up,
+                     previous_version.served_for_s(deps.settings, row))
     notify()
     waits.notify(row.app_id)
     record.deploy_succeeded(row.owner_id, row.slug, run.run_id, run.deploy_intent_id)

@@ -12,6 +12,7 @@ from models.deploys import AppHost, Deploy, DeployRun, Edge, StagedVersion
 from models.states import DeployStatus, RunState, RunStep
 from services.deploys.edges.channel import notify
 from services.deploys.prefixes import prefix_of
+from services.deploys.previous_version import prefix_served
 from services.deploys.runs import RunClaim
 
 _SEEN_S = 10.0
@@ -41,8 +42,7 @@ def list_apps() -> list[App]:
                                           & (Deploy.live_static == True)))  # noqa: E712
     return [
         App(row.slug, row.live_version, prefix_of(row.app_id, row.live_version, row.live_epoch),
-            prefix_of(row.app_id, row.previous_version, row.previous_epoch)
-            if row.collect_previous_at is not None and row.previous_epoch is not None else None)
+            prefix_served(row))
         for row in rows
     ]
 

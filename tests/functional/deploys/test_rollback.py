@@ -6,7 +6,7 @@ from models.deploys import Deploy, DeployPrefix, DeployRun
 from models.snapshots import Snapshot
 from models.states import SnapshotState
 from models.users import User
-from services.deploys import failing, prefixes, publishing, removal
+from services.deploys import failing, prefixes, previous_version, publishing, removal
 from services.deploys.apps import find
 from services.deploys.edges import staging
 from services.deploys.reserve import RollbackRequest
@@ -49,7 +49,7 @@ def pass_collection():
     """As if the time of version N-1 were over."""
     with connection():
         Deploy.update(collect_previous_at=now()).execute()
-    prefixes.forget_previous()
+    previous_version.end_due()
 
 
 def served():

@@ -12,7 +12,15 @@ from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import RunStep, SandboxStatus, SnapshotState
 from models.users import User
-from services.deploys import builders, failing, prefixes, publishing, removal, runs
+from services.deploys import (
+    builders,
+    failing,
+    prefixes,
+    previous_version,
+    publishing,
+    removal,
+    runs,
+)
 from services.deploys.edges import staging
 from services.deploys.sweeps import overdue
 from services.errors import Conflict, Forbidden, NotFound
@@ -98,7 +106,7 @@ def test_a_version_goes_live_with_its_event_and_the_one_before_is_collected_late
         past = now()
         Deploy.update(collect_previous_at=past).execute()
         DeployPrefix.update(due_at=past).where(DeployPrefix.due_at.is_null(False)).execute()
-    prefixes.forget_previous()
+    previous_version.end_due()
     assert staging.list_apps()[0].previous is None
     assert prefixes.take_due() == [first] and prefixes.take_due() == [], "in one sweep's hands"
     prefixes.removed(first)

@@ -54,8 +54,10 @@ NOT_RUN = {
 # Settings read where the process never comes: only the identity host and operators mint tokens,
 # and operators alone those of services; only `control` ends old snapshots.
 NOT_READ = {"api": {"user_jwt_s", "service_token_s", "snapshot_days", "node_id"},
-            "control": {"node_id"},
+            "control": {"node_id", "static_collect_s"},
             "identity": {"service_token_s"},
+            # how long version N-1 is served is set where a version goes live
+            "releases": {"static_collect_s"},
             **dict.fromkeys(("shell", "guest-gateway"), {
                 "user_jwt_s", "service_token_s", "api_key_limit", "api_keys_per_hour"})}
 # Told although our own code does not read it: what the line of the Procfile or the image's
