@@ -14,7 +14,7 @@ from app.guest_gateway.handed_over import take_connections
 from app.guest_gateway.llm.calls import Calls
 from app.guest_gateway.llm.proxy import LlmProxy
 from app.guest_gateway.npm.cache import RegistryCache
-from app.guest_gateway.npm.shelf import Shelf
+from app.guest_gateway.npm.kept_files import KeptFiles
 from app.guest_gateway.relay.relay import Relay
 from app.guest_gateway.rows import Rows
 from app.http.identity_mirror import IdentityMirror
@@ -72,8 +72,8 @@ async def serve(settings: Settings, config: LiveConfig | None) -> None:
 def _registry(settings: Settings) -> RegistryCache | None:
     if not settings.npm_registry:
         return None
-    shelf = Shelf(settings.data_dir / "npm", settings.npm_cache_mb << 20)
-    return RegistryCache(settings.npm_registry, shelf)
+    kept_files = KeptFiles(settings.data_dir / "npm", settings.npm_cache_mb << 20)
+    return RegistryCache(settings.npm_registry, kept_files)
 
 
 async def _keep_looking(config: LiveConfig, rows: Rows) -> None:

@@ -20,8 +20,8 @@ from aiohttp import web
 from yarl import URL
 
 from app.guest_gateway.npm.allowance import Allowances
+from app.guest_gateway.npm.kept_files import KeptFiles
 from app.guest_gateway.npm.packages import Wanted, find_wanted, rewrite
-from app.guest_gateway.npm.shelf import Shelf
 from config import guest_gateway
 from services.errors import NotFound, ServiceError, Unavailable
 
@@ -37,8 +37,8 @@ _AWAY = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
 class RegistryCache:
     """The cache before the registry at an address; made in a running event loop."""
 
-    def __init__(self, registry: str, shelf: Shelf) -> None:
-        self._registry, self._shelf = registry.rstrip("/"), shelf
+    def __init__(self, registry: str, kept_files: KeptFiles) -> None:
+        self._registry, self._kept = registry.rstrip("/"), kept_files
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=_FETCHES), cookie_jar=aiohttp.DummyCookieJar(),
             timeout=_TIMES, headers={"User-Agent": "svc-registry-cache"})
@@ -65,7 +65,7 @@ class RegistryCache:
         wanted = find_wanted(path, request.headers.get("Accept", ""))
         if wanted is None:
             raise NotFound("The registry cache has packages only.")
-        found = await _off(self._shelf.find, wanted, _DOCUMENT_S)
+        found = await _off(self._kept.find, wanted, _DOCUMENT_S)
         if found is None:
             found = await self._fetched(wanted, source)
         return web.FileResponse(found, headers={"Content-Type": wanted.media_type})
@@ -81,7 +81,7 @@ class RegistryCache:
             try:
                 return await asyncio.shield(task)
             except Unavailable:
-                kept = await _off(self._shelf.find, wanted, None)
+                kept = await _off(self._kept.find, wanted, None)
                 if kept is None:
                     raise
                 return kept
@@ -102,12 +102,12 @@ class RegistryCache:
                     raise Unavailable(f"The registry answers {answer.status}.", retry_after_s=2)
                 if answer.status != 200:
                     raise NotFound(f"The registry answers {answer.status}.")
-                with self._shelf.draft() as draft:
+                with self._kept.draft() as draft:
                     fetched = await _spool(answer, draft, wanted)
                     if not wanted.is_tarball:
                         async with self._rewriting:
                             await _off(_move, draft, self._registry)
-                    return await _off(self._shelf.put, wanted, draft)
+                    return await _off(self._kept.put, wanted, draft)
         except _AWAY as error:
             log.warning("the registry cannot be asked (%s)", type(error).__name__)
             raise Unavailable("It cannot be fetched from the registry now.",

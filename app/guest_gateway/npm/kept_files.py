@@ -1,4 +1,5 @@
-"""Keeps what was fetched from the registry: a file for each thing, in one directory up to a size.
+"""Says how large the npm cache may grow and what leaves it: a file for each thing that was fetched,
+in one directory up to a size.
 
 A file appears whole or not at all. What was used longest ago goes first. The directory may be lost
 at any time.
@@ -17,7 +18,7 @@ from app.guest_gateway.npm.packages import Wanted
 _LEFT = 0.9
 
 
-class Shelf:
+class KeptFiles:
     """The files of one directory; its methods block for as long as a disk does."""
 
     def __init__(self, directory: Path, bytes_most: int) -> None:
