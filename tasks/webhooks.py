@@ -24,7 +24,7 @@ from config.settings import get_settings
 from models import locks
 from models.database import connection, database
 from models.locks import Lock
-from services.events import deliveries
+from services.events import deliveries, retention
 from services.events.receivers import webhook_options
 from services.protocols import QueueUnavailable
 from tasks import contracts
@@ -121,7 +121,7 @@ def tidy() -> None:
         _drop_unconfigured()
         while not _pumps and deliveries.route((), 0.0):
             pass
-        while deliveries.forget_old(settings.event_days):
+        while retention.forget_old(settings.event_days):
             pass
 
 

@@ -232,16 +232,3 @@ def drop_unconfigured(receivers: Sequence[str]) -> int:
     stray = (Delivery.state == DeliveryState.PENDING) & Delivery.receiver.not_in(list(receivers))
     return int(
         Delivery.update(state=DeliveryState.DROPPED, finished_at=now()).where(stray).execute())
-
-
-def forget_old(days: int) -> int:
-    """Remove events older than `days` days with their ledger, at most a batch; returns how many."""
-    old = (
-        Event.select(Event.id)
-        .where(Event.occurred_at < now() - timedelta(days=days))
-        .order_by(Event.occurred_at)
-        .limit(_BATCH)
-    )
-    open_states = (DeliveryState.PENDING, DeliveryState.SENDING)
-    unfinished = Delivery.select(Delivery.event).where(Delivery.state.in_(open_states))
-    return int(Event.delete().where(Event.id.in_(old) & Event.id.not_in(unfinished)).execute())

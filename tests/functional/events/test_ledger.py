@@ -9,7 +9,7 @@ from models.database import connection, database, now
 from models.events import Delivery, DeliveryAttempt, Event
 from models.states import AttemptOutcome
 from services.errors import NotFound
-from services.events import deliveries, ledger
+from services.events import deliveries, ledger, retention
 from services.events.ledger import Filter
 from tests.rows.ledger import (
     DELIVERED,
@@ -216,7 +216,7 @@ def test_old_events_are_forgotten_with_their_ledger_unless_still_to_be_told():
     Event.update(occurred_at=now() - timedelta(days=31)).where(
         Event.id.in_([done, open_one])
     ).execute()
-    assert deliveries.forget_old(30) == 1
+    assert retention.forget_old(30) == 1
     assert {row.id for row in Event.select()} == {open_one, fresh}
     assert DeliveryAttempt.select().count() == 2
 
