@@ -24,7 +24,7 @@ from nodeworker.wiring import NodeDeps
 from objects.store import StoreUnavailable
 from services.hosts import assignments
 from services.hosts.assignments import SandboxOnNode
-from services.operations import claims, fair_share, outbox
+from services.operations import attempts, claims, fair_share, outbox
 from services.operations.claims import Claim, LeaseLost
 from services.operations.fair_share import Lane
 from services.sandboxes import outcomes
@@ -36,8 +36,6 @@ _BUSY = "the host to be done with the sandbox"
 _STARTING = "its guest to start"
 _DATABASE = "the database"
 _BUSY_DELAY_S = 0.5
-_RETRY_DELAY_S = 1.0
-_LONGEST_DELAY_S = 30.0
 
 
 class AttemptsUsedUp(Exception):
@@ -80,9 +78,9 @@ def _run(deps: NodeDeps, claimed: Claim) -> Outcome | None:
 
 
 def _handle(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome | None:
-    limit = deps.settings.operation_attempts
+    limit = attempts.limit_of(deps.settings, claimed.kind)
     try:
-        if claimed.attempts > limit and claimed.kind is not OperationKind.STOP:
+        if attempts.is_one_too_many(claimed.attempts, limit):
             raise AttemptsUsedUp(f"its worker died {limit} times in the middle of it")
         return lifecycle.HANDLERS[claimed.kind](deps, claimed, sandbox)
     except NotYet as wait:
@@ -101,10 +99,11 @@ def _handle(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome |
     except Exception as error:  # whatever went wrong, the row must come to a true and stable state
         log.exception("%s of %s failed, attempt %d", claimed.kind.value, claimed.sandbox_id,
                       claimed.attempts)
-        last = claimed.attempts >= limit or isinstance(error, (lifecycle.FINAL, VmNotFound))
+        last = attempts.is_last(claimed.attempts, limit) or isinstance(
+            error, (lifecycle.FINAL, VmNotFound))
         if claimed.kind is not OperationKind.STOP and last:
             return lifecycle.failure(deps, claimed, sandbox, error)
-        pause_s = min(_RETRY_DELAY_S * claimed.attempts, _LONGEST_DELAY_S)
+        pause_s = attempts.pause_s(claimed.attempts)
         said = printable(f"{type(error).__name__}: {error}")
         when_database_answers(lambda: claims.put_back(claimed, pause_s, said))
     return None

@@ -28,7 +28,7 @@ from services.deploys.manifest import BadProject, Built
 from services.deploys.runs import RunClaim
 from services.errors import NotFound, ServiceError, Unavailable
 from services.hosts import assignments
-from services.operations import outbox
+from services.operations import attempts, outbox
 from services.operations.claims import LeaseLost
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,8 @@ def _work(deps: NodeDeps, claimed: RunClaim) -> None:
         _fail(deps, claimed, str(error), None if cause is None else _named(cause))
     except _LATER as error:
         said = _named(error)
-        if claimed.attempts >= deps.settings.operation_attempts * 5:
+        if attempts.is_last(claimed.attempts,
+                            attempts.limit_of_run(deps.settings, from_outside=True)):
             _fail(deps, claimed, "The deploy could not be finished.", said)
         else:
             _give_back(claimed, _RETRY_S, said)
@@ -86,7 +87,7 @@ def _work(deps: NodeDeps, claimed: RunClaim) -> None:
     except Exception as error:
         log.exception("deploy run %d failed, attempt %d", claimed.id, claimed.attempts)
         said = _named(error)
-        if claimed.attempts >= deps.settings.operation_attempts:
+        if attempts.is_last(claimed.attempts, attempts.limit_of_run(deps.settings)):
             _fail(deps, claimed, "The deploy could not be finished.", said)
         else:
             _give_back(claimed, _RETRY_S, said)

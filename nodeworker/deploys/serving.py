@@ -25,6 +25,7 @@ from services.deploys.runs import RunClaim
 from services.deploys.served import runtimes
 from services.deploys.served.runtimes import APP_PORT
 from services.hosts.assignments import SandboxOnNode
+from services.operations import attempts
 
 
 def adopt(deps: NodeDeps, claimed: RunClaim, manifest: dict[str, Any]) -> None:
@@ -67,7 +68,7 @@ def _try_on_copy(deps: NodeDeps, claimed: RunClaim, agent: AgentClient, prefix: 
     try:
         databases.copy(deps, agent, prefix, path)
     except ReplicaBroken as error:
-        if claimed.attempts < deps.settings.operation_attempts:
+        if not attempts.is_last(claimed.attempts, attempts.limit_of_run(deps.settings)):
             raise
         raise BadProject(databases.BROKEN) from error
 
