@@ -7,7 +7,7 @@ from app.schemas import answers
 from app.schemas.answers import Answer
 from app.schemas.fields import Body, Ports, Text
 from app.schemas.launch_fields import ReadinessPort, SnapshotId, StartCommand
-from services.templates.lookup import VERSION_MAX
+from services.templates.names import VERSION_MAX
 from services.templates.registry import Release
 
 

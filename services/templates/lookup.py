@@ -1,11 +1,4 @@
-"""Finds what the id of a template means: `<id>` is the latest version, `<id>-v<version>` one that
-never changes.
-
-A version begins with a digit, so that names and versions cannot be mistaken for each other:
-whatever has `-v` and a digit in it refers to a version, split at the first such place. `react-vite`
-is a name, `react-v2` a version of `react`.
-"""
-import re
+"""Finds the version of a template that its id means to a caller, and the snapshot behind it."""
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,24 +6,9 @@ from models.snapshots import Snapshot
 from models.states import SnapshotState
 from models.templates import Template
 from models.users import User
-from services.errors import Conflict, InvalidRequest, NotFound
+from services.errors import Conflict, NotFound
 from services.snapshots.find import lock_shared
-
-NAME_MAX, VERSION_MAX = 64, 32
-VERSION = re.compile(r"[0-9][A-Za-z0-9._-]*", re.ASCII)
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
-_REFERENCE = re.compile(r"(.+?)-v([0-9].*)", re.ASCII)
-
-
-@dataclass(frozen=True)
-class Reference:
-    """A parsed template id; `version` None means the latest."""
-
-    name: str
-    version: str | None = None
-
-    def __str__(self) -> str:
-        return self.name if self.version is None else f"{self.name}-v{self.version}"
+from services.templates.names import Reference, parse
 
 
 @dataclass(frozen=True)
@@ -39,29 +17,6 @@ class ResolvedTemplate:
 
     template: Template
     snapshot: Snapshot
-
-
-def parse(template_id: str) -> Reference:
-    """Raises InvalidRequest for what can be neither a name nor a version of one."""
-    match = _REFERENCE.fullmatch(template_id)
-    name, version = match.groups() if match else (template_id, None)
-    if not _NAME.fullmatch(name) or len(name) > NAME_MAX:
-        raise InvalidRequest(
-            f"a template id has 1 to {NAME_MAX} letters, digits, '-', '_' and '.', and begins with"
-            " a letter or a digit"
-        )
-    if version is not None:
-        check_version(version)
-    return Reference(name, version)
-
-
-def check_version(version: str) -> None:
-    """Raises InvalidRequest for a text that cannot be a version."""
-    if not VERSION.fullmatch(version) or len(version) > VERSION_MAX:
-        raise InvalidRequest(
-            f"a version has 1 to {VERSION_MAX} letters, digits, '-', '_' and '.', and begins with a"
-            " digit, such as 2, 1.4.0 or 2026-11-21"
-        )
 
 
 def owned_by(namespace: User | None) -> Any:

@@ -17,7 +17,8 @@ from models.templates import Template
 from models.users import User
 from services.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from services.snapshots.find import get_owned, lock_shared
-from services.templates.lookup import Reference, check_version, find, owned_by, parse
+from services.templates.lookup import find, owned_by
+from services.templates.names import Reference, check_version, parse
 from services.templates.start_command import check_launch
 
 # Longer numbers (a date with its time) are versions too, but not counted on from.

@@ -14,7 +14,8 @@ from models.states import SandboxStatus
 from models.templates import Template
 from models.users import User
 from services.errors import Conflict, InvalidRequest, NotFound
-from services.templates.lookup import find, owned_by, parse
+from services.templates.lookup import find, owned_by
+from services.templates.names import parse
 
 
 @dataclass(frozen=True)
