@@ -10,7 +10,7 @@ from models.states import SnapshotState
 from models.templates import Template
 from services.errors import Conflict, InvalidRequest, NotFound
 from services.snapshots import deletion
-from services.templates import lookup, versions
+from services.templates import versions
 from tests.contract.templates.caller import SERVE, Caller, row
 
 ENTRY = {
@@ -82,21 +82,6 @@ def test_an_impossible_name_is_400_everywhere(alice, bad):
     for answer in (alice.publish(bad,
                                  snapshotId=alice.snapshot()), alice.get(bad), alice.delete(bad)):
         assert answer.status_code == 400, answer.text
-
-
-@pytest.mark.parametrize(("text", "meant"), [
-    ("react", ("react", None)),
-    ("react-vite", ("react-vite", None)),
-    ("py_3.11", ("py_3.11", None)),
-    ("react-v2", ("react", "2")),
-    ("react-vite-v1.0.0-v2", ("react-vite", "1.0.0-v2")),
-    ("react-v2026-11-21", ("react", "2026-11-21")),
-    ("react-v", ("react-v", None)),
-    ("v2", ("v2", None)),
-])
-def test_what_is_a_name_and_what_a_version(text, meant):
-    reference = lookup.parse(text)
-    assert (reference.name, reference.version) == meant and str(reference) == text
 
 
 def test_only_ready_snapshots_of_ones_own_sandboxes(edge, user, name):
