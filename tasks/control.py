@@ -3,7 +3,7 @@ import logging
 from dataclasses import astuple
 
 from services.deploys import prefixes, previous_version, runs
-from services.deploys.served import fences, relay_keys, retiring
+from services.deploys.served import fences, replica_keys, retiring
 from services.deploys.sweeps import overdue, takeover
 from services.guest_calls import activity
 from services.hosts import nodes, warm_images
@@ -56,7 +56,7 @@ def deploys_sweep() -> None:
         log.error("the deploy of %s missed its deadline", slug)
     fences.forget_expired()
     retiring.stop_due(deps)
-    relay_keys.revoke_ended()
+    replica_keys.revoke_ended()
     previous_version.end_due()
     alive = nodes.list_alive(settings)
     for prefix in prefixes.take_due() if alive else []:

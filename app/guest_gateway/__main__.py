@@ -15,7 +15,7 @@ from app.guest_gateway.llm.calls import Calls
 from app.guest_gateway.llm.proxy import LlmProxy
 from app.guest_gateway.npm.cache import RegistryCache
 from app.guest_gateway.npm.kept_files import KeptFiles
-from app.guest_gateway.relay.relay import Relay
+from app.guest_gateway.replica_store.request import ReplicaStore
 from app.guest_gateway.rows import Rows
 from app.http.identity_mirror import IdentityMirror
 from config.logging import configure
@@ -44,8 +44,8 @@ async def serve(settings: Settings, config: LiveConfig | None) -> None:
     calls = Calls(f"{socket.gethostname()}:{settings.guest_gateway_port}", rows)
     proxy = LlmProxy(calls)
     registry = _registry(settings)
-    relay = Relay(settings, rows)
-    dispatch = Dispatch(Callers(settings, mirror, rows), config, proxy, rows, registry, relay)
+    replicas = ReplicaStore(settings, rows)
+    dispatch = Dispatch(Callers(settings, mirror, rows), config, proxy, rows, registry, replicas)
     connections = Connections(dispatch.handle)
     listener = await loop.create_server(connections, LOOPBACK, settings.guest_gateway_port,
                                         backlog=_BACKLOG)
@@ -60,7 +60,7 @@ async def serve(settings: Settings, config: LiveConfig | None) -> None:
     await connections.shutdown(_BROKEN_OFF_S)
     await calls.close(_ENDING_S)
     await proxy.upstreams.close()
-    await relay.store.close()
+    await replicas.store.close()
     if registry is not None:
         await registry.close()
     for task in tasks:

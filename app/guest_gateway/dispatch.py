@@ -11,7 +11,7 @@ from app.guest_gateway.connections import is_of_host, is_one_request, source_of
 from app.guest_gateway.llm.proxy import LlmProxy
 from app.guest_gateway.npm.cache import PREFIX as NPM
 from app.guest_gateway.npm.cache import RegistryCache
-from app.guest_gateway.relay.relay import ROOM, Relay
+from app.guest_gateway.replica_store.request import ROOM, ReplicaStore
 from app.guest_gateway.rows import Rows
 from services.errors import NotFound, ServiceError
 from services.llm.live_config import LiveConfig
@@ -26,9 +26,9 @@ class Dispatch:
     """Answers every request of the process."""
 
     def __init__(self, callers: Callers, config: LiveConfig | None, proxy: LlmProxy,
-                 rows: Rows, registry: RegistryCache | None, relay: Relay) -> None:
+                 rows: Rows, registry: RegistryCache | None, replicas: ReplicaStore) -> None:
         self._callers, self._config, self._proxy, self._rows = callers, config, proxy, rows
-        self._registry, self._relay = registry, relay
+        self._registry, self._replicas = registry, replicas
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """The answer to one request."""
@@ -56,7 +56,7 @@ class Dispatch:
                 raise NotFound(_NO_REGISTRY)
             return await self._registry.serve(request, source_of(request.transport))
         if not of_host and f"{request.path}/".startswith(f"{ROOM}/"):
-            return await self._relay.serve(request, source_of(request.transport))
+            return await self._replicas.serve(request, source_of(request.transport))
         if of_host:
             asking = await self._callers.of_service(request)
         else:

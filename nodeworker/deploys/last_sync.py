@@ -13,7 +13,7 @@ from nodeworker.deploys.replication import NotReplicated
 from nodeworker.handlers.waits import NotYet, talk_s
 from nodeworker.hypervisor.driver import VmState
 from nodeworker.wiring import NodeDeps
-from services.deploys.served import relay_keys
+from services.deploys.served import replica_keys
 from services.hosts.assignments import SandboxOnNode
 from services.operations.claims import Claim
 
@@ -24,7 +24,7 @@ _SYNC, _SYNC_LIMIT_S = "its database to reach the store", 20.0
 def sync_database(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> None:
     """Returns once all rows of a sandbox that runs and replicates are in the store, or have had
     their time; at once for any other. Raises NotYet."""
-    if not relay_keys.has_key(sandbox.id):
+    if not replica_keys.has_key(sandbox.id):
         return
     if deps.driver.inspect(sandbox.id) is not VmState.RUNNING:
         return

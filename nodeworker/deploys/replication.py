@@ -17,7 +17,7 @@ from config.settings import Settings
 from guest.client.agent_client import AgentClient
 from guest.client.errors import AgentRefused
 from nodeworker.deploys import replicas
-from services.deploys.served.relay_keys import RelayKey
+from services.deploys.served.replica_keys import RelayKey
 
 log = logging.getLogger(__name__)
 UNIT = "svc-replicate"

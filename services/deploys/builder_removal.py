@@ -3,7 +3,7 @@ it going live or has it begin anew."""
 from models.deploys import DeployRun
 from models.operations import OutboxMessage
 from models.states import SandboxStatus
-from services.deploys.served import relay_keys
+from services.deploys.served import replica_keys
 from services.operations.begin import lock_sandbox
 from services.protocols import Deps
 from services.sandboxes.outcomes import begin_stop
@@ -18,7 +18,7 @@ def stop_builder(deps: Deps, run: DeployRun) -> list[OutboxMessage]:
     messages: list[OutboxMessage] = []
     for sandbox_id in filter(None, (run.builder_sandbox_id, run.runtime_sandbox_id)):
         sandbox = lock_sandbox(sandbox_id)
-        relay_keys.revoke(sandbox_id)
+        replica_keys.revoke(sandbox_id)
         if sandbox is not None and sandbox.status != SandboxStatus.STOPPED:
             messages += begin_stop(deps.settings, sandbox, requested_by=ACCOUNT)[1]
     return messages

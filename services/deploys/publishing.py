@@ -14,7 +14,7 @@ from services.deploys import prefixes, previous_version, runs
 from services.deploys.builder_removal import stop_builder
 from services.deploys.edges.channel import notify
 from services.deploys.runs import RunClaim
-from services.deploys.served import fences, relay_keys, retiring, runtimes
+from services.deploys.served import fences, replica_keys, retiring, runtimes
 from services.errors import Unavailable
 from services.events import record
 from services.operations import waits
@@ -71,7 +71,7 @@ def _leave(deps: Deps, row: Deploy, run: DeployRun, *, drain_s: float) -> None:
     prefixes.collect((DeployPrefix.app_id == run.app_id) & (DeployPrefix.prefix != mine))
     if row.live_sandbox_id is not None:
         # What it has stored goes, and the version that goes on with it has every row.
-        relay_keys.revoke(row.live_sandbox_id)
+        replica_keys.revoke(row.live_sandbox_id)
         retiring.retire(row.live_sandbox_id, drain_s)
     notify()
     waits.notify(run.app_id)

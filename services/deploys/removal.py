@@ -2,8 +2,8 @@
 (contract, Deploy surface).
 
 1. Its sandbox has its key to the store until every row is there and it is stopped, or it has had
-its time (`relay_keys.revoke_ended`); what it has stored goes after the key. 2. A run that is under
-way ends with `deploy.failed`; whatever it does afterwards counts for nothing.
+its time (`replica_keys.revoke_ended`); what it has stored goes after the key. 2. A run that is
+under way ends with `deploy.failed`; whatever it does afterwards counts for nothing.
 """
 from models.database import connection, database, now
 from models.deploys import Deploy, DeployRun

@@ -15,7 +15,7 @@ from config import guest_gateway
 from guest.client.agent_client import AgentClient
 from nodeworker.deploys import replication
 from objects.store import ObjectStore
-from services.deploys.served.relay_keys import RelayKey
+from services.deploys.served.replica_keys import RelayKey
 from tests.browser.chromium import PROGRAM
 from tests.clients.deploys import Deploys
 from tests.clients.replicas import signed

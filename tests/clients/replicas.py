@@ -1,4 +1,4 @@
-"""A guest that asks the relay of the guest gateway for objects, with a signature or a bad one, and
+"""A guest that asks the guest gateway for objects, with a signature or a bad one, and
 one that replicates."""
 import contextlib
 import http.client

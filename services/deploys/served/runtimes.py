@@ -11,8 +11,8 @@ from models.sandboxes import Sandbox
 from models.states import RunStep, SandboxKind
 from services.deploys import prefixes, runs
 from services.deploys.runs import RunClaim
-from services.deploys.served import relay_keys
-from services.deploys.served.relay_keys import RelayKey
+from services.deploys.served import replica_keys
+from services.deploys.served.replica_keys import RelayKey
 from services.hosts import nodes
 from services.sandboxes.idle import touch_values
 
@@ -52,8 +52,8 @@ def begin_prefix(settings: Settings, claimed: RunClaim, **columns: Any) -> tuple
     with connection(), database.atomic():
         after = runs.advance(claimed, claimed.step, stored_epoch=claimed.epoch, **columns)
         prefix = prefixes.keep(claimed.app_id, claimed.version, claimed.epoch)
-        key = relay_keys.issue(settings, claimed.runtime_sandbox_id,
-                               prefixes.database_prefix(prefix))
+        key = replica_keys.issue(settings, claimed.runtime_sandbox_id,
+                                 prefixes.database_prefix(prefix))
     return after, key
 
 

@@ -2,7 +2,7 @@
 import pytest
 
 from models.database import connection, database
-from services.deploys.served import relay_keys, retiring
+from services.deploys.served import replica_keys, retiring
 from tests.stack.database import query
 from tests.stack.waiting import becomes, until
 
@@ -16,13 +16,13 @@ def waited_long(stack, sandbox_id):
 
 
 def lost_its_key(stack, sandbox_id):
-    relay_keys.revoke(sandbox_id)
+    replica_keys.revoke(sandbox_id)
 
 
 @pytest.mark.parametrize("event", [waited_long, lost_its_key])
 def test_a_guest_that_does_not_store_them_is_stopped_in_the_end(
         sim_stack, stack_rows, alice, hostile, guest, event):
-    relay_keys.issue(sim_stack.settings, hostile, "apps/last/v1-1/db/")
+    replica_keys.issue(sim_stack.settings, hostile, "apps/last/v1-1/db/")
     with connection(), database.atomic():
         retiring.retire(hostile, 0)
     becomes(lambda: query(sim_stack, WAITS, hostile), [("its database to reach the store",)])
@@ -31,4 +31,4 @@ def test_a_guest_that_does_not_store_them_is_stopped_in_the_end(
     assert alice.get(f"/v1/sandboxes/{hostile}").json()["status"] == "running"
     event(sim_stack, hostile)
     becomes(lambda: alice.get(f"/v1/sandboxes/{hostile}").json()["status"], "stopped")
-    becomes(lambda: relay_keys.has_key(hostile), False)
+    becomes(lambda: replica_keys.has_key(hostile), False)

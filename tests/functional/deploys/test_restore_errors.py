@@ -11,7 +11,7 @@ from models.states import DeployStatus, RunState, RunStep
 from nodeworker.deploys import databases
 from objects.store import ObjectStore
 from services.deploys import prefixes
-from services.deploys.served import relay_keys
+from services.deploys.served import replica_keys
 from services.deploys.served.runtimes import APP_PORT
 from tests.fakes.hostile_guest import ENDED, RESULT, STDOUT, frame, point_at, serving
 from tests.stack.database import query
@@ -35,13 +35,13 @@ def live(sim_stack, stack_rows, alice):
                       live_sandbox_id=made)
         run(sim_stack, app_id, 1, state=RunState.SUCCEEDED)
         prefix = prefixes.keep(app_id, 1, 1)
-    relay_keys.issue(sim_stack.settings, made, prefixes.database_prefix(prefix))
+    replica_keys.issue(sim_stack.settings, made, prefixes.database_prefix(prefix))
     with serving() as guest:
         point_at(sim_stack, made, guest.server_address[1])
         guest.reply, guest.silent_s = frame(STDOUT, SYNCED) + frame(RESULT, ENDED), 1.0
         yield app_id, made
     with connection(), database.atomic():
-        relay_keys.revoke(made)
+        replica_keys.revoke(made)
         Deploy.delete().where(Deploy.slug == app_id).execute()
         prefixes.collect(DeployPrefix.prefix == prefix)
     alice.delete(f"/v1/sandboxes/{made}")

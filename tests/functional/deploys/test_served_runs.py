@@ -20,7 +20,7 @@ from nodeworker.wiring import NodeDeps
 from services.deploys import builders, failing, prefixes, publishing, removal, runs
 from services.deploys.edges import staging
 from services.deploys.manifest import BadProject
-from services.deploys.served import fences, relay_keys, retiring, runtimes
+from services.deploys.served import fences, replica_keys, retiring, runtimes
 from services.deploys.sweeps.takeover import take_over
 from services.errors import Unavailable
 from services.hosts.nodes import heartbeat
@@ -233,13 +233,13 @@ def test_what_a_deleted_app_has_stored_goes_once_its_guest_stores_no_more(deps, 
     first = publish(deps, serving)
     remove(deps)
     assert app() is None and kept() == {prefix_of(serving): True}
-    relay_keys.revoke_ended()
-    assert relay_keys.has_key(first) and prefixes.take_due() == [], "it is not stopped yet"
+    replica_keys.revoke_ended()
+    assert replica_keys.has_key(first) and prefixes.take_due() == [], "it is not stopped yet"
     assert retiring.stop_due(deps) == [first]
-    relay_keys.revoke_ended()
-    assert relay_keys.has_key(first), "for its last rows"
+    replica_keys.revoke_ended()
+    assert replica_keys.has_key(first), "for its last rows"
     ends(first)
     assert prefixes.take_due() == []
-    relay_keys.revoke_ended()
-    assert not relay_keys.has_key(first)
+    replica_keys.revoke_ended()
+    assert not replica_keys.has_key(first)
     assert prefixes.take_due() == [prefix_of(serving)]

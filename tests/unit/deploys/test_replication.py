@@ -6,7 +6,7 @@ import pytest
 
 from nodeworker.deploys import replication
 from nodeworker.deploys.replication import NotReplicated
-from services.deploys.served.relay_keys import RelayKey
+from services.deploys.served.replica_keys import RelayKey
 
 KEY = RelayKey("svckey", "the secret", "replicas", "apps/a/v1-1/db/")
 

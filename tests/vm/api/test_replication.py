@@ -11,7 +11,7 @@ from models.database import connect, connection, database
 from models.sandboxes import Sandbox
 from nodeworker.deploys import replication
 from objects.store import ObjectStore
-from services.deploys.served import relay_keys
+from services.deploys.served import replica_keys
 from tests.clients.replicas import signed
 
 pytestmark = pytest.mark.vm
@@ -60,7 +60,7 @@ def test_a_guest_replicates_and_reaches_nothing_else(vm_stack, vm_alice, machine
     with connection():
         row = Sandbox.get_by_id(machine)
     agent = AgentClient(settings.node_address, row.agent_port, row.agent_token)
-    key = relay_keys.issue(settings, machine, PREFIX)
+    key = replica_keys.issue(settings, machine, PREFIX)
     for _ in range(2):
         replication.configure(agent, PATH, key)
     assert replication.sync(agent, PATH) is None, "there is no database yet"

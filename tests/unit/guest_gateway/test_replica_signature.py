@@ -6,7 +6,12 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from app.guest_gateway.relay.signature import canonical_query, decode, parse_query, read_signature
+from app.guest_gateway.replica_store.signature import (
+    canonical_query,
+    decode,
+    parse_query,
+    read_signature,
+)
 from services.errors import Forbidden, InvalidRequest
 
 HOST = "http://gateway:8790"

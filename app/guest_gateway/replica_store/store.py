@@ -9,8 +9,8 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from yarl import URL
 
-from app.guest_gateway.relay.operations import Operation
-from app.guest_gateway.relay.signature import canonical_path, canonical_query
+from app.guest_gateway.replica_store.allowed_requests import AllowedRequest
+from app.guest_gateway.replica_store.signature import canonical_path, canonical_query
 from config.settings import Settings
 
 _REGION = "us-east-1"
@@ -43,21 +43,21 @@ class Store:
         """End every connection."""
         await self._session.close()
 
-    async def send(self, operation: Operation, body: Body, size_bytes: int,
+    async def send(self, allowed: AllowedRequest, body: Body, size_bytes: int,
                    body_sha256: str) -> aiohttp.ClientResponse:
         """The store's answer, to be read and closed; raises what aiohttp does, and what the body
         raises. A body that breaks off is no object."""
-        url = f"{self._url}/{canonical_path(operation.key)}" if operation.key else self._url
-        if operation.parameters:
-            url = f"{url}?{canonical_query(operation.parameters)}"
-        request = AWSRequest(operation.method, url, dict(operation.headers))
+        url = f"{self._url}/{canonical_path(allowed.key)}" if allowed.key else self._url
+        if allowed.parameters:
+            url = f"{url}?{canonical_query(allowed.parameters)}"
+        request = AWSRequest(allowed.method, url, dict(allowed.headers))
         request.context["body_sha256"] = body_sha256
         self._signer.add_auth(request)
         headers = {**dict(request.headers.items()), "Accept-Encoding": "identity"}
-        if size_bytes or operation.method in ("PUT", "POST"):
+        if size_bytes or allowed.method in ("PUT", "POST"):
             headers["Content-Length"] = str(size_bytes)
         return await self._session.request(
-            operation.method, URL(url, encoded=True), headers=headers,
+            allowed.method, URL(url, encoded=True), headers=headers,
             data=body if size_bytes else None, allow_redirects=False,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S,
                                           sock_read=_SILENCE_S))

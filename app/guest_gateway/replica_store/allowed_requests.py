@@ -48,7 +48,7 @@ _DROPPED = frozenset({"x-amz-date", "x-amz-content-sha256", "x-amz-user-agent"})
 
 
 @dataclass(frozen=True)
-class Operation:
+class AllowedRequest:
     """A request that may be made: what is sent on, but for its body, of which there may be
     `body_most_bytes`. A batch of deletes is judged by its body, see `check_batch`."""
 
@@ -70,7 +70,7 @@ class Operation:
 
 
 def judge(method: str, key: str, parameters: Mapping[str, str], headers: Mapping[str, str],
-          prefix: str) -> Operation:
+          prefix: str) -> AllowedRequest:
     """The operation that a request with a decoded key (empty: the bucket itself) is, for a guest of
     `prefix`; raises Forbidden."""
     # Which call it was made with, that the clients of one family add.
@@ -94,7 +94,7 @@ def judge(method: str, key: str, parameters: Mapping[str, str], headers: Mapping
             passed[name] = value
         elif name.startswith("x-amz-") and name not in _DROPPED:
             raise Forbidden(f"The header {name[:60]} is not taken.")
-    return Operation(method, key, given, passed, rule.body_most_bytes)
+    return AllowedRequest(method, key, given, passed, rule.body_most_bytes)
 
 
 def check_key(key: str, prefix: str) -> None:

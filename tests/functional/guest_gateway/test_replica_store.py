@@ -9,13 +9,13 @@ import sqlite3
 
 import pytest
 
-from app.guest_gateway.relay.operations import OBJECT_MOST_BYTES
+from app.guest_gateway.replica_store.allowed_requests import OBJECT_MOST_BYTES
 from models.database import connect, connection, database
 from models.sandboxes import Sandbox
 from nodeworker.deploys import replication
 from nodeworker.deploys.replicas import ReplicaBroken
 from objects.store import ObjectStore
-from services.deploys.served import relay_keys
+from services.deploys.served import replica_keys
 from tests.clients.guest_gateway import Asker
 from tests.clients.replicas import Guest, replicating, signed
 from tests.host.guest_places import guest_places
@@ -37,8 +37,8 @@ def guests(sim_stack, alice):
         for place, prefix in zip(places, (MINE, OTHERS), strict=True):
             asker = Asker(sim_stack, alice.create()["id"], place)
             store.put_stream(f"{prefix}there", [prefix.encode()])
-            made.append(Guest(asker, relay_keys.issue(sim_stack.settings, asker.sandbox_id,
-                                                      prefix)))
+            made.append(Guest(asker, replica_keys.issue(sim_stack.settings, asker.sandbox_id,
+                                                        prefix)))
         yield made
     for one in made:
         alice.delete(f"/v1/sandboxes/{one.asker.sandbox_id}")
@@ -201,7 +201,7 @@ def test_a_body_that_is_too_large_is_refused_at_once(guest):
 def test_the_key_of_a_guest_ends_with_it(guest, sim_stack):
     path, sandbox_id = f"/{guest.key.bucket}/{MINE}there", guest.asker.sandbox_id
     settings = sim_stack.settings
-    again = relay_keys.issue(settings, sandbox_id, MINE)
+    again = replica_keys.issue(settings, sandbox_id, MINE)
     assert again == guest.key and guest.key.secret not in repr(again)
     with connection():
         asleep = Sandbox.update(status="hibernated").where(Sandbox.id == sandbox_id)
@@ -210,9 +210,9 @@ def test_the_key_of_a_guest_ends_with_it(guest, sim_stack):
     with connection():
         Sandbox.update(status="running").where(Sandbox.id == sandbox_id).execute()
     assert guest.ask("GET", path)[0] == 200
-    relay_keys.revoke(sandbox_id)
+    replica_keys.revoke(sandbox_id)
     assert guest.ask("GET", path)[0] == 403
-    next_one = relay_keys.issue(settings, sandbox_id, MINE)
+    next_one = replica_keys.issue(settings, sandbox_id, MINE)
     assert next_one.key_id != guest.key.key_id and guest.ask("GET", path)[0] == 403
     guest.key = next_one
     assert guest.ask("GET", path)[0] == 200
@@ -229,27 +229,27 @@ def test_what_comes_slowly_is_no_object_once_its_key_is_taken_away(guest, store,
         link.putheader("Content-Length", str(len(body)))
         link.endheaders(body[:2000])
         assert guest.status("GET", f"{MINE}there") == 200, "it is at the first half by now"
-        relay_keys.revoke(guest.asker.sandbox_id)
+        replica_keys.revoke(guest.asker.sandbox_id)
         link.send(body[2000:])
         assert link.getresponse().status == 403
     assert f"{MINE}slow" not in [found.key for found in store.list_objects(MINE)]
-    guest.key = relay_keys.issue(sim_stack.settings, guest.asker.sandbox_id, MINE)
+    guest.key = replica_keys.issue(sim_stack.settings, guest.asker.sandbox_id, MINE)
 
 
 def test_a_prefix_has_one_key(guests, sim_stack):
     one, other = guests
-    taken = relay_keys.issue(sim_stack.settings, other.asker.sandbox_id, MINE)
+    taken = replica_keys.issue(sim_stack.settings, other.asker.sandbox_id, MINE)
     assert one.status("GET", f"{MINE}there") == 403
     assert Guest(other.asker, taken).status("GET", f"{MINE}there") == 200
     assert other.status("GET", f"{OTHERS}there") == 403, "one sandbox one prefix"
     for guest, prefix in zip(guests, (MINE, OTHERS), strict=True):
-        guest.key = relay_keys.issue(sim_stack.settings, guest.asker.sandbox_id, prefix)
+        guest.key = replica_keys.issue(sim_stack.settings, guest.asker.sandbox_id, prefix)
 
 
 def test_old_secrets_are_believed_while_the_boxs_key_changes(guest, sim_stack):
     settings = dataclasses.replace(
         sim_stack.settings, guest_secret=f"new,{sim_stack.settings.guest_secret}")
-    grant = relay_keys.find_grant(settings, guest.asker.place.address, guest.key.key_id)
+    grant = replica_keys.find_grant(settings, guest.asker.place.address, guest.key.key_id)
     assert guest.key.secret in grant.secrets and len(grant.secrets) == 2
 
 

@@ -4,7 +4,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from app.guest_gateway.relay.quota import Quota
+from app.guest_gateway.replica_store.quota import Quota
 from app.guest_gateway.rows import Rows
 from objects.store import StoredObject, StoreUnavailable
 from services.errors import Forbidden, Unavailable

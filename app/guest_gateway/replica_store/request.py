@@ -17,15 +17,15 @@ import aiohttp
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from app.guest_gateway.relay.operations import Operation, check_batch, judge
-from app.guest_gateway.relay.quota import Quota
-from app.guest_gateway.relay.signature import Signature, decode, parse_query, read_signature
-from app.guest_gateway.relay.store import Store
+from app.guest_gateway.replica_store.allowed_requests import AllowedRequest, check_batch, judge
+from app.guest_gateway.replica_store.quota import Quota
+from app.guest_gateway.replica_store.signature import Signature, decode, parse_query, read_signature
+from app.guest_gateway.replica_store.store import Store
 from app.guest_gateway.rows import Rows
 from app.http.places import Places
 from config.settings import Settings
 from objects.store import ObjectStore
-from services.deploys.served.relay_keys import BUCKET, Grant, find_grant
+from services.deploys.served.replica_keys import BUCKET, Grant, find_grant
 from services.errors import (
     Forbidden,
     InvalidRequest,
@@ -45,7 +45,7 @@ _CODES = {400: "InvalidRequest", 403: "AccessDenied", 413: "EntityTooLarge", 429
           503: "ServiceUnavailable"}
 
 
-class Relay:
+class ReplicaStore:
     """Serves guests."""
 
     def __init__(self, settings: Settings, rows: Rows) -> None:
@@ -76,19 +76,19 @@ class Relay:
         grant = await self._rows.ask(find_grant, self._settings, source, signature.key_id)
         if not signature.is_by(grant.secrets):
             raise Forbidden("The signature is not right.")
-        operation = judge(request.method, path[len(ROOM):].removeprefix("/"), parameters,
-                          request.headers, grant.prefix)
+        allowed = judge(request.method, path[len(ROOM):].removeprefix("/"), parameters,
+                        request.headers, grant.prefix)
         if not self._places.take(source):
             raise RateLimited("Too many requests at a time.", retry_after_s=1)
         try:
-            return await self._relay(request, operation, grant, signature, source)
+            return await self._pass_on(request, allowed, grant, signature, source)
         finally:
             self._places.give_back(source)
 
-    async def _relay(self, request: web.BaseRequest, operation: Operation, grant: Grant,
-                     signature: Signature, source: str) -> web.StreamResponse:
-        size_bytes, upload_id = _size(request, operation), operation.parameters.get("uploadId", "")
-        if operation.stores:
+    async def _pass_on(self, request: web.BaseRequest, allowed: AllowedRequest, grant: Grant,
+                       signature: Signature, source: str) -> web.StreamResponse:
+        size_bytes, upload_id = _size(request, allowed), allowed.parameters.get("uploadId", "")
+        if allowed.stores:
             await self._quota.take(grant.prefix, size_bytes, upload_id)
 
         async def still_counts() -> None:
@@ -96,18 +96,18 @@ class Relay:
 
         pieces = _checked(request, signature.body_sha256, still_counts)
         body: bytes | AsyncIterator[bytes] = pieces
-        if not operation.stores:
+        if not allowed.stores:
             body = b"".join([piece async for piece in pieces])
-            if operation.is_batch:
+            if allowed.is_batch:
                 check_batch(body, grant.prefix)
         try:
-            answer = await self.store.send(operation, body, size_bytes, signature.body_sha256)
+            answer = await self.store.send(allowed, body, size_bytes, signature.body_sha256)
         except (aiohttp.ClientError, Overdue, OSError) as error:
             if isinstance(error.__cause__, ServiceError):
                 raise error.__cause__ from None
-            log.warning("the object store does not answer the relay (%s)", type(error).__name__)
+            log.warning("the object store does not answer a guest (%s)", type(error).__name__)
             raise Unavailable("The object store does not answer.", retry_after_s=1) from None
-        if upload_id and not operation.stores and answer.status < 300:
+        if upload_id and not allowed.stores and answer.status < 300:
             self._quota.upload_ended(grant.prefix, upload_id)
         try:
             return await _pass_on(request, answer)
@@ -115,14 +115,14 @@ class Relay:
             answer.close()
 
 
-def _size(request: web.BaseRequest, operation: Operation) -> int:
+def _size(request: web.BaseRequest, allowed: AllowedRequest) -> int:
     """How large the body is to be; raises InvalidRequest, TooLarge."""
     size_bytes = request.content_length
     if size_bytes is None:
         if request.body_exists:
             raise InvalidRequest("The body has no length.")
         size_bytes = 0
-    if size_bytes > operation.body_most_bytes:
+    if size_bytes > allowed.body_most_bytes:
         raise TooLarge("The body is too large.")
     return size_bytes
 
@@ -154,7 +154,7 @@ async def _checked(request: web.BaseRequest, body_sha256: str,
 async def _pass_on(request: web.BaseRequest, answer: aiohttp.ClientResponse) -> web.StreamResponse:
     """The store's answer, as it comes. What it says of the operator's key is no guest's."""
     if answer.status in (401, 403) or answer.status >= 500 or 300 <= answer.status < 304:
-        log.warning("the object store answers the relay %d", answer.status)
+        log.warning("the object store answers a guest %d", answer.status)
         raise Unavailable("The object store does not take this now.", retry_after_s=1)
     headers = {name: value for name, value in answer.headers.items()
                if name.lower() in _BACK or name.lower().startswith("x-amz-meta-")}
