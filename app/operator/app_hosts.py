@@ -3,7 +3,7 @@ import click
 
 from app.operator.output import as_json, print_rows
 from config.settings import get_settings
-from services.deploys.apps import hosts
+from services.deploys.apps import host_names
 
 
 @click.command("app-host-add")
@@ -14,7 +14,7 @@ def app_host_add(slug: str, host: str) -> None:
 
     The name has to lead to an edge, which needs a certificate for it in SVC_CERTIFICATES_DIR.
     """
-    hosts.add(get_settings(), slug, host)
+    host_names.add(get_settings(), slug, host)
     click.echo(f"{host} leads to {slug}.")
 
 
@@ -22,7 +22,7 @@ def app_host_add(slug: str, host: str) -> None:
 @click.argument("host")
 def app_host_remove(host: str) -> None:
     """Let no app be found at HOST any more."""
-    hosts.remove(host)
+    host_names.remove(host)
     click.echo(f"{host} leads to no app.")
 
 
@@ -30,7 +30,7 @@ def app_host_remove(host: str) -> None:
 @as_json
 def app_host_list(machine: bool) -> None:
     """Show the host names of apps besides their slugs."""
-    print_rows(hosts.list_all(), {
+    print_rows(host_names.list_all(), {
         "HOST": lambda each: each.host,
         "APP": lambda each: each.slug,
         "SINCE": lambda each: each.created_at,

@@ -12,7 +12,7 @@ from config.nginx.reload import reload
 from config.nginx.render import certificates_directory_of, find_nginx
 from models.database import connection
 from models.deploys import Deploy
-from services.deploys.apps import hosts
+from services.deploys.apps import host_names
 from services.errors import Conflict, InvalidRequest, NotFound
 from tests.rows import served_apps
 from tests.stack.operator import run_operator
@@ -74,20 +74,20 @@ def test_an_app_is_found_at_its_name_as_long_as_that_is_its(shop, sim_stack, ver
 def test_which_names_an_app_may_have(shop, sim_stack):
     settings = sim_stack.settings
     served_apps.go_live("other", Deploy.get_by_id("kiosk").live_sandbox_id)
-    hosts.add(settings, "kiosk", "Shop.Example.")
-    hosts.add(settings, "kiosk", "shop.example")
-    assert [each.slug for each in hosts.list_all() if each.host == "shop.example"] == ["kiosk"]
+    host_names.add(settings, "kiosk", "Shop.Example.")
+    host_names.add(settings, "kiosk", "shop.example")
+    assert [each.slug for each in host_names.list_all() if each.host == "shop.example"] == ["kiosk"]
     with pytest.raises(Conflict):
-        hosts.add(settings, "other", "shop.example")
+        host_names.add(settings, "other", "shop.example")
     with pytest.raises(NotFound):
-        hosts.add(settings, "nobody", "nobody.example")
+        host_names.add(settings, "nobody", "nobody.example")
     for bad in ("kiosk", "10.0.0.1", "a b.example", "-a.example", "a..example", "é.example",
                 "x.apps.localhost", "preview.localhost", "a." * 130 + "example", "a/../b.example"):
         with pytest.raises(InvalidRequest):
-            hosts.add(settings, "kiosk", bad)
+            host_names.add(settings, "kiosk", bad)
     served_apps.take_away("other")
     served_apps.take_away("kiosk")
-    assert hosts.list_all() == [], "they went with their apps"
+    assert host_names.list_all() == [], "they went with their apps"
     with connection():
         assert not Deploy.select().where(Deploy.slug == "other").exists()
 

@@ -15,12 +15,12 @@ from services.errors import Conflict, InvalidRequest, NotFound
 
 _LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 # Its last label has a letter, so no address is one.
-_HOST = re.compile(rf"(?:{_LABEL}\.)+(?=[a-z0-9-]*[a-z]){_LABEL}")
-_HOST_CHARACTERS = 253
+_NAME = re.compile(rf"(?:{_LABEL}\.)+(?=[a-z0-9-]*[a-z]){_LABEL}")
+_LENGTH_MAX = 253
 
 
 @dataclass(frozen=True)
-class Host:
+class HostName:
     """A host name of an app."""
 
     host: str
@@ -32,7 +32,7 @@ def add(settings: Settings, slug: str, host: str) -> None:
     """Let an app be found at a host name, too. Raises NotFound, InvalidRequest, and Conflict for a
     name that is another app's."""
     host = host.lower().rstrip(".")
-    if len(host) > _HOST_CHARACTERS or not _HOST.fullmatch(host):
+    if len(host) > _LENGTH_MAX or not _NAME.fullmatch(host):
         raise InvalidRequest("That is no host name; write one of other alphabets as xn--....")
     for domain in (settings.apps_domain, settings.preview_domain):
         if host == domain or host.endswith(f".{domain}"):
@@ -55,9 +55,9 @@ def remove(host: str) -> None:
         notify()
 
 
-def list_all() -> list[Host]:
+def list_all() -> list[HostName]:
     """All host names, by app."""
     with connection():
         rows = AppHost.select(AppHost.host, Deploy.slug, AppHost.created_at).join(
             Deploy, on=(Deploy.app_id == AppHost.app_id)).order_by(Deploy.slug, AppHost.host)
-        return [Host(*row) for row in rows.tuples()]
+        return [HostName(*row) for row in rows.tuples()]
