@@ -7,7 +7,8 @@ from services.deploys.served import fences, replica_keys, retiring
 from services.deploys.sweeps import overdue, takeover
 from services.guest_calls import activity
 from services.hosts import nodes, warm_images
-from services.llm import ledger, tallies
+from services.llm import call_rows
+from services.llm import totals as llm_totals
 from services.metering import totals
 from services.operations import idempotency, sweeps
 from services.protocols import QueueUnavailable
@@ -75,7 +76,7 @@ def expiry_sweep() -> None:
     idempotency.forget_expired()
     activity.forget_expired()
     totals.sum_up()
-    tallies.sum_up()
+    llm_totals.sum_up()
     count = deletion.expire(deps)
     if count:
         log.info("deleting %d snapshots that are older than %d days", count, settings.snapshot_days)
@@ -85,8 +86,8 @@ def expiry_sweep() -> None:
 def llm_sweep() -> None:
     """End the LLM calls that nobody has in hand, and forget old ones."""
     get_deps()
-    ledger.close_abandoned()
-    ledger.forget_old(settings.llm_call_days)
+    call_rows.close_abandoned()
+    call_rows.forget_old(settings.llm_call_days)
 
 
 @app.task(name=contracts.RECONCILE_ALL)  # type: ignore[untyped-decorator]

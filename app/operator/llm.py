@@ -12,7 +12,7 @@ from services.llm import operator_report, switches
 from services.llm.config_file import load_config
 from services.llm.prices import dollars
 from services.llm.switches import Scope
-from services.llm.tallies import day_of
+from services.llm.totals import day_of
 
 
 @click.group()

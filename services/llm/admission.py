@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 
 from models.database import connection, database, now
 from services.errors import InsufficientCredit, RateLimited
-from services.llm import tallies
+from services.llm import totals
 from services.llm.callers import LlmCaller
 from services.llm.prices import dollars
 from services.llm.switches import Switches
@@ -35,7 +35,8 @@ class Spent:
 
 
 def admit(config: LlmConfig, caller: LlmCaller) -> None:
-    """Returns if the caller may make calls now; `ledger.begin` looks again under the owner's lock.
+    """Returns if the caller may make calls now; `call_rows.begin` looks again under the lock of
+    the owner.
 
     Raises Unavailable by the kill switch, RateLimited (requests, tokens) and InsufficientCredit
     (money) with `retry_after_s`.
@@ -78,7 +79,7 @@ def check_limits(limits: Limits, owner_id: str) -> None:
 def _spent(owner_id: str, present: datetime) -> tuple[Spent, Spent]:
     """Of today: by calls that have ended, and by those under way."""
     with connection():
-        ended = tallies.of_day(owner_id, tallies.day_of(present))
+        ended = totals.of_day(owner_id, totals.day_of(present))
         row = database.execute_sql(_UNDER_WAY, (owner_id,)).fetchone()
     return Spent(ended.calls, ended.tokens, ended.cost), Spent(*map(int, row))
 

@@ -5,8 +5,8 @@ from datetime import date, datetime, timedelta
 
 from models.database import connection, database, now
 from models.usage import ALL_TIME
-from services.llm.ledger import ABANDONED_AFTER_S
-from services.llm.tallies import SUMS, Figures
+from services.llm.call_rows import ABANDONED_AFTER_S
+from services.llm.totals import SUMS, Figures
 
 _BY_OWNER = f"""
 SELECT t.owner_id, coalesce(u.email, t.owner_id), t.day, {SUMS}

@@ -5,7 +5,7 @@ from datetime import date
 from models.database import connection, database, now
 from models.usage import ALL_TIME
 from services.errors import InvalidRequest
-from services.llm.tallies import SUMS, Figures, day_of
+from services.llm.totals import SUMS, Figures, day_of
 
 # Without a range, so many days until today.
 DAYS = 30

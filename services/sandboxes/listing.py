@@ -12,8 +12,8 @@ from models.sandboxes import Sandbox
 from models.states import SandboxStatus
 from models.usage import SandboxUsage
 from models.users import User
-from services.llm import tallies
-from services.llm.tallies import Figures
+from services.llm import totals as llm_totals
+from services.llm.totals import Figures
 from services.metering import totals
 from services.metering.totals import Used
 
@@ -44,7 +44,7 @@ def list_page(
         items = list(page_query(owner.id, limit, offset, status, kind))
         total = totals.count_sandboxes(owner.id, status, kind)
         return Page(items, total, limit, offset, totals.used(owner.id),
-                    tallies.of_owner(owner.id))
+                    llm_totals.of_owner(owner.id))
 
 
 def ids_query(owner_id: str, limit: int, offset: int, status: str | None,

@@ -6,8 +6,8 @@ from decimal import Decimal
 
 from models.database import connection
 from models.usage import SandboxUsage
-from services.llm import tallies
-from services.llm.tallies import Figures
+from services.llm import totals
+from services.llm.totals import Figures
 from services.sandboxes import find
 from services.sandboxes.caller import Caller
 
@@ -30,7 +30,7 @@ def get_view(caller: Caller, sandbox_id: str) -> UsageView:
     with connection():
         find.get_owned(caller, sandbox_id)
         row = SandboxUsage.get_or_none(SandboxUsage.sandbox_id == sandbox_id)
-        llm = tallies.of_sandbox(caller.owner.id, sandbox_id)
+        llm = totals.of_sandbox(caller.owner.id, sandbox_id)
     if row is None:
         return UsageView(0, 0, Decimal(0), None, llm)
     return UsageView(row.cpu_ms, row.wall_clock_ms, row.cost, row.sampled_at, llm)

@@ -7,9 +7,9 @@ from models.snapshots import Snapshot
 from models.states import Plan, SandboxStatus
 from models.usage import LlmCall
 from models.users import User
-from services.llm import ledger
+from services.llm import call_rows
+from services.llm.call_rows import Ending, NewCall
 from services.llm.callers import LlmCaller
-from services.llm.ledger import Ending, NewCall
 from services.llm.prices import Price, Usage
 from services.llm.upstreams import LlmConfig, Protocol, Target, Upstream
 
@@ -53,13 +53,13 @@ def copy_of(source, owner=None, **columns):
 
 
 def begin(caller, target=PRICED, llm=CONFIG, **fields):
-    return ledger.begin(llm, caller, NewCall(**{
+    return call_rows.begin(llm, caller, NewCall(**{
         "gateway": "g1", "protocol": Protocol.OPENAI, "model_asked": "asked", "target": target,
         "body_bytes": 400, **fields}))
 
 
 def finish(call_id, target=PRICED, llm=CONFIG, status=200, complete=True, **tokens):
-    return ledger.finish(llm, call_id, Ending(target, status, Usage(**tokens), complete))
+    return call_rows.finish(llm, call_id, Ending(target, status, Usage(**tokens), complete))
 
 
 def call_row(call_id):

@@ -1,5 +1,5 @@
-"""The calls that are under way, and their rows in the ledger: each that was begun is ended,
-whatever becomes of who made it.
+"""The calls that are under way, and their rows: each that was begun is ended, whatever becomes of
+who made it.
 
 **What if we die here?** The next process of this name ends what this one left, by estimate.
 """
@@ -13,9 +13,9 @@ from app.guest_gateway.llm.request_body import Asked
 from app.guest_gateway.llm.usage_stream import Counted
 from app.guest_gateway.rows import Rows
 from models.database import DatabaseFailed, now
-from services.llm import admission, ledger, routing
+from services.llm import admission, call_rows, routing
+from services.llm.call_rows import Ending, NewCall, Progress
 from services.llm.callers import LlmCaller
-from services.llm.ledger import Ending, NewCall, Progress
 from services.llm.prices import Usage
 from services.llm.upstreams import LlmConfig, Target
 
@@ -87,10 +87,10 @@ class Calls:
 
     async def keep_reporting(self) -> None:
         """Say every few seconds which calls are under way, until cancelled."""
-        await self._try(ledger.close_abandoned, self._name)
+        await self._try(call_rows.close_abandoned, self._name)
         while True:
-            await asyncio.sleep(ledger.REPORT_EVERY_S)
-            await self._try(ledger.report_progress, [
+            await asyncio.sleep(call_rows.REPORT_EVERY_S)
+            await self._try(call_rows.report_progress, [
                 Progress(call.call_id, call.counted.estimated_output if call.counted else 0,
                          call.first_byte_at)
                 for call in self._open if call.call_id is not None])
@@ -108,7 +108,7 @@ class Calls:
                                 admission.SWITCHES.upstreams_off())
         new = NewCall(self._name, endpoint.protocol, asked.model, targets[0], asked.text_bytes,
                       asked.max_output_tokens)
-        call_id = ledger.begin(config, caller, new) if endpoint.counted else None
+        call_id = call_rows.begin(config, caller, new) if endpoint.counted else None
         return Call(config, targets, call_id, new.estimated_input, targets[0])
 
     def _end_unsent(self, begun: "asyncio.Future[Call]") -> None:
@@ -120,7 +120,7 @@ class Calls:
     @staticmethod
     def _finish(config: LlmConfig, call_id: int, ending: Ending) -> None:
         try:
-            ledger.finish(config, call_id, ending)
+            call_rows.finish(config, call_id, ending)
         except DatabaseFailed as error:
             log.error("the end of a call could not be written (%s): it is swept, by estimate",
                       type(error).__name__, extra={"call": call_id})

@@ -2,7 +2,7 @@
 
 1. The caller's place, then the body, whole. 2. The rules: may it be, where to. 3. The upstreams.
 4. The answer as it comes, read for its usage on the way; a caller who takes nothing holds the
-upstream, one who leaves ends it. 5. The end in the ledger, however it came.
+upstream, one who leaves ends it. 5. The end in the row of the call, however it came.
 
 Nothing that a prompt or an answer says is written anywhere.
 """
@@ -24,8 +24,8 @@ from app.guest_gateway.llm.request_body import Asked, Room, all_rooms, read_body
 from app.guest_gateway.llm.usage_stream import StreamedUsage, UnseenUsage, WholeUsage
 from app.http.places import Places
 from services.errors import RateLimited, Unavailable
+from services.llm.call_rows import Ending
 from services.llm.callers import LlmCaller
-from services.llm.ledger import Ending
 from services.llm.upstreams import LlmConfig
 
 log = logging.getLogger(__name__)

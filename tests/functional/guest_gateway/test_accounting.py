@@ -1,4 +1,4 @@
-"""The ledger end to end: real streams of a guest through the gateway, compared with what the
+"""The rows of calls end to end: real streams of a guest through the gateway, compared with what the
 upstream says it sent."""
 import os
 import random
@@ -12,8 +12,8 @@ import pytest
 
 from models.database import connect, connection, database
 from models.usage import LlmCall
-from services.llm import tallies
-from services.llm.tallies import Figures
+from services.llm import totals
+from services.llm.totals import Figures
 from tests.clients.guest_gateway import config_of, question, running_gateway
 from tests.fakes.llm_upstream import CACHE_WRITE, CACHED, INPUT
 
@@ -97,7 +97,7 @@ def test_fifty_streams_half_of_them_left_are_exact_to_the_token(asker, upstream)
         assert row.cost == 100_000 * (10 * row.input_tokens + row.cached_tokens
                                       + 20 * row.cache_write_tokens + 100 * row.output_tokens)
     every = calls_of(asker.sandbox_id)
-    sums = tallies.of_sandbox(every[0].owner_id, asker.sandbox_id)
+    sums = totals.of_sandbox(every[0].owner_id, asker.sandbox_id)
     assert sums == Figures(
         len(every), sum(not row.complete for row in every), 0,
         *(sum(int(getattr(row, name)) for row in every) for name in (

@@ -70,11 +70,11 @@ def test_calls_at_the_same_time_do_not_all_see_the_same_room(limits):
 
 
 def test_what_a_call_has_had_counts_when_it_is_more_than_it_reserved():
-    from services.llm import ledger
+    from services.llm import call_rows
     llm, caller = limited(tokens=1000), new_caller()
     call_id = begin(caller, llm=llm)
     admission.admit(llm, caller)
-    ledger.report_progress([ledger.Progress(call_id, output_tokens=950)])
+    call_rows.report_progress([call_rows.Progress(call_id, output_tokens=950)])
     with pytest.raises(RateLimited, match="under way"):
         begin(caller, llm=llm)
 

@@ -6,7 +6,7 @@ import pytest
 
 from models.database import connection, now
 from models.usage import LlmTally
-from services.llm import tallies
+from services.llm import totals
 from services.llm.callers import LlmCaller
 from tests.rows.llm import FREE, PRICED, begin, finish
 from tests.stack.edge import make_edge
@@ -28,7 +28,7 @@ def call(owner, sandbox_id=None, target=PRICED, complete=True, **tokens):
 
 def move(owner, model, days):
     """Make what was used of a model today a few days older."""
-    today = tallies.day_of(now())
+    today = totals.day_of(now())
     with connection():
         LlmTally.update(day=today - timedelta(days=days)).where(
             (LlmTally.owner_id == owner.id) & (LlmTally.model == model)
@@ -82,7 +82,7 @@ def test_days_and_models_newest_first_in_pages(proxied):
         call(owner, target=target, output=output, complete=output != 30)
     move(owner, "priced", 3)
     call(owner, output=DOLLAR_OF_OUTPUT)
-    today = tallies.day_of(now())
+    today = totals.day_of(now())
     answer = get(proxied, owner, "/v1/usage/llm")
     assert [(entry["day"], entry["model"], entry["calls"], entry["incompleteCalls"],
              entry["unpricedCalls"], entry["outputTokens"], entry["cost"])
@@ -96,7 +96,7 @@ def test_days_and_models_newest_first_in_pages(proxied):
     page = get(proxied, owner, "/v1/usage/llm?limit=1&offset=1")
     assert page["usage"] == answer["usage"][1:2] and page["total"] == 3
     assert page["totalCost"] == answer["totalCost"], "of the range, not of the page"
-    tallies.sum_up()
+    totals.sum_up()
     assert get(proxied, owner, "/v1/usage/llm") == answer
 
 
@@ -104,7 +104,7 @@ def test_a_range_of_days(proxied):
     owner = proxied.newcomer()
     call(owner, output=1)
     move(owner, "priced", 40)
-    then = tallies.day_of(now()) - timedelta(days=40)
+    then = totals.day_of(now()) - timedelta(days=40)
     found = {
         "": 0, f"?from={then}": 1, f"?from={then}&to={then}": 1, f"?to={then}": 1,
         f"?to={then - timedelta(days=1)}": 0, "?from=0001-01-01": 1, "?to=0001-01-01": 0,

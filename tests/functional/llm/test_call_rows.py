@@ -1,4 +1,4 @@
-"""The ledger on a real Postgres: each call counted once, whoever ends it and however often."""
+"""Rows of calls on a real Postgres: each call counted once, whoever ends it and however often."""
 import threading
 from datetime import timedelta
 
@@ -6,9 +6,9 @@ import pytest
 
 from models.database import connection, now
 from models.usage import LlmCall, LlmTally
-from services.llm import ledger, tallies
-from services.llm.ledger import Progress
-from services.llm.tallies import Figures
+from services.llm import call_rows, totals
+from services.llm.call_rows import Progress
+from services.llm.totals import Figures
 from tests.rows.llm import FREE, PRICED, begin, call_row, finish, new_caller
 
 pytestmark = pytest.mark.usefixtures("fresh_rows")
@@ -28,7 +28,7 @@ def make_stale(*call_ids):
 
 
 def today(caller):
-    return tallies.of_day(caller.owner_id, tallies.day_of(now()))
+    return totals.of_day(caller.owner_id, totals.day_of(now()))
 
 
 def test_a_call_has_a_row_from_its_beginning(caller):
@@ -53,8 +53,8 @@ def test_its_end_is_exact_and_in_every_total(caller):
             row.reasoning_tokens, row.cost, row.complete, row.status) == (
                 11, 7, 5, 3, 2, cost, True, 200)
     figures = Figures(1, 0, 0, 11, 7, 5, 3, 2, cost)
-    assert today(caller) == tallies.of_owner(caller.owner_id) == figures
-    assert tallies.of_sandbox(caller.owner_id, caller.sandbox_id) == figures
+    assert today(caller) == totals.of_owner(caller.owner_id) == figures
+    assert totals.of_sandbox(caller.owner_id, caller.sandbox_id) == figures
 
 
 def test_a_second_end_changes_nothing(caller):
@@ -86,9 +86,9 @@ def test_it_is_priced_by_where_it_went_in_the_end(caller):
 
 def test_what_a_killed_gateway_leaves_is_ended_by_estimate_once(caller):
     silent, lively, fresh = (begin(caller) for _ in range(3))
-    ledger.report_progress([Progress(silent, 40, now()), Progress(lively, 5)])
+    call_rows.report_progress([Progress(silent, 40, now()), Progress(lively, 5)])
     make_stale(silent)
-    assert ledger.close_abandoned() == 1 and ledger.close_abandoned() == 0
+    assert call_rows.close_abandoned() == 1 and call_rows.close_abandoned() == 0
     row = call_row(silent)
     assert (row.input_tokens, row.output_tokens, row.complete, row.swept, row.status) == (
         100, 40, False, True, None)
@@ -100,26 +100,26 @@ def test_what_a_killed_gateway_leaves_is_ended_by_estimate_once(caller):
 
 def test_a_gateway_that_begins_again_ends_what_it_left(caller):
     mine, other = begin(caller, gateway="g7"), begin(caller, gateway="g8")
-    assert ledger.close_abandoned("g7") == 1
+    assert call_rows.close_abandoned("g7") == 1
     assert call_row(mine).swept and call_row(other).ended_at is None
 
 
 def test_a_gateway_that_lived_after_all_has_the_last_word(caller):
     call_id = begin(caller)
-    ledger.report_progress([Progress(call_id, 1000)])
+    call_rows.report_progress([Progress(call_id, 1000)])
     make_stale(call_id)
-    ledger.close_abandoned()
+    call_rows.close_abandoned()
     assert finish(call_id, FREE, input=3, output=2)
-    assert today(caller) == tallies.of_owner(caller.owner_id) == Figures(1, 0, 1, 3, 2)
-    assert tallies.of_sandbox(caller.owner_id, caller.sandbox_id) == Figures(1, 0, 1, 3, 2)
+    assert today(caller) == totals.of_owner(caller.owner_id) == Figures(1, 0, 1, 3, 2)
+    assert totals.of_sandbox(caller.owner_id, caller.sandbox_id) == Figures(1, 0, 1, 3, 2)
     assert not call_row(call_id).swept and not finish(call_id, input=9)
 
 
 def test_progress_of_an_ended_call_changes_nothing(caller):
     call_id = begin(caller)
     finish(call_id, output=3)
-    ledger.report_progress([Progress(call_id, 50)])
-    ledger.report_progress([])
+    call_rows.report_progress([Progress(call_id, 50)])
+    call_rows.report_progress([])
     assert call_row(call_id).output_tokens == 3
 
 
@@ -127,18 +127,18 @@ def test_sums_are_the_same_when_summed_up_and_meanwhile(caller):
     for number in range(20):
         finish(begin(caller, FREE if number % 2 else PRICED), FREE if number % 2 else PRICED,
                input=number, output=1)
-    before = today(caller), tallies.of_sandbox(caller.owner_id, caller.sandbox_id)
-    tallies.sum_up()
+    before = today(caller), totals.of_sandbox(caller.owner_id, caller.sandbox_id)
+    totals.sum_up()
     with connection():
         rows = LlmTally.select().where(LlmTally.owner_id == caller.owner_id)
         kept = sorted((row.sandbox_id, row.model, row.calls, row.is_sum) for row in rows)
     assert kept == sorted([("", "", 20, True), ("", "priced", 10, True), ("", "unpriced", 10, True),
                            (caller.sandbox_id, "", 20, True)])
     finish(begin(caller), input=1)
-    tallies.sum_up()
+    totals.sum_up()
     after = today(caller)
     assert after.calls == 21 and after.input_tokens == before[0].input_tokens + 1
-    assert tallies.of_owner(caller.owner_id) == after
+    assert totals.of_owner(caller.owner_id) == after
     assert before[1].calls == 20
 
 
@@ -148,11 +148,11 @@ def test_rows_go_after_their_days_and_totals_stay(caller):
     finish(young, input=5)
     with connection():
         LlmCall.update(ended_at=now() - timedelta(days=31)).where(LlmCall.id == old).execute()
-    assert ledger.forget_old(0) == 0
-    assert ledger.forget_old(30) == 1
+    assert call_rows.forget_old(0) == 0
+    assert call_rows.forget_old(30) == 1
     with connection():
         kept = {row.id for row in LlmCall.select().where(LlmCall.owner_id == caller.owner_id)}
-    assert kept == {young, under_way} and tallies.of_owner(caller.owner_id).input_tokens == 9
+    assert kept == {young, under_way} and totals.of_owner(caller.owner_id).input_tokens == 9
 
 
 def test_no_column_holds_a_text_of_the_call():

@@ -26,10 +26,10 @@ from models.database import (
 )
 from models.locks import LockClass, take_for_transaction
 from models.usage import LlmCall
-from services.llm import admission, tallies
+from services.llm import admission, totals
 from services.llm.callers import LlmCaller
 from services.llm.prices import Price, Usage, cost_of, find_price
-from services.llm.tallies import Figures
+from services.llm.totals import Figures
 from services.llm.upstreams import LlmConfig, Protocol, Target
 
 log = logging.getLogger(__name__)
@@ -190,10 +190,10 @@ def _end(row: LlmCall, usage: Usage, price: Price | None, columns: dict[str, Any
         setattr(row, name, value)
     row.save(only=list(values))
     if ended_before is not None:
-        tallies.add(row.owner_id, row.sandbox_id, model_before, tallies.day_of(ended_before),
-                    Figures().less(before))
-    tallies.add(row.owner_id, row.sandbox_id, row.model_used, tallies.day_of(row.ended_at),
-                _counted(row))
+        totals.add(row.owner_id, row.sandbox_id, model_before, totals.day_of(ended_before),
+                   Figures().less(before))
+    totals.add(row.owner_id, row.sandbox_id, row.model_used, totals.day_of(row.ended_at),
+               _counted(row))
 
 
 def _counted(row: LlmCall) -> Figures:
