@@ -5,7 +5,7 @@ import signal
 import socket
 import sys
 
-from app.gateway.apps.drains import InFlight, keep_telling
+from app.gateway.apps.in_flight import InFlight, keep_telling
 from app.gateway.apps.known import Known
 from app.gateway.apps.requests import Requests
 from app.gateway.apps.workers import Workers

@@ -23,7 +23,7 @@ from nodeworker.deploys.replication import NotReplicated
 from nodeworker.faults import fault
 from nodeworker.handlers.waits import NotYet
 from nodeworker.wiring import NodeDeps
-from services.deploys import draining, publishing, runs
+from services.deploys import in_flight, publishing, runs
 from services.deploys.manifest import BadProject
 from services.deploys.runs import RunClaim
 from services.deploys.served import fences, runtimes
@@ -153,7 +153,7 @@ def _go_live(deps: NodeDeps, claimed: RunClaim, until: datetime, prefix: str, *,
 
 def _wait_until_drained(deps: NodeDeps, sandbox_id: str) -> None:
     end = time.monotonic() + deps.settings.deploy_fence_s * _DRAIN_PART
-    while not when_database_answers(lambda: draining.is_drained(sandbox_id)):
+    while not when_database_answers(lambda: in_flight.is_drained(sandbox_id)):
         if time.monotonic() > end:
             log.warning("requests to %s are still in flight; they are not waited for", sandbox_id)
             return

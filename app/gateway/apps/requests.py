@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from app.gateway import pages
-from app.gateway.apps.drains import InFlight
+from app.gateway.apps.in_flight import InFlight
 from app.gateway.apps.known import Known
 from app.gateway.apps.workers import target_of
 from app.gateway.heads import Head

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from models.database import connection, database, now
 from models.deploys import Deploy
-from services.deploys import draining, runs
+from services.deploys import in_flight, runs
 from services.deploys.edges.channel import notify
 from services.deploys.runs import RunClaim
 
@@ -23,7 +23,7 @@ def begin(claimed: RunClaim, sandbox_id: str, for_s: float) -> datetime:
         runs.lock_app(claimed)
         runs.check_held(claimed)
         Deploy.update(fence_until=until).where(Deploy.slug == claimed.slug).execute()
-        draining.ask(sandbox_id, for_s)
+        in_flight.ask(sandbox_id, for_s)
         notify()
     return until
 
@@ -33,7 +33,7 @@ def lift(claimed: RunClaim, sandbox_id: str, until: datetime) -> None:
     with connection(), database.atomic():
         Deploy.update(fence_until=None).where(
             (Deploy.app_id == claimed.app_id) & (Deploy.fence_until == until)).execute()
-        draining.clear(sandbox_id)
+        in_flight.clear(sandbox_id)
         notify()
 
 
@@ -44,7 +44,7 @@ def forget_expired() -> None:
         ended = list(Deploy.update(fence_until=None).where(Deploy.fence_until <= now())
                      .returning(Deploy).execute())
         for row in ended:
-            draining.clear(row.live_sandbox_id)
+            in_flight.clear(row.live_sandbox_id)
         if ended:
             notify()
 
