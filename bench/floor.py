@@ -22,8 +22,8 @@ from nodeworker.disks.durable import read_json
 from nodeworker.hypervisor.driver import Shape
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process import argv, qmp
-from nodeworker.hypervisor.qemu.process.launch import kernel_command_line
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
+from nodeworker.hypervisor.qemu.process.start_qemu import kernel_command_line
 from nodeworker.network import namespaces
 from nodeworker.network.addresses import GUEST_MAC, TAP_NAME
 

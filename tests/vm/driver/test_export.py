@@ -10,7 +10,7 @@ import pytest
 
 from nodeworker.disks.durable import read_json
 from nodeworker.hypervisor.driver import VmNotFound
-from nodeworker.hypervisor.qemu.process.launch import kernel_command_line
+from nodeworker.hypervisor.qemu.process.start_qemu import kernel_command_line
 from tests.host.qemu_img import opened, qemu_img
 
 # Told on the console when the disk has booted as far as services start.

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nodeworker.hypervisor.driver import StillStarting
-from nodeworker.hypervisor.qemu.process.launch import Launched, confine, launch
 from nodeworker.hypervisor.qemu.process.monitor import IoLimit, Monitor
 from nodeworker.hypervisor.qemu.process.qemu_process import end_vm
+from nodeworker.hypervisor.qemu.process.start_qemu import Launched, confine, start_qemu
 from nodeworker.hypervisor.qemu.vm import Vm
 
 
@@ -54,7 +54,7 @@ def started(vm: Vm, state: Path | None, background: ThreadPoolExecutor) -> Itera
     try:
         slot = network.claim(vm.sandbox_id)
         forwarded = background.submit(network.forward, slot, vm.record.host_ports(), fresh=True)
-        launched = launch(vm, slot, state)
+        launched = start_qemu(vm, slot, state)
         vm.write(replace(vm.record, pid=launched.process.pid,
                          start_ticks=launched.process.start_ticks, slot=slot.number,
                          baseline=None), durable=False)

@@ -25,7 +25,7 @@ from nodeworker.hypervisor import host_memory
 from nodeworker.hypervisor.driver import LaunchSpec, StillStarting
 from nodeworker.hypervisor.qemu.disk.release import release_layers
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.process.launch import ensure_confined
+from nodeworker.hypervisor.qemu.process.start_qemu import ensure_confined
 from nodeworker.hypervisor.qemu.process.start_stop import stop
 from nodeworker.hypervisor.qemu.records import Machine, find_warm_image
 from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id

@@ -1,4 +1,4 @@
-"""Launch QEMU for a VM: open what it needs, start it as its own user, limit it.
+"""Start QEMU for a VM: open what it needs, start it as its own user, limit it.
 
 1. Take vm.lock, open everything QEMU needs as root, claim nothing. 2. Start QEMU as the slot's own
 user inside the slot's namespace; it inherits the descriptors and the lock. 3. Put it into its
@@ -32,7 +32,7 @@ class Launched:
     state_descriptor: int | None
 
 
-def launch(vm: Vm, slot: Slot, state: Path | None = None) -> Launched:
+def start_qemu(vm: Vm, slot: Slot, state: Path | None = None) -> Launched:
     """Start QEMU, stopped; with `state` it waits for `load`. The RAM file must exist in its full
     size."""
     host, machine = vm.host, vm.machine
