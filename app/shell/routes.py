@@ -17,7 +17,7 @@ from app.http.credentials import ACCOUNTS, accepts, check_again, current_caller
 from app.http.held import held
 from app.http.route import route
 from app.shell import handshake, offered, websocket
-from app.shell.places import ShellPlaces
+from app.shell.limits import ShellLimits
 from app.shell.session import Session
 from app.shell.watch import Watch
 from app.shell.websocket import ShellSocket
@@ -36,7 +36,7 @@ class OpenShells:
     """The shells of this process: room for them, and who looks after them."""
 
     def __init__(self, settings: Settings) -> None:
-        self.places = ShellPlaces(settings)
+        self.limits = ShellLimits(settings)
         self.watch = Watch(settings.identity_poll_s)
 
 
@@ -65,7 +65,7 @@ def _enter() -> None:
     handshake.check(request)
     caller, principal = current_caller(), g.principal
     open_shells: OpenShells = current_app.extensions[_KEY]
-    open_shells.places.take(caller.owner.id, held())
+    open_shells.limits.take(caller.owner.id, held())
     assert request.view_args is not None
     opened = held().enter_context(
         shells.opened(get_deps(), caller, request.view_args["sandbox_id"]))

@@ -8,7 +8,7 @@ from services.errors import RateLimited, Unavailable
 _RETRY_AFTER_S = 5
 
 
-class ShellPlaces:
+class ShellLimits:
     """The room for shells of this process."""
 
     def __init__(self, settings: Settings) -> None:
