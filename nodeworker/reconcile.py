@@ -219,17 +219,17 @@ class Reconciler:
         """End the rows whose files are gone. One that has an operation under way is waited for, and
         stays counted."""
         missing = lost_files.list_candidates(self._deps.settings.node_id, look.missing())
-        ripe = self._ripe("rows", missing)
+        for_long = self._seen_for_long("rows", missing)
         if len(missing) > self._deps.settings.orphan_brake:
             log.error(
                 "%d sandboxes have no files on this node; stopping none. Is its disk mounted?",
                 len(missing))
             return
-        if ripe and not node_directory.is_ours(self._deps):
+        if for_long and not node_directory.is_ours(self._deps):
             log.error("%s is not this node's directory; stopping no sandbox for its lack of files."
                       " Is its disk mounted?", self._deps.settings.node_dir)
             return
-        for sandbox_id in ripe:
+        for sandbox_id in for_long:
             messages = lost_files.stop(self._deps.settings, sandbox_id,
                                        lambda: self._deps.driver.inspect(sandbox_id) is None)
             if messages is not None:
@@ -237,7 +237,7 @@ class Reconciler:
                 outbox.flush(self._deps.queue, messages)
 
     def _remove_orphans(self, look: Look) -> None:
-        for sandbox_id in self._ripe("sandboxes", look.orphans()):
+        for sandbox_id in self._seen_for_long("sandboxes", look.orphans()):
             fault("reconcile.orphan_seen")
             if rows.is_wanted(self._deps.settings.node_id, sandbox_id):
                 continue
@@ -249,14 +249,14 @@ class Reconciler:
 
     def _remove_snapshots(self, kept: set[str]) -> None:
         wanted = on_node.list_needed(self._deps.settings.node_id)
-        for snapshot_id in self._ripe("snapshots", kept - wanted):
+        for snapshot_id in self._seen_for_long("snapshots", kept - wanted):
             log.warning("removing snapshot %s, which nothing needs", snapshot_id)
             try:
                 forget_transient(self._deps, snapshot_id)
             except DriverError as error:
                 log.warning("snapshot %s could not be removed: %s", snapshot_id, error)
 
-    def _ripe(self, what: str, orphans: set[str]) -> list[str]:
+    def _seen_for_long(self, what: str, orphans: set[str]) -> list[str]:
         """Those seen for longer than the grace period; none at all if they are suspiciously
         many."""
         present = time.monotonic()
@@ -268,15 +268,15 @@ class Reconciler:
         for orphan in orphans:
             self._first_seen.setdefault(f"{what}/{orphan}", present)
         grace_s = self._deps.settings.orphan_grace_s
-        ripe = [
+        for_long = [
             orphan for orphan in orphans
             if present - self._first_seen[f"{what}/{orphan}"] >= grace_s
         ]
-        if len(ripe) > self._deps.settings.orphan_brake:
+        if len(for_long) > self._deps.settings.orphan_brake:
             log.error("%d %s look orphaned at once; removing none. Is this the right database?",
-                      len(ripe), what)
+                      len(for_long), what)
             return []
-        return sorted(ripe)
+        return sorted(for_long)
 
 
 _reconciler: Reconciler | None = None

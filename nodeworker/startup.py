@@ -109,7 +109,7 @@ def _heartbeats(deps: NodeDeps, watch: LaneWatch) -> None:
         try:
             facts = node_facts(deps)
             nodes.heartbeat(facts, watch.list_up())
-            idle.relieve(deps.rules, facts, deps.settings.strained_idle_s)
+            idle.hibernate_idlest(deps.rules, facts, deps.settings.strained_idle_s)
         except DatabaseFailed as error:
             log.warning("heartbeat not written: %s", type(error).__name__)
         except Exception:

@@ -118,7 +118,7 @@ class GetQuery(Body):
                         high=ASKED_MAX_S)
 
     @validates_schema
-    def _time_for_something(self, data: dict[str, Any], **_: Any) -> None:
+    def _timeout_needs_wait_for(self, data: dict[str, Any], **_: Any) -> None:
         if "timeout_s" in data and data["wait_for"] is None:
             raise ValidationError("needs waitFor", "timeoutS")
 

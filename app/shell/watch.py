@@ -66,7 +66,7 @@ class Watch:
                 self._sessions.add(session)
                 closing = self._closing_until is not None
             if closing:
-                self._say_goodbye(session)
+                self._close(session)
             self._note(session)  # what happened before we listened
             yield
 
@@ -75,9 +75,9 @@ class Watch:
         with self._turn:
             self._closing_until = time.monotonic() + _FORCED_AFTER_S
         for session in self._open():
-            self._say_goodbye(session)
+            self._close(session)
 
-    def _say_goodbye(self, session: Session) -> None:
+    def _close(self, session: Session) -> None:
         session.end(CloseReason.GOING_AWAY, "the service restarts; connect again")
 
     def _note(self, session: Session) -> None:

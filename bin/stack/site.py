@@ -34,7 +34,7 @@ INHERITED_BY_ROOT = ("HOME", "TERM", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", 
                      "NODE_EXTRA_CA_CERTS", "NPM_CONFIG_REGISTRY", "npm_config_registry", "CI")
 # Where tests arm a fault point (nodeworker/faults.py); no setting.
 FAULT_FILE = "SVC_FAULT_FILE"
-# Facts of the host or wishes of the operator that hold for test stacks too.
+# Facts of the host or settings of the operator that hold for test stacks too.
 HOST_SETTINGS = ("SVC_GUEST_DISTRO", "SVC_ACCELERATOR", "SVC_MACHINE", "SVC_IMAGE_DIR",
                  "SVC_GUEST_DNS")
 # Facts of a stack, which a shell that sourced the dev.env or stack.env of another must not change.
@@ -86,10 +86,10 @@ class Site:
     @classmethod
     def existing(cls, data_dir: Path) -> "Site":
         """The stack whose directory is there already; for the development stack with the operator's
-        wishes."""
+        settings."""
         values = read_env(data_dir / "stack.env") or {"SVC_DATA_DIR": str(data_dir)}
-        wishes = _wishes() if data_dir == ROOT / "var" else {}
-        return cls(data_dir, {**values, **wishes, "SVC_DATA_DIR": str(data_dir)})
+        chosen = _operators_settings() if data_dir == ROOT / "var" else {}
+        return cls(data_dir, {**values, **chosen, "SVC_DATA_DIR": str(data_dir)})
 
     @property
     def environ(self) -> dict[str, str]:
@@ -151,7 +151,7 @@ def _paths() -> dict[str, str]:
     return {"PATH": path, "NO_PROXY": direct, "no_proxy": direct, "PYTHONUNBUFFERED": "1"}
 
 
-def _wishes() -> dict[str, str]:
+def _operators_settings() -> dict[str, str]:
     """Lines of `.env`, and settings in the caller's environment, which win over them."""
     settings = {f"SVC_{field.name.upper()}" for field in fields(Settings)} - FACTS
     return {

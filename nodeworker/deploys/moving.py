@@ -85,7 +85,7 @@ def move(deps: NodeDeps, claimed: RunClaim) -> None:
         # themselves.
         raise
     except Exception as error:
-        _let_go(claimed, before, until)
+        _release(claimed, before, until)
         if isinstance(error, ReplicaBroken) and tried + 1 >= _TRIES:
             raise BadProject(databases.BROKEN) from error
         raise
@@ -172,7 +172,7 @@ def _check_held(deps: NodeDeps, claimed: RunClaim) -> None:
     when_database_answers(lambda: runs.renew(claimed, deps.settings.operation_lease_s))
 
 
-def _let_go(claimed: RunClaim, before: _Before, until: datetime) -> None:
+def _release(claimed: RunClaim, before: _Before, until: datetime) -> None:
     """Let the version before go on."""
     if before.agent is not None:
         try:

@@ -192,6 +192,6 @@ _STEPS: dict[RunStep, Callable[[NodeDeps, RunClaim], None]] = {
     RunStep.STORE: _store,
     RunStep.STAGE: _stage,
     RunStep.START: serving.start,
-    RunStep.READY: serving.become_live,
+    RunStep.READY: serving.go_live,
     RunStep.MOVE: moving.move,
 }

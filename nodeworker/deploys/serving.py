@@ -73,7 +73,7 @@ def _try_on_copy(deps: NodeDeps, claimed: RunClaim, agent: AgentClient, prefix: 
         raise BadProject(databases.BROKEN) from error
 
 
-def become_live(deps: NodeDeps, claimed: RunClaim) -> None:
+def go_live(deps: NodeDeps, claimed: RunClaim) -> None:
     """Let the app go live once it accepts connections, or have its database moved before that;
     raises NotYet, BadProject, AgentError, NotReplicated, LeaseLost."""
     sandbox = runtime.find(deps, claimed)

@@ -52,8 +52,8 @@ def node_ruleset(prefix: str, slot_network: str, offered: NodePorts) -> str:
         *_chains(table),
         f"add rule {table} antispoof iifgroup {group} meta nfproto ipv6 drop",
         f"add rule {table} antispoof iifgroup {group} fib saddr . iif oif missing drop",
-        f"{closed} {agents} {_strangers(offered.agent_sources)}drop",
-        *([f"{closed} {tenants} {_strangers(offered.edge_sources)}drop"]
+        f"{closed} {agents} {_from_others(offered.agent_sources)}drop",
+        *([f"{closed} {tenants} {_from_others(offered.edge_sources)}drop"]
           if offered.edge_sources else []),
         (
             f"add rule {table} prerouting iifgroup != {group} ip daddr {{ {own} }} tcp dport"
@@ -113,7 +113,7 @@ def _chains(table: str) -> list[str]:
     ]
 
 
-def _strangers(sources: tuple[str, ...]) -> str:
+def _from_others(sources: tuple[str, ...]) -> str:
     """Matches everybody but the sources."""
     return f"ip saddr != {{ {', '.join(sources)} }} " if sources else ""
 

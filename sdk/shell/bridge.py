@@ -102,11 +102,11 @@ class _Shell:
             elif kind == PING:
                 self._connection.send(PONG + payload)
             elif kind == CONTROL:
-                self._obey(payload)
+                self._take_control(payload)
             if self._exit_code is not None:
                 return
 
-    def _obey(self, payload: bytes) -> None:
+    def _take_control(self, payload: bytes) -> None:
         message = control(payload)
         if message.get("type") == "error":
             say(str(message.get("error")))

@@ -66,7 +66,7 @@ def discard(app_id: str, version: int, epoch: int) -> None:
         collect(DeployPrefix.prefix == keep(app_id, version, epoch))
 
 
-def keep_after_all(prefix: str) -> bool:
+def cancel_removal(prefix: str) -> bool:
     """Keep a prefix that was to be removed; False if its removal may have begun."""
     return bool(DeployPrefix.update(due_at=None).where(
         (DeployPrefix.prefix == prefix) & (DeployPrefix.attempts == 0)).execute())

@@ -108,7 +108,7 @@ def _is_at_hand(row: Deploy, target: DeployRun) -> bool:
     if not row.live_static or prefix is None or row.previous_version not in (
             target.version, _origin(target)):
         return False
-    return staging.have_all(prefix) and prefixes.keep_after_all(prefix)
+    return staging.have_all(prefix) and prefixes.cancel_removal(prefix)
 
 
 def _flip(deps: Deps, row: Deploy, target: DeployRun, request: RollbackRequest) -> DeployRun:

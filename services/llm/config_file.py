@@ -88,7 +88,7 @@ def _build(content: Mapping[str, Any], directory: Path) -> LlmConfig:
               for name, price in content["prices"].items()}
     return LlmConfig(
         upstreams, models, content["default_model"], prefixes, {**DEFAULT_PRICES, **prices},
-        _limits(content["limits"]), _fall_over(content["fall_over"]),
+        _limits(content["limits"]), _fallback_rule(content["fall_over"]),
         content["reserve_output_tokens"])
 
 
@@ -131,7 +131,7 @@ def _named(upstreams: Mapping[str, Upstream], name: str, where: str) -> Upstream
     return upstreams[name]
 
 
-def _fall_over(content: Mapping[str, Any]) -> FallOver:
+def _fallback_rule(content: Mapping[str, Any]) -> FallOver:
     given = dict(content)
     if "statuses" in given:
         given["statuses"] = frozenset(given["statuses"])

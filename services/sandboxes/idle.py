@@ -19,7 +19,7 @@ from services.operations.transitions import TRANSITIONS
 from services.protocols import Deps
 
 _BATCH = 200
-# So many fall asleep at a time to relieve a node: to save their state is work for it too.
+# So many fall asleep at a time to make room on a node: to save their state is work for it too.
 _AT_ONCE = 4
 # What uses this much of a CPU works, although nobody calls it; an idle guest uses a hundredth of
 # it.
@@ -38,7 +38,7 @@ def hibernate_idle(deps: Deps) -> int:
     return _hibernate(deps, Sandbox.idle_at <= now(), Sandbox.idle_at, _BATCH)
 
 
-def relieve(deps: Deps, node: NodeFacts, unused_s: float) -> int:
+def hibernate_idlest(deps: Deps, node: NodeFacts, unused_s: float) -> int:
     """Begin to hibernate the idlest sandboxes of a node that has promised all that it has and can
     hardly promise more, as many as it needs, if nobody has used them for `unused_s` and nothing
     works in them; returns how many. What builds or serves an app is left to its own rules."""

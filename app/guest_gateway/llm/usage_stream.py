@@ -85,12 +85,12 @@ class StreamedUsage:
         if not self._drops:
             return piece
         if self._skipping or len(self._held) + len(self._line) > _EVENT_MOST:
-            out += self._let_go()
+            out += self._flush()
         return bytes(out)
 
     def rest(self) -> bytes:
         """What was held back, at the end of the answer."""
-        return bytes(self._let_go()) if self._drops else b""
+        return bytes(self._flush()) if self._drops else b""
 
     def _keep(self, piece: bytes) -> None:
         """The beginning of a line. A line without an end is not looked at."""
@@ -114,7 +114,7 @@ class StreamedUsage:
         dropped, self._is_usage = self._is_usage, False
         return b"" if dropped else event
 
-    def _let_go(self) -> bytes:
+    def _flush(self) -> bytes:
         held = bytes(self._held + self._line)
         self._held.clear()
         self._line.clear()

@@ -215,7 +215,7 @@ def test_an_app_that_leaves_its_guest_no_time_to_answer_has_not_listened(deps, b
         guest = AgentClient("127.0.0.1", silent.getsockname()[1], "token")
         node = NodeDeps(deps.settings, None, deps.queue, lambda sandbox: guest)
         with pytest.raises(BadProject, match="Nothing accepted connections on port 3000"):
-            serving.become_live(node, claimed)
+            serving.go_live(node, claimed)
 
 
 def is_stopped(sandbox_id):

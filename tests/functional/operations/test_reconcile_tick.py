@@ -97,7 +97,7 @@ def test_a_machine_whose_row_needs_it_again_is_not_removed_as_an_orphan(
     fault = tmp_path / "fault"
     fault.write_text("reconcile.orphan_seen sleep:1")
     monkeypatch.setenv("SVC_FAULT_FILE", str(fault))
-    monkeypatch.setattr(reconciler, "_ripe", lambda what, orphans: sorted(orphans))
+    monkeypatch.setattr(reconciler, "_seen_for_long", lambda what, orphans: sorted(orphans))
     running = threading.Thread(target=reconciler.run)
     running.start()
     while not fault.with_name("fault.done").exists():

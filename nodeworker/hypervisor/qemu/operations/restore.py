@@ -41,11 +41,11 @@ def restore(vm: Vm, spec: LaunchSpec, state: Path, *, renew: bool,
                 assert begun.launched.state_descriptor is not None
                 monitor.load(begun.launched.state_descriptor)
                 fault(f"{task}.loaded")
-                let_go(vm, spec, begun, monitor)
+                resume_guest(vm, spec, begun, monitor)
             until_answered(vm, spec, begun, renew=renew)
 
 
-def let_go(vm: Vm, spec: LaunchSpec, begun: Stopped, monitor: Monitor) -> None:
+def resume_guest(vm: Vm, spec: LaunchSpec, begun: Stopped, monitor: Monitor) -> None:
     """Say in the record that memory is worth nothing without the process, then let the guest
     execute."""
     vm.write(replace(vm.record, phase=Phase.RUNNING, starting=began()), durable=False)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import LaunchSpec
 from nodeworker.hypervisor.qemu.disk import ram_room
-from nodeworker.hypervisor.qemu.operations.restore import let_go, until_answered
+from nodeworker.hypervisor.qemu.operations.restore import resume_guest, until_answered
 from nodeworker.hypervisor.qemu.process.cpu_usage import new_baseline
 from nodeworker.hypervisor.qemu.process.start_stop import continued
 from nodeworker.hypervisor.qemu.vm import Vm
@@ -29,5 +29,5 @@ def go_on(vm: Vm, spec: LaunchSpec, *, renew: bool) -> None:
                 reserved.result()
                 fault(f"{task}.loaded")
                 vm.write(replace(vm.record, baseline=new_baseline(vm)), durable=False)
-                let_go(vm, spec, begun, monitor)
+                resume_guest(vm, spec, begun, monitor)
             until_answered(vm, spec, begun, renew=renew)

@@ -13,7 +13,7 @@ from services.hosts.nodes import heartbeat
 from services.metering import counting
 from services.metering.counting import Sample
 from services.protocols import Deps
-from services.sandboxes.idle import relieve
+from services.sandboxes.idle import hibernate_idlest
 from tasks.wiring import no_guest
 from tests.fakes.outside import ListQueue
 from tests.stack.edge import NODE
@@ -116,21 +116,21 @@ def test_scarce_memory_ends_that_for_wakes_too(nodeless, owner, node):
 
 def test_strained_it_lets_the_idlest_sleep_and_then_takes_more(nodeless, owner, node, deps):
     made = node(8)
-    assert relieve(deps, HAS_TWO, unused_s=120) == 1 and falling_asleep() == {made[0]}
-    assert relieve(deps, HAS_TWO, unused_s=120) == 0, "that one is enough"
+    assert hibernate_idlest(deps, HAS_TWO, unused_s=120) == 1 and falling_asleep() == {made[0]}
+    assert hibernate_idlest(deps, HAS_TWO, unused_s=120) == 0, "that one is enough"
     with connection():
         Sandbox.update(task=None, status="hibernated").where(Sandbox.task == "hibernate").execute()
-    assert relieve(deps, HAS_TWO, unused_s=120) == 0, "it has room again"
+    assert hibernate_idlest(deps, HAS_TWO, unused_s=120) == 0, "it has room again"
     assert create(nodeless, owner).status_code == 201
 
 
 def test_scarce_memory_lets_them_sleep_until_there_is_room(node, deps):
     made = node(8, SCARCE)
-    assert relieve(deps, SCARCE, unused_s=120) == 4 and falling_asleep() == set(made[:4])
-    assert relieve(deps, SCARCE, unused_s=120) == 0, "so many at a time"
+    assert hibernate_idlest(deps, SCARCE, unused_s=120) == 4 and falling_asleep() == set(made[:4])
+    assert hibernate_idlest(deps, SCARCE, unused_s=120) == 0, "so many at a time"
     with connection():
         Sandbox.update(task=None, status="hibernated").where(Sandbox.task == "hibernate").execute()
-    assert relieve(deps, SCARCE, unused_s=120) == 3 and falling_asleep() == set(made[4:7])
+    assert hibernate_idlest(deps, SCARCE, unused_s=120) == 3 and falling_asleep() == set(made[4:7])
 
 
 def test_what_is_used_or_was_lately_stays_awake(owner, node, deps):
@@ -141,7 +141,7 @@ def test_what_is_used_or_was_lately_stays_awake(owner, node, deps):
         Activity.create(sandbox_id=calls, expires_at=present + timedelta(seconds=60))
         Sandbox.update(idle_at=present + timedelta(seconds=600 - 100)).where(
             Sandbox.id == lately).execute()
-    assert relieve(deps, SCARCE, unused_s=120) == 1 and falling_asleep() == {idle}
+    assert hibernate_idlest(deps, SCARCE, unused_s=120) == 1 and falling_asleep() == {idle}
 
 
 @pytest.mark.parametrize(("count", "facts"), [
@@ -151,7 +151,7 @@ def test_what_is_used_or_was_lately_stays_awake(owner, node, deps):
 ], ids=["less than it has", "room left", "never promises more"])
 def test_nobody_sleeps_early(node, deps, count, facts):
     node(count, facts)
-    assert relieve(deps, facts, unused_s=120) == 0 and not falling_asleep()
+    assert hibernate_idlest(deps, facts, unused_s=120) == 0 and not falling_asleep()
 
 
 @pytest.mark.parametrize("count", [2, 4])
@@ -160,7 +160,8 @@ def test_busy_cpus_let_what_does_not_work_sleep_until_there_is_room(
     working, *idle = node(count)
     use_cpu(owner, working, 1600)
     assert create(nodeless, owner).status_code == 503
-    assert relieve(deps, HAS_TWO, unused_s=120) == count - 1 and falling_asleep() == set(idle)
+    assert hibernate_idlest(deps, HAS_TWO, unused_s=120) == count - 1
+    assert falling_asleep() == set(idle)
     with connection():
         Sandbox.update(task=None, status="hibernated").where(Sandbox.task == "hibernate").execute()
     assert create(nodeless, owner).status_code == 201
@@ -169,7 +170,7 @@ def test_busy_cpus_let_what_does_not_work_sleep_until_there_is_room(
 def test_what_works_stays_awake_although_nobody_calls_it(owner, node, deps):
     working, *idle = node(8)
     use_cpu(owner, working, 100)
-    assert relieve(deps, HAS_TWO, unused_s=120) == 1 and falling_asleep() == {idle[0]}
+    assert hibernate_idlest(deps, HAS_TWO, unused_s=120) == 1 and falling_asleep() == {idle[0]}
 
 
 @pytest.mark.parametrize(("free_mb", "taken"), [(4 * 1024, 4), (2 * 1024 + 6 * 256, 8)])
