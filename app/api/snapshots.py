@@ -19,11 +19,10 @@ from app.schemas.snapshots import (
     SnapshotListAnswer,
 )
 from app.wiring import get_deps
-from models.states import SnapshotKind
 from models.users import User
 from services.sandboxes import capture, forks
 from services.sandboxes.caller import Caller
-from services.sandboxes.requests import LaunchOptions
+from services.sandboxes.requests import CaptureRequest, LaunchOptions
 from services.sandboxes.views import SandboxView
 from services.snapshots import deletion, find, listing
 from services.snapshots.listing import SnapshotPage
@@ -34,18 +33,18 @@ routes = Blueprint("snapshots", __name__, url_prefix="/v1")
 
 @route(routes, "POST /sandboxes/<sandbox_id>/snapshot", accepts=ACCOUNTS, status=201,
        answers=SnapshotAnswer, body=SnapshotBody, errors=(409,), admission=LIFECYCLE)
-def snapshot(caller: Caller, sandbox_id: str, body: dict[str, Any]) -> SnapshotView:
+def snapshot(caller: Caller, sandbox_id: str, body: CaptureRequest) -> SnapshotView:
     """Capture a sandbox, which goes on; returns once the snapshot is durable on its node."""
-    return capture.take(get_deps(), caller, sandbox_id, **body)
+    return capture.take(get_deps(), caller, sandbox_id, body)
 
 
 @route(routes, "POST /sandboxes/<sandbox_id>/filesystem-snapshot",
        "POST /sandboxes/<sandbox_id>/tarball", accepts=ACCOUNTS, status=201, answers=SnapshotAnswer,
        body=ArchiveBody, errors=(409,))
-def archive(caller: Caller, sandbox_id: str, body: dict[str, Any]) -> SnapshotView:
+def archive(caller: Caller, sandbox_id: str, body: CaptureRequest) -> SnapshotView:
     """Capture the project directory of a running sandbox; returns once it is in the object
     store."""
-    return capture.take(get_deps(), caller, sandbox_id, kind=SnapshotKind.FILES_ONLY, **body)
+    return capture.take(get_deps(), caller, sandbox_id, body)
 
 
 @route(routes, "POST /sandboxes/<sandbox_id>/fork", accepts=ACCOUNTS, status=201,

@@ -1,6 +1,5 @@
 """What an operator does with apps: lists them, sees what they occupy, brings an earlier version of
 one back."""
-import dataclasses
 from collections import Counter
 
 import click
@@ -92,7 +91,7 @@ def deploy_disk_usage(machine: bool) -> None:
         raise Unavailable("The object store does not answer.") from error
     found = deploys.use_by_app(stored)
     if machine:
-        print_json([{**dataclasses.asdict(use), "total_bytes": use.total_bytes} for use in found])
+        print_json([use.to_json() for use in found])
         return
     print_rows(found, {
         "APP": lambda use: use.slug or "(deleted)",

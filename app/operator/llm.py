@@ -30,8 +30,9 @@ def usage(email: str | None, days: int, machine: bool) -> None:
     rows = operator_report.by_owner(day_of(now()) - timedelta(days=days - 1), owner_id)
     if machine:
         print_json([
-            {"owner": row.email, "owner_id": row.owner_id, "day": row.day.isoformat(),
-             **dataclasses.asdict(row.figures), "cost": dollars(row.figures.cost)} for row in rows])
+            {"owner": row.email, "owner_id": row.owner_id, "day": row.day.isoformat()}
+            | dataclasses.asdict(row.figures) | {"cost": dollars(row.figures.cost)}
+            for row in rows])
         return
     print_rows(rows, {
         "day": lambda row: row.day, "owner": lambda row: row.email,

@@ -16,26 +16,31 @@ from app.schemas.launch_fields import (
     StartCommand,
 )
 from models.states import SnapshotKind
-from services.sandboxes.requests import LaunchOptions
+from services.sandboxes.requests import CaptureRequest, LaunchOptions
 
 RESTORE_KINDS = {"full_rootfs": SnapshotKind.FULL, "project_only": SnapshotKind.FILES_ONLY}
 
 
 class ArchiveBody(Body):
-    """Optional body of filesystem-snapshot and tarball; the key is our choice."""
+    """Optional body of filesystem-snapshot and tarball; the key is our choice. Loads to
+    `CaptureRequest`."""
 
     idempotency_key = IdempotencyKey()
 
+    @post_load
+    def _request(self, data: dict[str, Any], **_: Any) -> CaptureRequest:
+        return CaptureRequest(SnapshotKind.FILES_ONLY, data["idempotency_key"])
+
 
 class SnapshotBody(ArchiveBody):
-    """Optional body of snapshot; `restoreKind` loads to the `kind` of the snapshot."""
+    """Optional body of snapshot. Loads to `CaptureRequest`."""
 
     restore_kind = Word("What to capture: everything, or the project directory.", RESTORE_KINDS,
                         load_default="full_rootfs")
 
     @post_load
-    def _kind(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
-        return {"kind": RESTORE_KINDS[data.pop("restore_kind")], **data}
+    def _request(self, data: dict[str, Any], **_: Any) -> CaptureRequest:
+        return CaptureRequest(RESTORE_KINDS[data["restore_kind"]], data["idempotency_key"])
 
 
 class ForkBody(Body):

@@ -8,7 +8,6 @@ row that is `baking` while the lock is free was left by a dead worker and is que
 (`requeue_abandoned`). 4. A failed bake waits longer after each attempt. Creates never wait for any
 of this.
 """
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -213,7 +212,8 @@ def _view(row: WarmImage) -> WarmImageView:
 
 def _insert(kind: Kind, **values: Any) -> None:
     """Write the row of a warm image unless it is there."""
-    WarmImage.insert(**dataclasses.asdict(kind), **values).on_conflict_ignore().execute()
+    WarmImage.insert(node_id=kind.node_id, vcpus=kind.vcpus, mem_mb=kind.mem_mb,
+                     presets=kind.presets, **values).on_conflict_ignore().execute()
 
 
 def _kind(row: Any) -> Kind:

@@ -1,8 +1,9 @@
 """What an operator sees of apps and their deploys: fields chosen one by one, so that none is a
 secret."""
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import Any
 
 import peewee
 
@@ -68,6 +69,10 @@ class AppUse:
     slug: str | None
     store_bytes: int
     sandbox_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, with the sum of both."""
+        return asdict(self) | {"total_bytes": self.total_bytes}
 
     @property
     def total_bytes(self) -> int:

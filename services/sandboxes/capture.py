@@ -14,6 +14,7 @@ from services.operations.waits import wait_until
 from services.protocols import Deps
 from services.sandboxes import find, quotas
 from services.sandboxes.caller import Caller
+from services.sandboxes.requests import CaptureRequest
 from services.sandboxes.waiting import attempt_when_free, check_free_to_capture
 from services.snapshots import pending
 from services.snapshots.views import SnapshotView, snapshot_view
@@ -23,8 +24,8 @@ _OPERATIONS = {
 }
 
 
-def take(deps: Deps, caller: Caller, sandbox_id: str, *, kind: SnapshotKind = SnapshotKind.FULL,
-         idempotency_key: str | None = None) -> SnapshotView:
+def take(deps: Deps, caller: Caller, sandbox_id: str,
+         request: CaptureRequest = CaptureRequest()) -> SnapshotView:
     """Capture a sandbox, which stays what it is; returns once the snapshot is durable: on its node,
     or in the store.
 
@@ -33,11 +34,11 @@ def take(deps: Deps, caller: Caller, sandbox_id: str, *, kind: SnapshotKind = Sn
     when the sandbox is gone. Raises Conflict, Unavailable.
     """
     find.get_owned(caller, sandbox_id)
-    route = f"sandboxes.snapshot:{sandbox_id}"
+    kind, route = request.kind, f"sandboxes.snapshot:{sandbox_id}"
 
     def attempt(sandbox: Sandbox) -> tuple[str, list[OutboxMessage]]:
         reserved = idempotency.reserve(
-            deps.settings, caller.owner.id, route, idempotency_key,
+            deps.settings, caller.owner.id, route, request.idempotency_key,
             body_hash="" if kind is SnapshotKind.FULL else kind.value, resource_id=new_id("snap"))
         if not reserved.first:
             return reserved.resource_id, []

@@ -68,7 +68,7 @@ def of_snapshot(deps: Deps, caller: Caller, snapshot_id: str, options: LaunchOpt
         return fork, begin_boot(deps, fork, snapshot=taken,
                                 ends_listener=_ends_listener(options, source))
 
-    body = {"snapshot_id": snapshot_id, **asdict(options)}
+    body = {"snapshot_id": snapshot_id} | asdict(options)
     return make_once(deps, caller, ROUTE, idempotency_key, body, make)
 
 

@@ -2,7 +2,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from models.states import SandboxKind
+from models.states import SandboxKind, SnapshotKind
 from services.templates.presets import PresetOfSandbox
 
 
@@ -45,6 +45,14 @@ class LaunchOptions:
             return raw
         return replace(raw, ports=self.ports or (service.port,),
                        start_command=service.start_command, readiness_port=service.port)
+
+
+@dataclass(frozen=True)
+class CaptureRequest:
+    """A validated body of a snapshot: what of the sandbox is captured."""
+
+    kind: SnapshotKind = SnapshotKind.FULL
+    idempotency_key: str | None = None
 
 
 @dataclass(frozen=True)

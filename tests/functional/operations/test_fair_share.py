@@ -15,7 +15,7 @@ from services.operations import claims, fair_share, sweeps
 from services.operations.fair_share import Lane
 from services.sandboxes import capture, create, forks, lifecycle
 from services.sandboxes.outcomes import Outcome, fail_overdue, finish, report_running
-from services.sandboxes.requests import LaunchOptions
+from services.sandboxes.requests import CaptureRequest, LaunchOptions
 from tests.rows.operations import CREATE, boot, caller, claim, row, succeed
 
 LANE = Lane("n1", "ops", 4, 0.75)
@@ -232,7 +232,7 @@ def test_an_owner_has_only_so_many_open_operations_but_may_always_stop(roomy):
     for refused in (
         lambda: create.create(few, caller("alice"), SMALL),
         lambda: forks.of_sandbox(few, caller("alice"), source, LaunchOptions()),
-        lambda: capture.take(few, caller("alice"), source),
+        lambda: capture.take(few, caller("alice"), source, CaptureRequest()),
         lambda: lifecycle.hibernate(few, caller("alice"), source),
     ):
         with pytest.raises(RateLimited) as error:

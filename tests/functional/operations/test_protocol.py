@@ -26,7 +26,7 @@ from services.protocols import QueueUnavailable
 from services.sandboxes import capture as snapshots
 from services.sandboxes import create, find, forks, lifecycle
 from services.sandboxes.outcomes import Outcome, finish
-from services.sandboxes.requests import CreateRequest, LaunchOptions
+from services.sandboxes.requests import CaptureRequest, CreateRequest, LaunchOptions
 from tests.rows.operations import CREATE, boot, caller, claim, row, succeed
 
 
@@ -199,16 +199,16 @@ def test_parallel_replays_of_a_key_make_one_sandbox(deps):
 
 
 def test_a_snapshot_key_returns_the_first_snapshot_even_after_the_sandbox_is_gone(deps):
-    sandbox_id = boot(deps)
+    sandbox_id, request = boot(deps), CaptureRequest(idempotency_key="s")
     with pytest.raises(Unavailable):
-        snapshots.take(deps, caller("alice"), sandbox_id, idempotency_key="s")
+        snapshots.take(deps, caller("alice"), sandbox_id, request)
     with connection():
         finish(
             claim(sandbox_id),
             Outcome(True, SandboxStatus.RUNNING, snapshot={"state": SnapshotState.READY}))
         Sandbox.update(status=SandboxStatus.STOPPED).execute()
         first = Snapshot.get()
-    assert snapshots.take(deps, caller("alice"), sandbox_id, idempotency_key="s").id == first.id
+    assert snapshots.take(deps, caller("alice"), sandbox_id, request).id == first.id
 
 
 def test_plans_ownership_and_pins(deps):

@@ -22,7 +22,7 @@ from models.states import SnapshotKind
 from services.errors import InvalidRequest
 from services.guest_calls.files import FileItem
 from services.protocols import ExecRequest
-from services.sandboxes.requests import CreateRequest, LaunchOptions
+from services.sandboxes.requests import CaptureRequest, CreateRequest, LaunchOptions
 
 LINE = ExecRequest(None, "ls -l", None, {}, 60_000, False)
 NUMBERS = ["1", 1.5, True, None, [], {}, float("nan"), float("inf")]
@@ -118,12 +118,12 @@ def test_a_field_refuses(field, refused):
             SnapshotForkBody(), {"snapshotId": "snap1", "idempotencyKey": "k", "ports": [80]},
             SnapshotFork("snap1", "k", LaunchOptions(ports=(80,))),
         ),
-        (SnapshotBody(), {}, {"kind": SnapshotKind.FULL, "idempotency_key": None}),
+        (SnapshotBody(), {}, CaptureRequest(SnapshotKind.FULL)),
         (
             SnapshotBody(), {"restoreKind": "project_only"},
-            {"kind": SnapshotKind.FILES_ONLY, "idempotency_key": None},
+            CaptureRequest(SnapshotKind.FILES_ONLY),
         ),
-        (ArchiveBody(), {}, {"idempotency_key": None}),
+        (ArchiveBody(), {"idempotencyKey": "k"}, CaptureRequest(SnapshotKind.FILES_ONLY, "k")),
         (WakeBody(), {}, {"ports": (), "readiness_port": None}),
         (ExtendBody(), {"timeout": 86_400}, {"timeout": 86_400}), (HibernateBody(), {}, {}),
         (ExecBody(), {"cmd": "ls -l"}, LINE),
