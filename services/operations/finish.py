@@ -1,9 +1,10 @@
 """Ends operations: writes the result of a worker, or gives up an operation that nobody works on.
 
 1. `end_claimed` writes under the epoch of the claim: a worker whose lease was taken over cannot
-write its result. 2. `end_task` clears the sandbox's `task` and writes the status that is now true.
-3. Operations that waited for this one are released, or failed by the caller. The sandbox row is
-locked before its operations. What the end means for ports, snapshots, events and usage is in
+write its result. 2. `end_task` clears the sandbox's `task` and writes the status that is now true;
+`report` writes one while the operation goes on. Nothing else writes a status. 3. Operations that
+waited for this one are released, or failed by the caller. The sandbox row is locked before its
+operations. What the end means for ports, snapshots, events and usage is in
 `services/sandboxes/outcomes.py`, which runs these steps in one transaction.
 """
 from typing import Any
@@ -13,6 +14,7 @@ from models.operations import IdempotencyKey, Operation, OutboxMessage
 from models.sandboxes import Sandbox
 from models.states import OperationState
 from services.operations.announcements import announce
+from services.operations.begin import lock_sandbox
 from services.operations.claims import Claim, LeaseLost, held
 
 
@@ -61,6 +63,17 @@ def end_task(operation: Operation, columns: dict[str, Any]) -> bool:
         .where((Sandbox.id == operation.sandbox_id) & (Sandbox.op_seq == operation.op_seq))
         .execute()
     )
+
+
+def report(claimed: Claim, columns: dict[str, Any]) -> Sandbox:
+    """Write what is true of a sandbox, its status too, while its operation goes on, in the current
+    transaction; returns the row as it was. Raises LeaseLost if the claim does not count any
+    more."""
+    before = lock_sandbox(claimed.sandbox_id)
+    if before is None or not Operation.select().where(held(claimed)).exists():
+        raise LeaseLost(f"operation {claimed.operation_id} epoch {claimed.epoch}")
+    Sandbox.update(**columns).where(Sandbox.id == claimed.sandbox_id).execute()
+    return before
 
 
 def keep_answer(sandbox_id: str, answer: dict[str, Any]) -> None:

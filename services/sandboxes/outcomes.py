@@ -23,7 +23,7 @@ from services.metering import counting
 from services.metering.counting import Sample
 from services.operations import finish as operations
 from services.operations.begin import begin, lock_sandbox, supersede
-from services.operations.claims import Claim, LeaseLost, annotate, held
+from services.operations.claims import Claim, LeaseLost, annotate
 from services.operations.waits import notify
 from services.protocols import Deps
 from services.sandboxes import agent_servers
@@ -112,11 +112,7 @@ def report_running(claimed: Claim, columns: dict[str, Any], usage: Sample | None
     running time counts from `usage` on.
     """
     with database.atomic():
-        before = lock_sandbox(claimed.sandbox_id)
-        if before is None or not Operation.select().where(held(claimed)).exists():
-            raise LeaseLost(f"operation {claimed.operation_id} epoch {claimed.epoch}")
-        Sandbox.update(status=SandboxStatus.RUNNING,
-                       **columns).where(Sandbox.id == claimed.sandbox_id).execute()
+        before = operations.report(claimed, {**columns, "status": SandboxStatus.RUNNING})
         if note is not None:
             annotate(claimed, note)
         if usage is not None:
@@ -129,10 +125,7 @@ def report_columns(claimed: Claim, columns: dict[str, Any]) -> None:
     """Write what a node has found out about a sandbox while its operation goes on; raises LeaseLost
     if that is no longer ours."""
     with database.atomic():
-        if lock_sandbox(claimed.sandbox_id) is None or not Operation.select().where(
-                held(claimed)).exists():
-            raise LeaseLost(f"operation {claimed.operation_id} epoch {claimed.epoch}")
-        Sandbox.update(**columns).where(Sandbox.id == claimed.sandbox_id).execute()
+        operations.report(claimed, columns)
         notify(claimed.sandbox_id)
 
 
