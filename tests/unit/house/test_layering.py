@@ -10,8 +10,8 @@ import pytest
 from bin.stack.site import ROOT
 from guest.agent.protocol import AGENT_PORT
 
-ROOMS = ("app", "bench", "bin", "config", "guest", "models", "nodeworker", "sdk", "services",
-         "tasks")
+ROOMS = ("app", "bench", "bin", "config", "guest", "models", "nodeworker", "objects", "sdk",
+         "services", "tasks")
 AGENT = sorted(
     path for room in ("agent", "agentserver") for path in (ROOT / "guest" / room).rglob("*.py"))
 
