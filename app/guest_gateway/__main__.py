@@ -21,7 +21,7 @@ from app.http.identity_mirror import IdentityMirror
 from config.logging import configure
 from config.settings import Settings, SettingsError, get_settings
 from models.database import connect
-from services.llm.live_config import LiveConfig
+from services.llm.configured.live_config import LiveConfig
 
 log = logging.getLogger(__name__)
 _BACKLOG, _ENDING_S, _LOOK_S = 1024, 2.0, 1.0

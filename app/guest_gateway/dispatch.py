@@ -14,7 +14,7 @@ from app.guest_gateway.npm.cache import RegistryCache
 from app.guest_gateway.replica_store.request import ROOM, ReplicaStore
 from app.guest_gateway.rows import Rows
 from services.errors import NotFound, ServiceError
-from services.llm.live_config import LiveConfig
+from services.llm.configured.live_config import LiveConfig
 from services.llm.metrics import prometheus_text
 
 log = logging.getLogger(__name__)

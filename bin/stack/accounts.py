@@ -9,7 +9,7 @@ from pathlib import Path
 from bin.console import Advice
 from bin.stack.site import ROOT, Site
 from config.processes import PROCESSES, accounts
-from services.llm.config_file import list_files
+from services.llm.configured.config_file import list_files
 
 _LOCK = Path("/run/svc-accounts.lock")
 

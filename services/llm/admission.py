@@ -11,9 +11,9 @@ from models.database import connection, database, now
 from services.errors import InsufficientCredit, RateLimited
 from services.llm import totals
 from services.llm.callers import LlmCaller
+from services.llm.configured.upstreams import Limits, LlmConfig
 from services.llm.prices import dollars
 from services.llm.switches import Switches
-from services.llm.upstreams import Limits, LlmConfig
 
 SWITCHES = Switches()
 # When calls that are under way keep others out, it may be over soon.

@@ -28,9 +28,9 @@ from models.locks import LockClass, take_for_transaction
 from models.usage import LlmCall
 from services.llm import admission, totals
 from services.llm.callers import LlmCaller
+from services.llm.configured.upstreams import LlmConfig, Protocol, Target
 from services.llm.prices import Price, Usage, cost_of, find_price
 from services.llm.totals import Figures
-from services.llm.upstreams import LlmConfig, Protocol, Target
 
 log = logging.getLogger(__name__)
 REPORT_EVERY_S = 5.0

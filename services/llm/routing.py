@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection
 
 from services.errors import InvalidRequest, NotFound, Unavailable
 from services.llm.callers import LlmCaller
+from services.llm.configured.upstreams import LlmConfig, Protocol, Target
 from services.llm.switches import RETRY_AFTER_S
-from services.llm.upstreams import LlmConfig, Protocol, Target
 
 
 class RestingUpstreams:

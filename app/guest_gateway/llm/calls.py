@@ -16,8 +16,8 @@ from models.database import DatabaseFailed, now
 from services.llm import admission, call_rows, routing
 from services.llm.call_rows import Ending, NewCall, Progress
 from services.llm.callers import LlmCaller
+from services.llm.configured.upstreams import LlmConfig, Target
 from services.llm.prices import Usage
-from services.llm.upstreams import LlmConfig, Target
 
 log = logging.getLogger(__name__)
 

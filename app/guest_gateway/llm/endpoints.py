@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from services.errors import NotFound
-from services.llm.upstreams import Protocol
+from services.llm.configured.upstreams import Protocol
 
 
 class Body(enum.Enum):

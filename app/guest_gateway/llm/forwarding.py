@@ -16,8 +16,8 @@ from yarl import URL
 from app.guest_gateway.llm.endpoints import Body, Endpoint
 from app.guest_gateway.llm.request_body import Asked, sliced
 from services.errors import Unavailable
+from services.llm.configured.upstreams import LlmConfig, Target
 from services.llm.routing import RestingUpstreams
-from services.llm.upstreams import LlmConfig, Target
 
 log = logging.getLogger(__name__)
 # Of a request: nothing else of what a guest sends as headers goes on.

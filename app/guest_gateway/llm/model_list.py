@@ -2,8 +2,8 @@
 from typing import Any
 
 from services.errors import NotFound
+from services.llm.configured.upstreams import LlmConfig, Protocol
 from services.llm.routing import list_models
-from services.llm.upstreams import LlmConfig, Protocol
 
 _LONG_AGO = "1970-01-01T00:00:00Z"
 

@@ -26,7 +26,7 @@ from app.http.places import Places
 from services.errors import RateLimited, Unavailable
 from services.llm.call_rows import Ending
 from services.llm.callers import LlmCaller
-from services.llm.upstreams import LlmConfig
+from services.llm.configured.upstreams import LlmConfig
 
 log = logging.getLogger(__name__)
 REQUESTS, OF_ONE_CALLER = 2000, 64

@@ -9,9 +9,9 @@ from models.database import connection, now
 from models.usage import LlmTally
 from services.errors import InsufficientCredit, RateLimited, ServiceError, Unavailable
 from services.llm import admission, switches
+from services.llm.configured.upstreams import Limits, LimitTable
 from services.llm.prices import COST_UNITS
 from services.llm.switches import Scope, Switches
-from services.llm.upstreams import Limits, LimitTable
 from tests.rows.llm import PRICED, begin, config, finish, new_caller
 
 pytestmark = pytest.mark.usefixtures("fresh_rows")

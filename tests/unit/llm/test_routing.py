@@ -3,8 +3,8 @@ import pytest
 
 from services.errors import InvalidRequest, NotFound, Unavailable
 from services.llm.callers import LlmCaller
+from services.llm.configured.upstreams import FallOver, LlmConfig, Protocol, Target, Upstream
 from services.llm.routing import RestingUpstreams, list_models, route
-from services.llm.upstreams import FallOver, LlmConfig, Protocol, Target, Upstream
 
 OPENAI, ANTHROPIC = Protocol.OPENAI, Protocol.ANTHROPIC
 

@@ -12,10 +12,8 @@ from marshmallow import ValidationError
 
 from config.settings import SettingsError
 from models.states import Plan
-from services.llm.config_schema import ConfigSchema
-from services.llm.price_table import DEFAULT_PRICES
-from services.llm.prices import Price, cost_units, price_units
-from services.llm.upstreams import (
+from services.llm.configured.config_schema import ConfigSchema
+from services.llm.configured.upstreams import (
     FallOver,
     Limits,
     LimitTable,
@@ -24,6 +22,8 @@ from services.llm.upstreams import (
     Target,
     Upstream,
 )
+from services.llm.price_table import DEFAULT_PRICES
+from services.llm.prices import Price, cost_units, price_units
 
 _MAX_BYTES = 1024 * 1024
 _KEY_HEADERS = {Protocol.OPENAI: "Authorization", Protocol.ANTHROPIC: "x-api-key"}

@@ -1,6 +1,6 @@
 """What the LLM proxy is told by its configuration: upstreams, models, prices, limits.
 
-Records only; `services/llm/config_file.py` reads and checks them. A key is in no repr.
+Records only; `services/llm/configured/config_file.py` reads and checks them. A key is in no repr.
 """
 import enum
 from collections.abc import Mapping

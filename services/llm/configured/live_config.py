@@ -9,8 +9,8 @@ import os
 import threading
 from pathlib import Path
 
-from services.llm.config_file import LlmConfigError, list_files, load_config
-from services.llm.upstreams import LlmConfig
+from services.llm.configured.config_file import LlmConfigError, list_files, load_config
+from services.llm.configured.upstreams import LlmConfig
 
 log = logging.getLogger(__name__)
 _Stamp = tuple[tuple[str, int, int, int], ...]

@@ -1,5 +1,5 @@
 """The form of the file that SVC_LLM_CONFIG names: fields, types and bounds. Its meaning is in
-`services/llm/config_file.py`."""
+`services/llm/configured/config_file.py`."""
 import re
 from decimal import Decimal
 from typing import Any
