@@ -18,7 +18,7 @@ LENGTH_MIN, LENGTH_MAX = 8, 256
 # Two keep the CPU busy while one of them waits for the lock of the interpreter; 128 MiB at most.
 AT_ONCE = 2
 # As many as are hashed in about the time that somebody waits for them; the identity process has
-# threads for them and for other requests (config/gunicorn_identity.py).
+# threads for them and for other requests (config/gunicorn/identity.py).
 LINE_MAX = 32
 _WAIT_S = 15.0
 _RETRY_AFTER_S = 5

@@ -43,7 +43,7 @@ class Site:
         log = self.stack.site.data_dir / "log" / f"{what}-{len(self._more) + 2}.log"
         with log.open("w") as stream:
             command = [
-                "gunicorn", "-c", f"config/gunicorn_{what}.py", f"app.{what}.factory:create_app()"
+                "gunicorn", "-c", f"config/gunicorn/{what}.py", f"app.{what}.factory:create_app()"
             ]
             self._more.append(
                 subprocess.Popen(command, cwd=ROOT, env=environ, stdout=stream, stderr=stream))

@@ -11,7 +11,7 @@ from tests.clients.shells import ShellClient, url_of
 from tests.host.shell_guest import point_at, running_agent
 from tests.stack.waiting import becomes, until
 
-GRACEFUL_S = 20  # config/gunicorn_base.py
+GRACEFUL_S = 20  # config/gunicorn/every_process.py
 SLEEP = "/v1/sandboxes/{}/hibernate"
 
 

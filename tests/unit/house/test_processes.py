@@ -21,9 +21,9 @@ WORKER = "app.http.server.worker"
 # What each process imports first: the modules that its line of the Procfile names, and gunicorn's
 # worker class, which its configuration names.
 ENTRIES = {
-    "api": ("app.api.factory", "config.gunicorn_api", "app.api.worker"),
-    "identity": ("app.identity.factory", "config.gunicorn_identity", WORKER),
-    "shell": ("app.shell.factory", "config.gunicorn_shell", "app.shell.worker"),
+    "api": ("app.api.factory", "config.gunicorn.api", "app.api.worker"),
+    "identity": ("app.identity.factory", "config.gunicorn.identity", WORKER),
+    "shell": ("app.shell.factory", "config.gunicorn.shell", "app.shell.worker"),
     "edge": ("config.nginx.__main__",),
     "gateway": ("app.gateway.__main__",),
     "guest-gateway": ("app.guest_gateway.__main__",),
@@ -147,7 +147,7 @@ def test_workers_are_forked_from_a_process_that_has_loaded_the_code_and_has_one_
     script = f"""
 import os, sys, threading
 from types import SimpleNamespace
-from config import gunicorn_{name} as configuration
+from config.gunicorn import {name} as configuration
 configuration.on_starting(SimpleNamespace(app=SimpleNamespace(app_uri={uri!r})))
 assert {uri.partition(":")[0]!r} in sys.modules
 assert threading.active_count() == len(os.listdir("/proc/self/task")) == 1

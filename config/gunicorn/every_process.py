@@ -7,7 +7,7 @@ import gc
 import importlib
 from typing import Any
 
-from config import framing
+from config.gunicorn import framing
 from config.logging import logging_config
 from config.settings import get_settings
 

@@ -1,7 +1,7 @@
 """gunicorn configuration of the API process: threads, because a request waits on rows and guests,
 not on the CPU."""
 from config.bind import bind_of
-from config.gunicorn_base import *  # noqa: F401,F403
+from config.gunicorn.every_process import *  # noqa: F401,F403
 from config.settings import get_settings
 
 worker_class = "app.api.worker.ApiWorker"

@@ -1,6 +1,6 @@
 """gunicorn configuration of the shell process: one process of many threads, two for each open
 shell (the other one is the WebSocket's own)."""
-from config.gunicorn_base import *  # noqa: F401,F403
+from config.gunicorn.every_process import *  # noqa: F401,F403
 from config.settings import get_settings
 
 # For requests that are refused, beside the shells.

@@ -1,6 +1,6 @@
 """gunicorn configuration of the identity process."""
 from config.bind import bind_of
-from config.gunicorn_base import *  # noqa: F401,F403
+from config.gunicorn.every_process import *  # noqa: F401,F403
 from config.settings import get_settings
 
 bind = bind_of(get_settings().auth_bind, get_settings().auth_url)
