@@ -1,7 +1,7 @@
 """Run a command in a sandbox."""
 from flask import Blueprint
 
-from app.http.buffers import Account
+from app.http.bodies.buffers import Account
 from app.http.credentials import ACCOUNTS
 from app.http.route import route
 from app.schemas.execs import ExecBody, ExecResultAnswer

@@ -20,7 +20,6 @@ from app.api import (
 )
 from app.http import (
     admission,
-    buffers,
     converters,
     credentials,
     cross_origin,
@@ -29,6 +28,7 @@ from app.http import (
     rate_limits,
     request_ids,
 )
+from app.http.bodies import buffers
 from app.http.openapi import routes as openapi
 from config.settings import Settings, get_settings
 from services.accounts.tokens import Authority

@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint
 
-from app.http.buffers import Account
+from app.http.bodies.buffers import Account
 from app.http.credentials import ACCOUNTS
 from app.http.route import ListOf, route
 from app.schemas.files import ITEMS_MAX, FileContentAnswer, FileItemBody, FileQuery

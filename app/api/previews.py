@@ -1,8 +1,8 @@
 """The address at which a port of a sandbox is found on the web."""
 from flask import Blueprint
 
-from app.http import bodies
 from app.http.admission import PROMPT
+from app.http.bodies import reading
 from app.http.credentials import ACCOUNTS
 from app.http.route import route
 from app.schemas.sandboxes import PreviewAnswer, PreviewTarget
@@ -18,5 +18,5 @@ routes = Blueprint("previews", __name__, url_prefix="/v1/sandboxes/<sandbox_id>"
        admission=PROMPT)
 def get_url(caller: Caller, sandbox_id: str, port: str) -> Preview:
     """The preview URL of any port of the sandbox, in `ports` or not. A request there wakes it."""
-    target = bodies.load_path(PreviewTarget(), port=port)
+    target = reading.load_path(PreviewTarget(), port=port)
     return urls.get_preview(get_deps(), caller, sandbox_id, target["port"])

@@ -20,8 +20,8 @@ from app.schemas.snapshots import (
 )
 from app.wiring import get_deps
 from models.users import User
-from services.sandboxes import capture, forks
 from services.sandboxes.caller import Caller
+from services.sandboxes.copies import capture, forks
 from services.sandboxes.requests import CaptureRequest, LaunchOptions
 from services.sandboxes.views import SandboxView
 from services.snapshots import deletion, find, listing

@@ -1,7 +1,7 @@
 """Upload one file into a sandbox, as a browser does: the raw body, streamed."""
 from flask import Blueprint
 
-from app.http import bodies
+from app.http.bodies import reading
 from app.http.credentials import ACCOUNTS
 from app.http.route import route
 from app.schemas.files import UploadedAnswer
@@ -19,6 +19,6 @@ routes = Blueprint("uploads", __name__, url_prefix="/v1/sandboxes/<sandbox_id>")
        body="application/octet-stream", errors=(409,))
 def upload(caller: Caller, sandbox_id: str, path: str) -> Uploaded:
     """Store the body as a file of the guest, as a whole or not at all."""
-    deps, target = get_deps(), bodies.load_path(UploadTarget(), path=path)
-    size_bytes, content = bodies.stream(deps.settings.upload_max_bytes)
+    deps, target = get_deps(), reading.load_path(UploadTarget(), path=path)
+    size_bytes, content = reading.stream(deps.settings.upload_max_bytes)
     return files.upload(deps, caller, sandbox_id, target["path"], content, size_bytes)

@@ -26,12 +26,12 @@ from flask import Blueprint, Response, request
 from marshmallow import Schema
 
 from app.http import admission as classes
-from app.http import bodies
-from app.http.buffers import current_account
+from app.http.bodies import reading
+from app.http.bodies.buffers import current_account
+from app.http.bodies.json_text import fill
 from app.http.credentials import PUBLIC
 from app.http.credentials import accepts as accepting
 from app.http.credentials import current_caller, current_namespace, current_owner
-from app.http.json_text import fill
 from app.http.preferences import current_wait_s
 from app.http.rate_limits import PREFIX as LIMITED
 from app.schemas.answers import Answer, answer_of
@@ -155,10 +155,10 @@ def _body_reader(declared: Route) -> Callable[[], Any] | None:
     body, limit_bytes = declared.body, declared.body_bytes
     if isinstance(body, ListOf):
         item, most = body.item(), body.most
-        return lambda: bodies.load_list(item, limit_bytes, most=most)
+        return lambda: reading.load_list(item, limit_bytes, most=most)
     if isinstance(body, type):
         schema = body()
-        return lambda: bodies.load(schema, limit_bytes)
+        return lambda: reading.load(schema, limit_bytes)
     return None
 
 
@@ -167,6 +167,6 @@ def _query_reader(query: type[Schema] | None) -> Callable[[], Any] | None:
         return None
     schema = query()
     if any(field.required for field in schema.fields.values()):
-        return lambda: bodies.load_query(schema)
+        return lambda: reading.load_query(schema)
     unasked: dict[str, Any] = schema.load({})  # for most calls, and once and for all
-    return lambda: bodies.load_query(schema) if request.query_string else dict(unasked)
+    return lambda: reading.load_query(schema) if request.query_string else dict(unasked)

@@ -15,7 +15,7 @@ from services.hosts.ports import PORTS_MAX
 ENV_MAX_VARIABLES, ENV_MAX_BYTES = 256, 64 * 1024
 TEXT_MAX, PATH_MAX, COMMAND_MAX = 1024, 4096, 128 * 1024
 IDEMPOTENCY_KEY_MAX = 256
-INT32 = 2**31 - 1  # the largest number of a body, see `app.http.bodies`
+INT32 = 2**31 - 1  # the largest number of a body, see `app.http.bodies.reading`
 _RFC3339 = re.compile(
     r"(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?(?:([Zz])|([+-]\d{2}:\d{2}))",
     re.ASCII)

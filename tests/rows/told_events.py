@@ -11,9 +11,9 @@ from models.snapshots import Snapshot
 from models.states import SandboxStatus, SnapshotState
 from services.errors import Unavailable
 from services.operations import claims
-from services.sandboxes import capture as snapshots
 from services.sandboxes import create, outcomes
 from services.sandboxes.caller import Caller
+from services.sandboxes.copies import capture as snapshots
 from services.sandboxes.outcomes import Outcome
 from services.sandboxes.requests import CreateRequest, LaunchOptions
 

@@ -18,9 +18,10 @@ from services.events.types import EventType
 from services.hosts.nodes import NodeFacts, heartbeat
 from services.operations.claims import LeaseLost
 from services.protocols import Deps
-from services.sandboxes import capture as snapshots
-from services.sandboxes import create, forks, lifecycle, outcomes
+from services.sandboxes import create, lifecycle, outcomes
 from services.sandboxes.caller import Caller
+from services.sandboxes.copies import capture as snapshots
+from services.sandboxes.copies import forks
 from services.sandboxes.outcomes import Outcome, fail_overdue
 from services.sandboxes.requests import CreateRequest
 from tasks.wiring import no_guest

@@ -13,7 +13,8 @@ from models.states import OperationKind, OperationState, SandboxStatus
 from services.errors import RateLimited, Unavailable
 from services.operations import claims, fair_share, sweeps
 from services.operations.fair_share import Lane
-from services.sandboxes import capture, create, forks, lifecycle
+from services.sandboxes import create, lifecycle
+from services.sandboxes.copies import capture, forks
 from services.sandboxes.outcomes import Outcome, fail_overdue, finish, report_running
 from services.sandboxes.requests import CaptureRequest, LaunchOptions
 from tests.rows.operations import CREATE, boot, caller, claim, row, succeed

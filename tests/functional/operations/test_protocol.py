@@ -23,8 +23,9 @@ from services.errors import (
 from services.operations import outbox
 from services.operations.claims import LeaseLost
 from services.protocols import QueueUnavailable
-from services.sandboxes import capture as snapshots
-from services.sandboxes import create, find, forks, lifecycle
+from services.sandboxes import create, find, lifecycle
+from services.sandboxes.copies import capture as snapshots
+from services.sandboxes.copies import forks
 from services.sandboxes.outcomes import Outcome, finish
 from services.sandboxes.requests import CaptureRequest, CreateRequest, LaunchOptions
 from tests.rows.operations import CREATE, boot, caller, claim, row, succeed

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from flask import Flask, Response
 
-from app.http.json_text import fill
+from app.http.bodies.json_text import fill
 from app.schemas.answers import answer_of
 from app.schemas.api_keys import ApiKeyAnswer, NewApiKeyAnswer
 from app.schemas.execs import ExecResultAnswer

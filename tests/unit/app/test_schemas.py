@@ -5,7 +5,7 @@ from datetime import datetime, timezone
 import pytest
 from marshmallow import Schema, ValidationError
 
-from app.http import bodies, strict_json
+from app.http.bodies import reading, strict_json
 from app.schemas.api_keys import ApiKeyBody
 from app.schemas.execs import ExecBody
 from app.schemas.fields import Base64, Environment, Flag, Moment, Numeral, Port, Ports, Text, Whole
@@ -152,7 +152,7 @@ def test_a_field_refuses(field, refused):
     ],
 )
 def test_a_body_becomes_a_request(schema: Schema, given, made):
-    assert bodies.check(schema, given) == made
+    assert reading.check(schema, given) == made
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_body_becomes_a_request(schema: Schema, given, made):
 )
 def test_a_wrong_body_is_named(schema: Schema, given, complaint):
     with pytest.raises(InvalidRequest) as caught:
-        bodies.check(schema, given)
+        reading.check(schema, given)
     assert complaint in caught.value.text and len(caught.value.text) < 300
 
 
@@ -210,6 +210,6 @@ def test_values_that_pass(value):
 
 def test_a_large_file_is_decoded_exactly():
     content = bytes(range(256)) * 4096
-    item = bodies.check(FileItemBody(),
-                        {"path": "a", "content": base64.b64encode(content).decode()})
+    item = reading.check(FileItemBody(),
+                         {"path": "a", "content": base64.b64encode(content).decode()})
     assert item.content == content

@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from app.http.strict_json import DEPTH_LIMIT, SIGNS_LIMIT, parse
+from app.http.bodies.strict_json import DEPTH_LIMIT, SIGNS_LIMIT, parse
 from services.errors import InvalidRequest
 
 MIB = 1024 * 1024

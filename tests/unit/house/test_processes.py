@@ -42,7 +42,7 @@ NOT_RUN = {
                  "config.celery", "services.accounts.api_keys", "services.hosts.nodes",
                  "services.hosts.placement", "services.hosts.ports", "services.llm.sandbox_url",
                  "services.metering.credit", "services.metering.prices"},
-    "shell": {"app.http.admission", "app.http.buffers", "app.http.rate_limits",
+    "shell": {"app.http.admission", "app.http.bodies.buffers", "app.http.rate_limits",
               "services.hosts.ports", "services.metering.credit", "services.metering.prices"},
     "control": {"tasks.schedule", "services.llm.callers", "services.llm.sandbox_url"},
     "webhooks": {"services.hosts.nodes", "services.snapshots.deletion"},

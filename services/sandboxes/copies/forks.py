@@ -11,8 +11,9 @@ from services.hosts import placement
 from services.metering import credit
 from services.metering.plans import check_fork
 from services.protocols import Deps
-from services.sandboxes import agent_servers, capture, find, quotas
+from services.sandboxes import agent_servers, find, quotas
 from services.sandboxes.caller import Caller
+from services.sandboxes.copies import capture
 from services.sandboxes.insert import NewSandbox, begin_boot, insert, make_once
 from services.sandboxes.requests import LaunchOptions
 from services.sandboxes.views import SandboxView, sandbox_view

@@ -13,8 +13,8 @@ from gunicorn.http.errors import ParseException
 from marshmallow import Schema, ValidationError
 from werkzeug.exceptions import ClientDisconnected
 
-from app.http.buffers import current_account
-from app.http.strict_json import check_values, parse
+from app.http.bodies.buffers import current_account
+from app.http.bodies.strict_json import check_values, parse
 from services.errors import InvalidRequest, ServiceError, TooLarge
 
 _CHUNK_BYTES = 64 * 1024
