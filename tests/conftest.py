@@ -20,6 +20,7 @@ from guest.presets import SLUGS
 from models.database import connect, database
 from models.users import User
 from services.operations import waits
+from tests.clients.deploys import Deploys
 from tests.fakes.receiver import Receiver
 from tests.stack.database import Databases, query
 from tests.stack.edge import Edge, make_edge
@@ -242,6 +243,20 @@ def presets_alice(vm_stack: stacks.Stack) -> Iterator[Persona]:
     for persona in _persona(vm_stack, "ALICE"):
         persona.http.timeout = 600
         yield persona
+
+
+@pytest.fixture(scope="module")
+def deploys(sim_stack: stacks.Stack, alice: Persona) -> Deploys:
+    """The deploys of alice's service on the simulated stack."""
+    return Deploys(sim_stack, alice)
+
+
+@pytest.fixture(scope="module")
+def editor(vm_alice: Persona) -> Iterator[str]:
+    """Id of a sandbox with a real virtual machine, in which projects are written."""
+    made = vm_alice.create()["id"]
+    yield made
+    vm_alice.delete(f"/v1/sandboxes/{made}")
 
 
 @pytest.fixture(scope="module")

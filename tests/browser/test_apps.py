@@ -8,7 +8,6 @@ import pytest
 from bin.stack.site import ROOT
 from config.processes import PROCESSES
 from tests.browser.chromium import PROGRAM
-from tests.clients.deploys import Deploys
 from tests.stack.waiting import until
 
 SITE = Path(__file__).parent / "react_site"
@@ -29,12 +28,11 @@ def registry(vm_stack):
 
 
 @pytest.fixture
-def editor(vm_alice):
-    made = vm_alice.create()["id"]
-    vm_alice.write(made, {str(path.relative_to(SITE)): path.read_text()
-                          for path in SITE.rglob("*") if path.is_file()})
-    yield made
-    vm_alice.delete(f"/v1/sandboxes/{made}")
+def editor(vm_alice, editor):
+    """As every `editor`, with the project."""
+    vm_alice.write(editor, {str(path.relative_to(SITE)): path.read_text()
+                            for path in SITE.rglob("*") if path.is_file()})
+    return editor
 
 
 def has_ended(app):
@@ -43,8 +41,8 @@ def has_ended(app):
 
 @pytest.mark.timeout(900)
 def test_a_react_site_is_deployed_opened_and_deployed_again(
-        vm_stack, vm_alice, registry, editor, browser):
-    deploys, url = Deploys(vm_stack, vm_alice), None
+        vm_alice, deploys, registry, editor, browser):
+    url = None
     for version in ("one", "two"):
         main = (SITE / "src/main.jsx").read_text()
         vm_alice.write(editor, {"src/main.jsx": main.replace('"one"', f'"{version}"')})

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from tests.browser.chromium import PROGRAM
-from tests.clients.deploys import Deploys
 from tests.stack.waiting import until
 
 SITE = Path(__file__).parent / "plain_site"
@@ -14,16 +13,8 @@ pytestmark = [pytest.mark.vm, pytest.mark.timeout(900),
               pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium")]
 
 
-@pytest.fixture
-def editor(vm_alice):
-    made = vm_alice.create()["id"]
-    yield made
-    vm_alice.delete(f"/v1/sandboxes/{made}")
-
-
 def test_a_directory_of_html_is_deployed_opened_and_deployed_again(
-        vm_stack, vm_alice, editor, browser):
-    deploys = Deploys(vm_stack, vm_alice)
+        vm_alice, deploys, editor, browser):
     vm_alice.write(editor, {str(path.relative_to(SITE)): path.read_text()
                             for path in SITE.rglob("*") if path.is_file()})
     for version in ("one", "two"):

@@ -17,7 +17,6 @@ from nodeworker.deploys import replication
 from objects.store import ObjectStore
 from services.deploys.served.replica_keys import RelayKey
 from tests.browser.chromium import PROGRAM
-from tests.clients.deploys import Deploys
 from tests.clients.replicas import signed
 from tests.stack.database import query
 from tests.stack.fault_points import fault_point
@@ -38,18 +37,6 @@ STANDSTILL = "systemctl kill -s STOP svc-replicate;" \
              " setsid sh -c 'sleep 8; systemctl kill -s CONT svc-replicate' > /dev/null 2>&1 &"
 # The whole row, but for the number that its next run gets.
 ROW = "SELECT to_jsonb(app) - 'next_version' FROM deploys app WHERE slug = 'keeper'"
-
-
-@pytest.fixture(scope="module")
-def deploys(vm_stack, vm_alice):
-    return Deploys(vm_stack, vm_alice)
-
-
-@pytest.fixture(scope="module")
-def editor(vm_alice):
-    made = vm_alice.create()["id"]
-    yield made
-    vm_alice.delete(f"/v1/sandboxes/{made}")
 
 
 def snapshot(persona, editor, files):

@@ -17,7 +17,6 @@ import psycopg2
 import pytest
 
 from objects.store import ObjectStore
-from tests.clients.deploys import Deploys
 from tests.clients.load import Load
 from tests.clients.projects import served_by, snapshot, static_site
 from tests.stack.database import query
@@ -44,11 +43,6 @@ SHORT = [("static", 1, 0), ("static", 2, 0), ("moved", 0, 0), ("failed", 1, 0)]
 RUNS = list(itertools.product(COURSES, range(len(SERVERS)), (0, AWAY_S))) \
     if os.environ.get("EVERY_SERVER_AT_EVERY_STEP") else SHORT
 ROW = "SELECT to_jsonb(app) - 'next_version' FROM deploys app WHERE slug = %s"
-
-
-@pytest.fixture(scope="module")
-def deploys(sim_stack, alice):
-    return Deploys(sim_stack, alice)
 
 
 @pytest.fixture(scope="module")

@@ -32,19 +32,3 @@ def test_a_user_token_runs_commands_as_a_key_does(alice, sandbox):
     answer = alice.post(f"/v1/sandboxes/{sandbox['id']}/exec", json={"cmd": "echo", "args": ["hi"]},
                         headers=alice.jwt_headers)
     assert answer.status_code == 200 and answer.json()["stdout"] == "hi\n"
-
-
-@pytest.mark.vm
-def test_in_a_real_guest_a_command_is_root_with_our_variables_and_the_callers(vm_alice):
-    made = vm_alice.create(env={"FROM": "create", "BOTH": "create"})
-    call = {"BOTH": "call", "OPENAI_BASE_URL": "https://x.example/?a=b c"}
-    seen = variables(vm_alice, made, env=call)
-    assert (seen["FROM"], seen["BOTH"], seen["OPENAI_BASE_URL"]) == (
-        "create",
-        "call",
-        call["OPENAI_BASE_URL"],
-    )
-    assert [name for name in variables(vm_alice, made) if "BASE" in name] == []
-    assert vm_alice.exec(made["id"], "sh", "-c",
-                         "id -u; pwd; touch /etc/mine")["stdout"] == "0\n/home/user\n"
-    vm_alice.delete(f"/v1/sandboxes/{made['id']}")

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from bin.stack import running as stacks
+from tests.clients.deploys import Deploys
 from tests.host.driver_lab import SHAPE, Lab
 from tests.host.guest_network import public_server
+from tests.stack.personas import Persona
 
 
 def _baked(stack: stacks.Stack) -> Iterator[Lab]:
@@ -75,3 +77,9 @@ def internet(real: Lab) -> Iterator[int]:
     """A listener at a public address; its port."""
     with public_server(real.settings.net_prefix) as port:
         yield port
+
+
+@pytest.fixture(scope="module")
+def deploys(vm_stack: stacks.Stack, vm_alice: Persona) -> Deploys:
+    """On the stack with real virtual machines."""
+    return Deploys(vm_stack, vm_alice)

@@ -26,11 +26,6 @@ def deps(sim_stack):
     database.close_all()
 
 
-@pytest.fixture(scope="module")
-def deploys(sim_stack, alice):
-    return Deploys(sim_stack, alice)
-
-
 @pytest.fixture
 def svc_admin(sim_stack):
     """Runs a command of the operator's; returns what it printed, or complained of with `ok`

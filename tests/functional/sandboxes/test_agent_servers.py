@@ -13,15 +13,6 @@ BOOTSTRAP = {
 DIRECTORY = "/run/svc-agent"
 
 
-@pytest.fixture
-def made(alice):
-    """Removes what a test makes."""
-    ids = []
-    yield ids.append
-    for sandbox in ids:
-        alice.delete(f"/v1/sandboxes/{sandbox}")
-
-
 def read(alice, sandbox, name):
     """A file of the agent server's directory; None if there is none."""
     answer = alice.post(f"/v1/sandboxes/{sandbox}/exec",
@@ -31,14 +22,14 @@ def read(alice, sandbox, name):
 
 def start(alice, made, **body):
     sandbox = alice.create(**body)["id"]
-    made(sandbox)
+    made.append(sandbox)
     return sandbox
 
 
 def fork(alice, made, source, **body):
     answer = alice.post(f"/v1/sandboxes/{source}/fork", json=body)
     assert answer.status_code == 201, answer.text
-    made(answer.json()["id"])
+    made.append(answer.json()["id"])
     return alice.wait_for(answer.json()["id"], "running")["id"]
 
 

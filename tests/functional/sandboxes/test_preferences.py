@@ -19,15 +19,6 @@ WAIT = {"Prefer": "wait=30"}
 
 
 @pytest.fixture
-def made(alice):
-    """Ids of sandboxes to delete afterwards."""
-    ids = []
-    yield ids
-    for sandbox in ids:
-        alice.delete(f"{SANDBOXES}/{sandbox}")
-
-
-@pytest.fixture
 def make(alice, made):
     """Make a sandbox with alice's key and further headers."""
 

@@ -18,15 +18,6 @@ LOG = "/var/log/svc/preset-pi.log"
 
 
 @pytest.fixture
-def made(alice):
-    """Ids of sandboxes to delete afterwards."""
-    ids = []
-    yield ids
-    for sandbox in ids:
-        alice.delete(f"/v1/sandboxes/{sandbox}")
-
-
-@pytest.fixture
 def host(sim_stack):
     """Sets what the node has; all presets again afterwards."""
     path = Path(sim_stack.site.values["SVC_NODE_DIR"]) / "presets.json"

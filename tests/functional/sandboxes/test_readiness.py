@@ -18,15 +18,6 @@ LOG = "/var/log/svc/start.log"
 
 
 @pytest.fixture
-def made(alice):
-    """Ids of sandboxes to delete afterwards."""
-    ids = []
-    yield ids
-    for sandbox in ids:
-        alice.delete(f"/v1/sandboxes/{sandbox}")
-
-
-@pytest.fixture
 def sandbox(alice, made):
     made.append(alice.create()["id"])
     return made[-1]

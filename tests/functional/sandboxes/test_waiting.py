@@ -16,15 +16,6 @@ THREADS, OF_ALL, OF_ONE = 80, 12, 9
 
 
 @pytest.fixture
-def made(alice):
-    """Ids of sandboxes to delete afterwards."""
-    ids = []
-    yield ids
-    for sandbox in ids:
-        alice.delete(f"{SANDBOXES}/{sandbox}")
-
-
-@pytest.fixture
 def sandbox(alice, made):
     """A running one."""
     made.append(alice.create()["id"])

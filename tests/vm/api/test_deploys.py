@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from tests.clients.deploys import Deploys
 from tests.stack.database import query
 from tests.stack.fault_points import fault_point
 from tests.stack.waiting import becomes, until
@@ -19,18 +18,11 @@ BUILD = {"build": "echo building $(cat version); mkdir -p dist/assets; sleep 1;"
 
 
 @pytest.fixture(scope="module")
-def deploys(vm_stack, vm_alice):
-    return Deploys(vm_stack, vm_alice)
-
-
-@pytest.fixture(scope="module")
-def editor(vm_alice):
-    """A sandbox with a project, and something that runs in it."""
-    made = vm_alice.create()["id"]
-    vm_alice.write(made, {"svc.json": json.dumps(BUILD), "version": "one"})
-    vm_alice.exec(made, "sleep", "100000", detached=True)
-    yield made
-    vm_alice.delete(f"/v1/sandboxes/{made}")
+def editor(vm_alice, editor):
+    """As every `editor`, with a project, and something that runs in it."""
+    vm_alice.write(editor, {"svc.json": json.dumps(BUILD), "version": "one"})
+    vm_alice.exec(editor, "sleep", "100000", detached=True)
+    return editor
 
 
 def snapshot(persona, sandbox, path="snapshot"):

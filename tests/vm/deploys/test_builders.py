@@ -3,7 +3,6 @@ import json
 
 import pytest
 
-from tests.clients.deploys import Deploys
 from tests.clients.guest_gateway import running_gateway
 from tests.fakes.npm_registry import NpmRegistry
 from tests.stack.database import query
@@ -24,18 +23,6 @@ HOLES = ("mkdir -p dist && cd dist && echo page > index.html && ln -s / root && 
 FORKS = "yes flood | head -c 1500000; python3 -c 'import os, time\nwhile True:" \
         " os.fork() or time.sleep(1000)'"
 LISTENS = "bun -e 'Bun.serve({port: 3000, fetch: () => new Response()})'"
-
-
-@pytest.fixture(scope="module")
-def deploys(vm_stack, vm_alice):
-    return Deploys(vm_stack, vm_alice)
-
-
-@pytest.fixture(scope="module")
-def editor(vm_alice):
-    made = vm_alice.create()["id"]
-    yield made
-    vm_alice.delete(f"/v1/sandboxes/{made}")
 
 
 @pytest.fixture

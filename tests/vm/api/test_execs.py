@@ -1,4 +1,5 @@
-"""A hundred commands at once in one real guest, through the API."""
+"""Commands in a real guest, through the API: who runs them and with which variables, and a hundred
+at once."""
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -36,3 +37,23 @@ def test_a_hundred_commands_run_in_one_guest_at_the_same_time(vm_stack, vm_alice
         shell(": > gate")
         assert sorted(int(visit.result()) for visit in visits) == list(range(AT_ONCE))
     vm_alice.delete(f"/v1/sandboxes/{sandbox}")
+
+
+def variables(persona, sandbox, **body):
+    lines = persona.exec(sandbox["id"], "env", **body)["stdout"].splitlines()
+    return dict(line.split("=", 1) for line in lines)
+
+
+def test_in_a_real_guest_a_command_is_root_with_our_variables_and_the_callers(vm_alice):
+    made = vm_alice.create(env={"FROM": "create", "BOTH": "create"})
+    call = {"BOTH": "call", "OPENAI_BASE_URL": "https://x.example/?a=b c"}
+    seen = variables(vm_alice, made, env=call)
+    assert (seen["FROM"], seen["BOTH"], seen["OPENAI_BASE_URL"]) == (
+        "create",
+        "call",
+        call["OPENAI_BASE_URL"],
+    )
+    assert [name for name in variables(vm_alice, made) if "BASE" in name] == []
+    assert vm_alice.exec(made["id"], "sh", "-c",
+                         "id -u; pwd; touch /etc/mine")["stdout"] == "0\n/home/user\n"
+    vm_alice.delete(f"/v1/sandboxes/{made['id']}")
