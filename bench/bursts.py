@@ -12,8 +12,8 @@ from bench.floor import Floor
 from bench.measure import SMALL
 from config.settings import Settings
 from nodeworker.hypervisor.qemu.driver import QemuDriver
-from nodeworker.hypervisor.qemu.stopped import warm_spares
-from nodeworker.hypervisor.qemu.stopped.making_spares import make as make_spare
+from nodeworker.hypervisor.qemu.suspended import warm_spares
+from nodeworker.hypervisor.qemu.suspended.making_spares import make as make_spare
 
 AT_ONCE = 10
 
@@ -30,7 +30,7 @@ def bursts(connect: Callable[[], Api], settings: Settings, count: int) -> tuple[
         for _ in range(count):
             for figure in (plain, spare):
                 figure.floor.append(floor.create_to_exec())
-                without.tend_stopped()
+                without.tend_suspended()
                 while figure is spare and warm_spares.count_ready(host).get(image, 0) < AT_ONCE:
                     make_spare(host, image)
                 made: list[str] = []

@@ -20,8 +20,8 @@ from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from nodeworker.hypervisor.driver import Shape
 from nodeworker.hypervisor.qemu.driver import QemuDriver
-from nodeworker.hypervisor.qemu.stopped import warm_spares
-from nodeworker.hypervisor.qemu.stopped.making_spares import make as make_spare
+from nodeworker.hypervisor.qemu.suspended import warm_spares
+from nodeworker.hypervisor.qemu.suspended.making_spares import make as make_spare
 from tasks.publisher import CeleryQueue
 
 BENCH_QUEUE = "bench.discard"
@@ -40,7 +40,7 @@ def create_to_exec(api: Api, settings: Settings, floor: Floor,
     for _ in range(count):
         for figure in (plain, spare):
             if figure is plain:
-                without.tend_stopped()
+                without.tend_suspended()
             elif not warm_spares.count_ready(host):
                 make_spare(host, image)
             figure.floor.append(floor.create_to_exec())
@@ -74,7 +74,7 @@ def sleep_and_wake(api: Api, settings: Settings, floor: Floor,
                 api.run(sandbox_id, "true")
                 hibernate.samples.append(timed(lambda: api.act(sandbox_id, "hibernate")))
                 if figure is wake:
-                    keeps_none.tend_stopped()
+                    keeps_none.tend_suspended()
                 figure.floor.append(floor.wake_to_exec())
                 figure.samples.append(timed(once))
     return hibernate, wake, kept

@@ -79,7 +79,7 @@ class Reconciler:
         self._lock = threading.Lock()
         self._first_seen: dict[str, float] = {}
         self._last_reading: dict[str, UsageReading] = {}
-        self._stopped_told: dict[str, int] = {}
+        self._suspended_told: dict[str, int] = {}
 
     def run(self) -> None:
         """Compare once and mend."""
@@ -93,7 +93,7 @@ class Reconciler:
                 found = self._deps.driver.list_sandboxes()
                 kept = self._deps.driver.list_snapshots()
                 self._pace_writes()
-                self._tend_stopped()
+                self._tend_suspended()
                 look = Look(found, rows.list_wanted(self._deps.settings.node_id))
                 self._mend_rows(look)
                 self._stop_lost(look)
@@ -127,16 +127,16 @@ class Reconciler:
         elif slow is False:
             log.warning("the disk of this host has room again: guests write freely")
 
-    def _tend_stopped(self) -> None:
+    def _tend_suspended(self) -> None:
         try:
-            found = self._deps.driver.tend_stopped()
+            found = self._deps.driver.tend_suspended()
         except DriverError as error:
-            log.error("stopped machines could not be looked at: %s", error)
+            log.error("suspended machines could not be looked at: %s", error)
             return
         told = {"kept": found.kept, "spares": found.spares}
-        if told != self._stopped_told:
+        if told != self._suspended_told:
             nodes.write_stopped_machines(self._deps.settings.node_id, told)
-            self._stopped_told = told
+            self._suspended_told = told
 
     def _mend_rows(self, look: Look) -> None:
         settled = rows.list_settled(self._deps.settings.node_id, look.suspects())

@@ -161,7 +161,7 @@ class Driver(ABC):
     @abstractmethod
     def hibernate(self, sandbox_id: str) -> None:
         """Save RAM, device state and disk, flushed to stable storage, then end the VM process and
-        free its network, or keep both for a while, stopped and out of reach, for the next wake.
+        free its network, or keep both for a while, suspended and out of reach, for the next wake.
 
         After success SAVED (repeating is a no-op). After failure the guest executes again as if
         nothing had been asked, or, if its process died meanwhile, the sandbox is DISK_ONLY. Raises
@@ -284,8 +284,8 @@ class Driver(ABC):
         `resume_if_paused`; the ids of those stopped now. Cheap, for twice a second."""
 
     @abstractmethod
-    def tend_stopped(self) -> facts.StoppedMachines:
-        """End stopped machines that are too old, too many or in the way, begin to make a spare if
+    def tend_suspended(self) -> facts.SuspendedMachines:
+        """End suspended machines that are too old, too many or in the way, begin to make a spare if
         the host is idle, and tell how many there are. For one process of a node. Cheap."""
 
     @abstractmethod

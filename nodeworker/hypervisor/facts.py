@@ -70,8 +70,8 @@ class DiskPause(enum.Enum):
 
 
 @dataclass(frozen=True)
-class StoppedMachines:
-    """Machines of a host that stand stopped: those `kept` of sleeping sandboxes, and `spares` for
+class SuspendedMachines:
+    """Machines of a host that stand suspended: those `kept` of sleeping sandboxes, and `spares` for
     the next creates; `ended` of either kind have just been given up."""
 
     kept: int = 0

@@ -28,7 +28,7 @@ from nodeworker.hypervisor.facts import (
     HostTuple,
     PresetsFacts,
     SnapshotFacts,
-    StoppedMachines,
+    SuspendedMachines,
     UsageReading,
 )
 from nodeworker.hypervisor.presets_record import facts_of, none_chosen, nothing_built
@@ -54,8 +54,8 @@ from nodeworker.hypervisor.qemu.operations.snapshot import snapshot
 from nodeworker.hypervisor.qemu.operations.wake import forward, wake
 from nodeworker.hypervisor.qemu.process.cpu_usage import read_usage
 from nodeworker.hypervisor.qemu.process.qmp import QmpError
-from nodeworker.hypervisor.qemu.stopped import kept, warm_spares
-from nodeworker.hypervisor.qemu.stopped.making_spares import SpareMaker
+from nodeworker.hypervisor.qemu.suspended import kept, warm_spares
+from nodeworker.hypervisor.qemu.suspended.making_spares import SpareMaker
 from nodeworker.network.nft import NftError
 from nodeworker.network.slots import NoSlot
 
@@ -232,11 +232,11 @@ class QemuDriver(Driver):
         return ram_room.hold_growing(self.host)
 
     @_operation
-    def tend_stopped(self) -> StoppedMachines:
+    def tend_suspended(self) -> SuspendedMachines:
         ended = kept.end_surplus(self.host) + warm_spares.end_surplus(self.host)
         self._spare_maker.look()
-        return StoppedMachines(kept.count(self.host),
-                               sum(warm_spares.count_ready(self.host).values()), ended)
+        return SuspendedMachines(kept.count(self.host),
+                                 sum(warm_spares.count_ready(self.host).values()), ended)
 
     @_operation
     def restore_network(self) -> bool:

@@ -20,7 +20,7 @@ from nodeworker.hypervisor.facts import (
     HostTuple,
     PresetsFacts,
     SnapshotFacts,
-    StoppedMachines,
+    SuspendedMachines,
     UsageReading,
 )
 from nodeworker.hypervisor.simulated import lifecycle, snapshots
@@ -139,8 +139,8 @@ class SimulatedDriver(driver.Driver):
     def hold_growing(self) -> list[str]:
         return []
 
-    def tend_stopped(self) -> StoppedMachines:
-        return StoppedMachines()
+    def tend_suspended(self) -> SuspendedMachines:
+        return SuspendedMachines()
 
     def restore_network(self) -> bool:
         return False

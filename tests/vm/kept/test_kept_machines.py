@@ -202,13 +202,13 @@ def test_a_worker_that_starts_leaves_it_alone(keeping):
 
 def test_the_eldest_are_given_up_when_there_are_too_many_or_they_are_old(keeping):
     specs = [asleep(keeping) for _ in range(3)]
-    assert keeping.driver.tend_stopped().ended == 1
+    assert keeping.driver.tend_suspended().ended == 1
     assert [is_kept(keeping, spec) for spec in specs] == [False, True, True]
     assert specs[0].sandbox_id not in keeping.driver.host.network.slots.owners()
-    assert keeping.driver.tend_stopped().ended == 0
+    assert keeping.driver.tend_suspended().ended == 0
     os.kill(record_of(keeping, specs[2]).pid, signal.SIGKILL)
     impatient = Lab({**keeping.environ, "SVC_KEPT_S": "0"})
-    assert impatient.driver.tend_stopped().ended == 2
+    assert impatient.driver.tend_suspended().ended == 2
     assert not {spec.sandbox_id for spec in specs} & set(
         keeping.driver.host.network.slots.owners())
     for spec in specs:
@@ -219,7 +219,7 @@ def test_the_eldest_are_given_up_when_there_are_too_many_or_they_are_old(keeping
 def test_none_is_kept_while_memory_is_short(keeping, monkeypatch):
     spec = asleep(keeping)
     monkeypatch.setattr(host_memory, "_LEFT_BESIDE_READY", 1.0)
-    assert keeping.driver.tend_stopped().ended == 1
+    assert keeping.driver.tend_suspended().ended == 1
     assert not is_kept(keeping, spec)
     keeping.driver.wake(spec)
     keeping.driver.hibernate(spec.sandbox_id)

@@ -18,7 +18,7 @@ from nodeworker.hypervisor import host_memory
 from nodeworker.hypervisor.driver import VmState
 from nodeworker.hypervisor.qemu.operations import create
 from nodeworker.hypervisor.qemu.rundir import RunDir
-from nodeworker.hypervisor.qemu.stopped import making_spares, warm_spares
+from nodeworker.hypervisor.qemu.suspended import making_spares, warm_spares
 from tests.host.driver_checks import before, fill_slots, points
 from tests.host.driver_lab import SHAPE, Lab
 
@@ -32,7 +32,7 @@ MAKE = """
 import os, sys
 from config.settings import load
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.stopped.making_spares import make
+from nodeworker.hypervisor.qemu.suspended.making_spares import make
 make(Host(load(os.environ)), sys.argv[1])
 """
 
@@ -44,7 +44,7 @@ def sparing(real):
     for path in lab.driver.host.warm.glob("*.wanted"):
         path.unlink()
     yield lab
-    real.driver.tend_stopped()
+    real.driver.tend_suspended()
     check_nothing_left(lab)
 
 
@@ -160,7 +160,7 @@ def test_the_death_of_who_makes_one(sparing, tmp_path, point):
     whole = point == "spare.ready"
     assert warm_spares.count_ready(sparing.driver.host) == ({image(sparing): 1} if whole else {})
     assert sparing.driver.list_sandboxes() == {}
-    assert sparing.driver.tend_stopped().ended == (0 if whole else 1)
+    assert sparing.driver.tend_suspended().ended == (0 if whole else 1)
     if not whole:
         check_nothing_left(sparing)
         make(sparing)
@@ -176,7 +176,7 @@ def test_the_death_of_who_takes_one(sparing, tmp_path, point):
     assert sparing.driver.list_sandboxes() in ({}, {spec.sandbox_id: VmState.PARTIAL})
     sparing.driver.create(spec)
     check_runs(sparing, spec)
-    sparing.driver.tend_stopped()
+    sparing.driver.tend_suspended()
     assert not spare.path.exists()
     check_nothing_left(sparing)
     sparing.driver.destroy(spec.sandbox_id)
@@ -201,7 +201,7 @@ def test_one_that_cannot_be_taken_is_done_without(sparing, tmp_path, monkeypatch
     spec = sparing.create()
     check_runs(sparing, spec)
     assert pid_of(sparing, spec) != process
-    sparing.driver.tend_stopped()
+    sparing.driver.tend_suspended()
     check_nothing_left(sparing)
 
 
@@ -231,7 +231,7 @@ def test_one_whose_process_ended_is_not_taken(sparing):
     while spare.is_alive():
         time.sleep(0.01)
     check_runs(sparing, sparing.create())
-    assert sparing.driver.tend_stopped().ended == 1
+    assert sparing.driver.tend_suspended().ended == 1
 
 
 def test_one_whose_process_ends_as_it_is_taken_is_done_without(sparing):
@@ -249,9 +249,9 @@ def test_they_survive_the_start_of_a_worker(sparing):
 def test_they_are_given_up_when_too_many_or_memory_is_short(sparing, real, monkeypatch):
     for _ in range(2):
         make(sparing)
-    assert sparing.driver.tend_stopped().ended == 1, "one is wanted while nothing was asked for"
+    assert sparing.driver.tend_suspended().ended == 1, "one is wanted while nothing was asked for"
     monkeypatch.setattr(host_memory, "is_short", lambda: True)
-    assert sparing.driver.tend_stopped().ended == 1
+    assert sparing.driver.tend_suspended().ended == 1
     assert making_spares.find_missing(sparing.driver.host) == ""
 
 
@@ -269,6 +269,6 @@ def test_an_idle_host_makes_one(sparing, monkeypatch):
     deadline = time.monotonic() + 60
     while not warm_spares.count_ready(sparing.driver.host):
         assert time.monotonic() < deadline
-        sparing.driver.tend_stopped()
+        sparing.driver.tend_suspended()
         time.sleep(0.5)
     assert warm_spares.count_ready(sparing.driver.host) == {image(sparing): 1}

@@ -36,7 +36,7 @@ from nodeworker.hypervisor.qemu.process.monitor import LoadFailed
 from nodeworker.hypervisor.qemu.process.start_stop import stop
 from nodeworker.hypervisor.qemu.records import Machine, Phase, SandboxRecord, Task, find_warm_image
 from nodeworker.hypervisor.qemu.rundir import boot_id
-from nodeworker.hypervisor.qemu.stopped import warm_spares
+from nodeworker.hypervisor.qemu.suspended import warm_spares
 from nodeworker.hypervisor.qemu.vm import Vm
 
 _DISK_WANTED = "only the disk of its snapshot was asked for"

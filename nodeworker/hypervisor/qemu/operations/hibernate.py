@@ -23,7 +23,7 @@ from nodeworker.hypervisor.qemu.process.qmp import QmpError
 from nodeworker.hypervisor.qemu.process.start_stop import stop
 from nodeworker.hypervisor.qemu.records import Phase, Task
 from nodeworker.hypervisor.qemu.rundir import ram_is_whole
-from nodeworker.hypervisor.qemu.stopped import kept
+from nodeworker.hypervisor.qemu.suspended import kept
 from nodeworker.hypervisor.qemu.vm import Vm, created_vm
 
 _log = logging.getLogger(__name__)

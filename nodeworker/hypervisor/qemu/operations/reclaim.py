@@ -21,7 +21,7 @@ from nodeworker.hypervisor.qemu.images.bake_warm_image import discard
 from nodeworker.hypervisor.qemu.operations.destroy import destroy_half_made, end_put_aside
 from nodeworker.hypervisor.qemu.records import Phase
 from nodeworker.hypervisor.qemu.rundir import RunDir
-from nodeworker.hypervisor.qemu.stopped import warm_spares
+from nodeworker.hypervisor.qemu.suspended import warm_spares
 from nodeworker.hypervisor.qemu.vm import Vm, locked_vm
 
 _log = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ from nodeworker.hypervisor.qemu.process import argv
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.hypervisor.qemu.records import Phase, SnapshotRecord, Task
 from nodeworker.hypervisor.qemu.rundir import boot_id, ram_is_whole
-from nodeworker.hypervisor.qemu.stopped import kept
+from nodeworker.hypervisor.qemu.suspended import kept
 from nodeworker.hypervisor.qemu.vm import Vm, created_vm
 
 _MEMORY = ("ram", "state")

@@ -21,7 +21,7 @@ from nodeworker.hypervisor.qemu.process.monitor import LoadFailed
 from nodeworker.hypervisor.qemu.process.start_stop import stop
 from nodeworker.hypervisor.qemu.records import Machine, Phase, Task
 from nodeworker.hypervisor.qemu.rundir import boot_id, ram_is_whole
-from nodeworker.hypervisor.qemu.stopped import kept
+from nodeworker.hypervisor.qemu.suspended import kept
 from nodeworker.hypervisor.qemu.vm import Vm, created_vm
 
 _log = logging.getLogger(__name__)

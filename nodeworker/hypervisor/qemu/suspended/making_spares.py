@@ -2,7 +2,7 @@
 
 A spare is restored like any new sandbox, with an identity of its own that nobody else will have. It
 answers a command, takes a second identity, as it will when it becomes a sandbox, and answers again:
-so what the emulator translates for that has been translated. Then it is stopped.
+so what the emulator translates for that has been translated. Then it is suspended.
 """
 import fcntl
 import logging
@@ -25,7 +25,7 @@ from nodeworker.hypervisor.qemu.images.guest_image import find_presets
 from nodeworker.hypervisor.qemu.operations.create import clone, record_new_sandbox
 from nodeworker.hypervisor.qemu.records import Machine, Task, find_warm_image
 from nodeworker.hypervisor.qemu.rundir import RunDir
-from nodeworker.hypervisor.qemu.stopped import warm_spares
+from nodeworker.hypervisor.qemu.suspended import warm_spares
 from nodeworker.hypervisor.qemu.vm import Vm
 
 _log = logging.getLogger(__name__)

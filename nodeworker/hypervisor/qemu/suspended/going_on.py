@@ -1,4 +1,4 @@
-"""Let the guest of a stopped process go on, by the steps of every restore but the start and the
+"""Let the guest of a suspended process go on, by the steps of every restore but the start and the
 load."""
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,7 +13,7 @@ from nodeworker.hypervisor.qemu.vm import Vm
 
 
 def go_on(vm: Vm, spec: LaunchSpec, *, renew: bool) -> None:
-    """Let the guest go on in the stopped process that the record names, with the ports of the
+    """Let the guest go on in the suspended process that the record names, with the ports of the
     record; `renew` gives it a new identity. If that fails the process is gone, unless the guest is
     silent yet (StillStarting).
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nodeworker.hypervisor.qemu.stopped import demand, warm_spares
+from nodeworker.hypervisor.qemu.suspended import demand, warm_spares
 
 
 def host(folder, most=4):

@@ -1,4 +1,4 @@
-"""Machines whose sandbox sleeps and whose process is kept, stopped, so that a wake needs neither a
+"""Machines whose sandbox sleeps and whose process is kept, suspended: a wake needs neither a
 new process nor the guest's code translated again.
 
 1. Everything that a wake without the process needs is on disk before it is kept, so one that is
@@ -19,7 +19,7 @@ from nodeworker.hypervisor.qemu.disk import ram_room
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process.start_stop import stop
 from nodeworker.hypervisor.qemu.records import Phase
-from nodeworker.hypervisor.qemu.stopped.going_on import go_on
+from nodeworker.hypervisor.qemu.suspended.going_on import go_on
 from nodeworker.hypervisor.qemu.vm import Vm, locked_vm
 
 _log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ def may_keep(host: Host) -> bool:
 
 
 def keep(vm: Vm) -> None:
-    """Leave the stopped process of a sandbox that has just been saved alive, reachable by
+    """Leave the suspended process of a sandbox that has just been saved alive, reachable by
     nobody."""
     vm.host.network.close(vm.sandbox_id)
     vm.write(replace(vm.record, kept_since_s=time.monotonic()), durable=False)

@@ -1,4 +1,4 @@
-"""Machines restored from a warm image ahead of need, which have run once and stand stopped: a
+"""Machines restored from a warm image ahead of need, which have run once and stand suspended: a
 create takes one over instead of starting its own.
 
 1. A spare has a run directory of its own, `<node_dir>/warm/<id>`, as a sandbox has, and an identity
@@ -29,8 +29,8 @@ from nodeworker.hypervisor.qemu.process.start_qemu import ensure_confined
 from nodeworker.hypervisor.qemu.process.start_stop import stop
 from nodeworker.hypervisor.qemu.records import Machine, find_warm_image
 from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id
-from nodeworker.hypervisor.qemu.stopped import demand
-from nodeworker.hypervisor.qemu.stopped.going_on import go_on
+from nodeworker.hypervisor.qemu.suspended import demand
+from nodeworker.hypervisor.qemu.suspended.going_on import go_on
 from nodeworker.hypervisor.qemu.vm import Vm
 
 PREFIX, READY = "spare-", "ready"

@@ -1,2 +1,0 @@
-"""Machines whose process stands stopped, so that a wake or a create goes on with it instead of
-starting one: those kept of sleeping sandboxes, and spares."""
