@@ -2,9 +2,9 @@
 
 1. The guest image is made where VMs are used. 2. What does not disturb each other runs in parallel,
 one stack for each worker process. 3. What measures times against each other runs after that, alone.
-4. What boots VMs comes last: first what tries the hypervisor driver, two files at a time, then what
-loads whole stacks, one by one. Each is a run of pytest of its own, so that the stacks of one do not
-stand by in the next. The exit code is that of the first run that failed.
+4. What boots VMs comes last, two files at a time: first what tries the hypervisor driver, then what
+needs whole stacks. Each is a run of pytest of its own, so that the stacks of one do not stand by in
+the next. The exit code is that of the first run that failed.
 """
 import os
 import re
@@ -48,7 +48,7 @@ def runs(rooms: Sequence[str], *, quick: bool) -> list[list[str]]:
         if "vm" in rooms:
             made.append(["tests/vm", "-m", "driver", *_in_parallel(VM_WORKERS)])
         if not quick:
-            made.append([*alone, "-m", "vm and not driver"])
+            made.append([*alone, "-m", "vm and not driver", *_in_parallel(VM_WORKERS)])
     return made
 
 

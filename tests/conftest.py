@@ -31,7 +31,7 @@ from tests.stack.waiting import until
 
 ORDER = ("unit", "functional", "contract", "vm", "browser", "chaos")
 # In parallel the rooms with long files go first: at the end no worker is to wait for another.
-PARALLEL_ORDER = ("chaos", "contract", "functional", "unit")
+PARALLEL_ORDER = ("browser", "chaos", "vm", "contract", "functional", "unit")
 OF_DRIVER = tuple(ROOT / "tests" / "vm" / name for name in ("driver", "forks", "image", "kept",
                                                             "spares"))
 EVIDENCE = ROOT / "var" / "evidence"
