@@ -1,6 +1,7 @@
 """The one database, its connections, and the base of every row class."""
 import json
 import logging
+import select
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +20,25 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 _AWAY_PAUSE_S = 0.5
 
-database = PooledPostgresqlDatabase(None)
+
+class _Pool(PooledPostgresqlDatabase):
+    """Asks the server whether an idle connection still lives only when its socket has something to
+    say.
+
+    peewee asks at every checkout, with the pool's lock held: a statement more for each block of
+    statements, and all threads of a process wait for it. A server that ends, or ends a connection,
+    says so on the socket; one that vanished without a word would not answer a question either.
+    """
+
+    def _is_closed(self, conn: Any) -> bool:
+        if conn.closed:
+            return True
+        poller = select.poll()  # select fails for a process with more than 1023 open files
+        poller.register(conn, select.POLLIN)
+        return bool(poller.poll(0)) and super()._is_closed(conn)
+
+
+database = _Pool(None)
 
 # What those catch who know nothing of peewee: any failure of the database, and one that a restart
 # of the server or of the network explains, so that the same statement may succeed later.
