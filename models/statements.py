@@ -1,7 +1,7 @@
-"""SELECTs that are compiled once: peewee spends longer on writing the SQL of a wide row than
+"""Queries that are compiled once: peewee spends longer on writing the SQL of a wide row than
 Postgres on answering it.
 
-For the few reads that every request makes; everything else is written as an ordinary query.
+For the few that every request or operation makes; everything else is written as an ordinary query.
 """
 from collections.abc import Callable
 from functools import cached_property

@@ -59,6 +59,8 @@ def start_agent_server(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -
 
     Called after each boot, fork and wake, and again should this process die before the end of that.
     """
+    if sandbox.is_raw:
+        return
     with connection():
         kept = agent_servers.find(sandbox.id)
     if kept is None:

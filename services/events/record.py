@@ -75,13 +75,14 @@ def rfc3339(moment: datetime) -> str:
     return moment.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def operation_finished(operation: Operation, status: SandboxStatus, error: str | None, *,
-                       ok: bool) -> None:
-    """Record what the end of an operation means to receivers, if anything."""
+def operation_finished(operation: Operation, sandbox: Sandbox, status: SandboxStatus,
+                       error: str | None, *, ok: bool) -> None:
+    """Record what the end of an operation means to receivers, if anything; `sandbox` is the row as
+    it was before."""
     if status is SandboxStatus.STOPPED:
         sandbox_stopped(operation.sandbox_id, _stop_reason(operation, error, ok=ok), error)
     elif ok and operation.kind == OperationKind.BOOT:
-        sandbox_started(operation.sandbox_id, operation.snapshot_id)
+        sandbox_started(sandbox, operation.snapshot_id)
     elif ok and operation.kind in CAPTURES and operation.snapshot_id:
         snapshot_recorded(operation.snapshot_id)
         # which goes to the store at once, past the node's disk
@@ -97,10 +98,9 @@ def _stop_reason(operation: Operation, error: str | None, *, ok: bool) -> StopRe
     return StopReason.STOPPED_BY_OPERATOR if operation.requested_by else StopReason.DELETED
 
 
-def sandbox_started(sandbox_id: str, snapshot_id: str | None) -> Event | None:
+def sandbox_started(row: Sandbox, snapshot_id: str | None) -> Event | None:
     """A sandbox has booted, from a snapshot if one is given, and is reachable. A sandbox of
     the service's own is no event."""
-    row = Sandbox.get_by_id(sandbox_id)
     if row.kind in OWN_KINDS:
         return None
     taken = Snapshot.get_by_id(snapshot_id) if snapshot_id else None

@@ -10,8 +10,14 @@ from config.settings import Settings
 from models.database import connection
 from models.nodes import PortBinding
 from models.sandboxes import Sandbox
+from models.statements import Statement
 from models.states import OWN_KINDS, PresetState, SandboxStatus
 from services.hosts.process_environment import environment
+
+_ROW = Statement(Sandbox, lambda sandbox_id: Sandbox.select().where(Sandbox.id == sandbox_id))
+_BINDINGS = Statement(
+    PortBinding, lambda sandbox_id: PortBinding.select().where(PortBinding.sandbox_id == sandbox_id)
+)
 
 
 @dataclass(frozen=True)
@@ -23,7 +29,7 @@ class SandboxOnNode:
     `start_command` are its service, if it has one. `cold_boots` counts wakes from the disk. `env`
     are the variables of its owner, `process_env` those of what the node starts in it. One that
     `boots_from_disk` takes nothing of its snapshot's memory. An agent `preset` without a state is
-    still to be made ready.
+    still to be made ready. One that `is_raw` never had an agent server.
     """
 
     id: str
@@ -46,16 +52,16 @@ class SandboxOnNode:
     process_env: dict[str, str] = field(repr=False)
     forwards: Mapping[int, int] = field(default_factory=dict)
     boots_from_disk: bool = False
+    is_raw: bool = False
 
 
 def get_assigned(settings: Settings, sandbox_id: str) -> SandboxOnNode:
     """The sandbox as its row and port bindings are now; the row must exist. `settings` say
     where its LLM proxy is."""
     with connection():
-        row = Sandbox.get_by_id(sandbox_id)
-        bindings = PortBinding.select().where((PortBinding.sandbox_id == sandbox_id)
-                                              & (PortBinding.host_port != row.agent_port))
-        forwards = {binding.host_port: binding.guest_port for binding in bindings}
+        row = _ROW.find(sandbox_id)
+        forwards = {binding.host_port: binding.guest_port for binding in _BINDINGS.all(sandbox_id)
+                    if binding.host_port != row.agent_port}
     return SandboxOnNode(
         id=row.id,
         owner_id=row.owner_id,
@@ -77,4 +83,5 @@ def get_assigned(settings: Settings, sandbox_id: str) -> SandboxOnNode:
         process_env=environment(settings, row.id, row.env),
         forwards=forwards,
         boots_from_disk=row.kind in OWN_KINDS,
+        is_raw=row.skip_app_processes,
     )

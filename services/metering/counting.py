@@ -14,6 +14,7 @@ A sandbox's usage and its owner's tally are one transaction. Locks: usage rows c
 order of their ids.
 """
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from typing import Protocol
@@ -134,18 +135,12 @@ def record_end_of_operation(sample: Sample, *, running: bool) -> None:
     """Count a reading taken under the claim of an operation, in the transaction that ends it;
     `running` is the status until now. A reading under a claim is never late, so another run is
     counted whatever was counted before."""
-    with database.atomic():
+    with nullcontext() if database.in_transaction() else database.atomic():
         _count([sample], running=running, under_claim=True)
 
 
 def _count(samples: Sequence[Sample], *, running: bool = True, under_claim: bool = False) -> None:
-    fresh = [{"sandbox_id": sample.sandbox_id} for sample in samples if sample.seen_run is None]
-    if fresh:
-        SandboxUsage.insert_many(fresh).on_conflict_ignore().execute()
-    ids = [sample.sandbox_id for sample in samples]
-    locked = SandboxUsage.select().where(SandboxUsage.sandbox_id.in_(ids)).order_by(
-        SandboxUsage.sandbox_id)
-    rows = {row.sandbox_id: row for row in locked.for_update(ROW_LOCK)}
+    rows = _locked_rows([sample.sandbox_id for sample in samples])
     grown = []
     for sample in samples:
         row = rows[sample.sandbox_id]
@@ -155,6 +150,18 @@ def _count(samples: Sequence[Sample], *, running: bool = True, under_claim: bool
             grown.append((sample, growth(counted, sample.reading, running=running)))
     if grown:
         _store(grown)
+
+
+def _locked_rows(ids: Sequence[str]) -> dict[str, SandboxUsage]:
+    """The usage rows of these sandboxes, locked; those that were never counted get one."""
+    which = SandboxUsage.select().where(SandboxUsage.sandbox_id.in_(ids))
+    locked = which.order_by(SandboxUsage.sandbox_id).for_update(ROW_LOCK)
+    rows = {row.sandbox_id: row for row in locked}
+    new = [{"sandbox_id": sandbox_id} for sandbox_id in ids if sandbox_id not in rows]
+    if new:
+        SandboxUsage.insert_many(new).on_conflict_ignore().execute()
+        rows = {row.sandbox_id: row for row in locked.clone()}
+    return rows
 
 
 _STORE = """

@@ -16,6 +16,7 @@ from config.settings import Settings
 from models.database import ROW_LOCK, now
 from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
+from models.statements import Statement
 from models.states import OPEN_STATES, OperationKind, OperationState, SandboxStatus
 from services.errors import Conflict
 from services.operations.announcements import announce, lane_of
@@ -23,10 +24,16 @@ from services.operations.claims import Claim, claim
 from services.operations.transitions import ARCHIVE_LANE, TRANSITIONS, describe
 from services.operations.waits import notify
 
+_LOCKED = Statement(
+    Sandbox,
+    lambda sandbox_id: Sandbox.select().where(Sandbox.id == sandbox_id).for_update(ROW_LOCK),
+)
+
 
 def lock_sandbox(sandbox_id: str) -> Sandbox | None:
     """The row, locked for the rest of the transaction; None if there is none."""
-    return Sandbox.select().where(Sandbox.id == sandbox_id).for_update(ROW_LOCK).get_or_none()
+    locked: Sandbox | None = _LOCKED.find(sandbox_id)
+    return locked
 
 
 def begin(
@@ -44,11 +51,11 @@ def begin(
     """Start an operation on a sandbox row that the caller has locked (or just inserted) in the
     current transaction.
 
-    With `after`, it waits until that operation succeeds. Raises Conflict when the status or another
-    operation does not allow it; `from_any` skips the status (repairs by the reconciler). A stop
-    supersedes what is open first: use `services.sandboxes.outcomes.begin_stop`. `requested_by` is
-    kept where it was neither the owner nor the service itself, such as `operator`. Of
-    `readiness_port` and `ends_listener` see `Operation`.
+    With `after`, a capture, it waits until that operation succeeds. Raises Conflict when the status
+    or another operation does not allow it; `from_any` skips the status (repairs by the reconciler).
+    A stop supersedes what is open first: use `services.sandboxes.outcomes.begin_stop`.
+    `requested_by` is kept where it was neither the owner nor the service itself, such as
+    `operator`. Of `readiness_port` and `ends_listener` see `Operation`.
     """
     _check_start(sandbox, kind, from_any=from_any)
     operation = _insert(settings, sandbox, kind, snapshot_id=snapshot_id, after=after,

@@ -65,36 +65,28 @@ def claim(sandbox_id: str, op_seq: int, worker: str, lease_s: float) -> Claim | 
     """Take this very operation for `lease_s` seconds; None when there is nothing to do (done,
     superseded, parked, or in another's hands)."""
     which = (Operation.sandbox_id == sandbox_id) & (Operation.op_seq == op_seq)
-    return take(which, worker, lease_s)
-
-
-def take(which: Any, worker: str, lease_s: float) -> Claim | None:
-    """Take the operation of the condition `which` for `lease_s` seconds, if it is free."""
     present = now()
-    rows = list(
-        Operation.update(
-            TAKEN,
-            claimed_by=worker,
-            lease_until=present + timedelta(seconds=lease_s),
-            started_at=present,
-        )
-        .where(which & free())
-        .returning(Operation)
-        .execute()
-    )
-    return _claim_of(rows[0]) if rows else None
+    rows = list(taking(which, worker, present, present + timedelta(seconds=lease_s)).execute())
+    return claim_of(rows[0]) if rows else None
 
 
-def free() -> Any:
+def taking(which: Any, worker: Any, present: Any, lease_until: Any) -> Any:
+    """The statement that takes the operation of the condition `which`, if it is free, and gives its
+    row."""
+    taken = Operation.update(TAKEN, claimed_by=worker, lease_until=lease_until, started_at=present)
+    return taken.where(which & free(present)).returning(Operation)
+
+
+def free(present: Any) -> Any:
     """The condition on operations that a worker may take: due, or its worker has gone silent."""
-    present = now()
     due = Operation.due_at.is_null() | (Operation.due_at <= present)
     return ((Operation.state == OperationState.PENDING) & due) | (
         (Operation.state == OperationState.RUNNING) & (Operation.lease_until < present)
     )
 
 
-def _claim_of(row: Operation) -> Claim:
+def claim_of(row: Operation) -> Claim:
+    """The claim that a row stands for which was just taken."""
     waited_s = (now() - row.wait_since).total_seconds() if row.wait_since else 0.0
     return Claim(row.id, row.sandbox_id, row.op_seq, OperationKind(row.kind), row.epoch,
                  row.attempts, row.snapshot_id, row.owner_id, row.node_id, row.lane,

@@ -8,6 +8,8 @@ is used up: when one of their claims has ended, `announce_left_behind` announces
 """
 import math
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
 
 import peewee
 
@@ -15,9 +17,10 @@ from models import locks
 from models.database import database, now
 from models.locks import LockClass
 from models.operations import Operation, OutboxMessage
+from models.statements import Statement
 from models.states import OperationState
 from services.operations.announcements import announce
-from services.operations.claims import Claim, free, take
+from services.operations.claims import Claim, claim_of, free, taking
 
 
 @dataclass(frozen=True)
@@ -46,38 +49,51 @@ def claim_fairest(lane: Lane, announced: tuple[str, int], lease_s: float) -> Cla
     may be taken now. `announced` (sandbox id, op_seq) is what the message named."""
     with database.atomic():
         locks.take_for_transaction(LockClass.LANE, lane.worker)
-        busy = _busy(lane)
-        slots = peewee.fn.COALESCE(busy.c.slots, 0)
-        named = (Operation.sandbox_id == announced[0]) & (Operation.op_seq == announced[1])
-        fairest = (
-            Operation.select(Operation.id)
-            .left_outer_join(busy, on=busy.c.owner_id == Operation.owner_id)
-            .where(_of(lane) & free() & (slots < lane.cap))
-            .order_by(slots, named.desc(), Operation.id)
-            .limit(1)
-        )
-        return take(Operation.id == fairest, lane.worker, lease_s)
+        present = now()
+        taken = _TAKE_FAIREST.find(lane.node_id, lane.name, lane.cap, *announced, lane.worker,
+                                   present, present + timedelta(seconds=lease_s))
+    return claim_of(taken) if taken else None
 
 
 def announce_left_behind(lane: Lane, owner_id: str) -> list[OutboxMessage]:
     """Write the message for the oldest operation of an owner that waits in the lane, if there is
     one, after a claim of this owner has ended and that is committed: its own message may have come
     while the owner was at the cap."""
-    waiting = _of(lane) & free() & (Operation.owner_id == owner_id)
+    waiting = _of(lane.node_id, lane.name) & free(now()) & (Operation.owner_id == owner_id)
     oldest = Operation.select().where(waiting).order_by(Operation.id).limit(1)
     return [announce(operation) for operation in oldest]
 
 
-def _of(lane: Lane) -> peewee.Expression:
-    return (Operation.node_id == lane.node_id) & (Operation.lane == lane.name)
+def _of(node_id: Any, name: Any) -> peewee.Expression:
+    return (Operation.node_id == node_id) & (Operation.lane == name)
 
 
-def _busy(lane: Lane) -> peewee.Query:
+def _busy(node_id: Any, name: Any, present: Any) -> peewee.Query:
     """How many slots of the lane each owner holds."""
     other = Operation.alias()
     return (
         other.select(other.owner_id, peewee.fn.COUNT(other.id).alias("slots"))
-        .where((other.node_id == lane.node_id) & (other.lane == lane.name)
-               & (other.state == OperationState.RUNNING) & (other.lease_until >= now()))
+        .where((other.node_id == node_id) & (other.lane == name)
+               & (other.state == OperationState.RUNNING) & (other.lease_until >= present))
         .group_by(other.owner_id)
     )
+
+
+def _take_fairest(node_id: Any, name: Any, cap: Any, sandbox_id: Any, op_seq: Any, worker: Any,
+                  present: Any, lease_until: Any) -> Any:
+    busy = _busy(node_id, name, present)
+    slots = peewee.fn.COALESCE(busy.c.slots, 0)
+    named = (Operation.sandbox_id == sandbox_id) & (
+        Operation.op_seq == peewee.Value(op_seq, converter=False))
+    fairest = (
+        Operation.select(Operation.id)
+        .left_outer_join(busy, on=busy.c.owner_id == Operation.owner_id)
+        .where(_of(node_id, name) & free(present) & (slots < cap))
+        .order_by(slots, named.desc(), Operation.id)
+        .limit(1)
+    )
+    return taking(Operation.id == fairest, worker, present, lease_until)
+
+
+# The other workers of the lane wait meanwhile.
+_TAKE_FAIREST = Statement(Operation, _take_fairest, values=8)

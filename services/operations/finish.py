@@ -12,7 +12,7 @@ from typing import Any
 from models.database import now
 from models.operations import IdempotencyKey, Operation, OutboxMessage
 from models.sandboxes import Sandbox
-from models.states import OperationState
+from models.states import CAPTURES, OperationState
 from services.operations.announcements import announce
 from services.operations.begin import lock_sandbox
 from services.operations.claims import Claim, LeaseLost, held
@@ -84,7 +84,9 @@ def keep_answer(sandbox_id: str, answer: dict[str, Any]) -> None:
 
 
 def list_dependents(operation: Operation) -> list[Operation]:
-    """The operations that wait for this one."""
+    """The operations that wait for this one: boots of what it captures."""
+    if operation.kind not in CAPTURES:
+        return []
     return list(
         Operation.select().where(
             (Operation.after_id == operation.id) & (Operation.state == OperationState.WAITING)

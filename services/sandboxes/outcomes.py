@@ -78,10 +78,11 @@ def finish(claimed: Claim, outcome: Outcome) -> list[OutboxMessage]:
             messages = []
             _fail_dependents(operation, outcome.error or "The source could not be captured.")
             _fail_capture(operation, outcome.error or "The snapshot could not be captured.")
-        if outcome.ok and claimed.kind is OperationKind.BOOT:
+        assert before is not None, "a row whose task was just ended is there"
+        if outcome.ok and claimed.kind is OperationKind.BOOT and before.preset is not None:
             _keep_answer(claimed.sandbox_id)
-        record.operation_finished(operation, outcome.status, outcome.error, ok=outcome.ok)
-        if outcome.usage is not None and before is not None:
+        record.operation_finished(operation, before, outcome.status, outcome.error, ok=outcome.ok)
+        if outcome.usage is not None:
             counting.record_end_of_operation(outcome.usage,
                                              running=before.status == SandboxStatus.RUNNING)
         notify(claimed.sandbox_id)
@@ -91,8 +92,7 @@ def finish(claimed: Claim, outcome: Outcome) -> list[OutboxMessage]:
 def _keep_answer(sandbox_id: str) -> None:
     """Whoever asked for a sandbox with an agent preset gets this answer, now or later."""
     made = Sandbox.get_by_id(sandbox_id)
-    if made.preset is not None:
-        operations.keep_answer(sandbox_id, sandbox_view(made).to_json())
+    operations.keep_answer(sandbox_id, sandbox_view(made).to_json())
 
 
 def _columns(outcome: Outcome) -> dict[str, Any]:

@@ -53,6 +53,8 @@ def find_elsewhere(node_id: str, snapshot_id: str) -> StoredDisk | None:
 
 def find_directory(snapshot_id: str | None) -> StoredDirectory | None:
     """The snapshot, if it is one of a project directory only."""
+    if snapshot_id is None:
+        return None
     with connection():
         row = Snapshot.get_or_none(
             (Snapshot.id == snapshot_id) & (Snapshot.kind == SnapshotKind.FILES_ONLY))
