@@ -31,9 +31,10 @@ def sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
+def write_atomic(path: Path, content: bytes, *, durable: bool = True, named: bool = True) -> None:
     """Replace `path` (mode 0600) in one step; with `durable` it survives a power failure, else only
-    the death of processes."""
+    the death of processes. Without `named` a power failure may bring the old version back, whole,
+    until the next durable write in the same directory."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -46,13 +47,14 @@ def write_atomic(path: Path, content: bytes, *, durable: bool = True) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    if durable:
+    if durable and named:
         sync_directory(path.parent)
 
 
-def write_json(path: Path, record: dict[str, Any], *, durable: bool = True) -> None:
+def write_json(path: Path, record: dict[str, Any], *, durable: bool = True,
+               named: bool = True) -> None:
     """`write_atomic` of a JSON object."""
-    write_atomic(path, json.dumps(record, sort_keys=True).encode(), durable=durable)
+    write_atomic(path, json.dumps(record, sort_keys=True).encode(), durable=durable, named=named)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

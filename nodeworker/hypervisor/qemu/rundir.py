@@ -123,10 +123,20 @@ class RunDir:
         record = read_json(self._tokens)
         return tuple(record["tokens"]) if record else ()
 
-    def write_tokens(self, *tokens: str) -> None:
-        """Remember the tokens the guest may be asking for, without doubles and empty ones."""
+    def write_tokens(self, *tokens: str, durable: bool = True, named: bool = True) -> None:
+        """Remember the tokens the guest may be asking for, without doubles and empty ones;
+        `durable` unless a power failure ends the whole machine, `named` unless a durable record
+        is written next."""
         write_json(self._tokens,
-                   {"tokens": list(dict.fromkeys(token for token in tokens if token))})
+                   {"tokens": list(dict.fromkeys(token for token in tokens if token))},
+                   durable=durable, named=named)
+
+    def add_tokens(self, *tokens: str) -> None:
+        """As `write_tokens` with those that are remembered before them; most often they all are
+        already, and nothing is written."""
+        known = self.tokens()
+        if set(tokens) - {*known}:
+            self.write_tokens(*known, *tokens)
 
     def inspect(self) -> VmState | None:
         """What is true of this sandbox; None if there is nothing but an empty directory."""

@@ -133,6 +133,17 @@ def test_tokens_are_remembered_in_order_without_doubles(tmp_path):
     assert (tmp_path / "tokens").stat().st_mode & 0o777 == 0o600
 
 
+def test_tokens_that_are_remembered_are_not_written_again(tmp_path):
+    rundir = RunDir(tmp_path)
+    rundir.add_tokens("own", "image")
+    assert rundir.tokens() == ("own", "image")
+    written = os.stat(tmp_path / "tokens").st_ino
+    rundir.add_tokens("image", "own")
+    assert os.stat(tmp_path / "tokens").st_ino == written
+    rundir.add_tokens("own", "of another image")
+    assert rundir.tokens() == ("own", "image", "of another image")
+
+
 def test_a_template_is_named_after_all_that_its_memory_depends_on():
     changes = [{}, {"hypervisor_version": "8"}, {"machine": "q35/1"}, {"accelerator": "kvm"},
                {"cpu_model": "host"}, {"image": "image-2"}]

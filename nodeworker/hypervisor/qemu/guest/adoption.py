@@ -50,9 +50,17 @@ def adopt(vm: Vm, spec: LaunchSpec, *, renew: bool, restored: bool, limit_s: flo
         except AgentError as error:
             raise BadBoot(f"the guest of {spec.sandbox_id} does not answer: {error}") from error
         else:
-            vm.rundir.write_tokens(spec.agent_token)
+            _remember_token(vm, spec)
             return
     raise DriverError(f"the guest of {spec.sandbox_id} knows none of its tokens")
+
+
+def _remember_token(vm: Vm, spec: LaunchSpec) -> None:
+    """The guest asks for its sandbox's token now, and for the image's once it boots from its disk:
+    with both, the next wake has nothing to write down before it can begin."""
+    asked = (spec.agent_token, vm.host.image_for(vm.machine).agent_token)
+    if vm.rundir.tokens() != asked:
+        vm.rundir.write_tokens(*asked, named=vm.record.task is not Task.CREATE)
 
 
 def _adopt(agent: AgentClient, wanted: GuestIdentity, limit_s: float, *, restored: bool) -> None:

@@ -123,7 +123,7 @@ def _start(vm: Vm, spec: LaunchSpec, held: ExitStack) -> str:
             _clear(vm)
     source = record_new_sandbox(vm, spec)
     fault("create.recorded")
-    vm.rundir.write_tokens(*source.tokens, spec.agent_token)
+    vm.rundir.write_tokens(*source.tokens, spec.agent_token, durable=False)
     reason = source.unfit
     if source.directory is not None and not reason:
         try:

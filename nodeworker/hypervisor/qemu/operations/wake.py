@@ -55,8 +55,7 @@ def _wake(vm: Vm, spec: LaunchSpec) -> str:
 
 
 def _note_tokens(vm: Vm, spec: LaunchSpec) -> None:
-    vm.rundir.write_tokens(*vm.rundir.tokens(), spec.agent_token,
-                           vm.host.image_for(vm.machine).agent_token)
+    vm.rundir.add_tokens(spec.agent_token, vm.host.image_for(vm.machine).agent_token)
 
 
 def _restore(vm: Vm, spec: LaunchSpec) -> None:

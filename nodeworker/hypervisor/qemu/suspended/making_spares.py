@@ -106,7 +106,7 @@ def _make(host: Host, spec: LaunchSpec, directory: Path) -> None:
             source = record_new_sandbox(vm, spec)
             vm.write(replace(vm.record, task=Task.SPARE), durable=False)
             fault("spare.recorded")
-            rundir.write_tokens(*source.tokens, spec.agent_token)
+            rundir.write_tokens(*source.tokens, spec.agent_token, durable=False)
             clone(vm, spec, directory)
             _run_once(vm, spec)
             vm.write(replace(vm.record, task=Task.CREATE), durable=False)

@@ -86,7 +86,7 @@ def _become(vm: Vm, spec: LaunchSpec, spare: RunDir) -> None:
     vm.write(replace(record, sandbox_id=vm.sandbox_id, agent_port=spec.agent_port,
                      forwards=spec.forwards), durable=False)
     fault("create.recorded")
-    vm.rundir.write_tokens(*vm.rundir.tokens(), spec.agent_token)
+    vm.rundir.write_tokens(*vm.rundir.tokens(), spec.agent_token, durable=False)
     ensure_confined(vm)
 
 
