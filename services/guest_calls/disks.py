@@ -4,10 +4,10 @@ from guest.client.errors import AgentError, AgentRefused
 from guest.client.results import DiskUsage
 from services.errors import Unavailable
 from services.guest_calls.activity import in_use, require_running
-from services.guest_calls.guest import connect, unreachable
+from services.guest_calls.guest import connect, get_owned, unreachable
 from services.hosts import placement
 from services.protocols import Deps
-from services.sandboxes import find, lifecycle
+from services.sandboxes import lifecycle
 from services.sandboxes.caller import Caller
 
 # Contract, PATCH disk: the platform floor is 16 GB. A disk is made with 16 GiB, so that its file
@@ -27,7 +27,7 @@ def usage(deps: Deps, caller: Caller, sandbox_id: str) -> DiskUsage:
     Raises Conflict unless the sandbox is running, Unavailable when the guest gives no sensible
     answer.
     """
-    sandbox = find.get_owned(caller, sandbox_id)
+    sandbox = get_owned(caller, sandbox_id)
     require_running(sandbox, "reading its disk")
     try:
         return _checked(connect(deps, sandbox).disk())
@@ -45,7 +45,7 @@ def grow(deps: Deps, caller: Caller, sandbox_id: str) -> DiskUsage:
     fill it. Whatever dies in between, nothing is lost, and repeating the call completes it. Raises
     Conflict unless the sandbox is running, Unavailable.
     """
-    sandbox = find.get_owned(caller, sandbox_id)
+    sandbox = get_owned(caller, sandbox_id)
     with in_use(sandbox, for_s=_HOLD_S, what="growing its disk"):
         try:
             guest = connect(deps, sandbox)

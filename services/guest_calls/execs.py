@@ -5,11 +5,10 @@ from guest.client.errors import AgentError, AgentRefused
 from guest.client.results import ExecResult
 from services.errors import InvalidRequest
 from services.guest_calls.activity import in_use
-from services.guest_calls.guest import can_answer, connect, unreachable
+from services.guest_calls.guest import can_answer, connect, get_owned, unreachable
 from services.hosts.process_environment import environment
 from services.operations.waits import changes
 from services.protocols import Deps, ExecRequest
-from services.sandboxes import find
 from services.sandboxes.caller import Caller
 
 OUTPUT_CAP_BYTES = 8 * 1024 * 1024
@@ -25,7 +24,7 @@ def run(deps: Deps, caller: Caller, sandbox_id: str, request: ExecRequest,
     Raises Conflict unless it is running, InvalidRequest when the guest refuses the command's
     parameters, Unavailable when the guest does not answer.
     """
-    sandbox = find.get_owned(caller, sandbox_id)
+    sandbox = get_owned(caller, sandbox_id)
     hold_s = request.timeout_ms / 1000 + _SLACK_S
     with in_use(sandbox, for_s=hold_s, what="exec"), changes(sandbox.id) as changed:
         try:

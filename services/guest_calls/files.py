@@ -9,11 +9,11 @@ from models.database import connection
 from models.sandboxes import Sandbox
 from services.errors import Forbidden, InvalidRequest, NotFound, ServiceError, TooLarge, Unavailable
 from services.guest_calls.activity import in_use
-from services.guest_calls.guest import can_answer, connect, unreachable
+from services.guest_calls.guest import can_answer, connect, get_owned, unreachable
 from services.hosts import placement
 from services.operations.waits import changes
 from services.protocols import Deps
-from services.sandboxes import find, quotas
+from services.sandboxes import quotas
 from services.sandboxes.caller import Caller
 
 READ_CAP_BYTES = 64 * 1024 * 1024
@@ -44,7 +44,7 @@ class Uploaded:
 def write(deps: Deps, caller: Caller, sandbox_id: str, items: Sequence[FileItem]) -> None:
     """Write all items in order, each in one step; a failure names its path and leaves that file as
     it was."""
-    sandbox = find.get_owned(caller, sandbox_id)
+    sandbox = get_owned(caller, sandbox_id)
     with in_use(sandbox, for_s=_HOLD_S, what="writing files"):
         guest = connect(deps, sandbox)
         for item in items:
@@ -63,7 +63,7 @@ def read(deps: Deps, caller: Caller, sandbox_id: str, path: str) -> Iterator[byt
     The call itself raises what happens before the first piece. The sandbox is held awake until the
     last one, or until the iteration is given up.
     """
-    pieces = _read(deps, find.get_owned(caller, sandbox_id), path)
+    pieces = _read(deps, get_owned(caller, sandbox_id), path)
     first = next(pieces, b"")
     return _after(first, pieces)
 
@@ -100,7 +100,7 @@ def upload(
     exception of `content` included, leaves the old one. Raises Conflict, InvalidRequest, Forbidden,
     Unavailable, and what `content` raises.
     """
-    sandbox = find.get_owned(caller, sandbox_id)
+    sandbox = get_owned(caller, sandbox_id)
     placement.check_disk(sandbox.node_id)
     with connection():
         quotas.check_bytes(deps.settings, caller.owner)

@@ -8,15 +8,27 @@ from models.statements import Statement
 from services.errors import Conflict, Unavailable
 from services.guest_calls.activity import still_running
 from services.protocols import Deps, Guest
+from services.sandboxes.caller import Caller
+from services.sandboxes.find import check_owned
 
-_ADDRESS = Statement(Node, lambda node_id: Node.select(Node.address).where(Node.id == node_id))
+_WITH_ADDRESS = Statement(
+    Sandbox,
+    lambda sandbox_id: Sandbox.select(Sandbox, Node.address.alias("node_address"))
+    .left_outer_join(Node, on=Node.id == Sandbox.node_id)
+    .where(Sandbox.id == sandbox_id),
+)
+
+
+def get_owned(caller: Caller, sandbox_id: str) -> Sandbox:
+    """The row, as `find.get_owned` gives it, with where its guest is, which `connect` needs."""
+    with connection():
+        sandbox = _WITH_ADDRESS.find(sandbox_id)
+    return check_owned(caller, sandbox, sandbox_id)
 
 
 def connect(deps: Deps, sandbox: Sandbox) -> Guest:
     """The data road to a sandbox's guest, through the address of its node."""
-    with connection():
-        address = _ADDRESS.find(sandbox.node_id).address
-    return deps.connect_guest(address, sandbox.agent_port, sandbox.agent_token)
+    return deps.connect_guest(sandbox.node_address, sandbox.agent_port, sandbox.agent_token)
 
 
 def can_answer(sandbox: Sandbox) -> bool:

@@ -15,10 +15,10 @@ from models.sandboxes import Sandbox
 from models.states import SandboxStatus
 from services.errors import Conflict, Gone, RateLimited, Unavailable
 from services.guest_calls.activity import in_use, renew
-from services.guest_calls.guest import connect, unreachable
+from services.guest_calls.guest import connect, get_owned, unreachable
 from services.hosts.process_environment import environment
 from services.protocols import Deps, GuestShell
-from services.sandboxes import find, lifecycle
+from services.sandboxes import lifecycle
 from services.sandboxes.caller import Caller
 
 # A terminal's size until its client says another.
@@ -68,7 +68,7 @@ def keep_awake(shells: Sequence[OpenedShell]) -> None:
 def _hold_awake(deps: Deps, caller: Caller, sandbox_id: str,
                 stack: ExitStack) -> tuple[Sandbox, int]:
     for tries_left in reversed(range(_WAKES)):
-        sandbox = find.get_owned(caller, sandbox_id)
+        sandbox = get_owned(caller, sandbox_id)
         if sandbox.status == SandboxStatus.STOPPED:
             raise Gone("The sandbox is stopped; it does not come back.")
         try:

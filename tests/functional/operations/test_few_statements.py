@@ -89,4 +89,3 @@ def test_the_end_of_a_wake_is_six(deps, asked):
     with connection():
         finish(claimed, run(made, 2))
     assert len(found := asked()) == 6, found
-

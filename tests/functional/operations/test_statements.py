@@ -6,9 +6,13 @@ from datetime import timedelta
 import pytest
 
 from models.database import connection, now
+from models.nodes import Node
 from models.sandboxes import Sandbox
 from models.statements import Statement
 from models.users import User
+from services.errors import Forbidden, NotFound
+from services.guest_calls import guest
+from services.sandboxes.caller import Caller
 
 NAMES = ("ann", "ben", "cat")
 
@@ -68,3 +72,19 @@ def test_reading_one_sandbox_asks_the_database_three_times(edge, caplog):
         assert edge.api.get(f"/v1/sandboxes/{sandbox_id}", headers=headers).status_code == 200
     asked = [record for record in caplog.records if "SELECT" in record.getMessage()]
     assert len(asked) == 3, "the key with its owner, the sandbox, its ports"
+
+
+def test_what_a_call_to_a_guest_needs_of_its_sandbox_is_one_statement(edge, caplog):
+    owner = edge.newcomer()
+    made = edge.api.post("/v1/sandboxes", headers=edge.key(owner), json={}).json
+    with caplog.at_level(logging.DEBUG, logger="peewee"):
+        found = guest.get_owned(Caller(owner), made["id"])
+        asked = [record for record in caplog.records if "SELECT" in record.getMessage()]
+    assert (found.id, found.node_id) == (made["id"], made["nodeId"])
+    with connection():
+        assert found.node_address == Node.get_by_id(made["nodeId"]).address
+    assert len(asked) == 1
+    with pytest.raises(Forbidden):
+        guest.get_owned(Caller(edge.newcomer()), made["id"])
+    with pytest.raises(NotFound):
+        guest.get_owned(Caller(owner), "none")
