@@ -11,6 +11,7 @@ from models.database import connection, database, now
 from models.nodes import DiskUse
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot, StoreImage
+from models.statements import Statement
 from models.states import SnapshotState
 from models.users import User
 
@@ -126,15 +127,25 @@ def _stored() -> Any:
 
 def bytes_of(owner_id: str) -> int:
     """What one owner has on nodes and in the store, as last sampled."""
-    found = [
+    found = _BYTES_OF.find(owner_id)
+    return sum(int(each or 0) for each in (found.sandboxes, found.snapshots, found.stored))
+
+
+def _sums_of(owner_id: Any) -> Any:
+    sandboxes, snapshots = (
         DiskUse.select(peewee.fn.SUM(DiskUse.size_bytes))
         .join(model, on=(model.id == DiskUse.resource_id))
-        .where((DiskUse.kind == kind) & (model.owner == owner_id)).scalar()
+        .where((DiskUse.kind == kind) & (model.owner == owner_id))
         for kind, model in ((SANDBOX, Sandbox), (SNAPSHOT, Snapshot))
-    ]
+    )
     stored = Snapshot.select(peewee.fn.SUM(Snapshot.tarball_size_bytes)).where(
-        _stored() & (Snapshot.owner == owner_id)).scalar()
-    return sum(int(each or 0) for each in (*found, stored))
+        _stored() & (Snapshot.owner == owner_id))
+    named = (sandboxes.alias("sandboxes"), snapshots.alias("snapshots"), stored.alias("stored"))
+    return peewee.Select(columns=named).bind(database)
+
+
+# Every create asks.
+_BYTES_OF = Statement(DiskUse, _sums_of)
 
 
 def items_of(owner: User) -> list[Item]:
