@@ -1,8 +1,9 @@
-"""How far each figure may be from its floor: the table that `make bench` is judged by, and that the
-README repeats.
+"""How far each figure may be from its floor: the tables that `make bench` is judged by, and that
+the README and `docs/presets.md` repeat.
 
 A bound is a ratio of medians of one run, a third to a half above what a quiet run shows, so that it
-is passed on a busy machine and not by a step that was added to the way.
+is passed on a busy machine and not by a step that was added to the way. Of an agent preset it is
+what the preset may add to a plain create.
 """
 from collections.abc import Iterable
 
@@ -28,6 +29,9 @@ BOUNDS: dict[str, float] = {
     "enqueue": 8.0,
 }
 
+# Figure of `make bench ARGS=--presets` -> seconds above its floor that it must not exceed.
+PRESET_BOUNDS_S: dict[str, float] = {"create_codex": 3.0, "create_claude": 3.0, "create_pi": 6.0}
+
 
 def list_exceeded(figures: Iterable[Figure]) -> list[str]:
     """A sentence for each figure that is above its bound, or that has one and was not measured."""
@@ -39,4 +43,19 @@ def list_exceeded(figures: Iterable[Figure]) -> list[str]:
             told.append(f"{name} was not measured against its floor; its bound is {bound:.1f}")
         elif ratio > bound:
             told.append(f"{name} is {ratio:.2f} times its floor, more than its bound {bound:.1f}")
+    return told
+
+
+def list_presets_exceeded(figures: Iterable[Figure]) -> list[str]:
+    """The same for what presets add to a create."""
+    measured = {figure.name: figure.added for figure in figures}
+    told = []
+    for name, bound_s in PRESET_BOUNDS_S.items():
+        added = measured.get(name)
+        if added is None:
+            told.append(f"{name} was not measured beside a plain create; its bound is"
+                        f" {bound_s:.1f} s more")
+        elif added > bound_s * 1000:
+            told.append(f"{name} takes {added / 1000:.2f} s more than a plain create, more than its"
+                        f" bound {bound_s:.1f} s")
     return told

@@ -34,6 +34,13 @@ class Figure:
             return None
         return percentile(self.samples, 0.5) / percentile(self.floor, 0.5)
 
+    @property
+    def added(self) -> float | None:
+        """Milliseconds that the median is above the median of the floor; None without a floor."""
+        if not self.floor or not self.samples:
+            return None
+        return percentile(self.samples, 0.5) - percentile(self.floor, 0.5)
+
     def row(self) -> str:
         """One line of the report."""
         if not self.samples:

@@ -1,13 +1,14 @@
-"""`make bench` fails when a ratio is above its bound, and the README tells the bounds that hold."""
+"""`make bench` fails when a figure is above its bound, and the pages tell the bounds that hold."""
 import re
 import sys
 
 import pytest
 
 import bench.__main__ as bench
-from bench.bounds import BOUNDS, list_exceeded
+from bench.bounds import BOUNDS, PRESET_BOUNDS_S, list_exceeded, list_presets_exceeded
 from bench.figures import Figure
 from bin.stack.site import ROOT
+from guest.presets import SLUGS
 
 
 def figures(**ratios):
@@ -42,3 +43,42 @@ def test_the_readme_tells_these_bounds_and_ratios_within_them():
     cells = {name: [cell.strip() for cell in rest.split("|")] for name, rest in rows}
     assert {name: float(row[-1]) for name, row in cells.items() if row[-1]} == BOUNDS
     assert all(float(cells[name][-2]) <= bound for name, bound in BOUNDS.items())
+
+
+def presets(factor, **changed):
+    """The presets with that much of their bounds above a floor of 300 ms."""
+    added = {name: bound * factor for name, bound in PRESET_BOUNDS_S.items()} | changed
+    return [Figure(name, [300.0 + each * 1000] * 3, [300.0] * 3) for name, each in added.items()]
+
+
+def test_a_preset_may_add_its_bound_to_a_plain_create_and_no_more():
+    assert list_presets_exceeded(presets(1)) == []
+    for name, bound in PRESET_BOUNDS_S.items():
+        told, = list_presets_exceeded(presets(1, **{name: bound + 0.1}))
+        assert told.startswith(f"{name} takes {bound + 0.1:.2f} s more")
+
+
+def test_a_preset_that_was_not_measured_does_not_pass():
+    assert len(list_presets_exceeded([])) == len(PRESET_BOUNDS_S)
+    assert len(list_presets_exceeded([*presets(1)[1:], Figure("create_codex", [1.0])])) == 1
+
+
+@pytest.mark.parametrize(("factor", "code"), [(0.9, 0), (1.1, 1)])
+def test_the_exit_code_of_the_presets_tells(monkeypatch, capsys, factor, code):
+    """Those without a bound are only told."""
+    made = [*presets(factor), Figure("create_lfg", [99_000.0], [300.0])]
+    monkeypatch.setattr(sys, "argv", ["bench", "--presets"])
+    monkeypatch.setattr(bench, "connect_api", lambda: None)
+    monkeypatch.setattr(bench, "create_presets", lambda api, count: made)
+    assert bench.main() == code
+    assert capsys.readouterr().out.count("ABOVE ITS BOUND") == code * len(PRESET_BOUNDS_S)
+
+
+def test_what_is_measured_of_presets_has_these_names():
+    assert set(PRESET_BOUNDS_S) <= {f"create_{slug}" for slug in SLUGS}
+
+
+def test_the_page_about_presets_tells_these_bounds():
+    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| [^|]+ \| (\d+) s \|$",
+                      (ROOT / "docs/presets.md").read_text(), re.MULTILINE)
+    assert {f"create_{slug}": float(bound) for slug, bound in rows} == PRESET_BOUNDS_S
