@@ -2,19 +2,23 @@
 
 The next is tried only while nothing of an answer was passed on: when an upstream cannot be reached,
 or answers with a status of the configuration's `fallOver`. What the last of them said is passed on
-as it is. A call is made once more at the same upstream if a connection that was kept is found
-closed, because that says nothing of the upstream.
+as it is. A call is made once more at the same upstream, on a connection of its own, if one that was
+kept is found closed, because that says nothing of the upstream.
 """
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import aiohttp
 from yarl import URL
 
 from app.guest_gateway.llm.endpoints import Body, Endpoint
-from app.guest_gateway.llm.request_body import Asked, sliced
+from app.guest_gateway.llm.request_body import Asked
+from app.guest_gateway.llm.sending import Sending
 from services.errors import Unavailable
 from services.llm.configured.upstreams import LlmConfig, Target
 from services.llm.routing import RestingUpstreams
@@ -35,16 +39,13 @@ class Upstreams:
 
     def __init__(self) -> None:
         self.resting = RestingUpstreams()
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_S,
-                                           enable_cleanup_closed=False),
-            cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False,
-            read_bufsize=_READ_BYTES, max_line_size=_HEAD_BYTES, max_field_size=_HEAD_BYTES,
-            headers={"User-Agent": "svc-llm-proxy", "Accept-Encoding": "identity"})
+        self._keeping = _session(keepalive_timeout=_KEPT_S)
+        self._afresh = _session(force_close=True)
 
     async def close(self) -> None:
         """End every connection."""
-        await self._session.close()
+        await self._keeping.close()
+        await self._afresh.close()
 
     @asynccontextmanager
     async def ask(self, config: LlmConfig, targets: Sequence[Target], endpoint: Endpoint,
@@ -79,29 +80,53 @@ class Upstreams:
 
     async def _ask_one(self, target: Target, endpoint: Endpoint, asked: Asked,
                        headers: Mapping[str, str], query: str) -> aiohttp.ClientResponse:
+        way = _Way()
         try:
-            return await self._send(target, endpoint, asked, headers, query)
-        except (aiohttp.ServerDisconnectedError, ConnectionResetError):
-            return await self._send(target, endpoint, asked, headers, query)
+            return await _send(self._keeping, way, target, endpoint, asked, headers, query)
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionResetError):
+            if not way.was_kept:
+                raise
+        # Not on another that was kept: what has closed one has closed them all.
+        return await _send(self._afresh, way, target, endpoint, asked, headers, query)
 
-    async def _send(self, target: Target, endpoint: Endpoint, asked: Asked,
-                    headers: Mapping[str, str], query: str) -> aiohttp.ClientResponse:
-        upstream = target.upstream
-        sent = {name: headers[name] for name in _ON if name in headers}
-        sent |= upstream.key_headers()
-        data = None
-        if endpoint.body is not Body.NONE:
-            pieces = asked.pieces(target.model)
-            sent |= {"Content-Type": asked.content_type,
-                     "Content-Length": str(sum(map(len, pieces)))}
-            data = sliced(pieces)
-        return await self._session.request(
-            "GET" if data is None else "POST",
-            URL(f"{upstream.url}{endpoint.path}{query}", encoded=True),
-            headers=sent, data=data, allow_redirects=False,
-            timeout=aiohttp.ClientTimeout(total=None, connect=upstream.connect_s,
-                                          sock_connect=upstream.connect_s,
-                                          sock_read=upstream.silence_s))
+
+@dataclass
+class _Way:
+    """Whether a request went over a connection that had been kept."""
+
+    was_kept: bool = False
+
+
+async def _note_kept(session: aiohttp.ClientSession, context: SimpleNamespace,
+                     _: aiohttp.TraceConnectionReuseconnParams) -> None:
+    context.trace_request_ctx.was_kept = True
+
+
+def _session(**of_connections: Any) -> aiohttp.ClientSession:
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_reuseconn.append(_note_kept)
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, enable_cleanup_closed=False, **of_connections),
+        cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, trace_configs=[trace],
+        read_bufsize=_READ_BYTES, max_line_size=_HEAD_BYTES, max_field_size=_HEAD_BYTES,
+        headers={"User-Agent": "svc-llm-proxy", "Accept-Encoding": "identity"})
+
+
+async def _send(session: aiohttp.ClientSession, way: _Way, target: Target, endpoint: Endpoint,
+                asked: Asked, headers: Mapping[str, str], query: str) -> aiohttp.ClientResponse:
+    upstream = target.upstream
+    sent = {name: headers[name] for name in _ON if name in headers} | upstream.key_headers()
+    url = URL(f"{upstream.url}{endpoint.path}{query}", encoded=True)
+    limits = aiohttp.ClientTimeout(total=None, connect=upstream.connect_s,
+                                   sock_connect=upstream.connect_s, sock_read=upstream.silence_s)
+    if endpoint.body is Body.NONE:
+        return await session.get(url, headers=sent, allow_redirects=False, timeout=limits,
+                                 trace_request_ctx=way)
+    body = Sending(asked.pieces(target.model), upstream.silence_s)
+    sent |= {"Content-Type": asked.content_type, "Content-Length": str(body.size_bytes)}
+    return await body.watch(session.post(url, headers=sent, data=body,
+                                         allow_redirects=False, timeout=limits,
+                                         trace_request_ctx=way))
 
 
 def headers_back(answer: aiohttp.ClientResponse) -> dict[str, str]:

@@ -130,10 +130,21 @@ async def _pass_on(request: web.BaseRequest, answer: aiohttp.ClientResponse, rea
             asyncio.TimeoutError) as error:
         log.warning("an upstream broke its answer off (%s)", type(error).__name__,
                     extra={"upstream": call.target.upstream.name})
+        passed = reader.feed(_unread(answer.content))
         reader.counted.complete = False
+        if passed:
+            call.began()
+            await response.write(passed)
         # Without the end of the body, so that the caller sees that it is broken.
         request.protocol.force_close()
     return response
+
+
+def _unread(content: aiohttp.StreamReader) -> bytes:
+    """What had come before the end of a broken answer: aiohttp says that it broke before it gives
+    the rest, if both came at once."""
+    content.set_exception(None)  # type: ignore[arg-type]
+    return content.read_nowait()
 
 
 async def _refused(answer: aiohttp.ClientResponse, key: str) -> web.StreamResponse:

@@ -53,10 +53,12 @@ def test_a_caller_who_leaves_ends_the_call_upstream_and_pays_what_it_heard(asker
         assert row.input_tokens > 0
 
 
+@pytest.mark.parametrize("size", [10, 200_000])
 @pytest.mark.parametrize("path", MODELS)
-def test_an_upstream_that_breaks_off_breaks_the_answer_off(asker, upstream, path):
+def test_an_upstream_that_breaks_off_breaks_the_answer_off(asker, upstream, path, size):
+    """All of it comes at once, the end too, which is told by aiohttp before the rest is read."""
     upstream.words, upstream.cut_after = 9, 4
-    link, answer = asker.begin(path, question(MODELS[path], stream=True))
+    link, answer = asker.begin(path, question(MODELS[path], text="a" * size, stream=True))
     with pytest.raises(http.client.IncompleteRead) as broken:
         answer.read()
     link.close()
