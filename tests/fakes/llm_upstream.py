@@ -1,7 +1,8 @@
 """An upstream for models that speaks both protocols over real sockets, and does what tests tell it.
 
-An answer is the words `w0 w1 ...`, a token each. Without the operator's key it is 401. The usage of
-a chat's stream is sent only when it is asked for.
+An answer is the words `w0 w1 ...`, a token each; the stream of a question with `calls_tool` has the
+calls of `tool_calls` instead, whose pieces count as words. Without the operator's key it is 401.
+The usage of a chat's stream is sent only when it is asked for.
 """
 import asyncio
 import json
@@ -10,6 +11,8 @@ import time
 from collections import deque
 
 from aiohttp import web
+
+from tests.fakes import tool_calls
 
 KEY = "sk-operators-own-key"
 INPUT, CACHED, CACHE_WRITE = 7, 3, 2
@@ -21,13 +24,14 @@ class LlmUpstream:
 
     A stream is cut after `cut_after` words, or has an error after `error_after`; after as many as
     its question says in `silent_after` nothing more comes. `said` counts the words of streams;
-    `begun_at` is when the last stream came to its first word, of the monotonic clock."""
+    `begun_at` is when the last stream came to its first word, of the monotonic clock; `sent` has
+    the events of the last one as they were written."""
 
     def __init__(self):
         self.words, self.pause_s = 5, 0.0
         self.cut_after = self.error_after = None
         self.refusals = deque()
-        self.seen = []
+        self.seen, self.sent = [], []
         self.under_way = self.left_early = self.said = 0
         self.begun_at = 0.0
         self._loop = asyncio.new_event_loop()
@@ -93,7 +97,7 @@ class LlmUpstream:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         self.under_way += 1
-        words = 0
+        words, self.sent = 0, []
         try:
             for name, event in events:
                 is_word = "WORD" in name
@@ -105,7 +109,8 @@ class LlmUpstream:
                 name = name.replace("WORD", "")
                 head = f"event: {name}\n" if name else ""
                 text = event if isinstance(event, str) else json.dumps(event)
-                await response.write(f"{head}data: {text}\n\n".encode())
+                self.sent.append(f"{head}data: {text}\n\n".encode())
+                await response.write(self.sent[-1])
                 if is_word and words == self.error_after:
                     error = {"type": "error", "error": {"type": "api_error", "message": "broken"}}
                     await response.write(f"event: error\ndata: {json.dumps(error)}\n\n".encode())
@@ -147,6 +152,9 @@ class LlmUpstream:
         wants = (asked.get("stream_options") or {}).get("include_usage")
         common = {"id": "chat", "object": "chat.completion.chunk", "created": 1,
                   "model": asked["model"], **({"usage": None} if wants else {})}
+        if asked.get("calls_tool"):
+            yield from tool_calls.chat(common, self.chat_usage if wants else None)
+            return
         for number in range(self.words):
             delta = {"role": "assistant", "content": f"w{number} "}
             yield "WORD", {**common, "choices": [
@@ -162,6 +170,9 @@ class LlmUpstream:
                 "content": [{"type": "output_text", "text": text, "annotations": []}]}
         head = {"id": "resp_1", "object": "response", "model": asked["model"], "created_at": 1,
                 "output": []}
+        if asked.get("calls_tool"):
+            yield from tool_calls.responses(head, self.responses_usage)
+            return
         yield "response.created", {"type": "response.created", "response": {
             **head, "status": "in_progress"}}
         yield "response.output_item.added", {
@@ -178,9 +189,12 @@ class LlmUpstream:
 
     def _messages(self, asked):
         usage = {**self.messages_usage, "output_tokens": 1}
-        yield "message_start", {"type": "message_start", "message": {
-            "id": "msg_1", "type": "message", "role": "assistant", "content": [],
-            "model": asked["model"], "stop_reason": None, "usage": usage}}
+        message = {"id": "msg_1", "type": "message", "role": "assistant", "content": [],
+                   "model": asked["model"], "stop_reason": None, "usage": usage}
+        if asked.get("calls_tool"):
+            yield from tool_calls.messages(message, self.words)
+            return
+        yield "message_start", {"type": "message_start", "message": message}
         yield "content_block_start", {"type": "content_block_start", "index": 0,
                                       "content_block": {"type": "text", "text": ""}}
         for number in range(self.words):
