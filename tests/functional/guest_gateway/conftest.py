@@ -1,14 +1,18 @@
-"""The guest gateway of the simulated stack with two upstreams, and two guests of alice's that ask
-it."""
+"""The guest gateway of the simulated stack with two upstreams, and who asks it: two guests of
+alice's, and a service by the API's host."""
 import os
 
+import httpx
 import pytest
 
-from models.database import connect, database
+from models.database import connect, connection, database
+from models.users import User
 from tests.clients.guest_gateway import Asker, config_of, running_gateway
 from tests.fakes.llm_upstream import LlmUpstream
 from tests.fakes.npm_registry import NpmRegistry
 from tests.host.guest_places import guest_places
+from tests.stack.credentials import bearer
+from tests.tls.clients import client
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +73,28 @@ def upstream(upstreams):
         one.refusals.clear()
         one.seen.clear()
     return upstreams[0]
+
+
+@pytest.fixture(scope="module")
+def token(sim_stack, log):
+    """A service's."""
+    return sim_stack.run("python -m app.operator service-token-mint tests").split()[-1]
+
+
+@pytest.fixture(scope="module")
+def alice_id(log, alice):
+    """For whom a service may act."""
+    with connection():
+        return User.get(User.email == alice.email).id
+
+
+@pytest.fixture(params=["port", "edge"])
+def http(request, sim_stack, token, log):
+    """A client of the API that acts as a service."""
+    if request.param == "edge":
+        made = client(sim_stack, "localhost")
+    else:
+        made = httpx.Client(base_url=sim_stack.api_url, trust_env=False, timeout=60)
+    made.headers.update(bearer(token))
+    with made:
+        yield made

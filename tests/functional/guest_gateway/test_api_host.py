@@ -10,35 +10,10 @@ import pytest
 
 from models.database import connection
 from models.usage import LlmCall
-from models.users import User
 from tests.clients.guest_gateway import events, question
 from tests.stack.credentials import bearer
-from tests.tls.clients import client
 
 MESSAGES = "/v1/messages"
-
-
-@pytest.fixture(scope="module")
-def token(sim_stack, log):
-    return sim_stack.run("python -m app.operator service-token-mint tests").split()[-1]
-
-
-@pytest.fixture(scope="module")
-def alice_id(log, alice):
-    with connection():
-        return User.get(User.email == alice.email).id
-
-
-@pytest.fixture(params=["port", "edge"])
-def http(request, sim_stack, token, log):
-    """A client of the API that acts as a service."""
-    if request.param == "edge":
-        made = client(sim_stack, "localhost")
-    else:
-        made = httpx.Client(base_url=sim_stack.api_url, trust_env=False, timeout=60)
-    made.headers.update(bearer(token))
-    with made:
-        yield made
 
 
 def last_row():

@@ -1,53 +1,14 @@
 """After a user's whole journey no secret stands in any log, in Redis or in Postgres."""
-import gzip
 import time
 
-import psycopg2
 import redis
+from kombu.connection import Connection
 
+from tests.host.written import everything, in_redis
 from tests.stack.credentials import Newcomer, bearer, make_all
 from tests.stack.real import RealService
 
 SANDBOXES, CALLBACK_TOKEN = "/v1/sandboxes", "the-callback-token-of-one-session"
-
-
-def in_postgres(url):
-    """Every row of every table as text."""
-    connection = psycopg2.connect(url)
-    try:
-        with connection, connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'")
-            for (table,) in cursor.fetchall():
-                cursor.execute(f'SELECT row_to_json(kept)::text FROM "{table}" AS kept')
-                for (row,) in cursor.fetchall():
-                    yield f"table {table}", row.encode()
-    finally:
-        connection.close()
-
-
-def in_redis(url):
-    """Every key with its value."""
-    client = redis.Redis.from_url(url)
-    try:
-        for key in client.scan_iter():
-            yield f"redis {key!r}", key + (client.dump(key) or b"")
-        yield "redis slowlog", repr(client.slowlog_get(128)).encode()
-    finally:
-        client.close()
-
-
-def in_logs(directory):
-    for path in directory.rglob("*"):
-        if path.is_file():
-            content = path.read_bytes()
-            yield f"log {path.name}", gzip.decompress(content) if path.suffix == ".gz" else content
-
-
-def everything(stack):
-    yield from in_logs(stack.site.data_dir / "log")
-    yield from in_redis(stack.site.values["SVC_REDIS_URL"])
-    yield from in_postgres(stack.site.values["SVC_DATABASE_URL"])
 
 
 def serve_an_agent(service, owner):
@@ -136,10 +97,14 @@ def test_the_search_would_find_one(sim_stack, tmp_path):
     assert any(b"GET /v1/sandboxes" in content
                for place, content in everything(sim_stack)
                if place.startswith("log"))
-    client = redis.Redis.from_url(sim_stack.site.values["SVC_REDIS_URL"])
+    url, needle = sim_stack.site.values["SVC_REDIS_URL"], b"needle-in-a-haystack"
+    client = redis.Redis.from_url(url)
     try:
-        client.set("test-secrets", "needle-in-a-haystack", ex=60)
-        assert any(b"needle-in-a-haystack" in content for _, content in in_redis(
-            sim_stack.site.values["SVC_REDIS_URL"]))
+        client.set("test-secrets", needle * 50, ex=60)
+        with Connection(url) as link, link.SimpleQueue("test-secrets-queue") as queue:
+            queue.put({"secret": needle.decode()}, retry=False)
+        found = {place for place, content in in_redis(url) if needle in content}
+        assert found == {"redis b'test-secrets'", "redis b'test-secrets-queue'"}
     finally:
+        client.delete("test-secrets", "test-secrets-queue")
         client.close()
