@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import hashlib
 import http.server
+import inspect
 import io
 import json
 import os
@@ -18,8 +19,10 @@ from guest.image.errors import ImageError
 from guest.presets import build as building
 from guest.presets.build import build
 from guest.presets.filesystem import read_file
+from guest.presets.install import install
 from guest.presets.recipe import PRESETS
 from tests.host.driver_lab import Lab
+from tests.stack.waiting import until
 
 PROGRAM = "node_modules/tool-{}/cli.js"
 CHOSEN = ("pi", "codex")
@@ -42,12 +45,15 @@ def tarball(name: str) -> bytes:
 
 
 class Registry(http.server.ThreadingHTTPServer):
-    """Serves `tarballs` by package name, and counts what is asked for."""
+    """Serves `tarballs` by package name, and counts what is asked for. Of a `hanging` one come
+    a few bytes and nothing more; who asked for it is in `left` when they have gone."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answers)
         self.tarballs: dict[str, bytes] = {}
         self.asked: list[str] = []
+        self.hanging: dict[str, bytes] = {}
+        self.left: list[tuple[str, bytes]] = []
 
 
 class Answers(http.server.BaseHTTPRequestHandler):
@@ -57,6 +63,10 @@ class Answers(http.server.BaseHTTPRequestHandler):
         name = self.path.strip("/").split("/")[0]
         content = self.server.tarballs.get(name)
         self.server.asked.append(name)
+        if name in self.server.hanging:
+            self.wfile.write(self.server.hanging[name])
+            self.server.left.append((name, self.rfile.read()))  # until the other side is gone
+            return
         self.send_response(404 if content is None else 200)
         self.send_header("Content-Length", str(len(content or b"")))
         self.end_headers()
@@ -148,6 +158,37 @@ def test_a_preset_that_fails_leaves_the_others_and_is_tried_again(
     assert os.readlink(image_dir / "images/presets") == second.name and first.exists()
     registry.asked.clear()
     assert build(image_dir, CHOSEN) == second and registry.asked == []
+
+
+@pytest.mark.parametrize("begun", [
+    pytest.param(b"", id="no head"),
+    pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n\x1f\x8b", id="no end")])
+def test_a_vendor_that_hangs_is_given_up_and_the_others_are_made(
+        image_dir: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str], begun: bytes) -> None:
+    """Nothing ends of itself: without the limit the build would stand still."""
+    limit_s = 4
+    limits = {"pi": limit_s}
+    monkeypatch.setattr(building, "install", lambda preset, *where: install(
+        preset, *where, timeout_s=limits.get(preset.slug, 120)))
+    registry.hanging["tool-pi"] = begun
+    image = build(image_dir, CHOSEN)
+    assert states(image)["pi"] == "failed" and states(image)["codex"] == "ready"
+    record = json.loads((image / "presets.json").read_text())["presets"]
+    assert record["pi"]["reason"] == (
+        f"the packages of pi could not be fetched within {limit_s} s")
+    assert f"NOTICE: pi failed: {record['pi']['reason']}" in capsys.readouterr().out
+    until(lambda: registry.left)
+    assert set(registry.left) == {("tool-pi", b"")}, "what fetched it has ended"
+    assert [tree.name.partition("-")[0] for tree in (image_dir / "presets").iterdir()] == ["codex"]
+
+    registry.hanging.clear()
+    limits.clear()
+    assert states(build(image_dir, CHOSEN))["pi"] == "ready"
+
+
+def test_presets_are_given_ten_minutes() -> None:
+    assert inspect.signature(install).parameters["timeout_s"].default == 600
 
 
 def test_an_outage_of_everything_still_makes_an_image_and_says_why(
