@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from guest.agent.protocol import TOO_MANY
 from guest.client.errors import AgentError, AgentRefused
 from models.sandboxes import Sandbox
-from models.states import SandboxStatus
+from models.states import OperationKind, SandboxStatus
 from services.errors import Conflict, Gone, RateLimited, Unavailable
 from services.guest_calls.activity import in_use, renew
 from services.guest_calls.guest import connect, get_owned, unreachable
@@ -43,8 +43,9 @@ class OpenedShell:
 def opened(deps: Deps, caller: Caller, sandbox_id: str) -> Iterator[OpenedShell]:
     """Wake the sandbox if need be, and open a shell in it; leaving the block hangs it up.
 
-    Raises NotFound, Forbidden, WrongNode; Gone for a stopped sandbox; Conflict, RateLimited and
-    Unavailable as a wake does, and when the guest opens none.
+    Raises NotFound, Forbidden, WrongNode; Gone for a stopped sandbox, Conflict at once for one that
+    is being deleted; Conflict, RateLimited and Unavailable as a wake does, and when the guest opens
+    none.
     """
     with ExitStack() as stack:
         sandbox, activity_id = _hold_awake(deps, caller, sandbox_id, stack)
@@ -74,7 +75,8 @@ def _hold_awake(deps: Deps, caller: Caller, sandbox_id: str,
         try:
             return sandbox, stack.enter_context(in_use(sandbox, for_s=HOLD_S, what="a shell"))
         except Conflict:
-            if not tries_left:
+            # A sandbox that is being deleted does not wake, however long one waits.
+            if not tries_left or sandbox.task == OperationKind.STOP:
                 raise
         lifecycle.wake(deps, caller, sandbox_id)
     raise AssertionError("unreachable")

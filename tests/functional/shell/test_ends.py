@@ -1,14 +1,17 @@
 """What ends an open shell from outside, with which code; and that an open shell keeps its sandbox
 awake."""
 import contextlib
+import itertools
 import threading
 import time
 
-import psycopg2
 import pytest
 
+from services.guest_calls.shells import RENEW_EVERY_S
+from tests.clients.load import Load
 from tests.clients.shells import ShellClient, url_of
 from tests.host.shell_guest import point_at, running_agent
+from tests.stack.database import query
 from tests.stack.waiting import becomes, until
 
 GRACEFUL_S = 20  # config/gunicorn/every_process.py
@@ -69,9 +72,11 @@ def test_a_delete_closes_with_1001(sim_stack, alice, agent):
 
 
 def test_an_open_shell_keeps_awake_and_its_end_starts_the_clock(sim_stack, alice, other):
+    """Its activity would last a minute and is renewed for as long as it is open."""
     with opened(sim_stack, other, alice) as shell:
-        time.sleep(4)
-        assert status(alice, other) == "running"
+        [ends] = held_until(sim_stack, other)
+        until(lambda: held_until(sim_stack, other) > [ends], 2 * RENEW_EVERY_S)
+        assert status(alice, other) == "running", "far longer than its idle timeout"
         shell.type("exit\n")
         assert shell.to_the_end() == 1000
         ended = time.monotonic()
@@ -89,25 +94,55 @@ def test_a_client_that_just_leaves_hangs_up_the_shell(sim_stack, alice, other):
         raw.send(0, b"z" * 60000)
     for shell in (quiet, raw):
         shell.socket.sock.close()
-    becomes(lambda: activities(sim_stack, other), 0, 60)
+    becomes(lambda: held_until(sim_stack, other), [], 60)
     becomes(lambda: status(alice, other), "hibernated", 20)
 
 
-def activities(stack, sandbox_id):
-    with contextlib.closing(psycopg2.connect(stack.site.values["SVC_DATABASE_URL"])) as link:
-        with link, link.cursor() as cursor:
-            cursor.execute("SELECT count(*) FROM activities WHERE sandbox_id = %s", (sandbox_id,))
-            return cursor.fetchone()[0]
+def held_until(stack, sandbox_id):
+    """For each activity of a sandbox the time at which it ends by itself."""
+    found = query(stack, "SELECT expires_at FROM activities WHERE sandbox_id = %s", sandbox_id)
+    return [ends for ends, in found]
 
 
-def test_a_revoked_key_closes_with_1008(sim_stack, alice, box):
-    made = alice.post("/v1/api-keys", json={"name": "short"}, headers=alice.jwt_headers).json()
-    key = {"Authorization": f"Bearer {made['key']}"}
-    with opened(sim_stack, box, alice, **key) as shell, opened(sim_stack, box, alice) as kept:
-        alice.delete(f"/v1/api-keys/{made['apiKey']['id']}", headers=alice.jwt_headers)
-        assert shell.to_the_end() == 1008 and "credential" in shell.reason
-        kept.type("echo kept-$((1+1))\n")
-        kept.until("kept-2")
+class Echoes(Load):
+    """Asks a shell for an echo again and again; `slowest_s` is the longest that one took."""
+
+    def __init__(self, shell):
+        super().__init__(self._run)
+        self._shell, self.slowest_s = shell, 0.0
+
+    def _run(self):
+        for number in itertools.count():
+            if self.ends.wait(0.05):
+                return
+            began = time.monotonic()
+            self._shell.type(f"echo kept-$(({number}+1))\n")
+            self._shell.until(f"kept-{number + 1}")
+            self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+
+
+def test_a_revoked_key_closes_with_1008_within_the_poll_interval(sim_stack, alice, box):
+    """The second key is revoked just after a look, so that its shell waits for a whole interval.
+    What a busy machine adds is seen by the echoes of a shell that stays."""
+    keys = [alice.post("/v1/api-keys", json={"name": "short"}, headers=alice.jwt_headers).json()
+            for _ in range(2)]
+    poll_s = sim_stack.settings.identity_poll_s
+    with contextlib.ExitStack() as stack:
+        shells = [stack.enter_context(opened(sim_stack, box, alice,
+                                             Authorization=f"Bearer {key['key']}"))
+                  for key in keys]
+        kept = stack.enter_context(opened(sim_stack, box, alice))
+        with Echoes(kept) as echoes:
+            for key, shell in zip(keys, shells, strict=True):
+                alice.delete(f"/v1/api-keys/{key['apiKey']['id']}",
+                             headers=alice.jwt_headers).raise_for_status()
+                revoked = time.monotonic()
+                assert shell.to_the_end() == 1008 and "credential" in shell.reason
+                took_s = time.monotonic() - revoked
+        kept.type("exit\n")
+        assert kept.to_the_end() == 1000, "nobody else's shell ends"
+    print(f"closed after {took_s:.2f} s, an echo took up to {echoes.slowest_s:.2f} s")
+    assert took_s < 3 * poll_s + 20 * echoes.slowest_s
 
 
 def test_the_end_of_the_service_closes_with_1001_and_at_once(sim_stack, alice, box):

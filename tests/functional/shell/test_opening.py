@@ -1,10 +1,14 @@
 """Who may open a shell, with which credentials, and what is answered instead of the 101; on the
 shell's host and on the API's own port."""
+from concurrent.futures import ThreadPoolExecutor
+
 import psycopg2
 import pytest
 
 from tests.clients.shells import PROTOCOL, ShellClient, api_url_of, entry, refused, url_of
 from tests.fakes.hostile_guest import FAILURE, RESULT, frame, point_at, serving
+from tests.stack.database import query
+from tests.stack.waiting import until
 
 HOSTS = {"shell": url_of, "api": api_url_of}
 
@@ -110,6 +114,25 @@ def test_a_stopped_sandbox_is_gone(address_of, alice):
     alice.delete(f"/v1/sandboxes/{made}")
     answer = refused(address_of(made), alice.key_headers)
     assert answer.status_code == 410 and "stopped" in answer.json()["error"]
+
+
+def test_one_that_is_being_deleted_is_a_conflict(sim_stack, alice):
+    """Nobody stops it while its node's worker is away."""
+    made = alice.create()["id"]
+    sim_stack.stop("node-ctl")
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            deletion = pool.submit(alice.delete, f"/v1/sandboxes/{made}")
+            until(lambda: query(sim_stack, "SELECT 1 FROM sandboxes WHERE id = %s"
+                                           " AND task = 'stop'", made))
+            for address_of in HOSTS.values():
+                answer = refused(address_of(sim_stack, made), alice.key_headers)
+                assert answer.status_code == 409 and "stop" in answer.json()["error"]
+            sim_stack.start("node-ctl")
+            assert deletion.result().status_code == 200
+    finally:
+        sim_stack.start("node-ctl")
+        sim_stack.wait_healthy()
 
 
 @pytest.mark.parametrize(("changes", "status"), [
