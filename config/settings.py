@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from config.values import amounts, counts, flag, integers, names, networks, numbers, origins
+from config.values import amounts, counts, flag, integers, ipv4, names, networks, numbers, origins
 
 
 class SettingsError(Exception):
@@ -32,7 +32,7 @@ _PARSERS: dict[Any, Callable[[str], Any]] = {
 }
 # Fields whose values have a form of their own.
 _PARSERS_BY_NAME: dict[str, Callable[[str], Any]] = {
-    "browser_origins": origins, "edge_proxies": networks}
+    "browser_origins": origins, "edge_proxies": networks, "node_address": ipv4}
 
 
 # `max-age` of the pages of static apps (contract, Deploy rule 7).

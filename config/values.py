@@ -1,4 +1,5 @@
-"""How the values of settings are read from text: lists, amounts, flags, origins of pages, networks.
+"""How the values of settings are read from text: lists, amounts, flags, origins of pages, addresses
+and networks.
 
 Each function raises ValueError with what it expected.
 """
@@ -22,6 +23,11 @@ def names(text: str) -> tuple[str, ...]:
 def networks(text: str) -> tuple[str, ...]:
     """Addresses and networks: `192.0.2.1, 10.1.0.0/16, 2001:db8::/32`."""
     return tuple(str(ipaddress.ip_network(part)) for part in names(text))
+
+
+def ipv4(text: str) -> str:
+    """One address of IPv4, with nothing around it: `192.0.2.1`."""
+    return str(ipaddress.IPv4Address(text))
 
 
 _ORIGIN = re.compile(r"(https?)://(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")

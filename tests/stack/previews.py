@@ -10,6 +10,7 @@ import websocket
 
 from tests.clients.load import Load
 from tests.fakes.web_server import WebServer
+from tests.stack.database import query
 from tests.tls.clients import client, context_of
 
 GUEST_PORT = 3000
@@ -50,8 +51,19 @@ class Preview:
     def status(self):
         return self.owner.get(f"/v1/sandboxes/{self.sandbox_id}").json()["status"]
 
+    def idle_at(self):
+        """When it falls asleep if nobody visits it any more."""
+        return idle_at(self.stack, self.sandbox_id)
+
     def delete(self):
         self.owner.delete(f"/v1/sandboxes/{self.sandbox_id}")
+
+
+def idle_at(stack, sandbox_id):
+    """When a running sandbox falls asleep; an assertion fails if it has."""
+    [(found,)] = query(stack, "SELECT idle_at FROM sandboxes WHERE id = %s", sandbox_id)
+    assert found is not None, "it sleeps"
+    return found
 
 
 class Served:

@@ -62,12 +62,15 @@ _OF_ONE_NODE = {"SVC_DATA_DIR", "SVC_NODE_DIR", "SVC_NODE_ID", "SVC_NET_PREFIX",
 
 
 @contextlib.contextmanager
-def second_node(stack: Stack, node_id: str, lanes: Iterable[str]) -> Iterator[Stack]:
+def second_node(stack: Stack, node_id: str, lanes: Iterable[str],
+                **settings: str) -> Iterator[Stack]:
     """Another VM host beside that of `stack`, on this machine: the processes `node-<lane>`, with a
-    directory, ports and a network of their own. It takes new sandboxes within the block."""
+    directory, ports and a network of their own, and `settings`. It takes new sandboxes within the
+    block."""
     shared = {name: value for name, value in stack.site.values.items() if name not in _OF_ONE_NODE}
     processes = [f"node-{lane}" for lane in lanes]
-    node = private_stack(f"test-{node_id}", {**shared, "SVC_NODE_ID": node_id}, processes=processes)
+    node = private_stack(f"test-{node_id}", {**shared, **settings, "SVC_NODE_ID": node_id},
+                         processes=processes)
     try:
         node.supervisor.launch()
         node.start(*processes)

@@ -32,15 +32,16 @@ class Simulator:
         self._running: dict[str, AgentServer] = {}
         self._ports: dict[str, ForwardedPorts] = {}
 
-    def start(self, sandbox_id: str, port: int, guest: dict[str, Any],
+    def start(self, sandbox_id: str, address: str, port: int, guest: dict[str, Any],
               forwards: list[tuple[int, int]]) -> dict[str, Any]:
-        """Start a guest; one of this id that runs already stays as it is."""
+        """Start a guest, which is reached at `address`; one of this id that runs already stays as
+        it is."""
         if sandbox_id not in self._running:
-            server = AgentServer(port, Guest.from_json(guest))
+            server = AgentServer(address, port, Guest.from_json(guest))
             threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05},
                              daemon=True).start()
             self._running[sandbox_id] = server
-            self._ports[sandbox_id] = ForwardedPorts(server.guest)
+            self._ports[sandbox_id] = ForwardedPorts(server.guest, address)
         return self.forward(sandbox_id, forwards)
 
     def forward(self, sandbox_id: str, forwards: list[tuple[int, int]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Serves one simulated guest on its agent port of the loopback interface, in the agent's wire
+"""Serves one simulated guest on its agent port of the node's address, in the agent's wire
 protocol."""
 import contextlib
 import socket
@@ -34,9 +34,9 @@ class AgentServer(socketserver.ThreadingTCPServer):
     block_on_close = False
     request_queue_size = 256
 
-    def __init__(self, port: int, guest: Guest) -> None:
+    def __init__(self, address: str, port: int, guest: Guest) -> None:
         self.guest = guest
-        super().__init__(("127.0.0.1", port), _Connection)
+        super().__init__((address, port), _Connection)
 
 
 class _Connection(socketserver.BaseRequestHandler):

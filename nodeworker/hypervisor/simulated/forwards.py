@@ -11,10 +11,11 @@ _PIECE_BYTES = 64 * 1024
 
 
 class ForwardedPorts:
-    """The host ports that lead to a guest; one on which nobody serves refuses connections."""
+    """The ports of the node's address that lead to a guest; one on which nobody serves refuses
+    connections."""
 
-    def __init__(self, guest: Guest) -> None:
-        self._guest = guest
+    def __init__(self, guest: Guest, address: str) -> None:
+        self._guest, self._address = guest, address
         self._wanted: dict[int, int] = {}
         self._listening: dict[int, socket.socket] = {}
         self._open: set[socket.socket] = set()
@@ -34,7 +35,7 @@ class ForwardedPorts:
             for host in set(self._listening) - set(served):
                 _end(self._listening.pop(host))
             for host in set(served) - set(self._listening):
-                listener = socket.create_server(("127.0.0.1", host), backlog=1024)
+                listener = socket.create_server((self._address, host), backlog=1024)
                 self._listening[host] = listener
                 threading.Thread(target=self._accept, args=(listener, served[host]),
                                  daemon=True).start()

@@ -17,15 +17,13 @@ from nodeworker.hypervisor.driver import (
 from nodeworker.hypervisor.simulated.node import Record, SimulatedNode
 from nodeworker.hypervisor.simulated.presets import RECORD
 
-ADDRESS = "127.0.0.1"
-
 
 def create(node: SimulatedNode, spec: LaunchSpec) -> RunningVm:
     """See Driver.create."""
     with node.operation("create", spec.sandbox_id, create=True):
         found = node.inspect(spec.sandbox_id)
         if found is VmState.RUNNING:
-            return RunningVm(spec.sandbox_id, ADDRESS)
+            return RunningVm(spec.sandbox_id, node.address)
         if found not in (VmState.SAVED, VmState.DISK_ONLY):
             try:
                 return _create(node, spec)
@@ -43,7 +41,7 @@ def _create(node: SimulatedNode, spec: LaunchSpec) -> RunningVm:
     fault("create.recorded")
     _run(node, spec, record, renew=True)
     replace(record, task=None).write(node.record_path(spec.sandbox_id))
-    return RunningVm(spec.sandbox_id, ADDRESS, bool(reason), reason)
+    return RunningVm(spec.sandbox_id, node.address, bool(reason), reason)
 
 
 def _source(node: SimulatedNode, spec: LaunchSpec) -> tuple[dict[str, Any], str]:
@@ -68,8 +66,8 @@ def _blank(node: SimulatedNode, spec: LaunchSpec) -> dict[str, Any]:
 
 def _run(node: SimulatedNode, spec: LaunchSpec, record: Record, *, renew: bool) -> None:
     task = record.task
-    node.simulator.ask("start", sandbox_id=spec.sandbox_id, port=spec.agent_port,
-                       guest=record.guest, forwards=_pairs(spec))
+    node.simulator.ask("start", sandbox_id=spec.sandbox_id, address=node.address,
+                       port=spec.agent_port, guest=record.guest, forwards=_pairs(spec))
     fault(f"{task}.spawned")
     fault(f"{task}.loaded")
     if task == "wake":
@@ -137,7 +135,7 @@ def wake(node: SimulatedNode, spec: LaunchSpec) -> RunningVm:
             replace(record, saved=False, task=None).write(path)
         else:
             node.simulator.ask("forward", sandbox_id=spec.sandbox_id, forwards=_pairs(spec))
-        return RunningVm(spec.sandbox_id, ADDRESS, bool(reason), reason)
+        return RunningVm(spec.sandbox_id, node.address, bool(reason), reason)
 
 
 def forward(node: SimulatedNode, spec: LaunchSpec) -> None:

@@ -52,6 +52,8 @@ class SimulatedNode:
 
     def __init__(self, settings: Settings) -> None:
         self.latency_s = settings.simulated_latency_ms / 1000
+        # Of all its guests, which have none of their own.
+        self.address = settings.node_address
         disk_bytes = settings.simulated_disk_mb * _MIB
         self.blank = {**BLANK, "device_bytes": disk_bytes, "disk_bytes": disk_bytes}
         self._failures = dict(item.split("=") for item in settings.simulated_failures)

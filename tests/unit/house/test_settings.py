@@ -67,6 +67,15 @@ def test_what_is_no_origin_of_a_page_is_refused_by_name(value):
         load({"SVC_BROWSER_ORIGINS": value})
 
 
+@pytest.mark.parametrize("value", ["", "localhost", "::1", "192.0.2.1:80", "192.0.2.0/24", "1.2.3",
+                                   "192.0.2.1,192.0.2.2"])
+def test_a_node_is_reached_at_one_address_of_ipv4(value):
+    """The edge's balancer and the count of open connections know no others."""
+    with pytest.raises(SettingsError, match="SVC_NODE_ADDRESS"):
+        load({"SVC_NODE_ADDRESS": value})
+    assert load({"SVC_NODE_ADDRESS": "192.0.2.1"}).node_address == "192.0.2.1"
+
+
 def test_origins_are_written_as_browsers_send_them():
     given = "https://Dash.example.test:443, http://localhost:5173,http://[::1]:80"
     assert load({"SVC_BROWSER_ORIGINS": given}).browser_origins == (

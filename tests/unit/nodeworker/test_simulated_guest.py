@@ -13,7 +13,7 @@ from nodeworker.hypervisor.simulated.guest import Guest
 @pytest.fixture
 def simulated() -> Iterator[AgentClient]:
     """A client of a simulated guest, which must keep the same promises for plain files."""
-    server = AgentServer(0, Guest("token"))
+    server = AgentServer("127.0.0.1", 0, Guest("token"))
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05},
                      daemon=True).start()
     yield AgentClient("127.0.0.1", server.server_address[1], "token")
