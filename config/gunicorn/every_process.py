@@ -31,6 +31,11 @@ logconfig_dict = logging_config(get_settings().log_level)
 def on_starting(server: Any) -> None:
     """Load the app's code, once, in the process that workers are forked from: they share its
     memory, and one that ended is replaced without loading it again. The app itself, with its
-    connections and threads, each worker makes after it was forked."""
-    importlib.import_module(server.app.app_uri.partition(":")[0])
+    connections and threads, each worker makes after it was forked. Code is no garbage: nobody
+    looks for some meanwhile, since requests wait for the start after a crash."""
+    gc.disable()
+    try:
+        importlib.import_module(server.app.app_uri.partition(":")[0])
+    finally:
+        gc.enable()
     gc.freeze()
