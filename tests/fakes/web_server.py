@@ -81,7 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif name == "/chunked":
             self._chunks(b"%d." % number for number in range(int(query["n"])))
         elif name == "/events":
-            self._events()
+            self._events(int(query.get("n", 3)))
         elif name == "/bytes":
             self._bytes(int(query["n"]))
         elif name == "/slow":
@@ -151,9 +151,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
         self.wfile.write(b"0\r\n\r\n")
 
-    def _events(self):
+    def _events(self, count):
         def events():
-            for number in range(3):
+            for number in range(count):
                 yield b"data: event-%d\n\n" % number
                 time.sleep(0.2)
         self._chunks(events(), "text/event-stream")

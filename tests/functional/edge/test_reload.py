@@ -1,7 +1,9 @@
 """The edge takes up changes and comes back from a kill without losing what clients have open, and
 leaves nothing behind."""
+import contextlib
 import os
 import signal
+import time
 from pathlib import Path
 
 import httpx
@@ -10,8 +12,10 @@ import pytest
 from bin.console import Advice
 from bin.stack import leftovers
 from tests.clients.load import Load
+from tests.clients.shells import ShellClient
+from tests.stack.previews import Served
 from tests.stack.waiting import until
-from tests.tls.clients import client, connect
+from tests.tls.clients import client, connect, context_of
 
 MIB = 1024**2
 RELOAD = "python -m config.nginx.reload"
@@ -55,6 +59,39 @@ def test_a_reload_drops_nothing(sim_stack, alice, sandbox):
         assert b" 201 " in upload.recv(65536).split(b"\r\n")[0]
         until(lambda: not first & workers(sim_stack), 30)
     assert len(load.statuses) > 10 and set(load.statuses) == {200}
+
+
+def wait_for_one(events):
+    """Take events until one had to be waited for: all that came before have been taken."""
+    took_s = 0.0
+    while took_s < 0.05:
+        began = time.monotonic()
+        assert next(events).startswith("data: event-")
+        took_s = time.monotonic() - began
+
+
+def test_what_is_open_goes_on_through_reloads(sim_stack, alice, sandbox):
+    """Old workers keep it, for an hour at most (worker_shutdown_timeout)."""
+    first, served, port = workers(sim_stack), Served(), sim_stack.settings.edge_port
+    preview = served.preview(sim_stack, alice)
+    tls = {"context": context_of(sim_stack), "server_hostname": "shell.localhost"}
+    with (preview.client() as http, http.stream("GET", "/events?n=1000") as stream,
+          contextlib.closing(preview.socket()) as link,
+          ShellClient(f"wss://127.0.0.1:{port}/{sandbox}", alice.key_headers, sslopt=tls,
+                      host=f"shell.localhost:{port}") as shell):
+        events = filter(None, stream.iter_lines())
+        for number in range(4):
+            link.send(f"socket {number}")
+            assert link.recv() == f"socket {number}"
+            shell.type(f"echo shell {number}\n")
+            shell.until(f"shell {number}\r\nshell {number}\r\n")
+            wait_for_one(events)
+            if number < 3:
+                sim_stack.run(RELOAD)
+        assert first & workers(sim_stack)
+    preview.delete()
+    served.close()
+    until(lambda: not first & workers(sim_stack) and len(workers(sim_stack)) <= len(first), 30)
 
 
 def test_a_configuration_that_nginx_refuses_is_told_and_changes_nothing(sim_stack):

@@ -12,6 +12,14 @@ def served():
 
 
 @pytest.fixture
+def another():
+    """Another one, which says another nonce."""
+    server = Served()
+    yield server
+    server.close()
+
+
+@pytest.fixture
 def preview(sim_stack, alice, served):
     """The preview of a running sandbox of alice's."""
     made = served.preview(sim_stack, alice)

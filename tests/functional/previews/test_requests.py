@@ -1,13 +1,17 @@
 """What passes between a browser and a sandbox through the edge, awake and from asleep alike."""
 import json
+import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from app.gateway.open_connections import open_connections
+from guest.agent.protocol import AGENT_PORT
+from tests.clients.in_turn import InTurn
 from tests.stack.database import query
 from tests.stack.memory import Watch
-from tests.stack.previews import GUEST_PORT, Preview
+from tests.stack.previews import GUEST_PORT, Preview, idle_at
 from tests.stack.waiting import until
 from tests.tls.clients import curl
 
@@ -156,14 +160,37 @@ def test_a_sandbox_that_is_still_booting_is_waited_for(sim_stack, alice, served)
     coming.delete()
 
 
+def test_no_host_answers_for_another_over_connections_that_they_share(
+        sim_stack, alice, served, preview, another):
+    """Also while one of them sleeps and wakes."""
+    other = another.preview(sim_stack, alice)
+    nonces = served.server.nonce, another.server.nonce
+    with InTurn(sim_stack, (preview, other), nonces) as visits:
+        for sleeper in (other, preview):
+            visits.goes_on()
+            sleeper.sleep()
+        visits.goes_on()
+    other.delete()
+    assert visits.wrong == []
+
+
 def test_a_request_keeps_awake_and_so_does_an_open_websocket(sim_stack, alice, served):
-    preview = served.preview(sim_stack, alice, timeout=1)
-    link = preview.socket()
-    idle_at = "SELECT idle_at FROM sandboxes WHERE id = %s"
-    first = query(sim_stack, idle_at, preview.sandbox_id)
-    until(lambda: query(sim_stack, idle_at, preview.sandbox_id) > first, 15)
+    """On which nothing is sent. Its look-up is noted once; what moves after that is the open
+    connection. One to the port of an agent is nobody's visit."""
+    preview, other = served.preview(sim_stack, alice, timeout=20), alice.create()["id"]
+    agents_port = query(sim_stack, "SELECT host_port FROM port_bindings"
+                        " WHERE sandbox_id = %s AND guest_port = %s", other, AGENT_PORT)[0][0]
+    with socket.create_connection(("127.0.0.1", agents_port)):
+        kept, before = idle_at(sim_stack, other), preview.idle_at()
+        link = preview.socket()
+        for _ in range(3):
+            until(lambda: preview.idle_at() > before, 30)
+            before = preview.idle_at()
+        assert ("127.0.0.1", agents_port) in open_connections()
+        assert idle_at(sim_stack, other) == kept
     assert preview.status() == "running"
     link.send("still there")
     assert link.recv() == "still there"
     link.close()
     preview.delete()
+    alice.delete(f"/v1/sandboxes/{other}")

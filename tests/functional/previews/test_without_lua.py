@@ -5,6 +5,7 @@ import pytest
 
 from config.nginx.reload import reload
 from config.nginx.render import find_nginx, render
+from tests.clients.in_turn import InTurn
 
 STATES = pytest.mark.parametrize("asleep", [False, True], ids=["awake", "asleep"])
 
@@ -30,15 +31,21 @@ def test_a_page_and_a_body(preview, asleep):
     assert preview.get("/chunked?n=50").text == "".join(f"{n}." for n in range(50))
 
 
-def test_one_host_never_answers_for_another(sim_stack, alice, served, preview):
-    other = served.preview(sim_stack, alice)
+def test_one_host_never_answers_for_another(sim_stack, alice, served, preview, another):
+    other = another.preview(sim_stack, alice)
+    nonces = served.server.nonce, another.server.nonce
     try:
+        with InTurn(sim_stack, (preview, other), nonces) as visits:
+            for sleeper in (other, preview):
+                visits.goes_on()
+                sleeper.sleep()
+            visits.goes_on()
+        assert visits.wrong == []
         with preview.client() as first, other.client() as second:
-            for _ in range(5):
-                assert first.get("/").status_code == second.get("/").status_code == 200
+            assert (first.get("/nonce").text, second.get("/nonce").text) == nonces
             other.delete()
             assert second.get("/").status_code in (404, 410)
-            assert first.get("/").status_code == 200
+            assert first.get("/nonce").text == nonces[0]
     finally:
         other.delete()
 
