@@ -5,6 +5,7 @@ System packages and `.venv` come first, by bin.bootstrap. Then 1. guest image an
 servers, 3. keys and schema, 4. processes, 5. development users, 6. a smoke test, 7. a summary.
 """
 import sys
+from collections.abc import Mapping
 
 from bin.console import explained, say, step
 from bin.stack.running import Stack
@@ -52,13 +53,18 @@ def up(stack: Stack) -> None:
         smoke(stack, say)
 
 
+def summary(values: Mapping[str, str], edge: Mapping[str, str]) -> str:
+    """What is said at the end; `edge` are the addresses of its hosts. The authority has to be
+    trusted only where the certificate is of this machine's own."""
+    trust = "" if values.get("SVC_TLS_CERT") else TRUST.format(values["SVC_CA_FILE"])
+    return SUMMARY.format(edge=edge, trust=trust, **values)
+
+
 def main() -> None:
     with explained():
         stack = Stack(Site.development())
         up(stack)
-        values = stack.site.values
-        trust = "" if values.get("SVC_TLS_CERT") else TRUST.format(values["SVC_CA_FILE"])
-        print(SUMMARY.format(edge=stack.edge_urls, trust=trust, **values))
+        print(summary(stack.site.values, stack.edge_urls))
         sys.stdout.flush()
 
 
