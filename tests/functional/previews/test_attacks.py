@@ -4,14 +4,17 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from bench.load import nginx
+from bin.stack.ports import free_port
 from tests.stack.database import query
 from tests.stack.memory import Watch
-from tests.stack.previews import PreviewLoad
+from tests.stack.previews import GUEST_PORT, PreviewLoad
 from tests.stack.waiting import until
 from tests.tls.clients import client, connect
 
@@ -32,6 +35,36 @@ for number in range(int(count)):
     assert line.startswith(b"HTTP/1.1 404"), line
     while answers.readline() not in (b"\\r\\n", b""):
         pass
+"""
+# Keeps 32 connections busy, each with some requests under way, until it is killed; all answers are
+# of one length. The edge ends a connection after 1000.
+BUSY = """
+import socket, ssl, sys
+port, trusted, host = int(sys.argv[1]), ssl.create_default_context(cafile=sys.argv[2]), sys.argv[3]
+asked = f"GET / HTTP/1.1\\r\\nHost: {host}\\r\\n\\r\\n".encode()
+def take(link, count):
+    while count:
+        piece = link.recv(min(count, 65536))
+        assert piece, "the connection has ended"
+        count -= len(piece)
+while True:
+    links = [trusted.wrap_socket(socket.create_connection(("127.0.0.1", port)),
+                                 server_hostname=host) for _ in range(32)]
+    links[0].sendall(asked)
+    head = b""
+    while not head.endswith(b"\\r\\n\\r\\n"):
+        head += links[0].recv(1)
+    assert head.startswith(b"HTTP/1.1 200 "), head
+    body = int(head.lower().partition(b"content-length: ")[2].split(b"\\r")[0])
+    take(links[0], body)
+    for _ in range(60):
+        for link in links:
+            link.sendall(asked * 16)
+        for link in links:
+            take(link, 16 * (len(head) + body))
+        print(len(links) * 16, flush=True)
+    for link in links:
+        link.close()
 """
 
 
@@ -82,9 +115,9 @@ def p99(samples):
 
 
 @contextmanager
-def program(code, *arguments):
+def program(code, *arguments, stdout=None):
     """It runs meanwhile, and takes a core as long as it does."""
-    with subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)],
+    with subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], stdout=stdout,
                           env={"PATH": os.defpath}) as process:
         try:
             yield process
@@ -135,6 +168,60 @@ def test_unknown_hosts_slow_readers_and_half_open_connections_do_not_stop_anothe
     assert memory.stop() < 200 * 1024 ** 2
     victim.delete()
     attacker.delete()
+
+
+@contextmanager
+def leading_to(preview, port):
+    """The preview leads to a port of this host, as far as the edge can see."""
+    own = "FROM port_bindings WHERE sandbox_id = %s AND guest_port = %s"
+    point = own.replace("FROM port_bindings", "UPDATE port_bindings SET host_port = %s")
+    [(before,)] = query(preview.stack, f"SELECT host_port {own}", preview.sandbox_id, GUEST_PORT)
+    query(preview.stack, point, port, preview.sandbox_id, GUEST_PORT)
+    try:
+        yield
+    finally:
+        query(preview.stack, point, before, preview.sandbox_id, GUEST_PORT)
+
+
+def beside_load(victim, port, host):
+    """Latencies of the victim while 32 connections ask as fast as they can, and how often these
+    were answered."""
+    authority = victim.stack.site.values["SVC_CA_FILE"]
+    with tempfile.TemporaryFile() as counts:
+        with program(BUSY, port, authority, host, stdout=counts) as load:
+            until(counts.tell, 30)  # the program writes at the place that we see
+            end = time.monotonic() + QUIET_S
+            found = latencies(victim, lambda: time.monotonic() < end)
+            assert load.poll() is None, "it goes on"
+        counts.seek(0)
+        return found, sum(map(int, counts.read().split()))
+
+
+@pytest.mark.alone
+def test_full_load_on_one_preview_slows_another_no_more_than_on_another_server(
+        sim_stack, alice, mallory, served):
+    """In turn with the same load, on a plain nginx of its own in front of the same server, so that
+    what the load takes of this machine is no difference."""
+    victim, loaded = (served.preview(sim_stack, persona) for persona in (alice, mallory))
+    quick, slow, straight = free_port(0), free_port(0), free_port(0)
+    words = {"UPSTREAM": slow, "PORT": straight, "BODY": "x" * 257}
+    rounds = {"beside": [], "loaded": []}
+    with ExitStack() as stack:
+        for name, more in (("upstream", {"UPSTREAM": quick}), ("upstream", {}), ("straight", {})):
+            stack.enter_context(nginx(name, sim_stack.settings, words | more))
+        stack.enter_context(leading_to(victim, quick))
+        stack.enter_context(leading_to(loaded, slow))
+        for _ in range(ROUNDS):
+            for name, port in (("beside", straight), ("loaded", sim_stack.settings.edge_port)):
+                rounds[name].append(beside_load(victim, port, loaded.host))
+    for of in (statistics.median, p99):
+        beside, attacked = (statistics.median(of(found) for found, _ in rounds[name])
+                            for name in rounds)
+        print(f"{of.__name__} {beside:.2f} ms beside, {attacked:.2f} loaded")
+        assert attacked < 2 * beside
+    print("the load had", {name: sum(count for _, count in rounds[name]) for name in rounds})
+    victim.delete()
+    loaded.delete()
 
 
 def test_one_account_holds_only_so_many_requests(sim_stack, alice, mallory, served):
