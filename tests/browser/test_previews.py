@@ -53,10 +53,12 @@ def test_a_page_with_a_websocket_and_events_also_from_asleep(browser, preview):
     browser.picture(PICTURES / "preview.png")
 
 
-def test_a_page_of_ours_where_nothing_listens(browser, preview):
+def test_a_page_of_ours_where_nothing_listens_looks_again_by_itself(browser, preview):
     closed = Preview(preview.stack, preview.owner, preview.sandbox_id, 4000)
     assert browser.open(f"{closed.url}/") == ""
     browser.shows("Nothing answers on this port")
+    preview.owner.exec(preview.sandbox_id, "python3", "web_server.py", "4000", detached=True)
+    browser.shows("Hello from the sandbox")
 
 
 def test_without_the_authority_it_is_refused(preview, tmp_path):
