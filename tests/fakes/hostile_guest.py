@@ -23,23 +23,33 @@ def frame(kind, payload):
 
 class HostileGuest(socketserver.ThreadingTCPServer):
     """Sends `reply` after `delay_s`, then `for_ever` again and again if there is any, and hangs up
-    (or is silent first). `asked` counts its calls."""
+    (or is silent first). `asked` counts its calls, `heard` are their first pieces; what one of them
+    holds may have a reply of its own, in `replies`."""
 
     allow_reuse_address = daemon_threads = True
     reply = for_ever = b""
     delay_s = silent_s = 0.0
     asked = 0
 
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.heard, self.replies = [], {}
+
+    def reply_to(self, piece):
+        """What this call gets."""
+        return next((reply for held, reply in self.replies.items() if held in piece), self.reply)
+
 
 class _Connection(socketserver.BaseRequestHandler):
     def handle(self):
         self.request.settimeout(5)
-        self.request.recv(65536)
+        piece = self.request.recv(65536)
         self.request.settimeout(60)  # of all that is sent, on a busy machine
         self.server.asked += 1
+        self.server.heard.append(piece)
         time.sleep(self.server.delay_s)
         try:
-            self.request.sendall(self.server.reply)
+            self.request.sendall(self.server.reply_to(piece))
             while self.server.for_ever:
                 self.request.sendall(self.server.for_ever)
         except OSError:

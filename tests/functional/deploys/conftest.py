@@ -1,5 +1,8 @@
 """Apps in rows of their own: alice and mallory, a node, a snapshot of alice's, and a test as the
-worker. And a served app of a running stack."""
+worker. A served app of a running stack, and a database as it is stored."""
+import sqlite3
+import subprocess
+
 import pytest
 
 from config.settings import Settings
@@ -8,6 +11,7 @@ from models.deploys import Deploy, DeployPrefix, DeployRun
 from models.snapshots import Snapshot
 from models.states import Plan, SnapshotState
 from models.users import User
+from nodeworker.deploys.replicas import PROGRAM
 from services.deploys import runs
 from services.deploys.builder_removal import ACCOUNT
 from services.deploys.reserve import DeployRequest, reserve
@@ -22,6 +26,8 @@ from tests.tls.clients import client
 
 HOST = "kiosk.apps.localhost"
 SOON_S = 10
+# Of a replica, below its prefix.
+FIRST = "0000/0000000000000001-0000000000000001.ltx"
 NODE = NodeFacts("n1", "127.0.0.1", 64, 65536, 20000, 20099, {})
 
 
@@ -95,6 +101,18 @@ def shop(sim_stack, versions):
     with client(sim_stack, HOST) as http:
         until(lambda: http.get("/nonce").status_code == 200, SOON_S)
         yield http
+
+
+@pytest.fixture(scope="session")
+def good(tmp_path_factory):
+    """The one file that a small database is replicated to: the first transaction."""
+    directory = tmp_path_factory.mktemp("good")
+    with sqlite3.connect(directory / "app.db") as rows:
+        rows.execute("PRAGMA journal_mode = wal")
+        rows.execute("CREATE TABLE t AS SELECT 7 AS x")
+    subprocess.run([str(PROGRAM), "replicate", "-once", str(directory / "app.db"),
+                    f"file://{directory}/replica"], env={}, check=True, capture_output=True)
+    return (directory / "replica/ltx" / FIRST.replace("0000/", "0/")).read_bytes()
 
 
 def app(slug="hello"):

@@ -1,33 +1,19 @@
 """What a guest has stored is a stranger's: it makes a database or an error, and nothing else."""
 import os
 import sqlite3
-import subprocess
 
 import pytest
 
 from nodeworker.deploys import replicas, replication
-from nodeworker.deploys.replicas import PROGRAM, ReplicaBroken
+from nodeworker.deploys.replicas import ReplicaBroken
 from objects.store import ObjectStore
+from tests.functional.deploys.conftest import FIRST
 from tests.stack.waiting import until
-
-FIRST = "0000/0000000000000001-0000000000000001.ltx"
 
 
 @pytest.fixture(scope="module")
 def store(sim_stack):
     return ObjectStore(sim_stack.settings)
-
-
-@pytest.fixture(scope="module")
-def good(tmp_path_factory):
-    """The one file that a small database is replicated to."""
-    directory = tmp_path_factory.mktemp("good")
-    with sqlite3.connect(directory / "app.db") as rows:
-        rows.execute("PRAGMA journal_mode = wal")
-        rows.execute("CREATE TABLE t AS SELECT 7 AS x")
-    subprocess.run([str(PROGRAM), "replicate", "-once", str(directory / "app.db"),
-                    f"file://{directory}/replica"], env={}, check=True, capture_output=True)
-    return (directory / "replica/ltx" / FIRST.replace("0000/", "0/")).read_bytes()
 
 
 def test_a_replica_is_restored_in_a_room_of_its_own(sim_stack, store, good, tmp_path):
