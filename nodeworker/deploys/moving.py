@@ -71,11 +71,12 @@ def move(deps: NodeDeps, claimed: RunClaim) -> None:
     assert path is not None
     app_process.stop(agent)
     app_process.drop_database(agent, path)
-    claimed, key = runtimes.begin_prefix(deps.settings, claimed,
-                                         manifest={**claimed.manifest, "moves": tried + 1})
+    counted = {**claimed.manifest, "moves": tried + 1}
+    claimed, key = runtimes.begin_prefix(deps.settings, claimed)
     replication.configure(agent, path, key)
     fault("deploy.prepared")
-    until = fences.begin(claimed, live.sandbox_id, deps.settings.deploy_fence_s)
+    # With the fence: an attempt that ends before it, by a kill or for want of the guest, is none.
+    until = fences.begin(claimed, live.sandbox_id, deps.settings.deploy_fence_s, manifest=counted)
     try:
         fault("deploy.fenced")
         has_database = _carry(deps, claimed, before, agent, path, until)

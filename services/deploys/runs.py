@@ -127,12 +127,6 @@ def held(claimed: RunClaim) -> Any:
             & (DeployRun.state == RunState.RUNNING))
 
 
-def check_held(claimed: RunClaim) -> None:
-    """Raise LeaseLost unless the claim counts."""
-    if not DeployRun.select().where(held(claimed)).exists():
-        raise LeaseLost(f"deploy run {claimed.id} epoch {claimed.epoch}")
-
-
 def renew(claimed: RunClaim, lease_s: float) -> None:
     """Lengthen the lease to `lease_s` seconds from now; raises LeaseLost."""
     _write(claimed, lease_until=now() + timedelta(seconds=lease_s))

@@ -1,5 +1,5 @@
 """A VM host dies while it builds an app: the other one builds and serves it, from the disk that was
-uploaded, and the first cleans up when it is back."""
+uploaded, although its worker dies too, and the first cleans up when it is back."""
 import json
 
 import pytest
@@ -45,7 +45,10 @@ def test_a_dead_hosts_deploy_is_built_and_published_by_its_peer(vm_stack, vm_ali
         for name in WORKERS:
             other.crash(name)
     assert builders(vm_stack) == [(OTHER,)]
-    becomes(lambda: deploys.get("orphan")["status"], "live", 300)
+    with fault_point(vm_stack) as fault:
+        fault("deploy.fetched")
+        becomes(lambda: deploys.get("orphan")["status"], "live", 300)
+        assert fault.reached(), "the peer's worker was killed when it had the disk"
     run, = query(vm_stack, "SELECT node_id, epoch FROM deploy_runs WHERE slug = 'orphan'")
     assert run[0] == vm_stack.settings.node_id
     with client(vm_stack, "orphan.apps.localhost") as http:

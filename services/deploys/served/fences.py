@@ -4,6 +4,7 @@ Edges keep what comes until the fence is lifted or its time is over, whichever i
 ask again who serves the app. So a worker that dies inside it costs a wait, and no request.
 """
 from datetime import datetime, timedelta
+from typing import Any
 
 from models.database import connection, database, now
 from models.deploys import Deploy
@@ -15,13 +16,14 @@ from services.deploys.runs import RunClaim
 _MARGIN_S = 1.0
 
 
-def begin(claimed: RunClaim, sandbox_id: str, for_s: float) -> datetime:
+def begin(claimed: RunClaim, sandbox_id: str, for_s: float, **columns: Any) -> datetime:
     """Hold what is asked of the app from now on, and have the edges say when nothing is in flight
-    to the sandbox that serves it; returns until when. Raises LeaseLost."""
+    to the sandbox that serves it; returns until when. `columns` are what the run says of it. Raises
+    LeaseLost."""
     until = now() + timedelta(seconds=for_s)
     with connection(), database.atomic():
         runs.lock_app(claimed)
-        runs.check_held(claimed)
+        runs.advance(claimed, claimed.step, **columns)
         Deploy.update(fence_until=until).where(Deploy.slug == claimed.slug).execute()
         in_flight.ask(sandbox_id, for_s)
         notify()
