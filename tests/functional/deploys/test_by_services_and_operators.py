@@ -9,14 +9,19 @@ from models.deploys import Deploy, DeployRun
 from services.protocols import Deps
 from tasks.wiring import no_guest
 from tests.clients.deploys import Deploys
+from tests.clients.projects import served_by, snapshot
 from tests.fakes.outside import ListQueue
 from tests.functional.operator.test_secrets_stay_secret import everything
 from tests.rows.static_apps import publish
+from tests.stack.database import query
 from tests.stack.operator import run_operator
+from tests.stack.previews import Served
 from tests.stack.waiting import until
 from tests.tls.clients import client
 
 SECRET = "hunter2-of-the-app"
+# Comes back byte for byte.
+INTENT = " intent\t1 é "
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +69,40 @@ def test_back_and_forth_by_a_service_and_an_operator(sim_stack, deploys, shop, s
         until(lambda: http.get("/").text == "two", 10)
     assert deploys.get(shop)["runId"] == "operator"
     assert "no app none" in svc_admin("deploy-rollback", "none", ok=False)
+
+
+@pytest.fixture
+def servers():
+    made = {"red": Served(), "blue": Served()}
+    yield made
+    for server in made.values():
+        server.close()
+
+
+def test_a_worker_brings_back_a_version_with_a_process_of_its_own(
+        sim_stack, alice, deploys, servers):
+    for name, server in servers.items():
+        made = deploys.publish("bistro", snapshot(alice, served_by(
+            server.port, build=f"echo {name}", database="kept.db")), deployIntentId=INTENT)
+        assert (made["error"], made["static"], made["deployIntentId"]) == (None, False, INTENT)
+    nonces = {name: server.server.nonce for name, server in servers.items()}
+    with client(sim_stack, "bistro.apps.localhost") as http:
+        until(lambda: http.get("/nonce").text == nonces["blue"], 10)
+        answer = deploys.request("POST", "/bistro/rollback", timeout=120, json={
+            "runId": "back", "deployIntentId": INTENT})
+        assert answer.status_code == 200, answer.text
+        back = answer.json()
+        assert (back["servingVersion"], back["restoresVersion"], back["error"]) == (3, 1, None)
+        assert (back["runId"], back["deployIntentId"]) == ("back", INTENT)
+        until(lambda: http.get("/nonce").text == nonces["red"], 10)
+    told = [(kind, json.loads(body)["data"]) for kind, body in query(
+        sim_stack, "SELECT type, body FROM events WHERE subject = 'bistro'")]
+    for run_id, number in {"run": 2, "back": 1}.items():
+        assert told.count(("deploy.succeeded", {
+            "slug": "bistro", "runId": run_id, "deployIntentId": INTENT})) == number
+    assert len(told) == 3
+    assert "\nred\n" in deploys.log("bistro"), "it was built again"
+    deploys.remove("bistro")
 
 
 def test_the_list_is_the_owners_in_pages(sim_stack, deps, deploys, shop, mallory):
