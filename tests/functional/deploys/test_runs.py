@@ -1,6 +1,7 @@
 """What is served changes at the end of a run, all at once, or not at all: rows under a worker that
 the test plays."""
 import concurrent.futures
+import dataclasses
 import json
 
 import pytest
@@ -12,6 +13,8 @@ from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import RunStep, SandboxStatus, SnapshotState
 from models.users import User
+from nodeworker.deploys import runner
+from nodeworker.wiring import NodeDeps
 from services.deploys import (
     builders,
     failing,
@@ -25,8 +28,10 @@ from services.deploys.edges import staging
 from services.deploys.sweeps import overdue
 from services.errors import Conflict, Forbidden, NotFound
 from services.operations.claims import LeaseLost
+from tasks.wiring import no_guest
 from tests.functional.deploys.conftest import app
 from tests.functional.deploys.conftest import prefixes as kept
+from tests.rows import operations
 
 
 def events():
@@ -232,6 +237,32 @@ def test_a_run_past_its_deadline_that_nobody_works_on_is_given_up(deps, ask, tak
     assert events()[-1][0] == "deploy.failed"
     with pytest.raises(LeaseLost):
         runs.renew(claimed, 1.0)
+
+
+def test_a_build_that_never_ends_is_ended_by_its_worker(deps, ask, take):
+    """Which looks at it now and then, and which beat leaves it to."""
+    publish(deps, ask, take)
+    before = app()
+    ask()
+    claimed = take()
+    builder = builders.start(deps, claimed)
+    operations.succeed(builder, SandboxStatus.RUNNING)
+    with connection():
+        runs.give_back(claimed, 0)
+        DeployRun.update(deadline_at=now()).where(DeployRun.id == claimed.id).execute()
+    node = NodeDeps(dataclasses.replace(deps.settings, node_id="n1"), None, deps.queue, no_guest)
+    runner.run_announced(node, claimed.id)
+    assert events()[1:] == [("deploy.failed", {
+        "slug": "hello", "runId": "run", "deployIntentId": None,
+        "error": "The deploy did not finish in time."})]
+    assert app() == before | {"next_version": 3}
+    with connection():
+        ended = DeployRun.get_by_id(claimed.id)
+        assert (ended.state, ended.claimed_by, ended.announce_at) == ("failed", None, None)
+        assert Sandbox.get_by_id(builder).task == "stop"
+    assert overdue.give_up(deps) == []
+    runner.run_announced(node, claimed.id)
+    assert len(events()) == 2
 
 
 def test_a_run_waits_for_every_edge_that_is_at_work(deps, ask, take):
