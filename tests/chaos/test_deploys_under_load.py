@@ -2,8 +2,8 @@
 for pages all the time: no request fails, nobody gets an older version than N-1, nor one that is
 older than what he has seen, and what fails changes no row.
 
-Real workers, servers and edge, simulated guests; `tests/vm/api/test_served_apps.py` has the rows of
-a database. The suite takes `SHORT`; with DEPLOYS_UNDER_LOAD=whole in the environment it is 20
+Real workers, servers and edge, simulated guests; `tests/browser/test_served_apps.py` has the rows
+of a database. The suite takes `SHORT`; with DEPLOYS_UNDER_LOAD=whole in the environment it is 20
 deploys and 10 failing ones at 200 requests/s, and prints what was seen.
 """
 import contextlib

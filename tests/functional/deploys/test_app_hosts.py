@@ -14,7 +14,10 @@ from models.database import connection
 from models.deploys import Deploy
 from services.deploys.apps import host_names
 from services.errors import Conflict, InvalidRequest, NotFound
-from tests.rows import served_apps
+from services.protocols import Deps
+from tasks.wiring import no_guest
+from tests.fakes.outside import ListQueue
+from tests.rows import served_apps, static_apps
 from tests.stack.operator import run_operator
 from tests.stack.waiting import becomes, until
 
@@ -69,6 +72,28 @@ def test_an_app_is_found_at_its_name_as_long_as_that_is_its(shop, sim_stack, ver
     assert run_operator(sim_stack.env, "app-host-remove", NAME)[0] == 0
     becomes(lambda: visit("/nonce").status_code, 404, SOON_S)
     assert run_operator(sim_stack.env, "app-host-remove", NAME)[0] == 1
+
+
+def test_so_is_a_static_app_with_its_version_before(sim_stack, stack_rows, visit):
+    deps = Deps(sim_stack.settings, ListQueue(), no_guest)
+    for number in ("one", "two"):
+        static_apps.publish(deps, "stand", {"index.html": number, f"assets/{number}.js": number,
+                                            f"{number}.txt": number})
+    assert run_operator(sim_stack.env, "app-host-add", "stand", NAME)[0] == 0
+    becomes(lambda: visit("/").text, "two", SOON_S)
+    for path, text in {"/assets/two.js": "two", "/two.txt": "two", "/a/route": "two",
+                       "/assets/one.js": "one", "/one.txt": "one"}.items():
+        answer = visit(path)
+        assert (answer.status_code, answer.text) == (200, text), path
+    assert visit("/assets/none.js").status_code == 404
+    static_apps.publish(deps, "stand", {"index.html": "three"})
+    becomes(lambda: visit("/").text, "three", SOON_S)
+    assert visit("/two.txt").text == "two" and visit("/one.txt").status_code == 404
+    static_apps.collect_now("stand")
+    becomes(lambda: visit("/two.txt").status_code, 404, 30)
+    assert run_operator(sim_stack.env, "app-host-remove", NAME)[0] == 0
+    becomes(lambda: visit("/").status_code, 404, SOON_S)
+    served_apps.take_away("stand")
 
 
 def test_which_names_an_app_may_have(shop, sim_stack):
