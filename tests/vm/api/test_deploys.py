@@ -15,12 +15,14 @@ BUILD = {"build": "echo building $(cat version); mkdir -p dist/assets; sleep 1;"
                   " echo \"page $(cat version)\" > dist/index.html;"
                   " echo script > dist/assets/$(cat version).js; ln -s /etc/passwd dist/passwd.txt;"
                   " node -e 'console.log(1 + 1)'"}
+# Says first whether anything of the editor's runs here, and then nothing for a while.
+SLOW = {"build": f"pgrep -x sleep || echo alone; echo early; sleep 5; {BUILD['build']}"}
 
 
 @pytest.fixture(scope="module")
 def editor(vm_alice, editor):
     """As every `editor`, with a project, and something that runs in it."""
-    vm_alice.write(editor, {"svc.json": json.dumps(BUILD), "version": "one"})
+    vm_alice.write(editor, {"svc.json": json.dumps(SLOW), "version": "one"})
     vm_alice.exec(editor, "sleep", "100000", detached=True)
     return editor
 
@@ -34,6 +36,11 @@ def no_builders(stack):
                  ) == []
 
 
+def has_ended(stack, slug):
+    return query(stack, "SELECT 1 FROM deploy_runs WHERE slug = %s AND finished_at IS NULL",
+                 slug) == []
+
+
 def events(stack, slug):
     rows = query(stack, "SELECT type, body FROM events WHERE subject = %s ORDER BY occurred_at",
                  slug)
@@ -44,7 +51,12 @@ def test_a_project_is_built_and_served_and_its_editor_notices_nothing(
         vm_stack, vm_alice, deploys, editor):
     before = vm_alice.get(f"/v1/sandboxes/{editor}").json()
     up = vm_alice.exec(editor, "pgrep", "-x", "sleep")["stdout"]
-    made = deploys.publish("site", snapshot(vm_alice, editor), deployIntentId="intent 1")
+    deploys.publish("site", snapshot(vm_alice, editor), deployIntentId="intent 1",
+                    **{"async": True})
+    until(lambda: "\nalone\nearly\n" in deploys.log("site"), 200)
+    assert not has_ended(vm_stack, "site"), "its log is readable while it runs"
+    until(lambda: has_ended(vm_stack, "site"), 200)
+    made = deploys.get("site")
     assert (made["status"], made["version"], made["servingVersion"], made["static"]) == (
         "live", 1, 1, True)
     with client(vm_stack, "site.apps.localhost") as http:
@@ -53,7 +65,7 @@ def test_a_project_is_built_and_served_and_its_editor_notices_nothing(
         assert http.get("/passwd.txt").status_code == 404, "a link is no file of the app"
         said = deploys.log("site")
         assert "building one" in said and said.rstrip().endswith("2"), "node is Bun"
-        vm_alice.write(editor, {"version": "two"})
+        vm_alice.write(editor, {"svc.json": json.dumps(BUILD), "version": "two"})
         # of its files alone this time
         again = deploys.publish("site", snapshot(vm_alice, editor, "filesystem-snapshot"))
         assert (again["servingVersion"], again["appId"]) == (2, made["appId"])
@@ -76,17 +88,23 @@ def test_a_project_is_built_and_served_and_its_editor_notices_nothing(
 ], ids=["build", "output", "manifest"])
 def test_a_failed_deploy_changes_nothing_that_is_served(vm_stack, vm_alice, deploys, editor, files,
                                                         error):
+    """Nor does the death of the worker that is about to say so."""
     row = "SELECT status, live_version, live_epoch, live_static, updated_at FROM deploys" \
           " WHERE slug = 'site'"
-    before = query(vm_stack, row)
+    before, told = query(vm_stack, row), len(events(vm_stack, "site"))
+    fails_to_build = "exit code" in error
     vm_alice.write(editor, files)
-    failed = deploys.publish("site", snapshot(vm_alice, editor))
+    with fault_point(vm_stack) as fault:
+        if fails_to_build:
+            fault("deploy.failing")
+        failed = deploys.publish("site", snapshot(vm_alice, editor))
+        assert fault.reached() is fails_to_build
     assert error in failed["error"] and failed["status"] == "live"
     assert query(vm_stack, row) == before
-    assert events(vm_stack, "site")[-1][0] == "deploy.failed"
-    assert events(vm_stack, "site")[-1][1]["error"] == failed["error"]
+    (kind, data), = events(vm_stack, "site")[told:]
+    assert (kind, data["error"]) == ("deploy.failed", failed["error"])
     becomes(lambda: no_builders(vm_stack), timeout_s=30)
-    if "build" in error:
+    if fails_to_build:
         assert "no good" in failed["error"] and "so far" in deploys.log("site")
 
 
