@@ -1,10 +1,18 @@
 """An app with a process of its own, on real guests, asked by clients and opened in a real browser:
 the sandbox that built it serves it, the next version goes on with every row that was acknowledged,
-and what does not work changes nothing."""
+and what does not work changes nothing.
+
+The suite redeploys it once under four writers; with DATABASE_UNDER_LOAD=whole in the environment,
+and `-k "first_version or next_version"`, it is four redeploys and two failing ones under eight
+writers and eight readers who ask as fast as it answers, and what was seen is printed.
+"""
 import contextlib
 import itertools
+import json
+import os
 import sqlite3
-import threading
+import statistics
+import time
 from pathlib import Path
 
 import httpx
@@ -18,6 +26,7 @@ from objects.store import ObjectStore
 from services.deploys.served.replica_keys import RelayKey
 from tests.browser.chromium import PROGRAM
 from tests.clients.replicas import signed
+from tests.clients.rows_load import RowsLoad
 from tests.stack.database import query
 from tests.stack.fault_points import fault_point
 from tests.stack.waiting import becomes, until
@@ -32,6 +41,16 @@ SECRET = "sk-never-shown"
 # Listens where nobody of another machine reaches it.
 INWARDS = {"keeper.js": "console.log('no good'); Bun.serve({port: 3000, hostname: '127.0.0.1',"
                         " fetch: () => new Response('')});"}
+# Fails to build; and fails while requests are held: it listens when it is tried, and never again.
+FAILING = {
+    "build": ({"build": "exit 7"}, "exit code 7"),
+    "fence": ({"start": "mkdir /var/tried && exec bun keeper.js; sleep 1000",
+               "database": "kept.db"}, "could not be moved")}
+# What is deployed under load, how many ask, and how long each pauses (s): kinds of `FAILING`, or a
+# version.
+IS_WHOLE = os.environ.get("DATABASE_UNDER_LOAD") == "whole"
+COURSE = ["2", "build", "3", "fence", "4", "two"] if IS_WHOLE else ["two"]
+ASKERS = {"writers": 8, "readers": 8} if IS_WHOLE else {"writers": 4, "pause_s": 0.1}
 # What replicates rests until a stop has waited for it.
 STANDSTILL = "systemctl kill -s STOP svc-replicate;" \
              " setsid sh -c 'sleep 8; systemctl kill -s CONT svc-replicate' > /dev/null 2>&1 &"
@@ -65,29 +84,16 @@ def app(vm_stack):
         yield http
 
 
-@contextlib.contextmanager
-def writer(app):
-    """Tells the app one thing after the other; gives those that it has acknowledged, and other
-    answers."""
-    acknowledged, others, ended = [], [], threading.Event()
-
-    def write():
-        number = 0
-        while not ended.wait(0.1):
-            number += 1
-            answer = app.post("/rows", content=f"row {number}")
-            if answer.status_code == 200:
-                acknowledged.append(f"row {number}")
-            else:
-                others.append((number, answer.status_code, answer.text))
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield acknowledged, others
-    finally:
-        ended.set()
-        thread.join()
+def redeploy(stack, persona, deploys, editor, kind):
+    """A version of that name goes live, or a deploy of that kind fails and changes nothing."""
+    svc, error = FAILING.get(kind, (None, None))
+    files = {**KEEPS, "version": kind} if svc is None else {"svc.json": json.dumps(svc)}
+    before, = query(stack, ROW)
+    made = deploys.publish_patiently("keeper", snapshot(persona, editor, files))
+    if svc is None:
+        assert (made["servingVersion"], made["error"]) == (made["version"], None)
+    else:
+        assert error in made["error"] and query(stack, ROW) == [before]
 
 
 def opened(browser, deploys, *lines):
@@ -123,22 +129,31 @@ def test_its_page_keeps_rows_and_its_socket_echoes(deploys, app, browser):
     opened(browser, deploys, f"Kept: {', '.join(app.get('/rows').json())}")
 
 
+@pytest.mark.timeout(3600 if IS_WHOLE else 900)
 def test_the_next_version_has_every_row_that_was_acknowledged(vm_stack, vm_alice, deploys, editor,
                                                               app):
     first, before = live(vm_stack), app.get("/rows").json()
     for name, body in {"GREETING": {"value": "alice", "secret": False},
                        "API_KEY": {"value": SECRET}}.items():
         deploys.request("PUT", f"/keeper/variables/{name}", json=body).raise_for_status()
-    with writer(app) as (acknowledged, others):
-        until(lambda: acknowledged, 20)
-        again = deploys.publish_patiently("keeper", snapshot(vm_alice, editor, {"version": "two"}))
-        assert (again["servingVersion"], again["error"]) == (2, None)
-        answered = len(acknowledged)
-        until(lambda: len(acknowledged) > answered, 30)
-    assert app.get("/rows").json() == before + acknowledged
-    assert others == []
+    with RowsLoad(vm_stack, "keeper.apps.localhost", len(before), **ASKERS) as load:
+        until(lambda: load.acknowledged, 20)
+        began = time.monotonic()
+        for kind in COURSE:
+            redeploy(vm_stack, vm_alice, deploys, editor, kind)
+            answered = len(load.acknowledged)
+            until(lambda answered=answered: len(load.acknowledged) > answered, 30)
+            print(f"{kind}: {time.monotonic() - began:.0f} s, {answered} rows")
+        took = time.monotonic() - began
+    cuts = statistics.quantiles(load.times, n=100)
+    print(f"{len(load.times) / took:.0f} requests/s, p50 {cuts[49] * 1000:.0f} p99"
+          f" {cuts[98] * 1000:.0f} most {max(load.times) * 1000:.0f} ms")
+    assert load.others == []
+    assert sorted(app.get("/rows").json()) == sorted(before + load.acknowledged)
     said = deploys.request("GET", "/keeper/logs").raise_for_status().text
-    assert "up 3000 as alice ***\n" in said and SECRET not in said + deploys.log("keeper")
+    assert "up 3000 as alice ***\n" in said and SECRET not in said
+    built = deploys.log("keeper")
+    assert "\nGREETING=alice\n" in built and SECRET not in built and "API_KEY" not in built
     becomes(lambda: at_work(vm_stack), {live(vm_stack)}, 60)
     assert live(vm_stack) != first
 
@@ -197,8 +212,8 @@ def test_one_that_is_not_reached_changes_nothing_that_is_served(
 def test_its_worker_is_killed_at_each_step_and_no_row_is_lost(vm_stack, vm_alice, deploys, editor,
                                                               app):
     assert app.post("/rows", content="before").status_code == 200
-    points = ("adopted", "app_started", "ready", "fenced", "frozen", "restored", "moved",
-              "published")
+    points = ("adopted", "app_started", "ready", "prepared", "fenced", "frozen", "restored",
+              "moved", "published")
     with fault_point(vm_stack) as fault:
         fault(f"deploy.{points[0]}")
         begun = deploys.publish("keeper", snapshot(vm_alice, editor, KEEPS), **{"async": True})

@@ -1,5 +1,6 @@
-// Keeps what it is told in a database, says all of it, and echoes over a socket. It knows no secret
-// of its own: who asks is told the key of its replication, and may have it ask any address.
+// Keeps what it is told in a database, says all of it or how much, and echoes over a socket. It
+// knows no secret of its own: who asks is told the key of its replication, and may have it ask any
+// address.
 import {Database} from "bun:sqlite";
 
 console.log("up", process.env.PORT, "as", process.env.GREETING, process.env.API_KEY);
@@ -9,6 +10,7 @@ kept.run("PRAGMA busy_timeout = 20000");
 kept.run("PRAGMA journal_mode = WAL");
 kept.run("CREATE TABLE IF NOT EXISTS rows (name TEXT)");
 const rows = () => kept.query("SELECT name FROM rows").all().map((row) => row.name);
+const count = () => kept.query("SELECT count(*) AS number FROM rows").get().number;
 const version = (await Bun.file("version").text()).trim();
 const page = (await Bun.file("page.html").text()).replace("VERSION", version)
   .replace("GREETING", process.env.GREETING ?? "nobody");
@@ -26,7 +28,7 @@ Bun.serve({
     }
     if (request.method == "POST")
       kept.run("INSERT INTO rows VALUES (?)", [await request.text()]);
-    return Response.json(rows());
+    return Response.json(pathname == "/count" ? count() : rows());
   },
   websocket: {message(socket, said) { socket.send(`${version}: ${said}`); }},
 });
