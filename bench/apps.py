@@ -25,22 +25,26 @@ from services.deploys.edges import staging
 
 _SLUG, _SOON_S = "svc-bench", 3.0
 _SCRIPT = "assets/app.js"
+# Figure -> what is asked for: the page by its address, by its name, and by a route of the app that
+# is no file; and a script.
+_ASKED = {"static_page": "/", "static_file": "/index.html", "static_route": "/settings/profile",
+          "static_script": f"/{_SCRIPT}"}
 _FILES = {"index.html": b"<!doctype html><title>App</title>" + b"x" * 900,
           _SCRIPT: b"console.log(1);\n" * 14_000}
 _BODY = "x" * 257
 
 
 def static_throughput(settings: Settings, sandbox_id: str) -> Iterator[Figure]:
-    """A page and a script of a static app; floor: nginx on the same files."""
+    """The page and a script of a static app; floor: nginx on the same files."""
     app_id, straight = new_id("app_"), free_port()
     version = settings.data_dir / RELEASES / _SLUG / f"{app_id}-v1-1"
     with _live(settings, sandbox_id, app_id=app_id, live_static=True), nginx(
             "files", settings, {"PORT": straight, "FILES": version}):
         _write(version)
         time.sleep(_SOON_S)
-        for name, path in (("static_page", "index.html"), ("static_script", _SCRIPT)):
+        for name, path in _ASKED.items():
             figure = Figure(name, note="1000 requests, 32 at once")
-            _measure(figure, settings, straight, f"/{path}")
+            _measure(figure, settings, straight, path)
             yield figure
 
 
