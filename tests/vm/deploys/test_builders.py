@@ -22,6 +22,9 @@ HOLES = ("mkdir -p dist && cd dist && echo page > index.html && ln -s / root && 
 # More than a log keeps, then more processes than there may be.
 FORKS = "yes flood | head -c 1500000; python3 -c 'import os, time\nwhile True:" \
         " os.fork() or time.sleep(1000)'"
+# 8 GiB, each page of it touched; the machine has 2.
+MEMORY = "python3 -c 'kept = []\nwhile len(kept) < 128: kept.append(b\"x\" * (64 << 20))'"
+FILES = "mkdir many && cd many && seq 60000 | xargs touch"
 LISTENS = "bun -e 'Bun.serve({port: 3000, fetch: () => new Response()})'"
 
 
@@ -71,7 +74,8 @@ def test_packages_come_through_the_cache_and_a_missing_one_is_told(
 
 @pytest.mark.timeout(900)
 def test_hostile_projects_get_an_error_and_leave_no_builder(vm_stack, deploys, taken):
-    hostile = {"holes": {"build": HOLES}, "forks": {"build": FORKS},
+    hostile = {"holes": {"build": HOLES}, "forks": {"build": FORKS}, "memory": {"build": MEMORY},
+               "files": {"build": FILES},
                "text": {"start": LISTENS, "database": "svc.json"}}
     for slug, said in hostile.items():
         deploys.publish(slug, taken({"svc.json": json.dumps(said)}), **{"async": True})
@@ -81,6 +85,9 @@ def test_hostile_projects_get_an_error_and_leave_no_builder(vm_stack, deploys, t
     assert "svc.json, is no SQLite file" in deploys.get("text")["error"]
     error = deploys.get("forks")["error"]
     assert "exit code 1." in error and "temporarily unavailable" in error.splitlines()[-1], error
+    assert "exit code 137." in deploys.get("memory")["error"]
+    assert "\n[the builder ran out of memory]\n" in deploys.log("memory"), "its agent told it"
+    assert "The project has more than 50000 files." == deploys.get("files")["error"]
     log = deploys.log("forks")
     assert "flood\nflood\n" in log and "[the log is longer" in log
     assert len(log) < 2 << 20
