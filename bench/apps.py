@@ -25,9 +25,9 @@ from services.deploys.edges import staging
 
 _SLUG, _SOON_S = "svc-bench", 3.0
 _SCRIPT = "assets/app.js"
-# Figure -> what is asked for: the page by its address, by its name, and by a route of the app that
-# is no file; and a script.
-_ASKED = {"static_page": "/", "static_file": "/index.html", "static_route": "/settings/profile",
+# Figure -> what is asked for: the page by its name, by the app's address, and by a route of the app
+# that is no file; and a script.
+_ASKED = {"static_page": "/index.html", "static_root": "/", "static_route": "/settings/profile",
           "static_script": f"/{_SCRIPT}"}
 _FILES = {"index.html": b"<!doctype html><title>App</title>" + b"x" * 900,
           _SCRIPT: b"console.log(1);\n" * 14_000}
