@@ -43,6 +43,7 @@ FAULT_POINTS = (
     "snapshot.looked",
     "snapshot.begun",
     "snapshot.layer_recorded",
+    "snapshot.ram_begun",
     "snapshot.stopped",
     "snapshot.switched",
     "snapshot.state_written",

@@ -23,8 +23,8 @@ def snapshot(node: SimulatedNode, sandbox_id: str, snapshot_id: str) -> Snapshot
         if known:
             return SnapshotFacts(**known["facts"])
         record = node.get_record(sandbox_id)
-        for point in ("begun", "layer_recorded", "stopped", "switched", "state_written",
-                      "ram_copied", "resumed"):
+        for point in ("begun", "layer_recorded", "ram_begun", "stopped", "switched",
+                      "state_written", "ram_copied", "resumed"):
             fault(f"snapshot.{point}")
         alive = not record.saved and sandbox_id in node.simulator.running()
         guest = node.simulator.ask(

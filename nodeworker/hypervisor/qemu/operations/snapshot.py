@@ -2,21 +2,23 @@
 what it was.
 
 Of a running one: 1. A new overlay is made and recorded as the sandbox's own (an empty layer on top
-changes nothing, whenever we die). 2. `stop`; QEMU switches to the overlay; the layer below is
-frozen from now on. 3. Device state is written while RAM is copied; `cont`. Only this is the pause.
-4. Flush, and rename the directory into its final name: the commit point. The memory of a transient
-capture is not flushed, see `images/lent_memory.py`.
+changes nothing, whenever we die). RAM is copied meanwhile, as it is while the guest writes to it.
+2. `stop`; QEMU switches to the overlay; the layer below is frozen from now on. 3. Device state is
+written while the copy of RAM is made equal to it (`nodeworker/disks/live_copy.py`); `cont`. Only
+2 and 3 are the pause. 4. Flush, and rename the directory into its final name: the commit point. The
+memory of a transient capture is not flushed, see `images/lent_memory.py`.
 """
 import os
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from nodeworker.disks import sparse
 from nodeworker.disks.durable import remove_tree, sync_directory, sync_file, write_json
+from nodeworker.disks.live_copy import LiveCopy
 from nodeworker.disks.sizes import occupied_bytes
 from nodeworker.faults import fault
 from nodeworker.hypervisor import locks
@@ -51,14 +53,18 @@ def snapshot(host: Host, sandbox_id: str, snapshot_id: str, *, transient: bool) 
 
 
 def _capture(vm: Vm, snapshot_id: str, *, transient: bool) -> SnapshotRecord:
-    with making(vm.host, snapshot_id) as directory:
+    with (
+        making(vm.host, snapshot_id) as directory,
+        ThreadPoolExecutor(max_workers=1) as background,
+    ):
+        noted = background.submit(write_json, directory / "token", {"token": vm.rundir.tokens()[0]})
         if vm.rundir.is_alive() and vm.record.phase is Phase.RUNNING:
             pause_ms = _capture_running(vm, directory)
             lends_in = boot_id() if transient else None
         else:
             _capture_asleep(vm, directory)
             pause_ms, lends_in = 0.0, None
-        write_json(directory / "token", {"token": vm.rundir.tokens()[0]})
+        noted.result()
         return _complete(vm, directory, snapshot_id, pause_ms, lends_in)
 
 
@@ -87,24 +93,21 @@ def _capture_running(vm: Vm, directory: Path) -> float:
     if vm.record.task is not None:
         recover(vm)
     fault("snapshot.begun")
-    with vm.monitor("snapshot of") as monitor, ThreadPoolExecutor(max_workers=1) as background:
+    with (
+        vm.monitor("snapshot of") as monitor,
+        _live_copy(vm.rundir.ram, directory / "ram") as memory,
+        ThreadPoolExecutor(max_workers=1) as background,
+    ):
         try:
+            begun = background.submit(memory.begin)
             flatten.settle(vm, monitor)
             _grow_chain(vm, Task.SNAPSHOT)
             overlay = _attach_overlay(vm, monitor)
-            below = argv.node_name(vm.machine.chain[-2])
             fault("snapshot.layer_recorded")
+            begun.result()
+            fault("snapshot.ram_begun")
             began = time.monotonic()
-            monitor.run("stop")
-            fault("snapshot.stopped")
-            monitor.run("blockdev-snapshot", {"node": below, "overlay": overlay})
-            fault("snapshot.switched")
-            copied = background.submit(_copy_ram, vm.rundir.ram, directory / "ram")
-            monitor.save(directory / "state")
-            fault("snapshot.state_written")
-            copied.result()
-            fault("snapshot.ram_copied")
-            monitor.cont()
+            _stand_still(vm, monitor, overlay, background.submit, memory, directory / "state")
             pause_ms = (time.monotonic() - began) * 1000
             flatten.begin(vm, monitor)
         except Exception:
@@ -115,6 +118,22 @@ def _capture_running(vm: Vm, directory: Path) -> float:
     vm.write(replace(vm.record, task=None), durable=False)
     fault("snapshot.resumed")
     return pause_ms
+
+
+def _stand_still(vm: Vm, monitor: Monitor, overlay: str, submit: Callable[..., "Future[None]"],
+                 memory: LiveCopy, state: Path) -> None:
+    """Let the guest stand still while disk, device state and memory become those of one instant."""
+    monitor.run("stop")
+    fault("snapshot.stopped")
+    below = argv.node_name(vm.machine.chain[-2])
+    monitor.run("blockdev-snapshot", {"node": below, "overlay": overlay})
+    fault("snapshot.switched")
+    copied = submit(memory.finish)
+    monitor.save(state)
+    fault("snapshot.state_written")
+    copied.result()
+    fault("snapshot.ram_copied")
+    monitor.cont()
 
 
 def _capture_asleep(vm: Vm, directory: Path) -> None:
@@ -157,13 +176,27 @@ def _attach_overlay(vm: Vm, monitor: Monitor) -> str:
 
 
 def _copy_ram(source: Path, target: Path) -> None:
-    reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
-    writer = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
+    with _opened(source, target) as (reader, writer):
         sparse.clone(reader, writer)
+
+
+@contextmanager
+def _live_copy(source: Path, target: Path) -> Iterator[LiveCopy]:
+    with _opened(source, target) as (reader, writer), LiveCopy(reader, writer) as copy:
+        yield copy
+
+
+@contextmanager
+def _opened(source: Path, target: Path) -> Iterator[tuple[int, int]]:
+    reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        writer = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            yield reader, writer
+        finally:
+            os.close(writer)
     finally:
         os.close(reader)
-        os.close(writer)
 
 
 def _complete(vm: Vm, directory: Path, snapshot_id: str, pause_ms: float,

@@ -1,0 +1,167 @@
+"""A copy of a file that is written to all the time is, once the writer stands still, that file."""
+import mmap
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from nodeworker.disks import live_copy, sparse
+from nodeworker.disks.live_copy import LiveCopy
+
+KB, MB, PAGE = 1 << 10, 1 << 20, 4096
+SIZE = 64 * MB
+# Writes single bytes, runs over page borders and whole pages, into data and into holes, as a guest
+# does: through a mapping. What it has written last is in no order that a copy could follow.
+WRITER = """
+import mmap, os, random, sys
+path, seed = sys.argv[1], int(sys.argv[2])
+dice = random.Random(seed)
+with open(path, "r+b") as ram:
+    view = mmap.mmap(ram.fileno(), 0)
+noise = os.urandom(1 << 20)
+places = [dice.randrange(len(view) - 40000) for _ in range(400)]
+print("writing", flush=True)
+while True:
+    for _ in range(200):
+        place, length = dice.choice(places), dice.choice((1, 7, 4096, 9000, 40000))
+        start = dice.randrange(len(noise) - length)
+        view[place:place + length] = noise[start:start + length]
+    if dice.random() < 0.2:
+        places[dice.randrange(len(places))] = dice.randrange(len(view) - 40000)
+"""
+
+
+@pytest.fixture
+def ram(tmp_path):
+    """A sparse file with data in places, as the memory of a guest is."""
+    path = tmp_path / "ram"
+    with path.open("w+b") as stream:
+        stream.truncate(SIZE)
+        for place in (0, 3 * MB, 17 * MB + 12 * KB, 60 * MB):
+            stream.seek(place)
+            stream.write(os.urandom(2 * MB))
+    return path
+
+
+@pytest.fixture
+def copying(ram, tmp_path):
+    """The copy of `ram` to `copy` in the same directory."""
+    with ExitStack() as stack:
+        reader = stack.enter_context(ram.open("rb"))
+        writer = stack.enter_context((tmp_path / "copy").open("w+b"))
+        yield stack.enter_context(LiveCopy(reader.fileno(), writer.fileno()))
+
+
+def put(path, place, content):
+    """Write through a mapping, as the guest does."""
+    with path.open("r+b") as stream, mmap.mmap(stream.fileno(), 0) as view:
+        view[place:place + len(content)] = content
+
+
+@pytest.fixture(params=range(4))
+def writer(ram, request):
+    """A process that writes to `ram` all the time."""
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(ram), str(request.param)],
+                          stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def stand_still(process):
+    process.send_signal(signal.SIGSTOP)
+    while " T " not in Path(f"/proc/{process.pid}/stat").read_text():
+        time.sleep(0.001)
+
+
+def test_what_is_written_all_the_time_is_copied_to_the_last_byte(ram, copying, writer, tmp_path):
+    copying.begin()
+    time.sleep(0.05)
+    stand_still(writer)
+    assert (tmp_path / "copy").read_bytes() != ram.read_bytes(), "nothing was written meanwhile"
+    copying.finish()
+    assert (tmp_path / "copy").read_bytes() == ram.read_bytes()
+
+
+def test_one_byte_anywhere_is_noticed(ram, copying, tmp_path):
+    copying.begin()
+    dice = random.Random(7)
+    for place in [0, PAGE - 1, PAGE, MB - 1, 2 * MB - 1, 2 * MB, 30 * MB + 5, SIZE - 1,
+                  *(dice.randrange(SIZE) for _ in range(200))]:
+        put(ram, place, bytes([ram.read_bytes()[place] ^ 1]) if place % 7 == 0 else b"x")
+    copying.finish()
+    assert (tmp_path / "copy").read_bytes() == ram.read_bytes()
+
+
+def test_what_became_a_hole_or_zero_is_so_in_the_copy(ram, copying, tmp_path):
+    copying.begin()
+    with ram.open("r+b") as stream:
+        sparse.punch(stream.fileno(), 3 * MB, MB)
+    put(ram, 60 * MB, bytes(MB))
+    copying.finish()
+    assert (tmp_path / "copy").read_bytes() == ram.read_bytes()
+
+
+def test_it_stays_as_sparse_as_its_source(ram, copying, tmp_path):
+    copying.begin()
+    put(ram, 30 * MB, b"x" * PAGE)
+    copying.finish()
+    os.sync()
+    blocks = (tmp_path / "copy").stat().st_blocks * 512
+    assert blocks <= ram.stat().st_blocks * 512 + 4 * sparse.MIN_HOLE_BYTES
+
+
+def test_of_what_did_not_change_nothing_is_written_twice(ram, copying, tmp_path):
+    copying.begin()
+    copy = (tmp_path / "copy").stat()
+    copying.finish()
+    assert (tmp_path / "copy").stat().st_mtime_ns == copy.st_mtime_ns
+
+
+def test_where_extents_can_be_shared_they_are_shared_once_more(ram, copying, tmp_path, monkeypatch):
+    shared = []
+
+    def share(source, target):
+        shared.append((source, target))
+        os.ftruncate(target, 0)
+        os.ftruncate(target, SIZE)
+        sparse.copy_ranges(source, target, sparse.data_ranges(source))
+        return True
+
+    monkeypatch.setattr(live_copy.sparse, "share_extents", share)
+    copying.begin()
+    put(ram, 5, b"later")
+    copying.finish()
+    assert len(shared) == 2
+    assert (tmp_path / "copy").read_bytes() == ram.read_bytes()
+
+
+@pytest.mark.parametrize(("ranges", "others", "rest"), [
+    ([], [], []),
+    ([(0, 10)], [], [(0, 10)]),
+    ([(0, 10)], [(0, 10)], []),
+    ([(0, 10)], [(3, 5)], [(0, 3), (5, 10)]),
+    ([(0, 10)], [(0, 2), (4, 6), (9, 20)], [(2, 4), (6, 9)]),
+    ([(0, 10), (20, 30)], [(5, 25)], [(0, 5), (25, 30)]),
+    ([(0, 10), (20, 30), (40, 50)], [(0, 100)], []),
+    ([(10, 20), (30, 40)], [(0, 5), (22, 25), (45, 50)], [(10, 20), (30, 40)]),
+])
+def test_what_of_some_ranges_is_in_no_others(ranges, others, rest):
+    assert list(sparse.without(ranges, others)) == rest
+
+
+@pytest.mark.parametrize("ranges", [[], [(0, PAGE)], [(0, 100 * MB)],
+                                    [(n * MB, n * MB + 300 * KB) for n in range(50)]])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_portions_are_all_of_the_ranges_and_about_equal(ranges, count):
+    dealt = live_copy.portions(ranges, count)
+    assert [piece for part in dealt for piece in part] == list(
+        live_copy.steps(ranges, live_copy._STEP_BYTES))
+    sizes = [sum(end - start for start, end in part) for part in dealt]
+    assert len(dealt) <= count and (not sizes or max(sizes) <= sum(sizes) / count + MB)
