@@ -103,6 +103,7 @@ FAULT_POINTS = (
     "runner.claimed",
     "runner.handled",
     "runner.finished",
+    "runner.went_on",
     "runner.parking",
     "runner.parked",
     "bake.spawned",

@@ -7,7 +7,9 @@ with this sandbox, parks the operation. 3. A failure is tried again (the operati
 until its attempts are used up; then what the host shows is written. 4. Finish under the claim's
 epoch. If the lease is lost, our result does not count, and whoever has it now will write theirs.
 5. Announce what the owner could not have as long as this operation was held. A database that is
-away meanwhile is waited for.
+away meanwhile is waited for. 6. What the end of the operation has released for this lane, the boot
+of a fork whose capture it was, needs no way through the queue: its message is used up here, for the
+fairest operation of the lane as always.
 """
 import logging
 
@@ -49,8 +51,16 @@ def run_announced(deps: NodeDeps, sandbox_id: str, op_seq: int, lane_name: str) 
     lane = Lane(settings.node_id, lane_name, settings.slots(lane_name), settings.owner_share)
     with connection():
         claimed = fair_share.claim_fairest(lane, (sandbox_id, op_seq), settings.operation_lease_s)
-    if claimed is None:
-        return
+    following = None if claimed is None else _work(deps, lane, claimed, goes_on=True)
+    if following is not None:
+        fault("runner.went_on")
+        _work(deps, lane, following, goes_on=False)
+
+
+def _work(deps: NodeDeps, lane: Lane, claimed: Claim, *, goes_on: bool) -> Claim | None:
+    """Work on a claimed operation until it is finished, parked or put back. Returns the claim on
+    what to go on with, if that is wanted and something was released."""
+    settings, following = deps.settings, None
     fault("runner.claimed")
     try:
         with LeaseKeeper(lambda: claims.renew(claimed, settings.operation_lease_s),
@@ -58,9 +68,17 @@ def run_announced(deps: NodeDeps, sandbox_id: str, op_seq: int, lane_name: str) 
             outcome = _run(deps, claimed)
         if outcome is not None:
             fault("runner.handled")
-            when_database_answers(lambda: _finish(deps, claimed, outcome))
+            messages = when_database_answers(lambda: _finish(deps, claimed, outcome))
+            if goes_on:
+                following = when_database_answers(lambda: fair_share.claim_without_queue(
+                    lane, deps.queue, messages, settings.operation_lease_s))
+            else:
+                when_database_answers(lambda: outbox.flush(deps.queue, messages))
     finally:
-        when_database_answers(lambda: _announce_next(deps, lane, claimed.owner_id))
+        # who goes on holds as many slots as before
+        if following is None or following.owner_id != claimed.owner_id:
+            when_database_answers(lambda: _announce_next(deps, lane, claimed.owner_id))
+    return following
 
 
 def _announce_next(deps: NodeDeps, lane: Lane, owner_id: str) -> None:
@@ -115,23 +133,24 @@ def _park(claimed: Claim, pause_s: float, waits_for: str) -> None:
     fault("runner.parked")
 
 
-def _finish(deps: NodeDeps, claimed: Claim, outcome: Outcome) -> None:
+def _finish(deps: NodeDeps, claimed: Claim, outcome: Outcome) -> outbox.Messages:
+    """Write the result if it counts; returns the messages that are to be sent then."""
     try:
         messages = outcomes.finish(claimed, outcome)
     except LeaseLost as error:
         if claims.was_finished(claimed):
-            return  # by a try whose commit got through although its answer did not
+            return []  # by a try whose commit got through although its answer did not
         log.warning("result of %s of %s does not count: %s", claimed.kind.value,
                     claimed.sandbox_id, error)
         _undo(deps, claimed)
-        return
+        return []
     fault("runner.finished")
-    outbox.flush(deps.queue, messages)
     if claimed.kind is OperationKind.BOOT and outcome.status is SandboxStatus.STOPPED:
         lifecycle.remove_unbooted(deps, claimed.sandbox_id)
     if claimed.kind is OperationKind.BOOT and claimed.snapshot_id:
         if on_node.is_transient(claimed.snapshot_id):
             lifecycle.forget_transient(deps, claimed.snapshot_id)
+    return messages
 
 
 def _undo(deps: NodeDeps, claimed: Claim) -> None:

@@ -26,7 +26,12 @@ def announce(operation: Operation) -> OutboxMessage:
 
 def queue_of(operation: Operation) -> str:
     """The queue of its node in which an operation is announced."""
-    return f"node.{operation.node_id}.{operation.lane}"
+    return queue_name(operation.node_id, operation.lane)
+
+
+def queue_name(node_id: str, lane: str) -> str:
+    """The queue of a node's lane."""
+    return f"node.{node_id}.{lane}"
 
 
 def lane_of(kind: OperationKind, snapshot_id: str | None) -> str:

@@ -19,8 +19,10 @@ from models.locks import LockClass
 from models.operations import Operation, OutboxMessage
 from models.statements import Statement
 from models.states import OperationState
-from services.operations.announcements import announce
+from services.operations import outbox
+from services.operations.announcements import announce, queue_name
 from services.operations.claims import Claim, claim_of, free, taking
+from services.protocols import Queue
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,11 @@ class Lane:
         return max(1, math.floor(self.slots * self.share))
 
     @property
+    def queue(self) -> str:
+        """Where the work of this lane is announced."""
+        return queue_name(self.node_id, self.name)
+
+    @property
     def worker(self) -> str:
         """Name of the worker of this lane, under which it claims."""
         return f"{self.node_id}/{self.name}"
@@ -48,11 +55,21 @@ def claim_fairest(lane: Lane, announced: tuple[str, int], lease_s: float) -> Cla
     """Take the fairest operation of the lane for `lease_s` seconds; None when there is none that
     may be taken now. `announced` (sandbox id, op_seq) is what the message named."""
     with database.atomic():
-        locks.take_for_transaction(LockClass.LANE, lane.worker)
-        present = now()
-        taken = _TAKE_FAIREST.find(lane.node_id, lane.name, lane.cap, *announced, lane.worker,
-                                   present, present + timedelta(seconds=lease_s))
-    return claim_of(taken) if taken else None
+        return _claim(lane, announced, lease_s)
+
+
+def claim_without_queue(lane: Lane, queue: Queue, messages: outbox.Messages,
+                        lease_s: float) -> Claim | None:
+    """Send committed messages, but for one for this very lane, if there is one: use that up at once
+    as if it had come, and take the fairest operation. What the message names is not preferred, for
+    it has waited for no turn."""
+    ours = [message for message in messages if message.queue == lane.queue][:1]
+    outbox.flush(queue, [message for message in messages if message not in ours])
+    if not ours:
+        return None
+    with database.atomic():
+        ours[0].delete_instance()
+        return _claim(lane, ("", 0), lease_s)
 
 
 def announce_left_behind(lane: Lane, owner_id: str) -> list[OutboxMessage]:
@@ -62,6 +79,14 @@ def announce_left_behind(lane: Lane, owner_id: str) -> list[OutboxMessage]:
     waiting = _of(lane.node_id, lane.name) & free(now()) & (Operation.owner_id == owner_id)
     oldest = Operation.select().where(waiting).order_by(Operation.id).limit(1)
     return [announce(operation) for operation in oldest]
+
+
+def _claim(lane: Lane, announced: tuple[str, int], lease_s: float) -> Claim | None:
+    locks.take_for_transaction(LockClass.LANE, lane.worker)
+    present = now()
+    taken = _TAKE_FAIREST.find(lane.node_id, lane.name, lane.cap, *announced, lane.worker,
+                               present, present + timedelta(seconds=lease_s))
+    return claim_of(taken) if taken else None
 
 
 def _of(node_id: Any, name: Any) -> peewee.Expression:

@@ -16,6 +16,7 @@ from services.protocols import Queue, QueueUnavailable
 # A row younger than this is still in the hands of the process that wrote it.
 _SETTLE = timedelta(milliseconds=500)
 _BATCH = 100
+Messages = Sequence[OutboxMessage]
 
 
 def add(queue: str, job: str, payload: Mapping[str, Any]) -> OutboxMessage:
@@ -23,7 +24,7 @@ def add(queue: str, job: str, payload: Mapping[str, Any]) -> OutboxMessage:
     return OutboxMessage.create(queue=queue, job=job, payload=dict(payload))
 
 
-def flush(queue: Queue, messages: Sequence[OutboxMessage]) -> None:
+def flush(queue: Queue, messages: Messages) -> None:
     """Send committed messages at once; those the broker does not take stay for the relay."""
     sent = []
     for message in messages:

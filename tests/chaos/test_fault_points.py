@@ -18,6 +18,8 @@ OPERATIONS = ("create", "hibernate", "wake", "snapshot", "destroy")
 POINTS = [point for point in FAULT_POINTS if point.split(".")[0] in OPERATIONS]
 RUNNER_POINTS = [point for point in FAULT_POINTS if point.startswith("runner.")]
 PARKING_POINTS = [point for point in RUNNER_POINTS if point.startswith("runner.park")]
+# Where the end of one operation begins another.
+BETWEEN_POINTS = ("runner.finished", "runner.went_on")
 SLOW = {
     "startCommand": "echo start >> /root/starts; sleep 3; exec python3 -m http.server 3000",
     "readinessPort": 3000, "ports": [3000]
@@ -122,7 +124,7 @@ def check_unharmed(persona, sandbox_id, mark):
 @pytest.mark.parametrize(
     "point",
     [point for point in POINTS if point.split(".")[0] in ("hibernate", "wake")]
-    + [point for point in RUNNER_POINTS if point not in PARKING_POINTS])
+    + [point for point in RUNNER_POINTS if point not in (*PARKING_POINTS, "runner.went_on")])
 def test_sleep_and_wake(vm_stack, vm_alice, fault, lasting, point):
     sandbox_id, mark = lasting
     insist(vm_alice, "POST", f"/v1/sandboxes/{sandbox_id}/wake")
@@ -153,6 +155,20 @@ def test_a_wait_for_a_service(vm_stack, vm_alice, fault, lasting, point):
     assert fault.reached()
     assert shell(vm_alice, fork, "cat /root/starts") == "start"
     shell(vm_alice, fork, "curl -s localhost:3000 > /dev/null")
+    insist(vm_alice, "DELETE", f"/v1/sandboxes/{fork}")
+    check_only(vm_stack, [sandbox_id])
+
+
+@pytest.mark.parametrize("point", [*BETWEEN_POINTS, "snapshot.ram_begun", "snapshot.complete"])
+def test_a_fork(vm_stack, vm_alice, fault, lasting, point):
+    sandbox_id, mark = lasting
+    insist(vm_alice, "POST", f"/v1/sandboxes/{sandbox_id}/wake")
+    fault(point)
+    fork = insist(vm_alice, "POST", f"/v1/sandboxes/{sandbox_id}/fork", json={}).json()["id"]
+    assert settle(vm_alice, fork, {"running", "stopped"}) == "running"
+    assert fault.reached()
+    for each in (sandbox_id, fork):
+        check_unharmed(vm_alice, each, mark)
     insist(vm_alice, "DELETE", f"/v1/sandboxes/{fork}")
     check_only(vm_stack, [sandbox_id])
 
