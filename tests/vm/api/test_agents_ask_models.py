@@ -1,30 +1,16 @@
 """The coding agents themselves, in real guests, have one turn each with a model behind the LLM
 proxy, told as docs/llm.md says."""
-import json
-
 import pytest
 
 from config import guest_gateway
 from models.database import connect, connection, database
 from models.usage import LlmCall
 from services.llm.sandbox_url import secret_of
+from tests.clients.agents import TOLD, has_a_turn, tell
 from tests.clients.guest_gateway import config_of, running_gateway
 from tests.fakes.llm_upstream import LlmUpstream
 
 pytestmark = pytest.mark.vm
-# Path in the home -> what it holds, and the line that asks.
-TOLD = {
-    "pi": ({".pi/agent/models.json": json.dumps({"providers": {"svc": {
-        "baseUrl": "{url}/v1", "api": "openai-completions", "apiKey": "none",
-        "models": [{"id": "one"}]}}})},
-        "pi --provider svc --model one -p 'Say something.'"),
-    "codex": ({".codex/config.toml": 'model = "one"\nmodel_provider = "svc"\n'
-               '[model_providers.svc]\nname = "svc"\nbase_url = "{url}/v1"\n'
-               'wire_api = "responses"\n'},
-              "codex exec --skip-git-repo-check 'Say something.'"),
-    "claude": ({}, "ANTHROPIC_BASE_URL={url} ANTHROPIC_API_KEY=none ANTHROPIC_MODEL=claude-x"
-               " claude -p 'Say something.'"),
-}
 
 
 @pytest.fixture(scope="module")
@@ -44,16 +30,9 @@ def test_an_agent_has_a_turn_with_a_model(vm_stack, presets_alice, upstream, slu
     sandbox = made["id"]
     try:
         url = f"{guest_gateway.URL}/s/{secret_of(vm_stack.settings, sandbox)}"
-        files, line = TOLD[slug]
-        for path, text in files.items():
-            presets_alice.request(
-                "PUT", f"/v1/sandboxes/{sandbox}/uploads/{path}",
-                content=text.replace("{url}", url).encode()).raise_for_status()
-        presets_alice.exec(sandbox, "chown", "-R", "user:user", "/home/user")
+        tell(presets_alice, sandbox, slug, url)
         asked = len(upstream.seen)
-        said = presets_alice.exec(
-            sandbox, "su", "user", "-c", f"cd && {line.replace('{url}', url)} </dev/null",
-            timeoutMs=180_000)
+        said = has_a_turn(presets_alice, sandbox, slug, url)
         assert said["exitCode"] == 0 and "w0 w1" in said["stdout"], said
         assert len(upstream.seen) > asked
         with connection():

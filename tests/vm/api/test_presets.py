@@ -1,15 +1,20 @@
 """Agent presets in real machines: the agents themselves are run, a broken one is found."""
 import json
 import os
+import re
 import shutil
 import subprocess
 
 import pytest
 
 from guest.image.published import point
+from tests.clients.agents import codex_at_work
 from tests.stack.waiting import until
 
 EMULATED = "BUN_JSC_useDFGJIT"
+# A terminal that nobody needs to look at: what is written into `keys` is typed, `screen` is shown.
+ON_TERMINAL = ("cd && mkfifo keys && TERM=xterm-256color exec"
+               " script -qfc 'stty rows 30 cols 100; exec codex' screen <> keys > /dev/null")
 
 
 @pytest.fixture
@@ -75,11 +80,26 @@ def test_what_bun_is_told_under_emulation_unless_the_caller_says_otherwise(prese
     assert shell(presets_alice, own["id"], told) == "1"
 
 
-def test_sleep_wake_and_fork_keep_the_agent_and_its_home(presets_alice, create):
+def start_codex(alice, sandbox):
+    """Have it wait for a task on a terminal; its process id."""
+    alice.write(sandbox, codex_at_work("http://nowhere.test"))
+    shell(alice, sandbox, "chown -R user:user /home/user")
+    alice.post(f"/v1/sandboxes/{sandbox}/exec",
+               json={"cmd": f'su user -c "{ON_TERMINAL}"', "detached": True}).raise_for_status()
+    until(lambda: "Ask Codex" in screen(alice, sandbox), 90)
+    return shell(alice, sandbox, "pgrep -x codex")
+
+
+def screen(alice, sandbox):
+    """What the terminal has shown last, without what moves the cursor."""
+    shown = run(alice, sandbox, "tail -c 4000 /home/user/screen")["stdout"]
+    return re.sub(r"\x1b\[[0-9;?>]*[A-Za-z]", "", shown)
+
+
+def test_sleep_wake_and_fork_keep_the_agent_as_it_runs_and_its_home(presets_alice, create):
     shown = create(template="codex")
     path = f"/v1/sandboxes/{shown['id']}"
-    shell(presets_alice, shown["id"],
-          "su user -c 'mkdir -p ~/.codex && echo mine > ~/.codex/state'")
+    agent = start_codex(presets_alice, shown["id"])
     presets_alice.post(f"{path}/hibernate").raise_for_status()
     woken = presets_alice.post(f"{path}/wake").raise_for_status().json()
     fork = presets_alice.post(f"{path}/fork").json()["id"]
@@ -87,7 +107,11 @@ def test_sleep_wake_and_fork_keep_the_agent_and_its_home(presets_alice, create):
         copy = presets_alice.wait_for(fork, "running")
         for one in (woken, copy):
             assert one["templateStatus"] == "ready" and one["template"] == "codex"
-            assert shell(presets_alice, one["id"], "cat /home/user/.codex/state") == "mine"
+            assert "nowhere.test" in shell(presets_alice, one["id"],
+                                           "cat /home/user/.codex/config.toml")
+            assert shell(presets_alice, one["id"], "pgrep -x codex") == agent
+            shell(presets_alice, one["id"], f"printf hello-{one['id']} > /home/user/keys")
+            until(lambda: f"hello-{one['id']}" in screen(presets_alice, one["id"]), 60)
             version = installed(presets_alice, one["id"], "codex")["version"]
             assert version in shell(presets_alice, one["id"], "su user -c 'codex --version'")
     finally:
