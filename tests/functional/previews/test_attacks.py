@@ -18,7 +18,7 @@ from tests.stack.previews import GUEST_PORT, PreviewLoad
 from tests.stack.waiting import until
 from tests.tls.clients import client, connect
 
-UNKNOWN, ROUNDS, QUIET_S = 10_000, 5, 2.0
+UNKNOWN, ROUNDS, QUIET_S, LOADED_S = 10_000, 5, 2.0, 1.5
 # Asks for hosts that do not exist, as fast as it can; the edge ends a connection after 1000.
 FLOOD = """
 import secrets, socket, ssl, sys
@@ -190,7 +190,7 @@ def beside_load(victim, port, host):
     with tempfile.TemporaryFile() as counts:
         with program(BUSY, port, authority, host, stdout=counts) as load:
             until(counts.tell, 30)  # the program writes at the place that we see
-            end = time.monotonic() + QUIET_S
+            end = time.monotonic() + LOADED_S
             found = latencies(victim, lambda: time.monotonic() < end)
             assert load.poll() is None, "it goes on"
         counts.seek(0)
@@ -214,11 +214,11 @@ def test_full_load_on_one_preview_slows_another_no_more_than_on_another_server(
         for _ in range(ROUNDS):
             for name, port in (("beside", straight), ("loaded", sim_stack.settings.edge_port)):
                 rounds[name].append(beside_load(victim, port, loaded.host))
-    for of in (statistics.median, p99):
+    for of, times in ((statistics.median, 3), (p99, 2)):
         beside, attacked = (statistics.median(of(found) for found, _ in rounds[name])
                             for name in rounds)
         print(f"{of.__name__} {beside:.2f} ms beside, {attacked:.2f} loaded")
-        assert attacked < 2 * beside
+        assert attacked < times * beside
     print("the load had", {name: sum(count for _, count in rounds[name]) for name in rounds})
     victim.delete()
     loaded.delete()
