@@ -36,7 +36,7 @@ for number in range(int(count)):
     while answers.readline() not in (b"\\r\\n", b""):
         pass
 """
-# Keeps 32 connections busy, each with some requests under way, until it is killed; all answers are
+# Keeps 32 connections busy, each with a request under way, until it is killed; all answers are
 # of one length. The edge ends a connection after 1000.
 BUSY = """
 import socket, ssl, sys
@@ -57,12 +57,12 @@ while True:
     assert head.startswith(b"HTTP/1.1 200 "), head
     body = int(head.lower().partition(b"content-length: ")[2].split(b"\\r")[0])
     take(links[0], body)
-    for _ in range(60):
+    for _ in range(900):
         for link in links:
-            link.sendall(asked * 16)
+            link.sendall(asked)
         for link in links:
-            take(link, 16 * (len(head) + body))
-        print(len(links) * 16, flush=True)
+            take(link, len(head) + body)
+        print(len(links), flush=True)
     for link in links:
         link.close()
 """
