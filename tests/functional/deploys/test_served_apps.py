@@ -37,7 +37,7 @@ def test_requests_reach_the_sandbox_that_serves_it(shop, sim_stack):
     assert (answer.status_code, answer.headers["content-type"]) == (404, "text/plain")
 
 
-@pytest.mark.parametrize("path", ["/", "/any", "/assets/x.js", "/data.json"])
+@pytest.mark.parametrize("path", ["/", "/any", "/assets/x.js", "/data.json", "/_app/index"])
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
 def test_every_method_reaches_it_by_its_own_path(shop, method, path):
     name = f"{method}{path}".replace("/", ".")
