@@ -36,7 +36,7 @@ def status(stack, sandbox):
     return query(stack, "SELECT status FROM sandboxes WHERE id = %s", sandbox)[0][0]
 
 
-def test_a_peer_builds_what_is_stored_and_the_old_node_cleans_up(sim_stack, alice, other):
+def test_a_peer_builds_what_is_stored_and_the_old_node_cleans_up(sim_stack, alice, other, fault):
     here, headers = sim_stack.settings.node_id, alice.key_headers | {"X-Svc-Node": OTHER}
     editor = alice.post("/v1/sandboxes", json={}, headers=headers).json()["id"]
     alice.wait_for(editor, "running")
@@ -52,8 +52,10 @@ def test_a_peer_builds_what_is_stored_and_the_old_node_cleans_up(sim_stack, alic
     until(lambda: "not in the object store yet" in (run(sim_stack, "moving")[3] or ""))
     assert run(sim_stack, "moving")[:2] == (OTHER, builder)
 
+    fault("deploy.fetched")
     other.start("node-bulk")
     until(lambda: builds_on(sim_stack, "moving", here))
+    assert fault.reached(), "the peer's worker was killed when it had the disk"
     fetched = sim_stack.settings.node_dir / "snapshots" / taken / "snapshot.json"
     assert fetched.exists() and status(sim_stack, builder) == "running"
 
