@@ -8,8 +8,10 @@ import subprocess
 import sys
 import time
 
+from bin.stack import accounts
 from bin.stack.health import answers, guest_gateway_health
-from bin.stack.site import ROOT
+from bin.stack.running import Stack
+from bin.stack.site import ROOT, Site
 from config import guest_gateway
 from models.database import connection
 from models.sandboxes import Sandbox
@@ -63,6 +65,30 @@ def running_gateway(stack, config, directory, **settings):
         process.wait(20)
         stack.start("guest-gateway")
         until(lambda: answers(guest_gateway_health(stack.settings)))
+
+
+@contextlib.contextmanager
+def models_behind(stack, config, directory):
+    """The stack's own gateway has the models of `config`, and its API tells sandboxes of them, as
+    where an operator has set SVC_LLM_CONFIG."""
+    path = directory / "llm.json"
+    path.write_text(json.dumps(config))
+    directory.chmod(0o711)
+    values = {**stack.site.values, "SVC_LLM_CONFIG": str(path)}
+    told = Stack(Site(stack.site.data_dir, values), durable=False, processes=stack.processes)
+    accounts.prepare(told.site)
+    try:
+        _restart(told)
+        yield
+    finally:
+        _restart(stack)
+
+
+def _restart(stack):
+    stack.supervisor.launch()
+    stack.restart("guest-gateway", "api")
+    until(lambda: answers(guest_gateway_health(stack.settings)))
+    until(lambda: answers(f"{stack.api_url}/health"))
 
 
 class Asker:
