@@ -3,6 +3,10 @@ import json
 
 # Path in the home -> what it holds, and the line that has one turn.
 TOLD = {
+    "opencode": ({"opencode.json": json.dumps({"provider": {"svc": {
+        "npm": "@ai-sdk/openai-compatible", "models": {"one": {}},
+        "options": {"baseURL": "{url}/v1", "apiKey": "none"}}}})},
+        "OPENCODE_DISABLE_MODELS_FETCH=1 opencode run -m svc/one 'Say something.'"),
     "pi": ({".pi/agent/models.json": json.dumps({"providers": {"svc": {
         "baseUrl": "{url}/v1", "api": "openai-completions", "apiKey": "none",
         "models": [{"id": "one"}]}}})},
