@@ -96,11 +96,14 @@ class Page:
     def focus_terminal(self) -> None:
         self.run("document.querySelector('.view:not([hidden]) textarea').focus()")
 
-    def type(self, line: str) -> None:
-        """A line, and Enter, into what has the focus: the terminal."""
+    def write(self, text: str) -> None:
+        """Text into what has the focus: the terminal."""
         self.until(lambda: self.run("document.activeElement.tagName") == "TEXTAREA")
-        if line:
-            self.browser.call("Input.insertText", text=line)
+        self.browser.call("Input.insertText", text=text)
+
+    def type(self, line: str) -> None:
+        """A line, and Enter, into the terminal."""
+        self.write(line)
         enter = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13}
         self.browser.call("Input.dispatchKeyEvent", type="keyDown", text="\r", **enter)
         self.browser.call("Input.dispatchKeyEvent", type="keyUp", **enter)
