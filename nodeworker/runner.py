@@ -1,7 +1,7 @@
 """Runs one operation of a lane, the fairest: claim, handle, finish.
 
 1. Claim by compare-and-set; nothing to claim means another has it, it is done, or it was
-superseded: end quietly. 2. Count what the machine has used, for its process may be about to end.
+superseded: end quietly. 2. Count what the machine has used if its process may be about to end.
 Handle under a lease kept alive. A handler that has to wait for its guest, or a host that is busy
 with this sandbox, parks the operation. 3. A failure is tried again (the operation is put back)
 until its attempts are used up; then what the host shows is written. 4. Finish under the claim's
@@ -14,7 +14,7 @@ fairest operation of the lane as always.
 import logging
 
 from models.database import DatabaseUnavailable, connection, when_database_answers
-from models.states import OperationKind, SandboxStatus
+from models.states import CAPTURES, OperationKind, SandboxStatus
 from nodeworker import usage
 from nodeworker.faults import fault
 from nodeworker.handlers import lifecycle
@@ -89,7 +89,8 @@ def _run(deps: NodeDeps, claimed: Claim) -> Outcome | None:
     """The result; None if the operation was given back."""
     sandbox = when_database_answers(
         lambda: assignments.get_assigned(deps.settings, claimed.sandbox_id))
-    if sandbox.status == SandboxStatus.RUNNING and not claimed.waits_for:
+    ends = claimed.kind not in CAPTURES and not claimed.waits_for
+    if sandbox.status == SandboxStatus.RUNNING and ends:
         usage.sample_sandbox(deps, sandbox.id)
     outcome = _handle(deps, claimed, sandbox)
     return None if outcome is None else usage.with_reading(deps, sandbox, outcome)
