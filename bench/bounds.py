@@ -13,17 +13,19 @@ from bench.figures import Figure
 BOUNDS: dict[str, float] = {
     "create_to_exec": 2.0,
     # the goal is 0.5
-    "create_spare_to_exec": 0.8,
+    "create_spare_to_exec": 0.7,
     "wake_to_exec": 2.0,
     # the goal is 0.4
-    "wake_kept_to_exec": 0.7,
+    "wake_kept_to_exec": 0.6,
     "fork_to_exec": 2.5,
     "preview_wake": 1.3,
-    "preview_throughput": 1.5,
+    "preview_throughput": 1.3,
     # the goals are 0.9, 0.9 and 0.8 of nginx: 1.11, 1.11 and 1.25
-    "static_page": 1.5,
+    "static_page": 1.25,
+    "static_root": 1.25,
+    "static_route": 1.5,
     "static_script": 1.11,
-    "served_app": 1.7,
+    "served_app": 1.5,
     "exec_overhead": 1.7,
     "api_get": 1.8,
     "enqueue": 8.0,

@@ -13,7 +13,8 @@ from tests.stack.personas import Persona
 from tests.stack.times import BESIDE_GUESTS
 from tests.stack.waiting import until
 
-pytestmark = pytest.mark.vm
+# A spare is made only while more than one CPU is idle.
+pytestmark = [pytest.mark.vm, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")
