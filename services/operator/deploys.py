@@ -5,8 +5,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-import peewee
-
 from models.database import connection
 from models.deploys import Deploy, DeployRun
 from models.nodes import DiskUse
@@ -14,7 +12,7 @@ from models.states import RunState
 from models.users import User
 from services.accounts import users
 from services.deploys import runs
-from services.deploys.apps.listing import last_runs
+from services.deploys.apps.find import with_last_run
 from services.hosts.storage_use import SANDBOX
 
 
@@ -84,8 +82,6 @@ def list_apps(email: str | None = None, *, only_open: bool = False, only_failed:
               limit: int = 100, offset: int = 0) -> list[AppReport]:
     """A page of the apps of all accounts, or of one, newest first: all, those with a deploy under
     way, those whose last one failed. Raises NotFound."""
-    last = DeployRun.alias()
-    newest = last.select(peewee.fn.MAX(last.version)).where(last.app_id == Deploy.app_id)
     states = [state for state in RunState
               if not (only_open and state not in runs.OPEN)
               and not (only_failed and state != RunState.FAILED)]
@@ -93,14 +89,11 @@ def list_apps(email: str | None = None, *, only_open: bool = False, only_failed:
     if email is not None:
         which &= Deploy.owner_id == users.get_by_email(email).id
     with connection():
-        rows = list(Deploy.select().join(DeployRun, on=(
-            (DeployRun.app_id == Deploy.app_id) & (DeployRun.version == newest)))
-            .where(which).order_by(Deploy.created_at.desc(), Deploy.slug)
-            .limit(limit).offset(offset))
-        found = last_runs([row.app_id for row in rows])
+        rows = list(with_last_run().where(which).order_by(Deploy.created_at.desc(), Deploy.slug)
+                    .limit(limit).offset(offset))
         emails = dict(User.select(User.id, User.email).where(
             User.id.in_([row.owner_id for row in rows])).tuples())
-    return [app_report(row, emails[row.owner_id], found[row.app_id]) for row in rows]
+    return [app_report(row, emails[row.owner_id], row.last_run) for row in rows]
 
 
 def app_report(row: Deploy, owner: str, run: DeployRun) -> AppReport:

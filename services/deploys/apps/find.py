@@ -1,4 +1,10 @@
-"""Finds apps for services, and waits for their deploys to end."""
+"""Finds apps for services, and waits for their deploys to end.
+
+An app and its last run change in one transaction, so whoever shows both reads both in one
+statement: between two of them a deploy may end, and it would be over and still under way.
+"""
+import peewee
+
 from models.database import connection
 from models.deploys import Deploy, DeployRun
 from models.users import User
@@ -12,22 +18,36 @@ from services.protocols import Deps
 def get_view(deps: Deps, slug: str) -> DeployView:
     """The app of this slug; raises NotFound."""
     with connection():
-        row = get(slug)
-        return deploy_view(deps.settings, row, last_run(row.app_id))
+        row = with_last_run().where(Deploy.slug == slug).first()
+        if row is None:
+            raise _no_app(slug)
+        return deploy_view(deps.settings, row, row.last_run)
 
 
 def get(slug: str) -> Deploy:
     """The row of an app; raises NotFound."""
     row: Deploy | None = Deploy.get_or_none(Deploy.slug == slug)
     if row is None:
-        raise NotFound(f"There is no app {slug}.")
+        raise _no_app(slug)
     return row
+
+
+def _no_app(slug: str) -> NotFound:
+    return NotFound(f"There is no app {slug}.")
 
 
 def get_owner(slug: str) -> User:
     """The account that an app belongs to; raises NotFound."""
     with connection():
         return User.get_by_id(get(slug).owner_id)
+
+
+def with_last_run() -> peewee.ModelSelect:
+    """The query for apps that has the run of each that was begun last as its `last_run`."""
+    run = DeployRun.alias()
+    newest = run.select(peewee.fn.MAX(run.version)).where(run.app_id == Deploy.app_id)
+    return Deploy.select(Deploy, DeployRun).join(DeployRun, attr="last_run", on=(
+        (DeployRun.app_id == Deploy.app_id) & (DeployRun.version == newest)))
 
 
 def last_run(app_id: str) -> DeployRun:
@@ -47,10 +67,10 @@ def wait_for(deps: Deps, begun: DeployView, wait_s: float) -> DeployView | None:
     """The app once the deploy has ended; None if it has not within `wait_s` seconds."""
 
     def probe() -> DeployView | None:
-        row = Deploy.get_or_none(Deploy.slug == begun.slug)
-        if row is None or row.app_id != begun.app_id:
+        row = with_last_run().where(Deploy.app_id == begun.app_id).first()
+        if row is None:
             raise NotFound(f"The app {begun.slug} was deleted meanwhile.")
-        run = last_run(row.app_id)
+        run: DeployRun = row.last_run
         ended = run.version > begun.version or run.state not in runs.OPEN
         return deploy_view(deps.settings, row, run) if ended else None
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from models.database import connection, now
+from models.database import connection, database, now
 from models.deploys import Deploy, DeployPrefix, DeployRun
 from models.events import Event
 from models.sandboxes import Sandbox
@@ -24,6 +24,7 @@ from services.deploys import (
     removal,
     runs,
 )
+from services.deploys.apps import find, listing
 from services.deploys.edges import staging
 from services.deploys.sweeps import overdue
 from services.errors import Conflict, Forbidden, NotFound
@@ -142,6 +143,26 @@ def test_a_first_deploy_that_fails_keeps_the_app_for_its_owner(deps, ask, take):
         failing.fail(deps, take(), "No.")
     assert app()["status"] == "failed"
     assert ask().app_id == first.app_id
+
+
+def test_who_looks_while_a_deploy_ends_sees_it_before_or_after(deps, ask):
+    ask()
+
+    def end_and_reopen():
+        for error in [None, "no"] * 300:
+            with connection(), database.atomic():
+                DeployRun.update(error=error).execute()
+                Deploy.update(status="failed" if error else "building").execute()
+
+    alice, seen = find.get_owner("hello"), set()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        work = pool.submit(end_and_reopen)
+        while not work.done():
+            seen |= {(view.status, view.error) for view in (
+                find.get_view(deps, "hello"),
+                *listing.list_page(deps, alice, limit=1, offset=0).items)}
+    work.result()
+    assert seen == {("building", None), ("failed", "no")}
 
 
 def test_who_lost_its_lease_publishes_nothing(deps, ask, take):

@@ -114,9 +114,9 @@ def test_a_project_that_says_static_and_has_a_database_is_not_served_as_files(
     vm_alice.exec(editor, "python3", "-c", "import sqlite3; db = sqlite3.connect('data.bin');"
                   " db.execute('create table t (x)'); db.commit()", cwd="/home/user")
     failed = deploys.publish("lying", snapshot(vm_alice, editor))
+    vm_alice.exec(editor, "rm", "data.bin", cwd="/home/user")
     assert (failed["status"], failed["static"]) == ("failed", None)
     assert "database" in failed["error"]
-    vm_alice.exec(editor, "rm", "data.bin", cwd="/home/user")
 
 
 def test_its_worker_is_killed_at_each_step_and_the_run_ends_in_truth(vm_stack, vm_alice, deploys,
