@@ -226,8 +226,8 @@ class Connection:
             self.close()
             return
         del self._output[:sent]
-        self._expect_progress()
         self._watch()
+        self._expect_progress()  # and is closed, if the peer is gone meanwhile
         if was_congested and not self.congested and self._session:
             self._session.output_drained()
 

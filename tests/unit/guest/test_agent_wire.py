@@ -1,5 +1,6 @@
 """What an agent does with connections that break, lie, stall or flood: it must still serve the
 others."""
+import errno
 import os
 import signal
 import socket
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from guest.agent.connection import Connection
+from guest.agent.loop import Loop
 from guest.agent.protocol import (
     DATA,
     FAILURE,
@@ -249,3 +252,25 @@ def _payloads(received: bytes) -> bytes:
 
 def _children(agent: RunningAgent) -> list[str]:
     return Path(f"/proc/{agent.process.pid}/task/{agent.process.pid}/children").read_text().split()
+
+
+class _ResetOnceSent(socket.socket):
+    """As after a reset that comes once the reply has been sent."""
+
+    def shutdown(self, how: int) -> None:
+        raise OSError(errno.ENOTCONN, "reset")
+
+
+def test_a_peer_that_resets_once_it_was_answered_is_let_go_without_an_error(
+        capfd: pytest.CaptureFixture[str]) -> None:
+    loop, said, closed = Loop(), encode_json(RESULT, {}), list[Connection]()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        theirs, ours = socket.create_connection(listener.getsockname()), listener.accept()[0]
+    with theirs:
+        connection = Connection(loop, _ResetOnceSent(fileno=ours.detach()), lambda *_: None,
+                                closed.append)
+        connection.finish(RESULT, {})
+        theirs.sendall(b"more")  # so that the turn has something to begin with
+        loop._turn()
+        assert theirs.recv(100) == said
+    assert closed == [connection] and capfd.readouterr().err == ""
