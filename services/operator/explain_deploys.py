@@ -10,7 +10,7 @@ from models.sandboxes import Sandbox
 from models.states import RunState, RunStep
 from models.users import User
 from services.deploys import runs
-from services.deploys.apps.find import last_run
+from services.deploys.apps.find import with_last_run
 from services.errors import NotFound
 from services.operations.transitions import describe
 from services.operator.deploys import app_report
@@ -37,10 +37,10 @@ def explain(settings: Settings, subject: str, queue_length: QueueLength) -> Expl
     version N of `<slug>@N`. Raises NotFound."""
     name, _, version = subject.partition("@")
     with connection():
-        row = Deploy.get_or_none((Deploy.slug == name) | (Deploy.app_id == name))
+        row = with_last_run().where((Deploy.slug == name) | (Deploy.app_id == name)).first()
         if row is None:
             raise NotFound(f"There is neither a sandbox nor an operation nor an app {subject}.")
-        run = last_run(row.app_id) if not version else DeployRun.get_or_none(
+        run = row.last_run if not version else DeployRun.get_or_none(
             (DeployRun.app_id == row.app_id) & (DeployRun.version == _number(version)))
         if run is None:
             raise NotFound(f"No deploy of {name} makes a version {version}.")
