@@ -39,8 +39,10 @@ def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None =
             raise WrongNode(f"There is no node {pinned}.")
         asked &= Node.id == pinned
     elif preset is not None:
-        has_preset = asked & Node.accepting & Node.presets.contains([preset])
-        asked = has_preset if Node.select().where(has_preset).exists() else asked
+        # By their ids: what they have may change before they are looked at again.
+        have_it = [node.id for node in Node.select(Node.id).where(
+            asked & Node.accepting & Node.presets.contains([preset]))]
+        asked = asked & Node.id.in_(have_it) if have_it else asked
     for node_id in [pinned] if pinned is not None else _by_load(asked):
         node = Node.select().where((Node.id == node_id)
                                    & _alive(settings)).for_update(ROW_LOCK).get_or_none()

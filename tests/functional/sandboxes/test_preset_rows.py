@@ -1,14 +1,18 @@
 """What a create with a preset writes, and what its caller gets while nobody works on it: on rows,
 without processes."""
+import concurrent.futures
+
 import pytest
 
 from app.http import admission
+from config.settings import Settings
 from guest.presets import SLUGS
-from models.database import connection
+from models.database import connection, database
 from models.nodes import Node
 from models.operations import IdempotencyKey, Operation
 from models.sandboxes import Sandbox
 from models.states import OperationKind, PresetState, SandboxStatus
+from services.hosts import placement
 from services.hosts.nodes import NodeFacts, heartbeat
 from services.operations.begin import lock_sandbox
 from services.operations.claims import claim
@@ -132,6 +136,20 @@ def test_it_goes_to_a_node_that_has_the_preset_and_to_any_if_none_has(create, ed
     finally:
         with connection():
             Node.update(heartbeat_at="epoch").where(Node.id == "n2").execute()
+
+
+def test_a_node_that_tells_of_other_presets_meanwhile_is_not_missed(edge):
+    def tell():
+        for presets in [["pi"], []] * 200:
+            with connection():
+                Node.update(presets=presets).execute()
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        work = pool.submit(tell)
+        while not work.done():
+            with connection(), database.atomic():
+                assert placement.claim_node(Settings(), 1, 1024, preset="pi").id
+    work.result()
 
 
 def test_what_a_node_reports_counts_only_while_it_holds_the_operation(create, owner):
