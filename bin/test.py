@@ -29,7 +29,7 @@ WITH_VMS = {"vm", "browser", "chaos"}
 # Two thirds of the time of a worker are waited for, so there is one more than there are cores; a
 # fifth would not be quicker on a machine of any size.
 MAX_WORKERS = 4
-# One for each of two cores, because guests take the CPU; more was not tried.
+# One for each of two cores, because guests take the CPU; three were no quicker.
 VM_WORKERS = 2
 NO_TESTS = 5
 COUNT = re.compile(r"(\d+) (passed|failed|error)")

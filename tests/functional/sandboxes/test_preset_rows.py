@@ -5,7 +5,6 @@ import concurrent.futures
 import pytest
 
 from app.http import admission
-from config.settings import Settings
 from guest.presets import SLUGS
 from models.database import connection, database
 from models.nodes import Node
@@ -148,7 +147,7 @@ def test_a_node_that_tells_of_other_presets_meanwhile_is_not_missed(edge):
         work = pool.submit(tell)
         while not work.done():
             with connection(), database.atomic():
-                assert placement.claim_node(Settings(), 1, 1024, preset="pi").id
+                assert placement.claim_node(edge.settings, 1, 1024, preset="pi").id
     work.result()
 
 
