@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bin.console import explained, say
 from bin.stack.site import ROOT
-from bin.stack.supervise import procfile
+from bin.stack.supervision.supervise import procfile
 from config.processes import PROCESSES, Process, accounts
 from config.settings import Settings
 

@@ -36,30 +36,37 @@ class StoredObject:
     changed_at: datetime
 
 
+def preload() -> None:
+    """Load what a store consists of, most of it the description of S3, for processes that are
+    forked from this one and have stores of their own."""
+    _client("http://127.0.0.1", "nobody", "nothing", "")
+
+
+def _client(url: str, access_key: str, secret_key: str, ca_file: str) -> Any:
+    import boto3
+    from botocore.config import Config
+
+    return boto3.client(
+        "s3", endpoint_url=url, aws_access_key_id=access_key, aws_secret_access_key=secret_key,
+        region_name="us-east-1", verify=ca_file or None,
+        # An address of our own on this host or network: never through a proxy of the environment.
+        config=Config(
+            proxies={}, connect_timeout=5, read_timeout=_SECONDS, retries={"max_attempts": 3},
+            s3={"addressing_style": "path"}, request_checksum_calculation="when_required",
+        ),
+    )
+
+
 class ObjectStore:
     """One bucket. Content is streamed in parts, so memory does not grow with it."""
 
     def __init__(self, settings: Settings) -> None:
-        # 9 MB and 0.2 s of CPU, which a process that never asks a store does without.
-        import boto3
+        # 30 MB and 0.2 s of CPU, which a process that never asks a store does without.
         from boto3.s3.transfer import TransferConfig
-        from botocore.config import Config
 
         self._bucket = settings.s3_bucket
-        self._client = boto3.client(
-            "s3",
-            endpoint_url=settings.s3_url,
-            aws_access_key_id=settings.s3_access_key,
-            aws_secret_access_key=settings.s3_secret_key,
-            region_name="us-east-1",
-            verify=settings.s3_ca_file or None,
-            # An address of our own on this host or network: never through a proxy of the
-            # environment.
-            config=Config(
-                proxies={}, connect_timeout=5, read_timeout=_SECONDS, retries={"max_attempts": 3},
-                s3={"addressing_style": "path"}, request_checksum_calculation="when_required",
-            ),
-        )
+        self._client = _client(settings.s3_url, settings.s3_access_key, settings.s3_secret_key,
+                               settings.s3_ca_file)
         self._transfer = TransferConfig(multipart_chunksize=_PART_BYTES, max_concurrency=2)
         # Threads would read on, and keep what they read, faster than the store takes it.
         self._one_part = TransferConfig(multipart_threshold=_STREAM_PART_BYTES,

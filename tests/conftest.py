@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from bin.stack import running as stacks
-from bin.stack import supervise
 from bin.stack.site import ROOT
+from bin.stack.supervision import supervise
 from guest.presets import SLUGS
 from models.database import connect, database
 from models.users import User

@@ -17,10 +17,11 @@ from functools import partial
 from pathlib import Path
 
 from bin.console import Advice, say, step
-from bin.stack import accounts, authority, dev_env, health, leftovers, ports, servers, supervise
+from bin.stack import accounts, authority, dev_env, health, leftovers, ports, servers
 from bin.stack.guest_image import build_command
 from bin.stack.run_command import run_command
 from bin.stack.site import ROOT, Site
+from bin.stack.supervision import supervise
 from config.settings import Settings, load
 from nodeworker.hypervisor.qemu.images.image_users import unregister
 

@@ -104,8 +104,10 @@ class Site:
 
     @property
     def supervisor_environ(self) -> dict[str, str]:
-        """The environment of the supervisor: no setting but the one that tells whose it is."""
-        return {**_inherited(*INHERITED), **_paths(), "SVC_DATA_DIR": str(self.data_dir)}
+        """The environment of the supervisor: no setting but the one that tells whose it is. Of it
+        and its forks it is to be read as long as they live, which setproctitle is told last."""
+        return {**_inherited(*INHERITED), **_paths(), "SVC_DATA_DIR": str(self.data_dir),
+                "SPT_NOENV": "1"}
 
     def environ_of(self, process: Process) -> dict[str, str]:
         """The environment of a process: its own settings and no others."""

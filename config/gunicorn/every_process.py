@@ -5,6 +5,7 @@ default format would print the whole request line.
 """
 import gc
 import importlib
+import os
 from typing import Any
 
 from config.gunicorn import framing
@@ -13,6 +14,8 @@ from config.settings import get_settings
 
 framing.install()
 worker_class = "app.http.server.worker.PatientWorker"
+# Who we are. gunicorn looks when it is imported, which in a one-box stack is before we became it.
+user, group = os.geteuid(), os.getegid()
 # Connections of each process, those included that are only being collected or kept.
 worker_connections = 4000
 keepalive = 30

@@ -35,6 +35,20 @@ def children(pid):
     return []
 
 
+def memory_of(pid):
+    """Everything that a process may write to: its heap, its stacks, its data."""
+    held = []
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            area, rights = line.split()[:2]
+            low, high = (int(end, 16) for end in area.split("-"))
+            if rights.startswith("rw"):
+                with contextlib.suppress(OSError):
+                    memory.seek(low)
+                    held.append(memory.read(high - low))
+    return b"\n".join(held)
+
+
 def growth(stack, name):
     """A function: by how many bytes a worker of a process of `stack` has grown at most since
     now."""

@@ -11,7 +11,7 @@ from bin.stack import health
 from bin.stack.ports import free_port
 from bin.stack.running import Stack, private_stack
 from bin.stack.site import ROOT
-from bin.stack.supervise import procfile
+from bin.stack.supervision.supervise import procfile
 from tests.stack.database import query
 from tests.stack.waiting import eventually, until
 

@@ -108,6 +108,7 @@ def test_no_log_holds_a_secret(sim_stack, alice, sandbox):
                json={"cmd": "echo hunter2", "env": {"TOKEN": "hunter2"}})
     alice.get("/v1/sandboxes?access_token=hunter2")
     alice.get("/v1/sandboxes", headers={"Authorization": "Bearer hunter2"})
+    assert alice.get("/v1/sandboxes").status_code == 200
     for process in ("api", "identity", "node-ops", "control", "relay"):
         text = sim_stack.logs(process, 10_000)
         for secret in ("hunter2", alice.api_key, alice.password, alice.jwt):

@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from bin.stack import supervise
 from bin.stack.site import ROOT
+from bin.stack.supervision import supervise
 
 # One lane of the node stands for all: they are one program.
 NAMES = ("api", "identity", "control", "webhooks", "relay", "beat", "node-ctl", "flower")

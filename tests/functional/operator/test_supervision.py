@@ -91,6 +91,13 @@ def test_what_a_killed_session_left_is_removed(servers, supervisor_too):
     assert servers.supervisor.running()
 
 
+@pytest.mark.parametrize("name", ["api", "relay", "node-ctl"])
+def test_processes_share_the_memory_of_the_code(sim_stack, name):
+    rollup = Path(f"/proc/{sim_stack.supervisor.pid(name)}/smaps_rollup").read_text()
+    size = {line.split()[0]: int(line.split()[1]) for line in rollup.splitlines()[1:]}
+    assert size["Pss:"] < size["Rss:"] / 2
+
+
 @pytest.mark.parametrize("path", ["/", "/metrics", "/api/workers", "/workers"])
 def test_flower_shows_nothing_without_its_password(sim_stack, flower, path):
     address = f"{flower}{path}"

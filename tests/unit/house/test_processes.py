@@ -8,8 +8,8 @@ from functools import lru_cache
 import grimp
 import pytest
 
-from bin.stack import supervise
 from bin.stack.site import ROOT
+from bin.stack.supervision import supervise
 from config.processes import PROCESSES
 from config.settings import Settings
 

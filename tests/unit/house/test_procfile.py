@@ -3,8 +3,9 @@ import configparser
 
 import pytest
 
-from bin.stack import servers, start_scripts, supervise
+from bin.stack import servers
 from bin.stack.site import Site
+from bin.stack.supervision import start_files, supervise
 from config.bind import bind_of
 
 NAMES = [
@@ -39,11 +40,17 @@ def test_every_process_is_supervised_and_started_again_when_it_ends(site):
     assert all(parser[f"program:{name}"]["autorestart"] == "true" for name in programs)
 
 
-def test_neither_configuration_nor_start_scripts_hold_a_secret(site):
+def test_secrets_are_in_files_that_only_root_reads(site):
     programs = {**servers.commands(site), **supervise.procfile()}
     for name, command in programs.items():
-        start_scripts.write(site, name, supervise.TABLE.get(name), command)
-        assert "sesame" not in (site.data_dir / "start" / f"{name}.sh").read_text()
+        process = supervise.TABLE.get(name)
+        start_files.write(site, name, process, command)
+        path = start_files.path_of(site, name, process)
+        assert path.stat().st_mode & 0o777 == 0o600
+        if process:
+            assert set(start_files.read(path).environ) & set(site.values) <= process.variables
+        else:
+            assert "sesame" not in path.read_text()
     assert "sesame" not in supervise.configuration(site, programs)
 
 

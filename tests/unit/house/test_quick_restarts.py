@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 from supervisor.poller import Poller
 
-from bin.stack.quick_restarts import install
 from bin.stack.site import Site
-from bin.stack.supervise import Supervisor
+from bin.stack.supervision.quick_restarts import install
+from bin.stack.supervision.supervise import Supervisor
 from tests.stack.waiting import until
 
 LONG_S = 20

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from bin.stack.supervise import procfile
+from bin.stack.supervision.supervise import procfile
 from bin.systemd import export
 from config.processes import NODE_CAPABILITIES, PROCESSES
 from config.settings import Settings

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bin.stack import running as stacks
-from bin.stack import supervise
+from bin.stack.supervision import supervise
 from bin.status import list_machines
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from tests.stack.database import query

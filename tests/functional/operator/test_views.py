@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bin.stack.start_scripts import view_of
+from bin.stack.supervision.views import view_of
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
 """Keeps the processes of a stack alive with supervisord: configuration from the Procfile, control
-over a unix socket. Each is started by a script of its own (bin/stack/start_scripts.py).
+over a unix socket. Each is started from a file of its own (bin/stack/supervision/start_files.py).
 
 honcho ends every process as soon as one of them ends; a crashed worker has to come back by itself
 instead. See docs/decisions/0002-supervisor.md.
@@ -21,14 +21,16 @@ from typing import Any
 from supervisor.xmlrpc import SupervisorTransport
 
 from bin.console import Advice
-from bin.stack import start_scripts
 from bin.stack.site import ROOT, Site
+from bin.stack.supervision import preloading, start_files
 from config.processes import PROCESSES, STORE
 
 RELEASE = "release"
 # Postgres and Redis have accounts of their packages, and no setting of ours.
 TABLE = {**PROCESSES, "s3": STORE}
 _FAULT_NOT_RUNNING, _FAULT_ALREADY_STARTED, _FAULT_UNKNOWN = 70, 60, 10
+# The plug-in that a supervisord of an earlier version has not.
+_FAULT_UNKNOWN_METHOD = 1
 
 
 def procfile() -> dict[str, str]:
@@ -43,7 +45,7 @@ def release_command() -> str:
 
 
 def configuration(site: Site, names: Iterable[str]) -> str:
-    """The text of supervisord.conf; it holds no setting: each process has a script of its own."""
+    """The text of supervisord.conf; it holds no setting: each process has a file of its own."""
     sections = [
         f"[supervisord]\nuser=root\ndirectory={ROOT}\nlogfile={_log(site, 'supervisord')}\n"
         f"logfile_maxbytes=5MB\nlogfile_backups=1\npidfile={site.data_dir}/supervisord.pid\n"
@@ -52,14 +54,19 @@ def configuration(site: Site, names: Iterable[str]) -> str:
         "[rpcinterface:supervisor]\n"
         "supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface",
         "[rpcinterface:restarts]\n"
-        "supervisor.rpcinterface_factory = bin.stack.quick_restarts:install",
+        "supervisor.rpcinterface_factory = bin.stack.supervision.quick_restarts:install",
+        "[rpcinterface:preloading]\n"
+        "supervisor.rpcinterface_factory = bin.stack.supervision.preloading:install",
     ]
     owner = shlex.quote(f"SVC_DATA_DIR={site.data_dir}").replace("%", "%%")
     for name in names:
-        quoted = shlex.quote(f"{site.data_dir}/start/{name}.sh").replace("%", "%%")
+        path = start_files.path_of(site, name, TABLE.get(name))
+        program = ([f"{ROOT}/.venv/bin/python", *preloading.COMMAND] if name in TABLE
+                   else ["/bin/sh"])
+        command = shlex.join([*program, str(path)]).replace("%", "%%")
         sections.append(
             # Named from the first moment on, so that leftovers.py finds it whenever we are killed.
-            f"[program:{name}]\ncommand=/usr/bin/env -i {owner} /bin/sh {quoted}\n"
+            f"[program:{name}]\ncommand=/usr/bin/env -i {owner} {command}\n"
             f"directory={ROOT}\n"
             f"autostart=false\n"
             f"autorestart=true\nstartsecs={_start_s(name)}\nstartretries=1000\nstopwaitsecs=25\n"
@@ -98,13 +105,13 @@ class Supervisor:
         """`programs` are lines of the shell by name."""
         self.site, self.programs = site, programs
 
-    def _call(self, method: str, *arguments: Any) -> Any:
-        """One remote call on a connection of its own: the transport survives neither an error nor a
-        second thread."""
+    def _call(self, method: str, *arguments: Any, of: str = "supervisor") -> Any:
+        """One remote call, of supervisord or a plug-in, on a connection of its own: the transport
+        survives neither an error nor a second thread."""
         transport = SupervisorTransport(None, None, f"unix://{_socket(self.site)}")
         try:
             proxy = xmlrpc.client.ServerProxy("http://127.0.0.1", transport=transport)
-            return getattr(proxy.supervisor, method)(*arguments)
+            return getattr(getattr(proxy, of), method)(*arguments)
         finally:
             if transport.connection is not None:
                 transport.connection.close()
@@ -124,7 +131,7 @@ class Supervisor:
         changed = not path.exists() or path.read_text() != text
         (self.site.data_dir / "log").mkdir(mode=0o700, exist_ok=True)
         for name, line in self.programs.items():
-            start_scripts.write(self.site, name, TABLE.get(name), line)
+            start_files.write(self.site, name, TABLE.get(name), line)
         path.write_text(text)
         if self.running() and self._knows_settings():
             self.shutdown()
@@ -165,6 +172,8 @@ class Supervisor:
     def start(self, *names: str) -> None:
         """Start processes; one that runs already is left alone. Whether they live is asked
         afterwards, by what they are for."""
+        if any(name in PROCESSES for name in names):
+            self._ask("load", of="preloading", tolerated=_FAULT_UNKNOWN_METHOD)
         for name in names:
             self._ask("startProcess", name, False, tolerated=_FAULT_ALREADY_STARTED)
 
@@ -184,9 +193,9 @@ class Supervisor:
                     self._ask("stopProcess", name, False, tolerated=_FAULT_NOT_RUNNING)
             time.sleep(0.05)
 
-    def _ask(self, method: str, *arguments: Any, tolerated: int) -> None:
+    def _ask(self, method: str, *arguments: Any, tolerated: int, of: str = "supervisor") -> None:
         try:
-            self._call(method, *arguments)
+            self._call(method, *arguments, of=of)
         except xmlrpc.client.Fault as fault:
             if fault.faultCode != tolerated:
                 raise Advice(f"supervisor: {fault.faultString}") from fault

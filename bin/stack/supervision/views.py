@@ -1,11 +1,9 @@
-"""How a process of the one-box stack starts: a shell script for each, which becomes the process's
-account and shows it only the files it needs.
+"""What a process sees of the files of its host: lines of the shell, run in a mount namespace of its
+own.
 
-1. It reads the settings of the process (config/processes.py) from a file beside it. 2. In a mount
-namespace of its own the checkout and Python are there, read-only, at the paths they have; closed
-directories above them (such as root's home), var/ and `.env` are covered; the one directory that
-the process writes is put back. 3. It drops every privilege but the capabilities of the table. A
-node worker stays root and sees everything. The scripts hold no secret.
+The checkout and Python are there, read-only, at the paths they have; closed directories above them
+(such as root's home), var/ and `.env` are covered; the one directory that the process writes is put
+back. A node worker sees everything, and has no such lines.
 """
 import os
 import shlex
@@ -22,42 +20,13 @@ _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA
 _TMP = Path("/tmp")
 
 
-def write(site: Site, name: str, process: Process | None, command: str) -> None:
-    """Write the script of one process, and the file of its settings if it is in the table; only
-    root reads them. Whole or not at all: it may be starting at this moment."""
-    directory = site.data_dir / "start"
-    directory.mkdir(mode=0o700, exist_ok=True)
-    if process is None:
-        path = site.supervisor_environ["PATH"]
-        _replace(directory / f"{name}.sh", f"set -eu\nPATH={shlex.quote(path)}\n{command}\n")
-        return
-    environ = site.environ_of(process)
-    values = "".join(f"{key}={shlex.quote(value)}\n" for key, value in sorted(environ.items()))
-    _replace(directory / f"{name}.env", values)
-    _replace(directory / f"{name}.sh", script(site, name, process, command))
-
-
-def script(site: Site, name: str, process: Process, command: str) -> str:
-    """The text of the script that becomes `command`, a line of the shell."""
-    environ = site.environ_of(process)
-    settings = shlex.quote(str(site.data_dir / "start" / f"{name}.env"))
-    top = ["set -eu", f"PATH={shlex.quote(environ['PATH'])}"]
-    told = ["set -a", f". {settings}", "set +a", f"cd {shlex.quote(str(ROOT))}"]
-    kept = ",".join(["-all", *(f"+{capability}" for capability in process.capabilities)])
+def view(site: Site, process: Process) -> list[str]:
+    """The lines for a process of a stack; none if it sees everything."""
     if process.is_root:
-        view, limits = [], f"--no-new-privs --bounding-set={kept}"
-    else:
-        apart = 'exec unshare --mount --propagation slave /bin/sh "$0" apart'
-        top.append(f'[ "${{1-}}" = apart ] || {apart}')
-        read = [site.data_dir / process.reads] if process.reads else []
-        view = view_of(_visible(environ, process), ROOT, site.directory_of(process),
-                       site.data_dir, read)
-        limits = (f"--reuid={process.account} --regid={process.account} --clear-groups"
-                  f" --no-new-privs --inh-caps={kept} --ambient-caps={kept}"
-                  f" --bounding-set={kept}")
-    become = f"exec setpriv {limits} /bin/sh -c {shlex.quote(command)}"
-    # The settings are read before the files of the stack are covered.
-    return "\n".join([*top, *told[:3], *view, told[3], become, ""])
+        return []
+    read = [site.data_dir / process.reads] if process.reads else []
+    return view_of(_visible(site.environ_of(process), process), ROOT, site.directory_of(process),
+                   site.data_dir, read)
 
 
 def view_of(visible: Sequence[Path], checkout: Path, own: Path | None, data_dir: Path,
@@ -121,11 +90,3 @@ def _place(path: Path) -> list[str]:
 
 def _quoted(path: Path) -> str:
     return shlex.quote(str(path))
-
-
-def _replace(path: Path, text: str) -> None:
-    draft = path.with_suffix(f"{path.suffix}.draft")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as stream:
-        stream.write(text)
-    draft.replace(path)
