@@ -79,10 +79,10 @@ def configuration(site: Site, names: Iterable[str]) -> str:
 
 
 def _start_s(name: str) -> int:
-    """How long (s) a process must live to count as started. The start of one of ours may fail some
-    seconds after it began, and that is to be shown as BACKOFF and tried again at growing
-    intervals. nginx fails at once, and who kills it twice in five seconds is not to wait."""
-    return 5 if name in PROCESSES and name != "edge" else 1
+    """How long (s) a process must live to count as started. What ends sooner is shown as BACKOFF
+    and tried again at growing intervals: a start of ours that fails does so within two seconds.
+    nginx fails at once. Who kills a process that has started does not wait for the next one."""
+    return 2 if name in PROCESSES and name != "edge" else 1
 
 
 def _log(site: Site, name: str) -> Path:
