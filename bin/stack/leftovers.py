@@ -32,18 +32,24 @@ def vms_of(node_dir: Path) -> dict[int, str]:
     return _matching(lambda entry, command: _is_vm(entry, command, node_dir))
 
 
+def vms_named(net_prefix: str, end: str = "") -> dict[int, str]:
+    """Pid -> command line of every VM of the stack with this prefix, wherever its files are, with
+    that end of its name."""
+    return _matching(lambda entry, command: _is_vm_named(command, f"{net_prefix}/", end))
+
+
 def bakes_of(net_prefix: str) -> dict[int, str]:
     """Pid -> command line of every VM in which the stack with this prefix was baking a warm image;
     nobody uses them."""
-    return _matching(lambda entry, command: bool(net_prefix) and _bakes(command, net_prefix))
+    return vms_named(net_prefix, ".tmp")
 
 
-def _bakes(command: bytes, net_prefix: str) -> bool:
+def _is_vm_named(command: bytes, begin: str, end: str) -> bool:
     words = command.split(b"\0")
     if not words[0].rpartition(b"/")[2].startswith(b"qemu-system") or b"-name" not in words:
         return False
-    name = words[words.index(b"-name") + 1]
-    return name.startswith(f"{net_prefix}/".encode()) and name.endswith(b".tmp")
+    name = words[words.index(b"-name") + 1].decode(errors="replace")
+    return name.startswith(begin) and name.endswith(end)
 
 
 def _matching(belongs: Callable[[Path, bytes], bool]) -> dict[int, str]:
@@ -126,13 +132,15 @@ def write_owner(data_dir: Path) -> None:
     (data_dir / "owner").write_text(f"{os.getpid()} {alive_since(os.getpid())}")
 
 
+def owner_lives(data_dir: Path) -> bool:
+    """True while the process that made this private stack runs."""
+    owner = data_dir / "owner"
+    pid, _, since = (owner.read_text() if owner.exists() else "0").partition(" ")
+    return bool(since) and alive_since(int(pid)) == since
+
+
 def abandoned(parent: Path) -> list[Path]:
     """Directories of private stacks (`test-*`, `bench-*`) under `parent` whose owner has died
     without removing them."""
-    found = []
-    for data_dir in sorted(entry for entry in parent.glob("*-*") if entry.name.startswith(PRIVATE)):
-        owner = data_dir / "owner"
-        pid, _, since = (owner.read_text() if owner.exists() else "0").partition(" ")
-        if not since or alive_since(int(pid)) != since:
-            found.append(data_dir)
-    return found
+    return [entry for entry in sorted(parent.glob("*-*"))
+            if entry.name.startswith(PRIVATE) and not owner_lives(entry)]

@@ -4,7 +4,8 @@ overlap.
 Two stacks on one host (two checkouts, or `make test` beside `make up`) must differ in namespace and
 table names, in slot addresses, in forwarded ports and in user ids of their VMs. All of these follow
 from one number, the share. A claim is a file naming the stack's data directory, made exclusively;
-it lapses when that directory is gone.
+it lapses when that directory is gone, and one of a private stack when whoever made that was killed
+and nothing of it lives.
 """
 import os
 import socket
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bin.console import Advice
+from bin.stack import leftovers
 
 CLAIMS = Path("/run/svc-stacks")
 SHARES = 13
@@ -100,23 +102,28 @@ def choose_ports(preferred: Mapping[str, int]) -> dict[str, int]:
 def claim_share(data_dir: Path, first: int = 0) -> Share:
     """The share this data directory holds already, or the lowest unclaimed one from `first` on."""
     CLAIMS.mkdir(mode=0o755, parents=True, exist_ok=True)
-    for number in range(SHARES):
-        if _owner(number) == data_dir:
-            return Share(number)
+    if share := share_of(data_dir):
+        return share
     for number in range(first, SHARES):
         if _try_claim(number, data_dir):
             return Share(number)
+    owners = "\n".join(f"  {_owner(number)}" for number in range(SHARES))
     raise Advice(
-        f"{SHARES} stacks run on this host already; stop one (`make down` and `make clean` in its"
-        " checkout)."
+        f"{SHARES} stacks have claimed this host already; stop one (`make down` and `make clean` in"
+        f" its checkout). Those of\n{owners}"
     )
+
+
+def share_of(data_dir: Path) -> Share | None:
+    """The share that this data directory holds."""
+    held = [Share(number) for number in range(SHARES) if _owner(number) == data_dir]
+    return held[0] if held else None
 
 
 def release_share(data_dir: Path) -> None:
     """Give up the claim of `data_dir`, if it has one."""
-    for number in range(SHARES):
-        if _owner(number) == data_dir:
-            (CLAIMS / str(number)).unlink(missing_ok=True)
+    if share := share_of(data_dir):
+        (CLAIMS / str(share)).unlink(missing_ok=True)
 
 
 def _owner(number: int) -> Path | None:
@@ -131,7 +138,7 @@ def _try_claim(number: int, data_dir: Path) -> bool:
     one."""
     claim, draft = CLAIMS / str(number), CLAIMS / f".{os.getpid()}"
     owner = _owner(number)
-    if owner is not None and not owner.is_dir():
+    if owner is not None and _lapsed(Share(number), owner):
         claim.unlink(missing_ok=True)
     draft.write_text(str(data_dir))
     try:
@@ -141,3 +148,11 @@ def _try_claim(number: int, data_dir: Path) -> bool:
     finally:
         draft.unlink(missing_ok=True)
     return True
+
+
+def _lapsed(share: Share, owner: Path) -> bool:
+    """A development stack, whose directory is called `var`, keeps its share while it is down."""
+    if owner.name == "var" or not owner.is_dir():
+        return not owner.is_dir()
+    return not (leftovers.owner_lives(owner) or leftovers.processes_of(owner)
+                or leftovers.vms_named(share.net_prefix))

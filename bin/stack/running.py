@@ -226,11 +226,13 @@ class Stack:
         """
         leftovers.end(self._processes, patience_s=0)
         leftovers.end(self._vms, patience_s=0)
-        leftovers.end(self._bakes, patience_s=0)
-        with contextlib.suppress(Advice):
-            self.run("python -m nodeworker.network.teardown")
-        if "SVC_NET_PREFIX" in self.site.values:
-            leftovers.remove_cgroups(self.site.values["SVC_NET_PREFIX"])
+        # Without a claim, what has the names of its share may be another stack's by now.
+        if share := ports.share_of(self.site.data_dir):
+            leftovers.end(self._bakes, patience_s=0)
+            with contextlib.suppress(Advice):
+                self.run("python -m nodeworker.network.teardown",
+                         env={**self.env, "SVC_NET_PREFIX": share.net_prefix})
+            leftovers.remove_cgroups(share.net_prefix)
         ports.release_share(self.site.data_dir)
         if {"SVC_IMAGE_DIR", "SVC_NODE_DIR"} <= self.site.values.keys():  # pruning needs it there
             unregister(Path(self.site.values["SVC_IMAGE_DIR"]),
@@ -276,10 +278,8 @@ def _as_warning(meaning: str) -> Iterator[None]:
         say(f"warning: {meaning}: {advice}")
 
 
-def private_stack(
-    name: str, settings: Mapping[str, str] | None = None, *, durable: bool = False,
-    processes: Iterable[str] | None = None
-) -> Stack:
+def private_stack(name: str, settings: Mapping[str, str] | None = None, *, durable: bool = False,
+                  processes: Iterable[str] | None = None) -> Stack:
     """A stack of its own under var/, beside any other; end it with `destroy`.
 
     `name` begins with `test-` or `bench-`: what a killed run left under such a name is removed by

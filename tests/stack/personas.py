@@ -11,8 +11,10 @@ from typing import Any
 
 import httpx
 
+from bin.stack import leftovers
 from bin.stack.running import Stack
 from tests.stack.conformance import Conformance
+from tests.stack.memory import children
 
 
 class Persona:
@@ -33,11 +35,13 @@ class Persona:
         self.http.close()
 
     def is_answered(self) -> bool:
-        """True if the API answers. What follows has a connection of its own: this one may lead to a
-        worker that was left behind and is about to end."""
-        headers = self.key_headers | {"Connection": "close"}
-        with contextlib.suppress(httpx.TransportError):
-            return self.get("/v1/sandboxes", headers=headers).status_code == 200
+        """True if the API answers, and none of its workers is left over from before a kill: that
+        one would answer too, and might be gone before the next can be reached."""
+        living = leftovers.processes_of(self.stack.site.data_dir)
+        workers = {pid for pid, command in living.items() if "worker [svc-api]" in command}
+        if workers <= set(children(self.stack.supervisor.pid("api"))):
+            with contextlib.suppress(httpx.TransportError):
+                return self.get("/v1/sandboxes").status_code == 200
         return False
 
     @property

@@ -45,10 +45,11 @@ def test_without_a_signal_it_waits_as_before(poller):
 
 @pytest.fixture
 def sleepers(tmp_path):
-    """A supervisord whose programs count as started."""
+    """A supervisord whose programs count as started. Nothing of it is a stack's, which would have a
+    share of the host."""
     tmp_path.chmod(0o755)
     names = [f"sleeper-{number}" for number in range(30)]
-    made = Supervisor(Site.private(tmp_path, {}), dict.fromkeys(names, "exec sleep 1000"))
+    made = Supervisor(Site.existing(tmp_path), dict.fromkeys(names, "exec sleep 1000"))
     made.launch()
     try:
         made.start(*names)

@@ -2,7 +2,12 @@
 import ipaddress
 import itertools
 import socket
+import subprocess
 
+import pytest
+
+from bin.console import Advice
+from bin.stack import leftovers, ports
 from bin.stack.ports import SHARES, Share, choose_ports, free_port, is_free
 from bin.stack.site import PREFERRED
 
@@ -46,3 +51,47 @@ def test_two_servers_of_a_stack_never_get_one_port(monkeypatch):
     picked = iter((40001, 40001, 40001, 40002))
     monkeypatch.setattr("bin.stack.ports.free_port", lambda preferred=0: next(picked))
     assert choose_ports({"redis": 0, "s3": 0}) == {"redis": 40001, "s3": 40002}
+
+
+@pytest.fixture
+def stack_directory(tmp_path, monkeypatch):
+    """Makes directories of stacks for a host of their own, that has room for two."""
+    monkeypatch.setattr(ports, "CLAIMS", tmp_path / "claims")
+    monkeypatch.setattr(ports, "SHARES", 2)
+
+    def make(name, *, owned=True):
+        made = tmp_path / name
+        made.mkdir(parents=True)
+        if owned:
+            leftovers.write_owner(made)
+        return made
+    return make
+
+
+def test_a_full_host_is_told_with_the_stacks_that_fill_it(stack_directory):
+    first, second = (stack_directory(name) for name in ("test-1", "test-2"))
+    assert [ports.claim_share(each) for each in (first, second, first)] == [
+        Share(0), Share(1), Share(0)]
+    with pytest.raises(Advice, match=f"(?s){first}.*{second}"):
+        ports.claim_share(stack_directory("test-3"))
+    ports.release_share(second)
+    assert ports.share_of(second) is None
+    assert ports.claim_share(stack_directory("test-4")) == Share(1)
+
+
+def test_the_claim_of_a_killed_session_lapses_once_nothing_of_it_lives(stack_directory):
+    killed = stack_directory("test-killed", owned=False)
+    ports.claim_share(killed)
+    with subprocess.Popen(["sleep", "600"], env={"SVC_DATA_DIR": str(killed)},
+                          stdin=subprocess.DEVNULL, start_new_session=True) as left:
+        assert ports.claim_share(stack_directory("test-1")) == Share(1)
+        left.kill()
+    assert ports.claim_share(stack_directory("test-2")) == Share(0)
+    assert ports.share_of(killed) is None
+
+
+def test_a_development_stack_that_is_down_keeps_its_share(stack_directory):
+    sleeping = stack_directory("checkout/var", owned=False)
+    ports.claim_share(sleeping)
+    assert ports.claim_share(stack_directory("test-1")) == Share(1)
+    assert ports.share_of(sleeping) == Share(0)
