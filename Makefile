@@ -29,7 +29,7 @@ logs: ## follow the logs; P=api for one process
 test: packages ## every test, on private stacks beside `make up`, and the slowest 30 of each run
 	@$(PYTHON) -m bin.test
 
-test-quick: packages ## unit, functional and contract tests, without virtual machines
+test-quick: packages ## unit, functional and contract tests, without virtual machines and slow ones
 	@$(PYTHON) -m bin.test quick
 
 test-unit: venv ## rules and pure functions, style and layering

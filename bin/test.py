@@ -5,6 +5,9 @@ one stack for each worker process. 3. What measures times against each other, or
 host, runs after that, alone. 4. What boots VMs comes last, two files at a time: first what tries
 the hypervisor driver, then what needs whole stacks. Each is a run of pytest of its own, so that the
 stacks of one do not stand by in the next. The exit code is that of the first run that failed.
+
+`quick` is for who changes code and looks again: what runs in parallel and needs no VM, without the
+tests marked `slow`.
 """
 import os
 import re
@@ -26,8 +29,8 @@ QUICK = ("unit", "functional", "contract")
 PARALLEL = (*QUICK, "chaos")
 ALONE = ("functional", "contract", "vm", "browser", "chaos")
 WITH_VMS = {"vm", "browser", "chaos"}
-# Two thirds of the time of a worker are waited for, so there is one more than there are cores; a
-# fifth would not be quicker on a machine of any size.
+# Two thirds of the time of a worker are waited for, so there are two more than there are cores.
+# More would not be quicker: the longest files take as long as the rest of the run.
 MAX_WORKERS = 4
 # One for each of two cores, because guests take the CPU; three were no quicker.
 VM_WORKERS = 2
@@ -37,9 +40,11 @@ COUNT = re.compile(r"(\d+) (passed|failed|error)")
 
 def runs(rooms: Sequence[str], *, quick: bool) -> list[list[str]]:
     """Arguments of each pytest run, in order."""
-    workers = min(MAX_WORKERS, (os.cpu_count() or 1) + 1)
+    workers = min(MAX_WORKERS, (os.cpu_count() or 1) + 2)
     beside = [f"tests/{room}" for room in rooms if room in PARALLEL]
     alone = [f"tests/{room}" for room in rooms if room in ALONE]
+    if quick:
+        return [[*beside, "-m", "not alone and not vm and not slow", *_in_parallel(workers)]]
     made = []
     if beside:
         made.append([*beside, "-m", "not alone and not vm", *_in_parallel(workers)])
@@ -47,9 +52,7 @@ def runs(rooms: Sequence[str], *, quick: bool) -> list[list[str]]:
         made.append([*alone, "-m", "alone"])
         if "vm" in rooms:
             made.append(["tests/vm", "-m", "driver", *_in_parallel(VM_WORKERS)])
-        if not quick:
-            made.append([*alone, "-m", "vm and not driver and not alone",
-                         *_in_parallel(VM_WORKERS)])
+        made.append([*alone, "-m", "vm and not driver and not alone", *_in_parallel(VM_WORKERS)])
     return made
 
 

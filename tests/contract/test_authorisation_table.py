@@ -161,6 +161,7 @@ def test_a_cell(real, row, kind):
         assert list(body) == ["error"] and body["error"].startswith(row.sentence(kind))
 
 
+@pytest.mark.slow
 def test_the_table_holds_in_here_too(inner):
     assert list(inner.mismatches(TABLE)) == []
 

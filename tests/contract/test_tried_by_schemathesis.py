@@ -21,6 +21,8 @@ from bin.stack.site import ROOT
 from tests.stack.credentials import Newcomer, bearer
 from tests.stack.real import RealService
 
+pytestmark = pytest.mark.slow
+
 CONFIG = ROOT / "tests" / "contract" / "schemathesis.toml"
 TIME_LIMIT_S = 280
 EVERYTHING = "coverage,examples,fuzzing,stateful"

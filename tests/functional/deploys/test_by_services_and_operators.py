@@ -79,6 +79,7 @@ def servers():
         server.close()
 
 
+@pytest.mark.slow
 def test_a_worker_brings_back_a_version_with_a_process_of_its_own(
         sim_stack, alice, deploys, servers):
     for name, server in servers.items():

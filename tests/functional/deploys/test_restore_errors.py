@@ -100,6 +100,7 @@ def has_changed_nothing(stack, before, row, runtime):
 @pytest.mark.parametrize("step, stored", [
     (RunStep.START, FIRST), (RunStep.START, SECOND), (RunStep.MOVE, "elsewhere")
 ], ids=["damaged", "missing", "all gone"])
+@pytest.mark.slow
 def test_the_version_before_goes_on(sim_stack, before, hostile, guest, step, stored):
     ObjectStore(sim_stack.settings).put_stream(f"{before.prefix}db/{stored}", [bytes(5000)])
     guest.reply, guest.silent_s = DONE, 1.0
@@ -131,6 +132,7 @@ def next_version(sim_stack, alice, guest):
     (False, "The fence was over before the new version was up."),
     (True, "NotReplicated: what the new version has stored does not restore"),
 ], ids=["never listens", "stores nothing"])
+@pytest.mark.slow
 def test_it_goes_on_after_the_last_fence_too(sim_stack, before, good, guest, next_version, worker,
                                              listens, why):
     """The fifth attempt, although what is stored of it makes a database."""

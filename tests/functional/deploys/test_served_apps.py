@@ -59,6 +59,7 @@ def test_who_asks_for_a_preview_cannot_name_an_app(versions, shop):
     assert "X-Edge-App" not in seen
 
 
+@pytest.mark.slow
 def test_two_hundred_at_once_are_held_by_a_fence_and_none_is_lost(shop, sim_stack, versions):
     old, new = versions
     before, after = old.get("/nonce").text, new.get("/nonce").text
@@ -80,6 +81,7 @@ def test_two_hundred_at_once_are_held_by_a_fence_and_none_is_lost(shop, sim_stac
     assert [post_count(new, f"held-{number}") for number in (1, 99, 199)] == ["1"] * 3
 
 
+@pytest.mark.slow
 def test_when_a_fence_is_lifted_or_over_requests_go_to_what_is_live(shop, versions):
     nonce = shop.get("/nonce").text
     sandbox = served_apps.fence("kiosk", 30)
@@ -95,6 +97,7 @@ def test_when_a_fence_is_lifted_or_over_requests_go_to_what_is_live(shop, versio
     assert shop.get("/nonce").text == nonce, "it has run out"
 
 
+@pytest.mark.slow
 def test_drained_only_after_the_last_answer_and_a_websocket_does_not_count(
         shop, sim_stack, versions):
     port = sim_stack.settings.edge_port

@@ -209,6 +209,7 @@ def test_a_deleted_app_leaves_no_sandbox(deps, bring_up):
     assert retiring.stop_due(deps) == [first] and task_of(first) == "stop"
 
 
+@pytest.mark.slow
 def test_an_app_that_leaves_its_guest_no_time_to_answer_has_not_listened(deps, bring_up):
     claimed = bring_up(SERVED | {"ready_by": 0})
     with socket.create_server(("127.0.0.1", 0)) as silent:

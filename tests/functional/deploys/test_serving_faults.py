@@ -53,6 +53,7 @@ def test_flips_under_load_fail_no_request_and_lose_none(shop, sim_stack, version
     assert all(counts[0].get(name, 0) + counts[1].get(name, 0) == 1 for name in load.sent)
 
 
+@pytest.mark.slow
 def test_a_gateway_that_is_killed_is_not_missed_and_drains_are_told_again(
         shop, sim_stack, versions):
     load = PreviewLoad(App(sim_stack), gets=3, posts=0)
@@ -65,6 +66,7 @@ def test_a_gateway_that_is_killed_is_not_missed_and_drains_are_told_again(
     assert load.failed == []
 
 
+@pytest.mark.slow
 def test_a_killed_worker_of_nginx_leaves_nothing_in_flight(shop, sim_stack):
     with ThreadPoolExecutor(1) as other:
         slow = other.submit(App(sim_stack).get, "/slow?s=60")
@@ -78,6 +80,7 @@ def test_a_killed_worker_of_nginx_leaves_nothing_in_flight(shop, sim_stack):
     assert App(sim_stack).get("/nonce").status_code == 200
 
 
+@pytest.mark.slow
 def test_what_a_worker_holds_that_is_to_end_goes_on_with_the_fence(shop, sim_stack):
     """As those of a configuration that was loaded again, and of a master that was killed."""
     sandbox = served_apps.fence("kiosk", 60)
@@ -103,6 +106,7 @@ def edge_without_lua(sim_stack):
     reload(sim_stack.settings, find_nginx())
 
 
+@pytest.mark.slow
 def test_without_lua_the_gateway_holds_counts_and_wakes(
         edge_without_lua, shop, sim_stack, versions):
     nonce = versions[1].get("/nonce").text

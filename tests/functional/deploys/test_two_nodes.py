@@ -36,6 +36,7 @@ def status(stack, sandbox):
     return query(stack, "SELECT status FROM sandboxes WHERE id = %s", sandbox)[0][0]
 
 
+@pytest.mark.slow
 def test_a_peer_builds_what_is_stored_and_the_old_node_cleans_up(sim_stack, alice, other, fault):
     here, headers = sim_stack.settings.node_id, alice.key_headers | {"X-Svc-Node": OTHER}
     editor = alice.post("/v1/sandboxes", json={}, headers=headers).json()["id"]

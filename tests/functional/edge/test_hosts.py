@@ -54,6 +54,7 @@ def test_another_name_leads_nowhere(sim_stack):
     assert answer.startswith(b"HTTP/1.1 404 ") and b'{"error":"' in answer
 
 
+@pytest.mark.slow
 def test_the_identity_host_learns_who_the_client_is(sim_stack):
     """Guesses at a password are counted for each address, which a client cannot choose."""
     body, tries = {"email": "by-the-edge@example.test", "password": "wrong"}, PAIR_TRIES
@@ -80,6 +81,7 @@ def nobody_behind(sim_stack):
     sim_stack.run("python -m config.nginx.reload")
 
 
+@pytest.mark.slow
 def test_the_log_holds_neither_query_nor_host_nor_credential(sim_stack, nobody_behind):
     secret = "s3cret-of-this-test"
     head = (f"GET /health?access_token={secret} HTTP/1.1\r\nHost: localhost\r\n"

@@ -98,6 +98,7 @@ def test_who_vanishes_without_a_word_is_noticed(sim_stack):
             ["ss", "-tnoH", filters], text=True, capture_output=True, check=True).stdout, 10)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_away_is_503_with_a_time_to_try_again(sim_stack, impatient):
     impatient.kill()
     with client(sim_stack) as http:

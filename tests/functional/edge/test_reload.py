@@ -47,6 +47,7 @@ class Requests(Load):
                 self.statuses.append(repr(error))
 
 
+@pytest.mark.slow
 def test_a_reload_drops_nothing(sim_stack, alice, sandbox):
     head = (f"PUT /v1/sandboxes/{sandbox}/uploads/slow HTTP/1.1\r\nHost: localhost\r\n"
             f"Authorization: Bearer {alice.api_key}\r\nContent-Length: {4 * MIB}\r\n\r\n")
@@ -94,6 +95,7 @@ def test_what_is_open_goes_on_through_reloads(sim_stack, alice, sandbox):
     until(lambda: not first & workers(sim_stack) and len(workers(sim_stack)) <= len(first), 30)
 
 
+@pytest.mark.slow
 def test_a_configuration_that_nginx_refuses_is_told_and_changes_nothing(sim_stack):
     before = workers(sim_stack)
     broken = {**sim_stack.env, "SVC_TLS_CERT": "/nonexistent", "SVC_TLS_KEY": "/nonexistent"}

@@ -93,6 +93,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 def test_every_receiver_gets_what_it_deserves_and_harms_no_other(receiver, sender):
     sender(*KINDS, SVC_WEBHOOK_SECRETS="v1:one,v2:two")
     ids = [occur() for _ in range(10)]
@@ -121,6 +122,7 @@ def test_every_receiver_gets_what_it_deserves_and_harms_no_other(receiver, sende
             late) < LATE_S, f"{path}: {min(late):.2f} to {max(late):.2f} s"
 
 
+@pytest.mark.slow
 def test_each_attempt_is_signed_at_its_own_time(receiver, sender):
     sender("/fail?2")
     event_id = occur()
@@ -132,6 +134,7 @@ def test_each_attempt_is_signed_at_its_own_time(receiver, sender):
     assert len({one.headers["x-svc-webhook-signature"] for one in requests}) == 3
 
 
+@pytest.mark.slow
 def test_a_restart_loses_nothing_and_leaves_no_attempt_in_doubt(receiver, sender):
     process = sender("/ok?3", "/slow?3")
     ids = []
@@ -160,6 +163,7 @@ def checks_v1_only(arrival, secrets):
     return entries["v1"] in [signature(secret, timestamp, arrival.body) for secret in secrets]
 
 
+@pytest.mark.slow
 def test_a_secret_is_rotated_without_a_single_rejected_delivery(receiver, sender):
     """docs/webhooks.md: 1. Receivers accept either secret. 2. `v1:new,v2:old`. 3. `v1:new`."""
     ids, boundaries = [], []
@@ -179,6 +183,7 @@ def test_a_secret_is_rotated_without_a_single_rejected_delivery(receiver, sender
     assert all(checks_v1_only(one, ["new"]) for one in arrivals[10:])
 
 
+@pytest.mark.slow
 def test_a_receiver_that_hangs_does_not_move_later_attempts(receiver, sender):
     """The second attempt waits for the end of the first, the third comes at its time."""
     waits = (0.2, 0.2, 6.0)
@@ -189,6 +194,7 @@ def test_a_receiver_that_hangs_does_not_move_later_attempts(receiver, sender):
     assert late[1] > 2 > late[2], f"{event_id}: {late}"
 
 
+@pytest.mark.slow
 def test_a_killed_sender_costs_an_attempt_and_never_makes_a_fourth(receiver, sender):
     process = sender("/hang?5", "/ok?5", SVC_WEBHOOK_TIMEOUT_S="6")
     ids = [occur() for _ in range(20)]
@@ -209,6 +215,7 @@ def test_a_killed_sender_costs_an_attempt_and_never_makes_a_fourth(receiver, sen
     assert set(receiver.by_event("/ok?5")) == set(ids)
 
 
+@pytest.mark.slow
 def test_two_senders_and_two_beats_send_each_event_once(stack, receiver, sender, tmp_path):
     sender("/ok?6")
     sender("/ok?6")

@@ -103,6 +103,7 @@ def small_api(sim_stack, tmp_path):
         yield url
 
 
+@pytest.mark.slow
 def test_what_is_too_much_is_503_and_starves_nobody(small_api, alice, mallory, sandbox, in_flight):
     others = mallory.create()["id"]
     with client(small_api) as http, ThreadPoolExecutor(60) as pool:

@@ -202,6 +202,7 @@ def test_an_upload_ends_when_its_sandbox_goes_to_sleep(edge, owner, sandbox, gue
     ends_with_sleep(sandbox, lambda: upload(edge, owner, sandbox, bytes(30_000_000)))
 
 
+@pytest.mark.slow
 def test_no_connection_of_the_pool_is_held_while_a_command_runs(edge, owner, sandbox, guest):
     guest.silent_s = 3
     threads = [

@@ -206,6 +206,7 @@ def test_strangers_pins_and_states(alice, mallory, sandbox):
     assert upload(alice, made, "x", b"x")[0] == 409
 
 
+@pytest.mark.slow
 def test_an_upload_keeps_the_sandbox_awake(alice):
     made = alice.create(timeout=1)["id"]
 
@@ -232,6 +233,7 @@ def agent(tmp_path):
     stop_agent(running)
 
 
+@pytest.mark.slow
 def test_a_large_upload_takes_little_memory_anywhere(sim_stack, alice, beside, agent):
     process, url = beside(2 * 10**9)
     made = alice.create()["id"]

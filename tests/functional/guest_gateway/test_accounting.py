@@ -105,6 +105,7 @@ def test_fifty_streams_half_of_them_left_are_exact_to_the_token(asker, upstream)
             "reasoning_tokens", "cost")))
 
 
+@pytest.mark.slow
 def test_what_a_killed_gateway_had_under_way_is_written_by_the_next(asker, upstream, log, gateway):
     links = [asker.begin(path, question(PATHS[path], stream=True, silent_after=words))
              for words, path in enumerate(PATHS, 3)]

@@ -6,6 +6,8 @@ import signal
 import time
 from urllib.request import urlopen
 
+import pytest
+
 from services.llm import switches
 from services.llm.switches import Scope
 from tests.clients.guest_gateway import MODELS, config_of, question
@@ -72,6 +74,7 @@ def becomes(asker, status, patience_s=15):
     return answer
 
 
+@pytest.mark.slow
 def test_limits_and_the_switch_reach_the_guest(asker, upstream, upstreams, log):
     asker.chat()
     for limit, status, words in (({"requests": 1}, 429, "1 calls"),

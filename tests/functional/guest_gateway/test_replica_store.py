@@ -253,6 +253,7 @@ def test_old_secrets_are_believed_while_the_boxs_key_changes(guest, sim_stack):
     assert guest.key.secret in grant.secrets and len(grant.secrets) == 2
 
 
+@pytest.mark.slow
 def test_a_database_is_replicated_and_restored(guest, sim_stack, tmp_path):
     """Rows while it runs, more than fit one part, and none lost at its end."""
     path, settings = tmp_path / "app.db", sim_stack.settings

@@ -89,6 +89,7 @@ def test_it_reaches_nothing_else_of_the_host(nodes):
         assert {each: text for each, text in found.items() if text} == {}
 
 
+@pytest.mark.slow
 def test_a_forged_source_is_dropped(nodes):
     (one, other), (third,), _ = nodes
     for forged in (other.address, third.address, "172.30.0.9", "9.9.9.9"):

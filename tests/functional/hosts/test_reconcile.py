@@ -31,6 +31,7 @@ def query(stack, statement, *values):
     return found
 
 
+@pytest.mark.slow
 def test_a_machine_without_a_row_is_removed_after_the_grace_period(sim_stack, alice, host):
     sandbox_id = alice.create()["id"]
     assert host.inspect(sandbox_id) is VmState.RUNNING
@@ -51,6 +52,7 @@ def test_a_machine_asleep_under_a_running_row_makes_the_row_say_so(sim_stack, al
 
 
 @pytest.mark.parametrize("asleep", [False, True])
+@pytest.mark.slow
 def test_a_row_whose_files_are_gone_for_good_becomes_stopped_and_says_why(
         sim_stack, alice, host, asleep):
     sandbox = alice.create(ports=[8000])["id"]
@@ -69,6 +71,7 @@ def test_a_row_whose_files_are_gone_for_good_becomes_stopped_and_says_why(
     assert alice.delete(f"/v1/sandboxes/{sandbox}").json()["status"] == "stopped"
 
 
+@pytest.mark.slow
 def test_a_capture_nothing_needs_is_removed(sim_stack, alice, host, sandbox):
     taken = alice.post(f"/v1/sandboxes/{sandbox}/snapshot").json()["id"]
     assert taken in host.list_snapshots()

@@ -29,6 +29,7 @@ def slot(tmp_path):
     links.remove_refusal(NETWORK)
 
 
+@pytest.mark.slow
 def test_its_agent_refuses_nobody_when_it_has_come_up_at_last(slot):
     tap = namespaces.in_namespace(slot.namespace, lambda: namespaces.open_tap(TAP_NAME))
     address = (slot.address, AGENT_PORT)

@@ -16,6 +16,7 @@ def exits(stack, name):
 
 
 @pytest.mark.parametrize("lane", ["ctl", "ops"])
+@pytest.mark.slow
 def test_a_worker_whose_start_fails_exits_says_why_and_comes_back(sim_stack, lane):
     name = f"node-{lane}"
     sim_stack.stop(name)

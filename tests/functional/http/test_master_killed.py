@@ -6,6 +6,7 @@ import signal
 import threading
 
 import httpx
+import pytest
 
 from bin.stack.ports import free_port
 from tests.fakes.hostile_guest import ENDED, RESULT, frame
@@ -27,6 +28,7 @@ def master_of(process):
         return pid if "gunicorn" in name.read() else children(pid)[0]
 
 
+@pytest.mark.slow
 def test_the_next_master_listens_at_once_and_no_call_is_lost(
         sim_stack, alice, guest, hostile, tmp_path):
     url = f"http://127.0.0.1:{free_port(0)}"

@@ -122,6 +122,7 @@ def test_an_upload_that_trickles_is_given_up(impatient, alice, more):
     alice.delete(f"/v1/sandboxes/{made}")
 
 
+@pytest.mark.slow
 def test_a_client_that_takes_nothing_loses_its_thread(impatient, sim_stack, alice):
     made, size = alice.create()["id"], 60 * 1024**2
     with serving() as guest:

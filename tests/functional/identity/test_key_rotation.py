@@ -5,11 +5,14 @@ import time
 from collections import Counter
 
 import jwt
+import pytest
 
 from app.http.identity_mirror import REFETCH_S
 from tests.stack.credentials import bearer
 from tests.stack.identity_site import NO_DEPLOY, SANDBOXES, attempt, refused, statuses, token_of
 from tests.stack.waiting import until
+
+pytestmark = pytest.mark.slow
 
 
 class Traffic(threading.Thread):

@@ -10,6 +10,8 @@ from models.ids import new_id
 from services.accounts.passwords import AT_ONCE, LINE_MAX
 from tests.stack.memory import growth
 
+pytestmark = pytest.mark.slow
+
 PEOPLE, EACH, PASSWORD = 8, 4, "correct horse battery"
 HASH_BYTES = 64 * 1024 * 1024
 

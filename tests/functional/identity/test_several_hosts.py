@@ -7,6 +7,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import jwt
+import pytest
 
 from app.http.identity_mirror import REFETCH_S
 from bin.stack import health
@@ -22,6 +23,8 @@ from tests.stack.identity_site import (
     token_of,
 )
 from tests.stack.waiting import until
+
+pytestmark = pytest.mark.slow
 
 
 def test_an_api_host_needs_no_key_directory(site, apis):

@@ -141,6 +141,7 @@ def test_a_password_is_stored_as_a_slow_hash(edge):
     assert not argon2.PasswordHasher().check_needs_rehash(stored)
 
 
+@pytest.mark.slow
 def test_guessing_is_slowed_down_for_one_account_only(edge, browser):
     users.create("guessed@example.test", "the right password", users.Plan.FREE)
     body = {"email": "guessed@example.test", "password": "a wrong password"}

@@ -127,6 +127,7 @@ def operator(limited):
     return run
 
 
+@pytest.mark.slow
 def test_an_operator_sees_and_grants_credit(limited, operator):
     owner = limited.newcomer()
     spend(owner, "12.5")

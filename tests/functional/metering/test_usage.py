@@ -124,6 +124,7 @@ def test_everything_is_counted_once_when_a_worker_dies_in_the_middle(
     assert asleep["wallClockMs"] >= after["wallClockMs"]
 
 
+@pytest.mark.slow
 def test_without_redis_usage_waits_and_is_not_lost(sim_stack, alice, sandbox):
     becomes(alice, sandbox, lambda seen: seen["wallClockMs"] > 0)
     sim_stack.stop("redis")

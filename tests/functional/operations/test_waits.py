@@ -62,6 +62,7 @@ def test_a_lost_connection_is_told_and_made_again(listening, postgres_url, caplo
     assert woken("some")
 
 
+@pytest.mark.slow
 def test_a_wait_of_many_looks_again_when_something_has_changed_and_hardly_otherwise(listening):
     looks = []
 
@@ -82,6 +83,7 @@ def test_a_wait_of_many_looks_again_when_something_has_changed_and_hardly_otherw
     assert not waiter.is_alive()
 
 
+@pytest.mark.slow
 def test_a_change_while_nobody_listens_is_not_missed(listening):
     """Whoever waits looks again as soon as somebody listens again."""
     looks = []

@@ -47,6 +47,7 @@ def status(edge, headers):
     return edge.api.get("/v1/sandboxes", headers=headers).status_code
 
 
+@pytest.mark.slow
 def test_seeding_gives_credentials_that_work(edge, environ):
     people = lines(subprocess.run([sys.executable, "-m", "app.operator", "seed-dev"], cwd=ROOT,
                                   env=os.environ | environ, capture_output=True, text=True,
@@ -60,6 +61,7 @@ def test_seeding_gives_credentials_that_work(edge, environ):
         assert edge.identity.post("/login", json=body).json["plan"] == plan
 
 
+@pytest.mark.slow
 def test_seeding_again_keeps_what_works_and_replaces_the_rest(edge, command, tmp_path):
     people = lines(command("seed-dev"))
     remembered = tmp_path / "dev.env"

@@ -1,6 +1,7 @@
 """After a user's whole journey no secret stands in any log, in Redis or in Postgres."""
 import time
 
+import pytest
 import redis
 from kombu.connection import Connection
 
@@ -74,6 +75,7 @@ def journey(service):
     }
 
 
+@pytest.mark.slow
 def test_no_secret_is_written_anywhere(sim_stack):
     service = RealService(sim_stack)
     try:

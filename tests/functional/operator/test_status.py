@@ -43,6 +43,7 @@ def test_a_process_that_runs_and_does_not_answer_is_told(sim_stack, capsys, name
     until(lambda: not faults(sim_stack))
 
 
+@pytest.mark.slow
 def test_a_node_worker_whose_start_fails_again_and_again_is_told(sim_stack, capsys):
     """Its process is there most of the time; only its start never ends."""
     broken = {**sim_stack.site.values, "SVC_LIST_RATES": "small=1,enormous=2"}

@@ -73,6 +73,7 @@ def test_what_a_supervisor_restarts_as_it_dies_is_ended_too(tmp_path):
 
 
 @pytest.mark.parametrize("supervisor_too", [False, True])
+@pytest.mark.slow
 def test_what_a_killed_session_left_is_removed(servers, supervisor_too):
     session = subprocess.Popen([sys.executable, "-c", ORPHANED], cwd=ROOT, text=True,
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -106,6 +107,7 @@ def test_flower_shows_nothing_without_its_password(sim_stack, flower, path):
     assert httpx.get(address, auth=(user, password), trust_env=False).status_code == 200
 
 
+@pytest.mark.slow
 def test_flower_shows_what_the_workers_do_while_it_runs(sim_stack, flower):
     user = tuple(sim_stack.settings.flower_basic_auth.split(":"))
 

@@ -156,6 +156,7 @@ def test_sandboxes_of_an_owner(alice, mallory, svc_admin, sandbox):
     assert other in svc_admin("sandbox-list", mallory.email, "--status", "stopped")
 
 
+@pytest.mark.slow
 def test_operations_and_why_one_failed(sim_stack, alice, svc_admin, sandbox):
     alice.post(f"/v1/sandboxes/{sandbox}/hibernate")
     make_driver(sim_stack.settings).destroy(sandbox)
@@ -207,6 +208,7 @@ def test_force_stop_of_what_is_still_booting(sim_stack, alice, svc_admin, fault)
     assert svc_admin("sandbox-stop", sandbox_id) == "stopped\n"
 
 
+@pytest.mark.slow
 def test_explain_while_no_worker_runs_while_one_does_and_while_another_operation_must_end(
     sim_stack, alice, svc_admin, fault
 ):

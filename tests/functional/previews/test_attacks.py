@@ -224,6 +224,7 @@ def test_full_load_on_one_preview_slows_another_no_more_than_on_another_server(
     loaded.delete()
 
 
+@pytest.mark.slow
 def test_one_account_holds_only_so_many_requests(sim_stack, alice, mallory, served):
     """While nobody wakes anything, all requests to sleeping sandboxes are held."""
     victim, attacker = served.preview(sim_stack, alice), served.preview(sim_stack, mallory)

@@ -46,6 +46,7 @@ def test_a_port_on_which_nothing_listens(sim_stack, alice):
     alice.delete(f"/v1/sandboxes/{made}")
 
 
+@pytest.mark.slow
 def test_a_node_that_does_not_wake_it(preview, sim_stack):
     preview.sleep()
     sim_stack.stop("node-ops")

@@ -174,6 +174,7 @@ def test_no_host_answers_for_another_over_connections_that_they_share(
     assert visits.wrong == []
 
 
+@pytest.mark.slow
 def test_a_request_keeps_awake_and_so_does_an_open_websocket(sim_stack, alice, served):
     """On which nothing is sent. Its look-up is noted once; what moves after that is the open
     connection. One to the port of an agent is nobody's visit."""

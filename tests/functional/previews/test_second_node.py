@@ -46,6 +46,7 @@ def test_it_is_reached_at_the_address_of_its_node(there, asleep):
         socket.create_connection(("127.0.0.1", port))
 
 
+@pytest.mark.slow
 def test_an_open_websocket_keeps_it_awake(there):
     """Connections count by address and port; the first move may be the look-up's."""
     before, link = there.idle_at(), there.socket()

@@ -68,6 +68,7 @@ def test_a_worker_killed_while_it_bakes_costs_only_time(sim_stack, alice, unbake
     assert create(sim_stack, alice, "large") == (None, None)
 
 
+@pytest.mark.slow
 def test_uploads_pass_a_bake_and_a_second_bake_waits_for_it(sim_stack, alice, unbaked, fault):
     medium, large = unbaked(2, 2048), unbaked(4, 4096)
     fault("bake.saved", "sleep:6")

@@ -133,6 +133,7 @@ def small_api(sim_stack, tmp_path):
         yield process, client
 
 
+@pytest.mark.slow
 def test_a_create_that_finds_no_place_to_wait_in_is_answered_at_once(small_api, alice, make, made):
     _, client = small_api
     sandbox = make(WAIT).json()["id"]

@@ -151,6 +151,7 @@ def test_presets_that_are_not_built_in_time_fail_and_say_how_to_look(alice, crea
     assert woken["status"] == "running" and "error" not in woken, "no service is waited for"
 
 
+@pytest.mark.slow
 def test_a_guest_that_takes_too_long_has_failed(create, host):
     host(pi={"takes": 60})
     shown = create(template="pi").json()
@@ -158,6 +159,7 @@ def test_a_guest_that_takes_too_long_has_failed(create, host):
     assert "6 s" in shown["bootstrapError"]
 
 
+@pytest.mark.slow
 def test_a_web_ui_that_does_not_listen_has_failed(create, host):
     host(lfg={"mute": True})
     shown = create(template="lfg").json()
@@ -251,6 +253,7 @@ def test_a_fork_may_serve_something_else(alice, create, made):
 
 @pytest.mark.parametrize("point", ["preset.started", "preset.ended", "runner.parking",
                                    "runner.parked"])
+@pytest.mark.slow
 def test_a_worker_that_dies_on_the_way_costs_only_time(alice, create, host, fault, point):
     host(pi={"takes": 3})
     fault(point)
@@ -260,6 +263,7 @@ def test_a_worker_that_dies_on_the_way_costs_only_time(alice, create, host, faul
     assert set(said(alice, shown["id"])) == {"pi 1.0.0 is ready"}
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_when_it_has_given_up_on_presets_does_not_wait_again(
         alice, create, host, fault):
     host.write({"building": "2 of 5"})

@@ -115,6 +115,7 @@ def test_a_boot_that_waits_for_its_service_has_its_address_already(alice, made, 
     assert settled(alice, one)["vmIP"] == seen["vmIP"]
 
 
+@pytest.mark.slow
 def test_a_boot_whose_service_never_listens_runs_and_says_what_it_said(
         alice, sim_stack, made, sandbox):
     one = fork(alice, made, sandbox, **SERVE | {"startCommand": "echo no such module"})
@@ -133,6 +134,7 @@ def test_a_boot_whose_service_never_listens_runs_and_says_what_it_said(
     assert "error" not in post(alice, f"{one}/wake").json()
 
 
+@pytest.mark.slow
 def test_a_wake_waits_for_the_readiness_port_it_is_given(alice, sandbox):
     post(alice, f"{sandbox}/hibernate")
     unready = post(alice, f"{sandbox}/wake", readinessPort=3000)
@@ -155,6 +157,7 @@ def test_a_sandbox_runs_and_can_be_used_while_its_wake_waits_for_a_port(alice, s
         assert "error" not in waking.result().json()
 
 
+@pytest.mark.slow
 def test_a_wakes_own_readiness_port_holds_for_that_wake_only(alice, made, sandbox):
     one = fork(alice, made, sandbox, **SERVE)
     alice.wait_for(one, "running")
@@ -166,6 +169,7 @@ def test_a_wakes_own_readiness_port_holds_for_that_wake_only(alice, made, sandbo
     assert woken["status"] == "running" and starts(alice, one) == 1
 
 
+@pytest.mark.slow
 def test_a_wake_with_another_port_still_starts_the_service_it_is_pinned_to(alice, made, sandbox):
     one = fork(alice, made, sandbox, **SERVE | {"startCommand": "echo broken"})
     assert "port 3000" in settled(alice, one)["error"]
@@ -197,6 +201,7 @@ def test_a_worker_that_dies_while_a_service_is_waited_for_starts_it_once(alice, 
     assert fault.reached() and starts(alice, one) == 1
 
 
+@pytest.mark.slow
 def test_waits_of_one_owner_do_not_hold_up_another(alice, mallory, made, sandbox):
     def create_s():
         began = time.monotonic()
@@ -231,6 +236,7 @@ def test_a_wake_of_a_running_sandbox_waits_for_another_port(alice, sandbox):
     assert listening(alice, sandbox) == "5000\n"
 
 
+@pytest.mark.slow
 def test_a_sandbox_whose_service_is_not_ready_falls_asleep_when_idle(alice, sandbox):
     post(alice, f"{sandbox}/extend", timeout=1)
     assert "port 3000" in post(alice, f"{sandbox}/wake", readinessPort=3000).json()["error"]

@@ -5,6 +5,8 @@ import threading
 import time
 from collections import Counter
 
+import pytest
+
 THREADS, SANDBOXES, SECONDS = 12, 4, 6
 
 # Action -> statuses it may have while others hibernate, wake, fork and delete the same sandbox.
@@ -24,6 +26,7 @@ BODIES = {None: {}, "command": {"cmd": "echo x"}, "file": [{"path": "/x", "conte
 WEIGHTS = [4, 4, 1, 2, 1, 6, 2, 2, 3, 1]
 
 
+@pytest.mark.slow
 def test_a_storm_leaves_no_lie_behind(alice):
     ids = [alice.create(timeout=3600)["id"] for _ in range(SANDBOXES)]
     forks, wrong, counts, ends = [], [], Counter(), time.monotonic() + SECONDS

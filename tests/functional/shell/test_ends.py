@@ -71,6 +71,7 @@ def test_a_delete_closes_with_1001(sim_stack, alice, agent):
         assert shell.to_the_end() == 1001
 
 
+@pytest.mark.slow
 def test_an_open_shell_keeps_awake_and_its_end_starts_the_clock(sim_stack, alice, other):
     """Its activity would last a minute and is renewed for as long as it is open."""
     with opened(sim_stack, other, alice) as shell:
@@ -84,6 +85,7 @@ def test_an_open_shell_keeps_awake_and_its_end_starts_the_clock(sim_stack, alice
     assert time.monotonic() - ended > 1.5
 
 
+@pytest.mark.slow
 def test_a_client_that_just_leaves_hangs_up_the_shell(sim_stack, alice, other):
     """Also while its guest takes no input: nobody reads from the client then."""
     quiet, raw = (opened(sim_stack, other, alice) for _ in range(2))
@@ -145,6 +147,7 @@ def test_a_revoked_key_closes_with_1008_within_the_poll_interval(sim_stack, alic
     assert took_s < 3 * poll_s + 20 * echoes.slowest_s
 
 
+@pytest.mark.slow
 def test_the_end_of_the_service_closes_with_1001_and_at_once(sim_stack, alice, box):
     """Also where one of the clients does not read, and another one's guest takes nothing."""
     with opened(sim_stack, box, alice) as shell, opened(sim_stack, box, alice) as deaf:

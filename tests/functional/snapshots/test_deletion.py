@@ -148,6 +148,7 @@ def test_a_worker_killed_while_deleting_finishes_it_later(alice, deps, store, dr
 
 
 @pytest.mark.parametrize("point", ["upload.image_stored", "upload.stored"])
+@pytest.mark.slow
 def test_a_snapshot_deleted_while_it_is_uploaded_leaves_nothing_in_the_store(
     alice, sim_stack, deps, store, sandbox, fault, point
 ):

@@ -75,6 +75,7 @@ def test_receivers_are_told_of_the_upload(alice, sim_stack, sandbox):
     assert json.loads(told[1][1])["data"]["tarballSizeBytes"] == snapshot["tarballSizeBytes"]
 
 
+@pytest.mark.slow
 def test_a_store_that_is_away_delays_the_upload_and_nothing_else(alice, sim_stack, sandbox, store):
     sim_stack.crash("s3")
     try:

@@ -216,6 +216,7 @@ def test_a_worker_that_dies_on_the_way_in_is_replaced(alice, source, fork, fault
     assert fault.reached() and {path: read(alice, copy, path) for path in CONTENT} == CONTENT
 
 
+@pytest.mark.slow
 def test_a_store_that_is_away_is_503_and_its_return_mends_it(alice, sim_stack, source, fork):
     taken = archive(alice, source).json()["id"]
     sim_stack.crash("s3")

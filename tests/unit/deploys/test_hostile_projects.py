@@ -132,6 +132,7 @@ def test_more_files_than_are_looked_at_are_told(project):
         project.judge(SITE)
 
 
+@pytest.mark.slow
 def test_more_files_than_an_app_may_have_are_told_wherever_nobody_looked(project):
     output = "node_modules/page"
     project.fill(output, 20_000)

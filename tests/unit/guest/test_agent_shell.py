@@ -186,6 +186,7 @@ def test_a_child_in_the_background_does_not_hold_the_result(open_shell) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_hanging_up_ends_the_shell_its_jobs_and_the_foreground(open_shell) -> None:
     shell = open_shell()
     leader = pid_of(shell, "echo pid=$$.")
