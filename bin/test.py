@@ -29,8 +29,8 @@ QUICK = ("unit", "functional", "contract")
 PARALLEL = (*QUICK, "chaos")
 ALONE = ("functional", "contract", "vm", "browser", "chaos")
 WITH_VMS = {"vm", "browser", "chaos"}
-# Two thirds of the time of a worker are waited for, so there are two more than there are cores.
-# More would not be quicker: the longest files take as long as the rest of the run.
+# Two thirds of the time of a worker are waited for, so there are more than there are cores: one, or
+# two where nothing is killed or tried under load. More gain nothing: the longest files stay.
 MAX_WORKERS = 4
 # One for each of two cores, because guests take the CPU; three were no quicker.
 VM_WORKERS = 2
@@ -40,7 +40,7 @@ COUNT = re.compile(r"(\d+) (passed|failed|error)")
 
 def runs(rooms: Sequence[str], *, quick: bool) -> list[list[str]]:
     """Arguments of each pytest run, in order."""
-    workers = min(MAX_WORKERS, (os.cpu_count() or 1) + 2)
+    workers = min(MAX_WORKERS, (os.cpu_count() or 1) + (2 if quick else 1))
     beside = [f"tests/{room}" for room in rooms if room in PARALLEL]
     alone = [f"tests/{room}" for room in rooms if room in ALONE]
     if quick:
