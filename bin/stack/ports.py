@@ -7,6 +7,7 @@ from one number, the share. A claim is a file naming the stack's data directory,
 it lapses when that directory is gone, and one of a private stack when whoever made that was killed
 and nothing of it lives.
 """
+import fcntl
 import os
 import socket
 from collections.abc import Mapping
@@ -104,9 +105,12 @@ def claim_share(data_dir: Path, first: int = 0) -> Share:
     CLAIMS.mkdir(mode=0o755, parents=True, exist_ok=True)
     if share := share_of(data_dir):
         return share
-    for number in range(first, SHARES):
-        if _try_claim(number, data_dir):
-            return Share(number)
+    # One at a time: two that find the same claim lapsed would each remove what stands there.
+    with (CLAIMS / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for number in range(first, SHARES):
+            if _try_claim(number, data_dir):
+                return Share(number)
     owners = "\n".join(f"  {_owner(number)}" for number in range(SHARES))
     raise Advice(
         f"{SHARES} stacks have claimed this host already; stop one (`make down` and `make clean` in"

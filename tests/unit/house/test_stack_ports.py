@@ -1,8 +1,10 @@
 """Stacks side by side on one host never overlap in names, addresses, ports or user ids."""
+import contextlib
 import ipaddress
 import itertools
 import socket
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -88,6 +90,18 @@ def test_the_claim_of_a_killed_session_lapses_once_nothing_of_it_lives(stack_dir
         left.kill()
     assert ports.claim_share(stack_directory("test-2")) == Share(0)
     assert ports.share_of(killed) is None
+
+
+def test_of_many_that_find_a_lapsed_claim_one_gets_it(stack_directory):
+    for name, owned in (("test-living", True), ("test-killed", False)):
+        ports.claim_share(stack_directory(name, owned=owned))
+    asking = [stack_directory(f"test-{number}") for number in range(8)]
+
+    def claims(data_dir):
+        with contextlib.suppress(Advice):
+            return ports.claim_share(data_dir)
+    with ThreadPoolExecutor(len(asking)) as at_once:
+        assert [each for each in at_once.map(claims, asking) if each] == [Share(1)]
 
 
 def test_a_development_stack_that_is_down_keeps_its_share(stack_directory):
