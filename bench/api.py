@@ -1,5 +1,4 @@
 """The few calls of the REST API that the figures need, made as a user would."""
-import time
 from typing import Any
 
 import httpx
@@ -26,14 +25,17 @@ class Api:
 
     def create_running(self, **body: Any) -> str:
         """Ask for a sandbox, and wait as the service offers to until it runs; returns its id."""
-        made = self._call("POST", "/v1/sandboxes", body, prefer="wait=60")
+        return self._make_running("/v1/sandboxes", body)
+
+    def fork_running(self, sandbox_id: str) -> str:
+        """The same for a fork."""
+        return self._make_running(f"/v1/sandboxes/{sandbox_id}/fork", {})
+
+    def _make_running(self, path: str, body: Any) -> str:
+        made = self._call("POST", path, body, prefer="wait=60")
         if made["status"] != "running":
             raise RuntimeError(f"sandbox {made['id']} is {made['status']} after a minute")
         return str(made["id"])
-
-    def fork(self, sandbox_id: str) -> str:
-        """Ask for a fork; returns its id at once."""
-        return str(self._call("POST", f"/v1/sandboxes/{sandbox_id}/fork", {})["id"])
 
     def get(self, sandbox_id: str) -> Any:
         """The sandbox."""
@@ -60,14 +62,3 @@ class Api:
     def preview(self, sandbox_id: str, port: int) -> str:
         """The preview URL of a port."""
         return str(self._call("GET", f"/v1/sandboxes/{sandbox_id}/url/{port}")["url"])
-
-    def wait_running(self, sandbox_id: str) -> None:
-        """Poll, as the contract asks clients to, until the sandbox runs; raises RuntimeError if its
-        boot failed."""
-        while True:
-            status = self.get(sandbox_id)["status"]
-            if status == "running":
-                return
-            if status == "stopped":
-                raise RuntimeError(f"sandbox {sandbox_id} could not be booted")
-            time.sleep(0.01)

@@ -30,8 +30,8 @@ SMALL = Shape(1, 1024)
 
 def create_to_exec(api: Api, settings: Settings, floor: Floor,
                    count: int) -> tuple[Figure, Figure]:
-    """POST create, poll until running, first command answered: without a spare, and with one; floor
-    of both: copy, restore and first command by a bare script."""
+    """POST create that waits until running, first command answered: without a spare, and with one;
+    floor of both: copy, restore and first command by a bare script."""
     plain = Figure("create_to_exec", note="no spare stood ready")
     spare = Figure("create_spare_to_exec", note="a spare stood ready")
     host = QemuDriver(settings).host
@@ -47,8 +47,7 @@ def create_to_exec(api: Api, settings: Settings, floor: Floor,
             made: list[str] = []
 
             def once(made: list[str] = made) -> None:
-                made.append(api.create(size="small"))
-                api.wait_running(made[0])
+                made.append(api.create_running(size="small"))
                 api.run(made[0], "true")
 
             figure.samples.append(timed(once))
@@ -81,8 +80,8 @@ def sleep_and_wake(api: Api, settings: Settings, floor: Floor,
 
 
 def fork_to_exec(api: Api, floor: Floor, count: int) -> tuple[Figure, Figure]:
-    """Fork a running sandbox until the fork's first command is answered, and how long the source
-    stood still for it."""
+    """POST fork of a running sandbox that waits until the fork runs, its first command answered;
+    and how long the source stood still for it."""
     fork, pause = Figure("fork_to_exec"), Figure(
         "snapshot_pause", note="inside the source, as the driver measured it")
     with sandbox(api) as source:
@@ -91,8 +90,7 @@ def fork_to_exec(api: Api, floor: Floor, count: int) -> tuple[Figure, Figure]:
             made: list[str] = []
 
             def once(made: list[str] = made) -> None:
-                made.append(api.fork(source))
-                api.wait_running(made[0])
+                made.append(api.fork_running(source))
                 api.run(made[0], "true")
 
             fork.samples.append(timed(once))
@@ -148,9 +146,8 @@ def enqueue(settings: Settings, count: int) -> Figure:
 @contextmanager
 def sandbox(api: Api) -> Iterator[str]:
     """A running sandbox for the length of the block."""
-    sandbox_id = api.create(size="small")
+    sandbox_id = api.create_running(size="small")
     try:
-        api.wait_running(sandbox_id)
         api.run(sandbox_id, "true")
         yield sandbox_id
     finally:

@@ -30,8 +30,7 @@ def _create(api: Api, slug: str, count: int) -> Figure:
         made: list[str] = []
 
         def plain(made: list[str] = made) -> None:
-            made.append(api.create(size="small"))
-            api.wait_running(made[0])
+            made.append(api.create_running(size="small"))
 
         def preset(made: list[str] = made) -> None:
             made.append(api.create(size="small", template=slug))

@@ -9,12 +9,11 @@ A session that takes input may keep a connection for days, and its peer may rest
 only the kernel's keepalive decides that the peer is gone.
 """
 import select
-import selectors
 import socket
 from collections.abc import Callable
 from typing import Protocol
 
-from .loop import Loop
+from .loop import READ, WRITE, Loop
 from .protocol import (
     CHUNK_BYTES,
     REQUEST,
@@ -31,7 +30,8 @@ LINGER_S = 2.0
 OUTPUT_HIGH_BYTES = 256 * 1024
 # Of a connection that takes input: what is under way is what a user still sees after ctrl-C.
 SEND_BUFFER_BYTES = 64 * 1024
-_SOCKET_OPTIONS = (
+# Of the socket that listens: the kernel gives them to each connection it accepts.
+SOCKET_OPTIONS = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     # A clone inherits connections whose peers know nothing of it: a minute of silence settles that.
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -64,8 +64,6 @@ class Connection:
     def __init__(self, loop: Loop, peer: socket.socket, serve: Callable[["Connection", dict], None],
                  on_closed: Callable[["Connection"], None]) -> None:
         peer.setblocking(False)
-        for level, option, value in _SOCKET_OPTIONS:
-            peer.setsockopt(level, option, value)
         self._loop = loop
         self._socket = peer
         self._serve = serve
@@ -96,7 +94,7 @@ class Connection:
         # while input is paused the socket is not read, and so would not tell that the peer is gone
         self._gone = select.epoll()
         self._gone.register(self._socket.fileno(), select.EPOLLRDHUP)
-        self._loop.watch(self._gone.fileno(), selectors.EVENT_READ, self.close)
+        self._loop.watch(self._gone.fileno(), READ, self.close)
 
     def pause_input(self, *, paused: bool) -> None:
         """Leave further input to TCP, which holds the peer back, or take it again."""
@@ -149,9 +147,9 @@ class Connection:
             self._loop.call_at_end(self._flush)
 
     def _watch(self) -> None:
-        events = 0 if self._input_paused else selectors.EVENT_READ
+        events = 0 if self._input_paused else READ
         if self._output:
-            events |= selectors.EVENT_WRITE
+            events |= WRITE
         self._loop.watch(self._socket.fileno(), events, self._ready)
 
     def _go_on(self) -> None:
@@ -195,13 +193,15 @@ class Connection:
             self._pass_input_on()
 
     def _take_request(self) -> None:
-        for kind, payload in self._reader.frames():
-            if kind != REQUEST:
-                raise ProtocolError("the first frame is not a request")
-            self._requested = True
-            self._timer.cancel()
-            self._serve(self, decode_json(payload))
+        frame = self._reader.next_frame()
+        if frame is None:
             return
+        kind, payload = frame
+        if kind != REQUEST:
+            raise ProtocolError("the first frame is not a request")
+        self._requested = True
+        self._timer.cancel()
+        self._serve(self, decode_json(payload))
 
     def _pass_input_on(self) -> None:
         try:

@@ -13,7 +13,6 @@ then the result.
 """
 import fcntl
 import os
-import selectors
 import signal
 import struct
 import subprocess
@@ -22,7 +21,7 @@ from functools import partial
 
 from .commands import CannotStart, exec_reply, start
 from .connection import Connection
-from .loop import Loop, Timer
+from .loop import READ, Loop, Timer
 from .protocol import CHUNK_BYTES, RESULT, STDERR, STDOUT, TIMED_OUT_EXIT_CODE
 from .requests import ExecRequest
 
@@ -68,7 +67,7 @@ class Execution:
             if pipe
         ]
         self._pidfd = os.pidfd_open(self._process.pid)
-        loop.watch(self._pidfd, selectors.EVENT_READ, self._exited)
+        loop.watch(self._pidfd, READ, self._exited)
         for stream in self._streams:
             os.set_blocking(stream.descriptor, False)
         self._watch_streams()
@@ -90,7 +89,7 @@ class Execution:
             reading = stream.wanted and not self._connection.congested
             if reading:
                 self._loop.watch(
-                    stream.descriptor, selectors.EVENT_READ, partial(self._read, stream)
+                    stream.descriptor, READ, partial(self._read, stream)
                 )
             elif stream.open:
                 self._loop.unwatch(stream.descriptor)

@@ -2,33 +2,37 @@
 keys, name, token, env.
 
 1. Everything in the request is checked before anything is changed.
-2. The clock is set and the kernel's random number generator is reseeded; each must succeed.
-3. On `renew` the machine-id, the SSH host keys and the host name are replaced.
-4. The new identity is kept in /run, where it lives exactly as long as the guest's RAM: an agent
+2. On `renew` the machine-id, the SSH host keys and the host name are replaced.
+3. The new identity is kept in /run, where it lives exactly as long as the guest's RAM: an agent
    that systemd restarts finds it again, while a guest that boots from disk is a stranger until it
    is adopted.
-5. Only then do token and environment switch. If any step fails the old token stays valid and the
-   caller may repeat.
+4. Only then do token and environment switch. If a step so far fails the old token stays valid and
+   the caller may repeat.
+5. Once the answer has left, and before any other request is read, the clock is set and the kernel's
+   random number generator is reseeded. A new time wakes systemd and its journal, for which an
+   emulated guest needs as long as the host for writing down that the guest has answered. A guest
+   in which this fails serves nobody until it is adopted again.
 """
 import binascii
-import contextlib
 import json
 import os
-import re
+import string
 import subprocess
+import time
 from typing import Any, NamedTuple
 
-from .identity_files import identity_files, make_host_key, overwrite, replace_host_keys
+from .identity_files import identity_files, make_host_key, overwrite, remove, replace_host_keys
 from .kernel import Kernel
-from .protocol import BAD_REQUEST, FAILED, Refused
+from .protocol import BAD_REQUEST, FAILED, Refused, to_json
 from .requests import environment, flag, integer, text
 
 ENTROPY_BYTES = 64
 STATE_DIR = "/run/svc"
 STATE_FILE = f"{STATE_DIR}/identity.json"
 AGENT_SERVER_FILES = ("/run/svc-agent/bootstrap.json", "/run/svc-agent/started")
-_MACHINE_ID = re.compile(r"[0-9a-f]{32}")
-_HOSTNAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_HEX_DIGITS = "0123456789abcdef"
+_NAME_CHARACTERS = string.ascii_lowercase + string.digits
+_MAX_HOSTNAME = 63
 _LATEST_NS = 1 << 62
 
 
@@ -41,8 +45,11 @@ class Identity(NamedTuple):
     env: dict[str, str]
 
 
-class _Adoption(NamedTuple):
+class Adoption(NamedTuple):
+    """What an `adopt` asks for, checked."""
+
     identity: Identity
+    received_ns: int
     clock_ns: int
     entropy: bytes
     renew: bool
@@ -62,22 +69,33 @@ def recall(root: str, initial_token: bytes) -> Identity:
         return Identity(initial_token, None, {})
 
 
-def adopt(request: dict[str, Any], kernel: Kernel, root: str) -> Identity:
-    """Carry out an `adopt`; returns the identity to use from now on, or raises Refused with the old
-    one still valid."""
+def adopt(request: dict[str, Any], kernel: Kernel, root: str) -> Adoption:
+    """Carry out an `adopt` but for clock and randomness (`renew_kernel`); returns it with the
+    identity to use from now on, or raises Refused with the old one still valid."""
     adoption = _checked(request)
     try:
-        kernel.set_clock(adoption.clock_ns)
-        kernel.reseed(adoption.entropy)
         if adoption.renew:
             _renew(adoption, kernel, root)
         _keep(adoption.identity, root)
     except (OSError, subprocess.SubprocessError) as error:
-        raise Refused(FAILED, f"the guest could not take its identity: {error}") from error
-    return adoption.identity
+        raise _could_not(error) from error
+    return adoption
 
 
-def _checked(request: dict[str, Any]) -> _Adoption:
+def renew_kernel(adoption: Adoption, kernel: Kernel) -> None:
+    """Give the kernel its clock and randomness; raises Refused."""
+    try:
+        kernel.set_clock(adoption.clock_ns + time.monotonic_ns() - adoption.received_ns)
+        kernel.reseed(adoption.entropy)
+    except OSError as error:
+        raise _could_not(error) from error
+
+
+def _could_not(error: Exception) -> Refused:
+    return Refused(FAILED, f"the guest could not take its identity: {error}")
+
+
+def _checked(request: dict[str, Any]) -> Adoption:
     sandbox_id = text(request, "sandboxId")
     token = text(request, "newToken")
     try:
@@ -89,28 +107,37 @@ def _checked(request: dict[str, Any]) -> _Adoption:
                       f"entropy must be {ENTROPY_BYTES} bytes and newToken at least 16 characters")
     machine_id = text(request, "machineId", "") or binascii.hexlify(entropy[:16]).decode()
     hostname = text(request, "hostname", "") or sandbox_id.lower()
-    if not _MACHINE_ID.fullmatch(machine_id) or not _HOSTNAME.fullmatch(hostname):
+    if not _is_machine_id(machine_id) or not _is_hostname(hostname):
         raise Refused(BAD_REQUEST, "machineId or hostname is malformed")
     private, public = text(request, "hostKeyPrivate", ""), text(request, "hostKeyPublic", "")
     if bool(private) != bool(public):
         raise Refused(BAD_REQUEST, "hostKeyPrivate and hostKeyPublic belong together")
-    return _Adoption(
+    return Adoption(
         identity=Identity(token.encode(), sandbox_id, environment(request)),
-        clock_ns=integer(request, "clockNs", 1, _LATEST_NS), entropy=entropy,
-        renew=flag(request, "renew"), machine_id=machine_id, hostname=hostname,
+        received_ns=time.monotonic_ns(), clock_ns=integer(request, "clockNs", 1, _LATEST_NS),
+        entropy=entropy, renew=flag(request, "renew"), machine_id=machine_id, hostname=hostname,
         host_key=(private, public) if private else None,
     )
 
 
-def _renew(adoption: _Adoption, kernel: Kernel, root: str) -> None:
+# Without regular expressions, whose engine the guest would translate for these two alone.
+def _is_machine_id(given: str) -> bool:
+    return len(given) == 32 and not given.strip(_HEX_DIGITS)
+
+
+def _is_hostname(given: str) -> bool:
+    inner = given.replace("-", "0")
+    return (len(given) <= _MAX_HOSTNAME and given[:1] != "-" and given[-1:] != "-"
+            and bool(inner) and not inner.strip(_NAME_CHARACTERS))
+
+
+def _renew(adoption: Adoption, kernel: Kernel, root: str) -> None:
     for path, (content, mode) in identity_files(adoption.machine_id, adoption.hostname).items():
         overwrite(root + path, content, mode)
     kernel.set_hostname(adoption.hostname)
     # A clone must not report to the session of the sandbox it was cloned from; its own agent server
     # is yet to start.
-    for path in AGENT_SERVER_FILES:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(root + path)
+    remove(root, AGENT_SERVER_FILES)
     replace_host_keys(
         root, adoption.host_key or make_host_key(root + STATE_DIR, adoption.hostname))
 
@@ -119,4 +146,4 @@ def _keep(identity: Identity, root: str) -> None:
     state = {
         "token": identity.token.decode(), "sandboxId": identity.sandbox_id, "env": identity.env
     }
-    overwrite(root + STATE_FILE, json.dumps(state), 0o600)
+    overwrite(root + STATE_FILE, to_json(state), 0o600)

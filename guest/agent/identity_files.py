@@ -3,9 +3,14 @@
 import os
 import signal
 import subprocess
+from collections.abc import Iterable
 
 HOST_KEY_DIR = "/etc/ssh"
 HOST_KEY_NAMES = ("ssh_host_ed25519_key", "ssh_host_ed25519_key.pub")
+# What else `ssh-keygen -A` makes.
+_OTHER_HOST_KEYS = tuple(f"{HOST_KEY_DIR}/ssh_host_{kind}_key{suffix}"
+                         for kind in ("rsa", "ecdsa", "dsa") for suffix in ("", ".pub"))
+SSHD_PID_FILE = "/run/sshd.pid"
 
 
 def identity_files(machine_id: str, hostname: str) -> dict[str, tuple[str, int]]:
@@ -19,9 +24,7 @@ def identity_files(machine_id: str, hostname: str) -> dict[str, tuple[str, int]]
 
 def replace_host_keys(root: str, pair: tuple[str, str]) -> None:
     """Make `pair` (private, public) the only SSH host keys, also of a running sshd."""
-    for name in os.listdir(root + HOST_KEY_DIR):
-        if name.startswith("ssh_host_") and name not in HOST_KEY_NAMES:
-            os.unlink(f"{root}{HOST_KEY_DIR}/{name}")
+    remove(root, _OTHER_HOST_KEYS)
     for name, key, mode in zip(HOST_KEY_NAMES, pair, (0o600, 0o644)):
         overwrite(f"{root}{HOST_KEY_DIR}/{name}", key.rstrip("\n") + "\n", mode)
     _reload_sshd(root)
@@ -49,7 +52,16 @@ def rewrite_identity_files(root: str) -> None:
     for path in (*identity_files("", ""), *(f"{HOST_KEY_DIR}/{name}" for name in HOST_KEY_NAMES)):
         with open(root + path, encoding="utf-8") as file:
             content = file.read()
-        overwrite(root + path, content, 0o600)
+        # an empty file has no block yet, which to give it takes longer than to write into one
+        overwrite(root + path, content or "\n", 0o600)
+
+
+def remove(root: str, paths: Iterable[str]) -> None:
+    """Remove those of the files that are there. An exception for each that is not would cost an
+    emulated guest more than to look first."""
+    for path in paths:
+        if os.access(root + path, os.F_OK):
+            os.unlink(root + path)
 
 
 def overwrite(path: str, content: str, mode: int) -> None:
@@ -61,16 +73,20 @@ def overwrite(path: str, content: str, mode: int) -> None:
     encoded = content.encode()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, mode)
     try:
-        os.write(descriptor, encoded)
-        os.ftruncate(descriptor, len(encoded))
+        longer = os.lseek(descriptor, 0, os.SEEK_END) > len(encoded)
+        os.pwrite(descriptor, encoded, 0)
+        if longer:
+            os.ftruncate(descriptor, len(encoded))
     finally:
         os.close(descriptor)
 
 
 def _reload_sshd(root: str) -> None:
     """A running sshd keeps the old keys in memory until it is told."""
+    if not os.access(root + SSHD_PID_FILE, os.F_OK):
+        return
     try:
-        with open(root + "/run/sshd.pid", encoding="ascii") as pid_file:
+        with open(root + SSHD_PID_FILE, encoding="ascii") as pid_file:
             os.kill(int(pid_file.read()), signal.SIGHUP)
     except (FileNotFoundError, ProcessLookupError, ValueError):
         pass  # it is not running

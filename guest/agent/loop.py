@@ -6,12 +6,13 @@ queued. Flushing last lets a short command's output and its result leave in a si
 """
 import heapq
 import itertools
-import selectors
+import select
 import sys
 import time
 from collections.abc import Callable
 
 Callback = Callable[[], None]
+READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 
 
 class Timer:
@@ -27,25 +28,35 @@ class Timer:
 
 class Loop:
     """Runs callbacks when descriptors are ready or times have come; an exception in one never ends
-    the others."""
+    the others.
+
+    It asks epoll itself: the standard library's selectors do the same with much more Python, all
+    of which an emulated guest translates anew before it can answer.
+    """
 
     def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
+        self._epoll = select.epoll()
+        self._watched: dict[int, tuple[int, Callback]] = {}
         self._timers: list[tuple[float, int, Timer]] = []
         self._sequence = itertools.count()
         self._at_end: list[Callback] = []
 
     def watch(self, descriptor: int, events: int, callback: Callback) -> None:
-        """Call `callback` while `descriptor` is ready for `events`; replaces an earlier watch; 0
-        events removes it."""
-        known = descriptor in self._selector.get_map()
+        """Call `callback` while `descriptor` is ready for `events` (READ, WRITE or both) or broken;
+        replaces an earlier watch; 0 events removes it."""
+        known, wanted = self._watched.get(descriptor), (events, callback)
+        if known == wanted:
+            return
         if not events:
             if known:
-                self._selector.unregister(descriptor)
-        elif known:
-            self._selector.modify(descriptor, events, callback)
-        else:
-            self._selector.register(descriptor, events, callback)
+                del self._watched[descriptor]
+                self._epoll.unregister(descriptor)
+            return
+        if not known:
+            self._epoll.register(descriptor, events)
+        elif known[0] != events:
+            self._epoll.modify(descriptor, events)
+        self._watched[descriptor] = wanted
 
     def unwatch(self, descriptor: int) -> None:
         """Stop watching `descriptor`; must be called before it is closed."""
@@ -67,11 +78,13 @@ class Loop:
             self._turn()
 
     def _turn(self) -> None:
-        for key, _ in self._selector.select(self._wait_s()):
+        events = self._epoll.poll(self._wait_s())
+        ready = [(descriptor, self._watched[descriptor]) for descriptor, _ in events]
+        for descriptor, watch in ready:
             # An earlier callback of this turn may have closed this descriptor, or closed it and
             # opened another.
-            if self._selector.get_map().get(key.fd) is key:
-                _guarded(key.data)
+            if self._watched.get(descriptor) is watch:
+                _guarded(watch[1])
         while self._timers and self._timers[0][0] <= time.monotonic():
             timer = heapq.heappop(self._timers)[2]
             if timer.callback:

@@ -5,14 +5,13 @@ The child uses the socket in plain blocking style and always ends by itself; the
 it. The agent has one thread, which is what makes a bare fork safe.
 """
 import os
-import selectors
 import socket
 import sys
 from collections import deque
 
 from .channel import Channel, PeerGone, Work
 from .connection import Connection
-from .loop import Callback, Loop
+from .loop import READ, Callback, Loop
 from .protocol import FAILED, FAILURE, RESULT, Refused
 
 MAX_CHILDREN = 32
@@ -58,7 +57,7 @@ def reap_when_dead(loop: Loop, pid: int, then: Callback | None = None) -> None:
         if then:
             then()
 
-    loop.watch(descriptor, selectors.EVENT_READ, reap)
+    loop.watch(descriptor, READ, reap)
 
 
 def _live_as_child(channel: Channel, keep: int, work: Work) -> None:

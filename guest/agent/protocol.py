@@ -55,6 +55,10 @@ TOO_LARGE = "too_large"
 TOO_MANY = "too_many"
 FAILED = "failed"
 
+# Made once: it costs as much as their work, and an emulated guest translates it before it answers.
+_DECODER = json.JSONDecoder()
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
 
 class ProtocolError(Exception):
     """The peer sent something that is not a frame; the connection is of no further use."""
@@ -78,16 +82,22 @@ def encode_frame(kind: int, payload: bytes = b"") -> bytes:
 
 def encode_json(kind: int, value: dict[str, Any]) -> bytes:
     """One frame whose payload is `value` as compact JSON."""
-    return encode_frame(kind, json.dumps(value, separators=(",", ":")).encode())
+    return encode_frame(kind, to_json(value).encode())
+
+
+def to_json(value: dict[str, Any]) -> str:
+    """`value` as compact JSON."""
+    return _ENCODER.encode(value)
 
 
 def decode_json(payload: bytes) -> dict[str, Any]:
     """The JSON object in `payload`; raises ProtocolError for anything that is not an object."""
     try:
-        value = json.loads(payload)
+        text = payload.decode().strip()
+        value, end = _DECODER.raw_decode(text)
     except (ValueError, RecursionError) as error:
         raise ProtocolError("a payload that should be JSON is not") from error
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or end < len(text):
         raise ProtocolError("a payload that should be a JSON object is not")
     return value
 
@@ -116,14 +126,21 @@ class FrameReader:
     def frames(self) -> Iterator[tuple[int, bytes]]:
         """Every complete frame so far, removed from the buffer as it is yielded; raises
         ProtocolError."""
-        while len(self._buffer) >= HEADER.size:
-            kind, length = decode_header(bytes(self._buffer[:HEADER.size]))
-            end = HEADER.size + length
-            if len(self._buffer) < end:
-                return
-            payload = bytes(self._buffer[HEADER.size:end])
-            del self._buffer[:end]
-            yield kind, payload
+        while frame := self.next_frame():
+            yield frame
+
+    def next_frame(self) -> tuple[int, bytes] | None:
+        """The next complete frame, removed from the buffer, if there is one; raises
+        ProtocolError."""
+        if len(self._buffer) < HEADER.size:
+            return None
+        kind, length = decode_header(bytes(self._buffer[:HEADER.size]))
+        end = HEADER.size + length
+        if len(self._buffer) < end:
+            return None
+        payload = bytes(self._buffer[HEADER.size:end])
+        del self._buffer[:end]
+        return kind, payload
 
     def rest(self) -> bytes:
         """What has been fed and not yet yielded."""

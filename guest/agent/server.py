@@ -1,9 +1,9 @@
 """Accepts connections, checks the token of each request and hands it to what serves its
 operation."""
-import selectors
 import socket
 import sys
-import time
+# what `hmac` exports, without OpenSSL in the memory of every guest
+from _operator import _compare_digest as compare_digest
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,11 +11,11 @@ from typing import Any
 from . import archives, files, upkeep
 from .channel import Work
 from .commands import rehearse, start_detached
-from .connection import Connection
+from .connection import SOCKET_OPTIONS, Connection
 from .execution import Execution
-from .identity import Identity, adopt
+from .identity import Adoption, Identity, adopt, renew_kernel
 from .kernel import Kernel
-from .loop import Loop, Timer
+from .loop import READ, Loop, Timer
 from .offload import Offload
 from .protocol import (
     AGENT_VERSION,
@@ -55,10 +55,10 @@ class Agent:
         self._connections: set[Connection] = set()
         self._shells: set[ShellSession] = set()
         self._rehearsal: Timer | None = None
+        self._unfinished: Refused | None = None
         self._boot_id = _boot_id()
         self._immediate: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "ping": self._ping,
-            "adopt": self._adopt,
             "disk": lambda request: dict(upkeep.disk_usage(root)),
         }
         self._in_child: dict[str, Callable[[dict[str, Any]], Work]] = {
@@ -72,7 +72,9 @@ class Agent:
             "prepare": lambda request: upkeep.preparing(root),
         }
         listener.setblocking(False)
-        loop.watch(listener.fileno(), selectors.EVENT_READ, self._accept)
+        for option in SOCKET_OPTIONS:
+            listener.setsockopt(*option)
+        loop.watch(listener.fileno(), READ, self._accept)
 
     def _accept(self) -> None:
         if len(self._connections) >= MAX_CONNECTIONS:
@@ -87,7 +89,7 @@ class Agent:
 
     def _closed(self, connection: Connection) -> None:
         self._connections.discard(connection)
-        self._loop.watch(self._listener.fileno(), selectors.EVENT_READ, self._accept)
+        self._loop.watch(self._listener.fileno(), READ, self._accept)
 
     def _serve(self, connection: Connection, request: dict[str, Any]) -> None:
         try:
@@ -101,15 +103,19 @@ class Agent:
                               {"code": FAILED, "message": f"the agent could not do it: {error!r}"})
 
     def _check_token(self, token: Any) -> None:
-        if not isinstance(token, str) or not _same_secret(token.encode("utf-8", "replace"),
-                                                          self._identity.token):
+        if not isinstance(token, str) or not compare_digest(token.encode("utf-8", "replace"),
+                                                            self._identity.token):
             raise Refused(UNAUTHORIZED, "the token is not valid")
 
     def _dispatch(self, connection: Connection, request: dict[str, Any]) -> None:
         operation = request.get("op")
         if not isinstance(operation, str):
             raise Refused(BAD_REQUEST, "op must be the name of an operation")
-        if operation == "exec":
+        if operation == "adopt":
+            self._adopt(connection, request)
+        elif self._unfinished:
+            raise self._unfinished
+        elif operation == "exec":
             self._exec(connection, request)
         elif operation == "shell":
             self._open_shell(connection, request)
@@ -143,27 +149,26 @@ class Agent:
             "adopted": self._identity.sandbox_id
         }
 
-    def _adopt(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _adopt(self, connection: Connection, request: dict[str, Any]) -> None:
         is_cold = flag(request, "rehearse")
-        self._identity = adopt(request, self._kernel, self._root)
+        adoption = adopt(request, self._kernel, self._root)
+        self._identity = adoption.identity
         if is_cold:
             self._rehearsal = self._loop.call_later(REHEARSAL_AFTER_S,
                                                     partial(rehearse, self._loop))
         # A guest is adopted when it was restored or cloned: the peers of its shells were elsewhere.
         for shell in list(self._shells):
             shell.drop()
-        return {"adopted": self._identity.sandbox_id, "clockNs": time.time_ns()}
+        connection.finish(RESULT, {"adopted": adoption.identity.sandbox_id})
+        # this turn, after what sends the answer, and so before any other request
+        self._loop.call_at_end(partial(self._finish_adoption, adoption))
 
-
-def _same_secret(given: bytes, expected: bytes) -> bool:
-    """Compare without telling by the time it takes how much was right; `hmac` would pull OpenSSL
-    into the memory."""
-    if len(given) != len(expected):
-        return False
-    difference = 0
-    for one, other in zip(given, expected):
-        difference |= one ^ other
-    return difference == 0
+    def _finish_adoption(self, adoption: Adoption) -> None:
+        self._unfinished = None
+        try:
+            renew_kernel(adoption, self._kernel)
+        except Refused as refusal:
+            self._unfinished = refusal
 
 
 def _boot_id() -> str:

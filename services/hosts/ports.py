@@ -63,7 +63,9 @@ def _range_for(node: Node, guest_port: int) -> range:
 def _bind_one(settings: Settings, node: Node, sandbox_id: str, guest_port: int,
               op_seq: int) -> int:
     everything = _range_for(node, guest_port)
-    resting = resting_ports(node.id, settings.port_rest_s)
+    # those of agents do not rest, and most creates need no other
+    is_agents = guest_port == AGENT_PORT and node.agent_port_low is not None
+    resting = set() if is_agents else resting_ports(node.id, settings.port_rest_s)
     binding = {"node_id": node.id, "guest_port": guest_port, "sandbox_id": sandbox_id,
                "bound_seq": op_seq}
     for _ in range(_TRIES):

@@ -1,4 +1,5 @@
 """A bare connection to the agent, for sending what the client never would."""
+import select
 import socket
 import struct
 from typing import Any
@@ -21,6 +22,10 @@ class Wire:
 
     def request(self, operation: str, token: Any, **fields: Any) -> None:
         self.socket.sendall(encode_json(REQUEST, {"op": operation, "token": token, **fields}))
+
+    def is_answered(self) -> bool:
+        """Whether something of a reply is there already; of an agent that nobody else turns."""
+        return bool(select.select([self.socket], [], [], 0)[0])
 
     def frames(self) -> list[tuple[int, bytes]]:
         """Everything the agent sends until it closes."""

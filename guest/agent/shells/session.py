@@ -6,12 +6,11 @@
 3. When the shell ends, what its terminal holds at that instant is sent, then the result.
 4. When the connection ends first, the terminal is hung up.
 """
-import selectors
 import signal
 from collections.abc import Callable
 
 from ..connection import Connection
-from ..loop import Loop
+from ..loop import READ, WRITE, Loop
 from ..protocol import CONTROL, DATA, RESULT, STDOUT, ProtocolError
 from .account import Account
 from .request import Resize, ShellRequest, control
@@ -81,9 +80,9 @@ class ShellSession:
         self._over(self)
 
     def _watch(self) -> None:
-        events = selectors.EVENT_WRITE if self._typed else 0
+        events = WRITE if self._typed else 0
         if self._reading():
-            events |= selectors.EVENT_READ
+            events |= READ
         if events != self._watched:
             self._watched = events
             self._loop.watch(self._terminal.fileno(), events, self._ready)

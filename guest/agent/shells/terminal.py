@@ -10,7 +10,6 @@
 """
 import fcntl
 import os
-import selectors
 import signal
 import struct
 import subprocess
@@ -19,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from ..commands import expose_to_oom_killer
-from ..loop import Loop
+from ..loop import READ, Loop
 from ..offload import reap_when_dead
 from ..protocol import CHUNK_BYTES, FAILED, Refused
 from .account import Account
@@ -55,7 +54,7 @@ class Terminal:
         expose_to_oom_killer(self._process.pid)
         os.set_blocking(self._master, False)
         self._pidfd = os.pidfd_open(self._process.pid)
-        loop.watch(self._pidfd, selectors.EVENT_READ, self._exited)
+        loop.watch(self._pidfd, READ, self._exited)
 
     def fileno(self) -> int:
         """The descriptor to watch: readable for output, writable for input."""

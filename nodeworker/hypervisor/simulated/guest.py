@@ -101,7 +101,7 @@ class Guest:
         self.token, self.sandbox_id, self.env = (
             request["newToken"], request["sandboxId"], request.get("env") or {},
         )
-        return {"adopted": self.sandbox_id, "clockNs": time.time_ns()}
+        return {"adopted": self.sandbox_id}
 
     def disk(self, request: dict[str, Any]) -> dict[str, Any]:
         """The agent's `disk`."""

@@ -2,13 +2,17 @@
 import base64
 import dataclasses
 import os
+import socket
 import time
 from pathlib import Path
 
 import pytest
 
-from guest.agent.protocol import FAILURE
-from guest.agent.server import REHEARSAL_AFTER_S
+from guest.agent.identity import Identity
+from guest.agent.kernel import UntouchedKernel
+from guest.agent.loop import Loop
+from guest.agent.protocol import FAILURE, RESULT
+from guest.agent.server import REHEARSAL_AFTER_S, Agent
 from guest.client.errors import AgentRefused, AgentUnauthorized
 from guest.client.identity import GuestIdentity
 from tests.host.agent_process import TOKEN, RunningAgent, start_agent, stop_agent
@@ -157,6 +161,48 @@ def test_an_adoption_that_fails_half_way_keeps_the_old_token(agent: RunningAgent
     Path(agent.root / "etc/hostname").rmdir()
     agent.client().adopt(IDENTITY)
     assert agent.client(IDENTITY.token).ping().adopted == "abc123"
+
+
+class _Clock(UntouchedKernel):
+    """A kernel that remembers in which turn it was told the time, and may refuse it."""
+
+    refuses = False
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+
+    def set_clock(self, nanoseconds: int) -> None:
+        if self.refuses:
+            raise PermissionError("not this time")
+        self.told.append(nanoseconds)
+
+
+def test_the_clock_is_set_before_the_next_request_or_there_is_none(root: Path) -> None:
+    loop, kernel = Loop(), _Clock()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        agent = Agent(loop, listener, Identity(TOKEN.encode(), None, {}), kernel, str(root))
+
+        def ask(operation: str, **fields: object) -> tuple[int, dict]:
+            with Wire(listener.getsockname()[1]) as wire:
+                wire.request(operation, agent._identity.token.decode(), **fields)
+                while not wire.is_answered():
+                    loop._turn()
+                answer = wire.answer()
+            loop._turn()  # it closes its end
+            return answer
+
+        identity = {"newToken": IDENTITY.token, "sandboxId": "abc", "clockNs": 5_000_000_000,
+                    "entropy": base64.b64encode(bytes(64)).decode()}
+        (root / "run/svc").mkdir()
+        assert ask("adopt", **identity) == (RESULT, {"adopted": "abc"})
+        assert len(kernel.told) == 1 and 0 <= kernel.told[0] - 5_000_000_000 < 60_000_000_000
+        kernel.refuses = True
+        ask("adopt", **identity)
+        kind, reply = ask("disk")
+        assert (kind, reply["code"]) == (FAILURE, "failed") and "not this time" in reply["message"]
+        kernel.refuses = False
+        ask("adopt", **identity)
+        assert ask("disk")[0] == RESULT
 
 
 def test_a_restored_guest_rehearses_unless_a_command_comes_first(agent: RunningAgent) -> None:

@@ -24,6 +24,7 @@ from tests.host.agent_process import TOKEN, RunningAgent
 from tests.host.agent_wire import Wire
 from tests.stack.waiting import eventually, is_alive
 
+RETRANSMIT, KEEPALIVE = 1, 2  # of /proc/net/tcp
 GARBAGE = {
     "not a frame": b"GET / HTTP/1.1\r\n\r\n",
     "unknown type": bytes([99, 0, 0, 0, 0]),
@@ -31,6 +32,7 @@ GARBAGE = {
     "longest length": bytes([REQUEST]) + b"\xff" * 4,
     "not JSON": encode_frame(REQUEST, b"{"),
     "not an object": encode_frame(REQUEST, b"[1]"),
+    "more than JSON": encode_frame(REQUEST, b'{"op":"ping"}{}'),
     "deep nesting": encode_frame(REQUEST, b"[" * 500_000),
     "not UTF-8": encode_frame(REQUEST, b"\xff\xfe{}"),
     "data first": encode_frame(DATA, b"x"),
@@ -252,6 +254,25 @@ def _payloads(received: bytes) -> bytes:
 
 def _children(agent: RunningAgent) -> list[str]:
     return Path(f"/proc/{agent.process.pid}/task/{agent.process.pid}/children").read_text().split()
+
+
+def test_a_connection_whose_peer_is_silent_is_asked_after_half_a_minute(
+        agent: RunningAgent) -> None:
+    with Wire(agent.port) as wire:
+        wire.request("wait_port", TOKEN, port=9, timeoutMs=5000)  # of which nothing is answered yet
+        timer, ticks = _timer(agent.port, wire.socket.getsockname()[1])
+    assert timer == KEEPALIVE and ticks <= 30 * os.sysconf("SC_CLK_TCK")
+
+
+def _timer(port: int, peer_port: int) -> tuple[int, int]:
+    """The timer of the agent's end of a connection, and in how many ticks it is due; proc(5)."""
+    while True:
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            fields = line.split()
+            ends = [int(end.partition(":")[2], 16) for end in fields[1:3]]
+            timer, _, ticks = fields[5].partition(":")
+            if ends == [port, peer_port] and int(timer) != RETRANSMIT:
+                return int(timer), int(ticks, 16)
 
 
 class _ResetOnceSent(socket.socket):

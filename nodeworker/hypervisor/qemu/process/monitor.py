@@ -47,10 +47,17 @@ class Monitor(qmp.QmpClient):
             words = started.error_output() if started else ""
             raise DriverError(f"QEMU of {rundir.sandbox_id}: {error}. {words}".strip()) from error
 
-    def load(self, state_descriptor: int) -> None:
-        """Load the device state QEMU inherited as `state_descriptor`. Raises LoadFailed."""
+    def load(self, state_descriptor: int, *, announced: bool = False) -> None:
+        """Load the device state QEMU inherited as `state_descriptor`. Raises LoadFailed.
+
+        Unless it shall be `announced`, the guest is not told to make its address known, which QEMU
+        asks of it five times in half a second, each time by an interrupt before its first answer.
+        Nobody has to learn the address: the other end of the tap is this machine's alone.
+        """
         try:
             self._leave_ram_out()
+            if not announced:
+                self.run("migrate-set-parameters", {"announce-rounds": 0})
             self.run("migrate-incoming", {"uri": f"fd:{state_descriptor}"})
             status = self._migration_end()
         except qmp.QmpError as error:
