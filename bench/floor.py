@@ -23,7 +23,6 @@ from nodeworker.hypervisor.driver import Shape
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process import argv, qmp
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
-from nodeworker.hypervisor.qemu.process.start_qemu import kernel_command_line
 from nodeworker.network import namespaces
 from nodeworker.network.addresses import GUEST_MAC, TAP_NAME
 
@@ -112,7 +111,7 @@ class Floor:
                     cpu=image.cpu, shape=_SHAPE, ram_descriptor=ram, layers=tuple(layers),
                     tap_descriptor=tap, mac=GUEST_MAC, monitor_descriptor=listener.fileno(),
                     incoming=True,
-                    kernel=argv.Kernel(kernel, kernel_command_line(self._host, image), initrd),
+                    kernel=argv.Kernel(kernel, self._host.kernel_command_line(image), initrd),
                 )
             )
             descriptors = [

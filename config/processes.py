@@ -60,6 +60,7 @@ _NODE = _row(
     "readiness_wait_s", "preset_build_wait_s", "preset_verify_s", "archive_max_mb",
     "snapshot_days", "store_grace_s", "node_id", "node_address", "node_dir", "image_dir",
     "net_prefix", "ram_spares", "warm_spares", "kept_machines", "kept_s", "driver", "accelerator",
+    "emulated_aslr",
     "machine", "guest_distro", "guest_dns", "bake_sizes", "node_vcpus", "node_mem_mb",
     "vcpu_overcommit", "mem_overcommit", "oversell", "ram_share", "strained_idle_s",
     "node_heartbeat_s", "node_dead_after_s", "orphan_grace_s", "orphan_brake", "host_ports",

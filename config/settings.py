@@ -153,6 +153,7 @@ class Settings:
     warm_spares: int = 2
     kept_machines: int = 16
     kept_s: float = 900.0
+    emulated_aslr: bool = False
     driver: str = "qemu"
     accelerator: str = "auto"
     machine: str = "auto"

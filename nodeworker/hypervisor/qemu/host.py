@@ -23,7 +23,7 @@ from nodeworker.hypervisor.qemu.images.guest_image import (
 from nodeworker.hypervisor.qemu.images.image_users import hold, register
 from nodeworker.hypervisor.qemu.images.ram_copies import SparePool
 from nodeworker.hypervisor.qemu.process import argv
-from nodeworker.hypervisor.qemu.process.accelerator import KVM, choose_accelerator
+from nodeworker.hypervisor.qemu.process.accelerator import KVM, TCG, choose_accelerator
 from nodeworker.hypervisor.qemu.process.cgroup import CgroupTree
 from nodeworker.hypervisor.qemu.process.timestamp_counter import counter_khz
 from nodeworker.hypervisor.qemu.records import (
@@ -150,10 +150,22 @@ class Host:
         """The run directory of a sandbox, whether or not it exists."""
         return RunDir(self.sandboxes / sandbox_id)
 
+    def kernel_command_line(self, image: Image) -> str:
+        """The image's, with a root whose deleted files are free on the host too. Under emulation
+        with the counter's rate, which the guest could only guess (see `timestamp_counter`), and
+        with programs at the same addresses each time they start: else they are translated anew
+        (docs/decisions/0041)."""
+        line = argv.with_discard(image.command_line)
+        if self.accelerator != TCG:
+            return line
+        line += f" tsc_early_khz={self.counter_khz}"
+        return line if self.settings.emulated_aslr else f"{line} norandmaps"
+
     def warm_image_dir(self, shape: Shape, *, presets: bool = False) -> Path:
         """Where the warm image of `shape` for this host is, or will be."""
-        made_on = self._tuple_of(self.image_for_new(presets=presets))
-        return self.warm_images / warm_image_key(made_on, shape)
+        image = self.image_for_new(presets=presets)
+        return self.warm_images / warm_image_key(self._tuple_of(image), shape,
+                                                 self.kernel_command_line(image))
 
     def find_warm_image(self, shape: Shape, *, presets: bool = False) -> Machine | None:
         """The machine saved in the warm image of `shape`; None if it is not baked."""
@@ -194,10 +206,11 @@ def _offered(settings: Settings) -> NodePorts:
                      settings.guest_gateway_port)
 
 
-def warm_image_key(host: HostTuple, shape: Shape) -> str:
-    """Name of a warm image: readable, and different wherever a saved state would not fit."""
+def warm_image_key(host: HostTuple, shape: Shape, kernel_command_line: str) -> str:
+    """Name of a warm image: readable, and different wherever a saved state would not fit or be
+    another kernel's."""
     parts = (host.hypervisor_version, host.machine, host.accelerator, host.cpu_model, host.image,
-             _BAKE_REVISION)
+             kernel_command_line, _BAKE_REVISION)
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
     return f"{host.image[:24]}-{shape.vcpus}x{shape.mem_mb}-{digest}"
 

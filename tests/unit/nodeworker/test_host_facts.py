@@ -4,10 +4,13 @@ import json
 import os
 import re
 
+import pytest
+
 from nodeworker.hypervisor.driver import LaunchSpec, Shape
 from nodeworker.hypervisor.qemu.guest import identity
 from nodeworker.hypervisor.qemu.process import qemu_process, timestamp_counter
 from nodeworker.hypervisor.qemu.process.qemu_process import start_ticks
+from tests.host.disk_node import SHAPE, Node
 
 
 def test_identities_differ_in_everything_and_the_host_key_is_one_openssh_reads(tmp_path):
@@ -25,6 +28,19 @@ def test_the_counter_is_measured_once_per_boot_and_keeps_its_value_within_measur
     for known, kept in ((rate + 1, True), (rate * 2, False)):
         (tmp_path / "tsc.json").write_text(json.dumps({"boot_id": "an earlier one", "khz": known}))
         assert (timestamp_counter.counter_khz(tmp_path) == known) is kept
+
+
+@pytest.mark.parametrize(("accelerator", "aslr", "same_addresses"),
+                         [("tcg", "0", True), ("tcg", "1", False), ("kvm", "0", False)])
+def test_programs_start_at_the_same_addresses_where_the_emulator_would_translate_them_again(
+        tmp_path, accelerator, aslr, same_addresses):
+    node = Node(tmp_path)
+    warm_image = node.host.warm_image_dir(SHAPE)
+    node.environ |= {"SVC_ACCELERATOR": accelerator, "SVC_EMULATED_ASLR": aslr}
+    node.restart()
+    words = node.host.kernel_command_line(node.host.image).split()
+    assert ("norandmaps" in words) is same_addresses
+    assert (node.host.warm_image_dir(SHAPE) == warm_image) is same_addresses
 
 
 def test_a_process_is_known_by_its_start_time():

@@ -10,7 +10,6 @@ import pytest
 
 from nodeworker.disks.durable import read_json
 from nodeworker.hypervisor.driver import VmNotFound
-from nodeworker.hypervisor.qemu.process.start_qemu import kernel_command_line
 from tests.host.qemu_img import opened, qemu_img
 
 # Told on the console when the disk has booted as far as services start.
@@ -96,7 +95,7 @@ def test_a_machine_boots_from_an_exported_disk(real, tmp_path):
     boot = ["qemu-system-x86_64", "-M", "microvm,acpi=off,pit=on,pic=on,rtc=on", "-m", "1024",
             "-cpu", "max", "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
             "-serial", "stdio", "-kernel", str(image.kernel),
-            "-append", kernel_command_line(host, image),
+            "-append", host.kernel_command_line(image),
             "-blockdev", json.dumps({"node-name": "disk",
                                      **opened(disk, opened(export.image_file))}),
             "-device", "virtio-blk-device,drive=disk", "-global", "virtio-mmio.force-legacy=false"]

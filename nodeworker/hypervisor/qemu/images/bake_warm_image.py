@@ -22,7 +22,7 @@ from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import Progress, Shape
 from nodeworker.hypervisor.qemu.guest import adoption
 from nodeworker.hypervisor.qemu.guest.warm_presets import run_once
-from nodeworker.hypervisor.qemu.host import Host, warm_image_key
+from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.images.build_presets_image import build_presets_image
 from nodeworker.hypervisor.qemu.images.guest_image import find_presets
 from nodeworker.hypervisor.qemu.operations.first_answer import BOOT_LIMITS_S
@@ -45,7 +45,7 @@ def bake(host: Host, shape: Shape, progress: Progress, *, presets: bool) -> None
     if presets:
         build_presets_image(host.settings, progress)
     blank = host.blank_machine(shape, presets=presets)
-    target = host.warm_images / warm_image_key(blank.made_on, shape)
+    target = host.warm_image_dir(shape, presets=presets)
     with (host.warm_images / f"{target.name}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if find_warm_image(target) is not None:

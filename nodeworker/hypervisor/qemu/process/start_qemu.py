@@ -14,7 +14,7 @@ from nodeworker.disks import qcow2
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.images.guest_image import Image
 from nodeworker.hypervisor.qemu.process import argv, qmp
-from nodeworker.hypervisor.qemu.process.accelerator import TCG, device_groups
+from nodeworker.hypervisor.qemu.process.accelerator import device_groups
 from nodeworker.hypervisor.qemu.process.argv import DiskLayer, Hardware, Kernel
 from nodeworker.hypervisor.qemu.process.cgroup import Limits
 from nodeworker.hypervisor.qemu.process.qemu_process import QemuProcess, spawn
@@ -52,7 +52,7 @@ def start_qemu(vm: Vm, slot: Slot, state: Path | None = None) -> Launched:
         kind = host.tuple_for(machine).machine.partition("/")[0]
         kernel = None
         if argv.needs_kernel(kind, incoming=state is not None):
-            kernel = _open_kernel(image, kernel_command_line(host, image), keep)
+            kernel = _open_kernel(image, host.kernel_command_line(image), keep)
         incoming = keep(os.open(state, os.O_RDONLY | os.O_CLOEXEC)) if state else None
         hardware = Hardware(
             name=f"{host.settings.net_prefix}/{vm.sandbox_id}", machine=kind,
@@ -98,13 +98,6 @@ def _open_layers(host: Host, chain: tuple[str, ...], keep: Any) -> tuple[DiskLay
         layers.append(
             DiskLayer("raw" if number == 0 else "qcow2", argv.node_name(reference), descriptor))
     return tuple(layers)
-
-
-def kernel_command_line(host: Host, image: Image) -> str:
-    """The image's, plus the counter's rate where the guest could only guess it (see
-    `timestamp_counter`). The root is mounted so that what the guest deletes is free on the host."""
-    known_rate = f" tsc_early_khz={host.counter_khz}" if host.accelerator == TCG else ""
-    return argv.with_discard(image.command_line) + known_rate
 
 
 def _open_kernel(image: Image, command_line: str, keep: Any) -> Kernel:
