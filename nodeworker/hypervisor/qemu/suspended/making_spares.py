@@ -1,8 +1,9 @@
 """Make spares (`warm_spares`), one at a time, while the CPU has nothing else to do.
 
 A spare is restored like any new sandbox, with an identity of its own that nobody else will have. It
-answers a command, takes a second identity, as it will when it becomes a sandbox, and answers again:
-so what the emulator translates for that has been translated. Then it is suspended.
+answers a command, takes a second identity, as it will when it becomes a sandbox, and starts what
+callers begin with: so what the emulator translates for that has been translated. Then it is
+suspended.
 """
 import fcntl
 import logging
@@ -30,6 +31,8 @@ from nodeworker.hypervisor.qemu.vm import Vm
 
 _log = logging.getLogger(__name__)
 _ANSWER_LIMIT_S = 20.0
+# A shell, a pipe, Python: with them comes what all programs share, the loader and the C library.
+_FIRST_STARTS = "ls / | cat; python3 -c 'import json'"
 # So many CPUs must have been idle since the last look, but no more than a share of all there are:
 # what makes a spare takes one for a second or two. On a host of two, a guest that keeps one busy
 # holds it back: somebody may be waiting for that guest.
@@ -122,7 +125,7 @@ def _run_once(vm: Vm, spec: LaunchSpec) -> None:
     agent = AgentClient(vm.slot.address, AGENT_PORT, spec.agent_token)
     agent.exec(["/bin/true"], cwd="/")
     adoption.adopt(vm, spec, renew=True, restored=True, limit_s=_ANSWER_LIMIT_S)
-    agent.exec(shell="true", cwd="/")
+    agent.exec(shell=_FIRST_STARTS, cwd="/")
     with vm.monitor("stopping the spare") as monitor:
         monitor.run("stop")
 
