@@ -57,9 +57,11 @@ def test_two_servers_of_a_stack_never_get_one_port(monkeypatch):
 
 @pytest.fixture
 def stack_directory(tmp_path, monkeypatch):
-    """Makes directories of stacks for a host of their own, that has room for two."""
+    """Makes directories of stacks for a host of their own, that has room for two and no VM of
+    another stack: one that runs here beside the tests holds nothing of theirs."""
     monkeypatch.setattr(ports, "CLAIMS", tmp_path / "claims")
     monkeypatch.setattr(ports, "SHARES", 2)
+    monkeypatch.setattr(Share, "net_prefix", property(lambda share: f"tried{share.number}"))
 
     def make(name, *, owned=True):
         made = tmp_path / name

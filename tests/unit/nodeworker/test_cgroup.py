@@ -18,6 +18,14 @@ def test_limits_follow_the_shape():
     assert cgroup.files_v1(limits)["memory"] == {"memory.limit_in_bytes": str(4608 << 20)}
 
 
+def test_one_that_gives_way_has_the_least_share_there_is():
+    limits = cgroup.Limits.of(Shape(4, 4096), gives_way=True)
+    assert cgroup.files_v2(limits)["cpu.weight"] == "1"
+    assert cgroup.files_v1(limits)["cpu"]["cpu.shares"] == "2"
+    normal = cgroup.Limits.of(Shape(4, 4096))
+    assert cgroup.files_v2(limits) | {"cpu.weight": "400"} == cgroup.files_v2(normal)
+
+
 @pytest.mark.parametrize("is_v2", [True, False], ids=["v2", "v1"])
 def test_a_cgroup_tree_writes_what_its_version_of_the_kernel_reads(tmp_path, is_v2):
     if is_v2:

@@ -28,6 +28,8 @@ IDENTITY = (
     "cat /etc/machine-id /etc/hostname /etc/ssh/ssh_host_ed25519_key.pub; head -c 16 /dev/urandom |"
     " sha256sum"
 )
+# File -> content while a spare is made, and of a sandbox of one vCPU.
+SHARES = {"cpu.shares": (2, 1024), "cpu.weight": (1, 100)}
 MAKE = """
 import os, sys
 from config.settings import load
@@ -83,6 +85,13 @@ def pid_of(lab, spec):
     return lab.driver.host.rundir(spec.sandbox_id).find_record().pid
 
 
+def cpu_share(lab, name):
+    """The share of the CPU of a machine's cgroup, as either version of the kernel writes it."""
+    [file] = [file for parent in lab.driver.host.cgroups._parents()
+              for file in (parent / name).glob("cpu.*") if file.name in SHARES]
+    return file.name, int(file.read_text())
+
+
 def check_runs(lab, spec):
     assert lab.driver.inspect(spec.sandbox_id) is VmState.RUNNING
     assert lab.agent(spec).ping().adopted == spec.sandbox_id
@@ -94,6 +103,8 @@ def check_runs(lab, spec):
 def test_a_create_goes_on_with_its_process_as_a_computer_of_its_own(sparing):
     spares = [make(sparing), make(sparing)]
     made = {spare.find_record().pid for spare in spares}
+    file, share = cpu_share(sparing, spares[0].sandbox_id)
+    assert share == SHARES[file][0], "it would take the CPU from those who wait for a sandbox"
     [token, *_] = read_json(spares[0].path / "tokens")["tokens"]
     taken = [sparing.create(), sparing.create()]
     assert {pid_of(sparing, spec) for spec in taken} == made
@@ -102,6 +113,7 @@ def test_a_create_goes_on_with_its_process_as_a_computer_of_its_own(sparing):
         assert len(set(column)) == len(identities), column
     for spec in taken:
         check_runs(sparing, spec)
+        assert cpu_share(sparing, spec.sandbox_id)[1] == SHARES[file][1]
         slot = sparing.driver.host.network.slots.owners()[spec.sandbox_id]
         address = sparing.driver.host.network.slots.slot(slot).address
         with pytest.raises(AgentError):

@@ -17,6 +17,7 @@ _V1_CONTROLLERS = ("cpu", "cpuacct", "memory", "pids")
 _PERIOD_US = 100_000
 # What the kernel gives a group of which nothing is said, for each virtual CPU.
 _SHARES_V1, _WEIGHT_V2, _MOST_WEIGHT_V2 = 1024, 100, 10_000
+_LEAST_SHARES_V1 = 2
 _OVERHEAD_MB = 256 + TRANSLATION_CACHE_MB
 _MAX_TASKS = 256
 _EMPTY_WAIT_S = 5.0
@@ -25,25 +26,28 @@ _EMPTY_WAIT_S = 5.0
 @dataclass(frozen=True)
 class Limits:
     """What one VM may use; half a CPU on top of its virtual ones is for its device emulation. Where
-    VMs want more than there is, each gets its share, as its virtual CPUs are of all of theirs."""
+    VMs want more than there is, each gets its share, as its virtual CPUs are of all of theirs, and
+    one that gives way next to nothing."""
 
     quota_us: int
     memory_bytes: int
     vcpus: int = 1
     tasks: int = _MAX_TASKS
+    gives_way: bool = False
 
     @classmethod
-    def of(cls, shape: Shape) -> "Limits":
+    def of(cls, shape: Shape, *, gives_way: bool = False) -> "Limits":
         """The limits for a machine of this shape."""
         return cls(shape.vcpus * _PERIOD_US + _PERIOD_US // 2,
-                   (shape.mem_mb + _OVERHEAD_MB) * 1024 * 1024, shape.vcpus)
+                   (shape.mem_mb + _OVERHEAD_MB) * 1024 * 1024, shape.vcpus, gives_way=gives_way)
 
 
 def files_v1(limits: Limits) -> dict[str, dict[str, str]]:
     """Version 1: hierarchy -> file -> content."""
+    shares = _LEAST_SHARES_V1 if limits.gives_way else _SHARES_V1 * limits.vcpus
     return {
         "cpu": {"cpu.cfs_period_us": str(_PERIOD_US), "cpu.cfs_quota_us": str(limits.quota_us),
-                "cpu.shares": str(_SHARES_V1 * limits.vcpus)},
+                "cpu.shares": str(shares)},
         "memory": {"memory.limit_in_bytes": str(limits.memory_bytes)},
         "pids": {"pids.max": str(limits.tasks)},
     }
@@ -51,9 +55,10 @@ def files_v1(limits: Limits) -> dict[str, dict[str, str]]:
 
 def files_v2(limits: Limits) -> dict[str, str]:
     """Version 2: file -> content."""
+    weight = 1 if limits.gives_way else min(_WEIGHT_V2 * limits.vcpus, _MOST_WEIGHT_V2)
     return {
         "cpu.max": f"{limits.quota_us} {_PERIOD_US}",
-        "cpu.weight": str(min(_WEIGHT_V2 * limits.vcpus, _MOST_WEIGHT_V2)),
+        "cpu.weight": str(weight),
         "memory.max": str(limits.memory_bytes), "pids.max": str(limits.tasks),
     }
 

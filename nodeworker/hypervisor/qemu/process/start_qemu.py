@@ -18,6 +18,7 @@ from nodeworker.hypervisor.qemu.process.accelerator import device_groups
 from nodeworker.hypervisor.qemu.process.argv import DiskLayer, Hardware, Kernel
 from nodeworker.hypervisor.qemu.process.cgroup import Limits
 from nodeworker.hypervisor.qemu.process.qemu_process import QemuProcess, spawn
+from nodeworker.hypervisor.qemu.records import Task
 from nodeworker.hypervisor.qemu.vm import Vm
 from nodeworker.network import namespaces
 from nodeworker.network.addresses import GUEST_MAC, TAP_NAME, Slot
@@ -87,7 +88,8 @@ def confine(vm: Vm, started: QemuProcess) -> None:
 
 
 def _join(vm: Vm, pid: int) -> None:
-    vm.host.cgroups.create(vm.sandbox_id, Limits.of(vm.machine.shape))
+    is_spare = vm.record.task is Task.SPARE  # for which nobody waits
+    vm.host.cgroups.create(vm.sandbox_id, Limits.of(vm.machine.shape, gives_way=is_spare))
     vm.host.cgroups.join(vm.sandbox_id, pid)
 
 
