@@ -27,8 +27,7 @@ BOUNDS: dict[str, float] = {
     "static_route": 1.5,
     "static_script": 1.11,
     "served_app": 1.5,
-    # 7 ms of ours beside 12 of an emulated guest
-    "exec_overhead": 2.0,
+    "exec_overhead": 1.7,
     "api_get": 1.8,
     "enqueue": 8.0,
 }
