@@ -9,6 +9,7 @@ import hashlib
 import os
 import re
 import resource
+import select
 import shlex
 import signal
 import subprocess
@@ -221,10 +222,17 @@ class Supervisor:
 
     def kill(self, name: str, signum: int = signal.SIGKILL) -> int:
         """Signal the main process of `name`, as a crash would; supervisor starts it again. Returns
-        the pid, or 0."""
+        the pid, or 0. What SIGKILL was sent to has ended by then: on a busy machine that takes a
+        while, in which its children serve on."""
         pid = self.pid(name)
         if pid:
-            os.kill(pid, signum)
+            process = os.pidfd_open(pid)
+            try:
+                signal.pidfd_send_signal(process, signum)
+                if signum == signal.SIGKILL:
+                    select.select([process], [], [])
+            finally:
+                os.close(process)
         return pid
 
     def crash(self, *names: str) -> None:

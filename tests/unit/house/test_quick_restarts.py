@@ -1,5 +1,6 @@
 """The plug-in of supervisord: its wait ends when a child ends, and the one after it is left out.
 And what is to stay down after a crash although what ended is started again at once."""
+import contextlib
 import signal
 import subprocess
 import time
@@ -66,3 +67,10 @@ def test_what_crashes_stays_down(sleepers):
         sleepers.crash(name)
         assert time.monotonic() - began < AT_ONCE_S, f"{name} was started again and kept on"
         assert sleepers.state(name) == "STOPPED" and not Path(f"/proc/{pid}").exists()
+
+
+def test_what_is_killed_has_ended_by_then(sleepers):
+    for name in sleepers.programs:
+        pid = sleepers.kill(name)
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            assert Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
