@@ -1,16 +1,17 @@
 """Copy a file that a process writes to through a mapping (a guest's RAM), so that the process has
 to stand still for less than the copy takes.
 
-1. `begin` copies all there is while the writer goes on: what it gives may be old and torn. 2. With
-the writer stopped, `finish` compares every byte that was copied with the source, copies what
-differs, and what was a hole before. Nobody is asked what was written to meanwhile, so nothing can
-be missed. Where extents can be shared, sharing them once more is all of `finish`.
+1. `begin` copies all there is while the writer goes on: what it gives may be old and torn. If the
+target holds something like the source already, and has it in memory, `begin` writes only what
+differs. 2. With the writer stopped, `finish` compares every byte that was copied with the source,
+copies what differs, and what was a hole before. Nobody is asked what was written to meanwhile, so
+nothing can be missed. Where extents can be shared, sharing them once more is all of `finish`.
 """
 import ctypes
 import mmap
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
 from nodeworker.disks import sparse
@@ -18,6 +19,8 @@ from nodeworker.disks.sparse import Ranges
 
 # What is compared in one call, and what is written again if it differs.
 _STEP_BYTES, _GRAIN_BYTES = 256 * 1024, 16 * 1024
+# To read a file from the disk takes longer than to write it anew.
+_RESIDENT_SHARE = 0.9
 _THREADS = 2
 _MADV_POPULATE_READ = 22
 _MAP_FAILED = ctypes.c_void_p(-1).value
@@ -27,44 +30,64 @@ _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_
                        ctypes.c_long]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
 _libc.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
 class LiveCopy:
-    """A copy of the file `source` to the empty file `target`, both open descriptors, which stay
-    open until the end of this context manager."""
+    """A copy of the file `source` to the file `target`, both open descriptors, which stay open
+    until the end of this context manager. The target is empty, or of the source's size and thought
+    to be much the same."""
 
     def __init__(self, source: int, target: int) -> None:
         self._source, self._target = source, target
         self._copied: Ranges = []
         self._shares = False
-        self._maps: tuple["_Mapping", ...] = ()
+        self._maps: dict[int, _Mapping] = {}
 
     def __enter__(self) -> "LiveCopy":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
-        maps, self._maps = self._maps, ()
-        for each in maps:
-            each.close()
+        while self._maps:
+            self._maps.popitem()[1].close()
 
     def begin(self) -> None:
         """Copy what is there now; the source may change meanwhile, but not its size."""
         self._shares = sparse.share_extents(self._source, self._target)
         if self._shares:
             return
-        os.ftruncate(self._target, os.fstat(self._source).st_size)
         self._copied = self._filled()
-        with ThreadPoolExecutor(max_workers=1) as pool:
+        held = self._find_held()
+        with ThreadPoolExecutor(max_workers=_THREADS) as pool:
+            if held:
+                list(pool.map(self._map, (self._source, self._target)))
+                for start, end in sparse.without(held, self._copied):
+                    sparse.punch(self._target, start, end - start)
+                _wait(self._mend_all(pool))
+                return
             mapped = pool.submit(self._map, self._source)
+            os.ftruncate(self._target, 0)
+            os.ftruncate(self._target, os.fstat(self._source).st_size)
             sparse.copy_ranges(self._source, self._target, self._copied)
             mapped.result()
         self._map(self._target)
 
+    def _find_held(self) -> Ranges:
+        """Where the target has data that are of use: it is as large as the source, and they are in
+        memory."""
+        if os.fstat(self._target).st_size != os.fstat(self._source).st_size:
+            return []
+        held = list(sparse.data_ranges(self._target))
+        mapping = _Mapping(self._target)
+        try:
+            return held if mapping.resident_share(held) >= _RESIDENT_SHARE else []
+        finally:
+            mapping.close()
+
     def _map(self, descriptor: int) -> None:
-        mapping = _Mapping(descriptor)
-        self._maps += (mapping, )
+        mapping = self._maps[descriptor] = _Mapping(descriptor)
         mapping.populate(self._copied)
 
     def finish(self) -> None:
@@ -74,24 +97,33 @@ class LiveCopy:
                 raise OSError("extents that could be shared cannot be shared any more")
             return
         with ThreadPoolExecutor(max_workers=_THREADS) as pool:
-            parts = [pool.submit(self._mend, part) for part in portions(self._copied, _THREADS)]
+            mending = self._mend_all(pool)
             sparse.copy_ranges(self._source, self._target,
                                list(sparse.without(self._filled(), self._copied)))
-            for part in parts:
-                part.result()
+            _wait(mending)
 
     def _filled(self) -> Ranges:
         return list(sparse.without_small_holes(sparse.data_ranges(self._source)))
 
+    def _mend_all(self, pool: ThreadPoolExecutor) -> "list[Future[None]]":
+        """Write again whatever differs."""
+        return [pool.submit(self._mend, part) for part in portions(self._copied, _THREADS)]
+
     def _mend(self, ranges: Ranges) -> None:
         """Write again what differs in these ranges."""
-        source, target = self._maps
+        source, target = self._maps[self._source], self._maps[self._target]
         for start, end in steps(ranges, _STEP_BYTES):
             if not _differ(source, target, start, end):
                 continue
             for low, high in steps([(start, end)], _GRAIN_BYTES):
                 if _differ(source, target, low, high):
                     source.write(self._target, low, high)
+
+
+def _wait(works: "list[Future[None]]") -> None:
+    """Until they are done; raises what they raise."""
+    for work in works:
+        work.result()
 
 
 class _Mapping:
@@ -114,6 +146,16 @@ class _Mapping:
         one by one."""
         for start, end in ranges:
             _libc.madvise(self.address + start, end - start, _MADV_POPULATE_READ)
+
+    def resident_share(self, ranges: Ranges) -> float:
+        """How much of these ranges, which begin and end with pages, is in memory."""
+        pages = found = 0
+        for start, end in ranges:
+            told = (ctypes.c_ubyte * ((end - start) // sparse.PAGE_BYTES))()
+            if _libc.mincore(self.address + start, end - start, told) != 0:
+                return 0.0
+            pages, found = pages + len(told), found + bytes(told).count(1)
+        return found / pages if pages else 0.0
 
     def write(self, descriptor: int, start: int, end: int) -> None:
         """Write this range into another file, at the same place."""

@@ -6,6 +6,8 @@ from nodeworker.faults import FAULT_POINTS
 from nodeworker.hypervisor.driver import VmState
 from nodeworker.network.addresses import slot_capacity
 from nodeworker.network.slots import NoSlot
+from tests.host.driver_lab import SHAPE
+from tests.stack.waiting import until
 
 
 def points(operation):
@@ -29,6 +31,14 @@ def with_note(lab, content=b"first"):
     spec = lab.create()
     lab.agent(spec).write_file("/home/user/note", content)
     return spec
+
+
+def memory_copied_ahead(lab):
+    """The file, once it is there: it is made a moment after a create."""
+    template = lab.driver.host.warm_image_dir(SHAPE)
+    folder = lab.settings.node_dir / "spares" / template.name
+    until(lambda: any(folder.glob("[0-9a-f]" * 16)))
+    return next(folder.iterdir())
 
 
 def fill_slots(lab, leave):

@@ -163,7 +163,13 @@ class Host:
 
     def warm_image_dir(self, shape: Shape, *, presets: bool = False) -> Path:
         """Where the warm image of `shape` for this host is, or will be."""
-        image = self.image_for_new(presets=presets)
+        return self._warm_image_dir(self.image_for_new(presets=presets), shape)
+
+    def warm_image_of(self, machine: Machine) -> Path:
+        """Where the warm image of `machine` is, or was: that of its image and its shape."""
+        return self._warm_image_dir(self.image_for(machine), machine.shape)
+
+    def _warm_image_dir(self, image: Image, shape: Shape) -> Path:
         return self.warm_images / warm_image_key(self._tuple_of(image), shape,
                                                  self.kernel_command_line(image))
 

@@ -4,7 +4,7 @@ the sandbox.
 `op.lock` is held during a driver call. `vm.lock` is taken before QEMU starts and inherited by it,
 so the kernel itself allows one VM per sandbox and frees the lock the instant the process dies. What
 is true follows from three facts:
-1. Is vm.lock held? Then a process lives; one that is kept (`stopped/kept.py`) does not count.
+1. Is vm.lock held? Then a process lives; one that is kept (`suspended/kept.py`) does not count.
 2. The phase in its record (vm.json, and vm.now for what need not survive a power failure), and
    whether the host has been rebooted since.
 3. The task in its record: an operation at work, or one that died.

@@ -10,6 +10,7 @@ import pytest
 
 from nodeworker.hypervisor.driver import Shape, VmState
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
+from tests.host.driver_checks import memory_copied_ahead
 from tests.host.driver_lab import SHAPE
 
 CYCLES = 6
@@ -227,13 +228,8 @@ def test_forks_of_a_sleeping_sandbox_do_not_lengthen_its_chain(real, box):
 
 def test_memory_copied_ahead_is_used_once_and_is_the_template_s(real):
     template = real.driver.host.warm_image_dir(SHAPE)
-    spares = real.settings.node_dir / "spares" / template.name
     real.create()
-    deadline = time.monotonic() + 60
-    while not list(spares.glob("[0-9a-f]" * 16)):
-        assert time.monotonic() < deadline, "no spare is made after a create"
-        time.sleep(0.1)
-    (spare,) = spares.iterdir()
+    spare = memory_copied_ahead(real)
     assert spare.read_bytes() == (template / "ram").read_bytes()
     first, second = real.create(), real.create()
     assert not spare.exists()

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from nodeworker.hypervisor.driver import DriverError, VmState
-from tests.host.driver_checks import before, check_alive, points, with_note
+from tests.host.driver_checks import before, check_alive, memory_copied_ahead, points, with_note
 
 NOTE = b"first"
 
@@ -53,6 +53,18 @@ def test_a_fork_takes_the_file_and_leaves_the_source_alone(real, source, capture
     real.driver.hibernate(fork.sandbox_id)
     assert not real.driver.wake(fork).cold
     check_fork(real, fork)
+
+
+@pytest.mark.parametrize("transient", [True, False], ids=["lent", "copied"])
+def test_it_is_captured_onto_memory_copied_ahead(real, source, transient):
+    ahead = memory_copied_ahead(real)
+    number = ahead.stat().st_ino
+    real.shell(source, "echo captured > /dev/shm/memory")
+    real.driver.snapshot(source.sandbox_id, "carrier", transient=transient)
+    captured = real.settings.node_dir / "snapshots" / "carrier" / "ram"
+    assert captured.stat().st_ino == number and not ahead.exists()
+    check_fork(real, real.create("carrier"))
+    assert memory_copied_ahead(real) != ahead
 
 
 @pytest.mark.parametrize("point", points("create"))

@@ -3,7 +3,7 @@ this host.
 
 1. A sandbox that runs already is returned as it is, one whose guest is silent yet is looked after
    again; whatever else an earlier attempt left is removed.
-2. Where a spare stands ready, it becomes the sandbox (`stopped/warm_spares.py`).
+2. Where a spare stands ready, it becomes the sandbox (`suspended/warm_spares.py`).
 3. A new overlay on the source's frozen disk; the record names it, so nothing is ever nameless.
 4. QEMU starts while the source's RAM is copied, or with a copy made before, or with what a capture
    lends; then as every restore, with a new identity for the guest.

@@ -95,7 +95,7 @@ def _capture_running(vm: Vm, directory: Path) -> float:
     fault("snapshot.begun")
     with (
         vm.monitor("snapshot of") as monitor,
-        _live_copy(vm.rundir.ram, directory / "ram") as memory,
+        _live_copy(vm, directory / "ram") as memory,
         ThreadPoolExecutor(max_workers=1) as background,
     ):
         try:
@@ -181,8 +181,14 @@ def _copy_ram(source: Path, target: Path) -> None:
 
 
 @contextmanager
-def _live_copy(source: Path, target: Path) -> Iterator[LiveCopy]:
-    with _opened(source, target) as (reader, writer), LiveCopy(reader, writer) as copy:
+def _live_copy(vm: Vm, target: Path) -> Iterator[LiveCopy]:
+    """Of its memory, to a copy of its warm image's that was made ahead, if there is one: most of a
+    guest's memory is as it was then."""
+    host, warm_image = vm.host, vm.host.warm_image_of(vm.machine)
+    host.spares.take(warm_image, target)
+    if host.has_space():
+        host.spares.refill_in_background(warm_image)
+    with _opened(vm.rundir.ram, target) as (reader, writer), LiveCopy(reader, writer) as copy:
         yield copy
 
 
@@ -190,7 +196,7 @@ def _live_copy(source: Path, target: Path) -> Iterator[LiveCopy]:
 def _opened(source: Path, target: Path) -> Iterator[tuple[int, int]]:
     reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        writer = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        writer = os.open(target, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             yield reader, writer
         finally:

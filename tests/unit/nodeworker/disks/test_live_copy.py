@@ -49,13 +49,34 @@ def ram(tmp_path):
     return path
 
 
-@pytest.fixture
-def copying(ram, tmp_path):
-    """The copy of `ram` to `copy` in the same directory."""
+@pytest.fixture(params=["onto nothing", "onto what it was"])
+def copying(ram, tmp_path, request):
+    """The copy of `ram` to `copy` in the same directory, which is empty, or holds an earlier state:
+    in places other data, in one data where there is a hole now, in one a hole."""
+    copy = tmp_path / "copy"
+    copy.touch()
+    if request.param == "onto what it was":
+        resident(copy, ram.read_bytes())
+        put(copy, 17 * MB + 12 * KB, os.urandom(20 * KB))
+        put(copy, 61 * MB, b"x")
+        put(copy, 40 * MB, os.urandom(MB))
+        punch(copy, 3 * MB, MB)
     with ExitStack() as stack:
         reader = stack.enter_context(ram.open("rb"))
-        writer = stack.enter_context((tmp_path / "copy").open("w+b"))
+        writer = stack.enter_context(copy.open("r+b"))
         yield stack.enter_context(LiveCopy(reader.fileno(), writer.fileno()))
+
+
+def resident(path, content):
+    """Make it a file with this content and holes, all of it in memory."""
+    with path.open("w+b") as stream:
+        stream.write(content)
+        sparse.punch_zero_pages(stream.fileno())
+
+
+def punch(path, start, length):
+    with path.open("r+b") as stream:
+        sparse.punch(stream.fileno(), start, length)
 
 
 def put(path, place, content):
@@ -101,8 +122,7 @@ def test_one_byte_anywhere_is_noticed(ram, copying, tmp_path):
 
 def test_what_became_a_hole_or_zero_is_so_in_the_copy(ram, copying, tmp_path):
     copying.begin()
-    with ram.open("r+b") as stream:
-        sparse.punch(stream.fileno(), 3 * MB, MB)
+    punch(ram, 3 * MB, MB)
     put(ram, 60 * MB, bytes(MB))
     copying.finish()
     assert (tmp_path / "copy").read_bytes() == ram.read_bytes()
@@ -140,6 +160,39 @@ def test_where_extents_can_be_shared_they_are_shared_once_more(ram, copying, tmp
     copying.finish()
     assert len(shared) == 2
     assert (tmp_path / "copy").read_bytes() == ram.read_bytes()
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """How many bytes each copy of ranges had."""
+    sizes, copy = [], sparse.copy_ranges
+
+    def counting(source, target, ranges):
+        ranges = list(ranges)
+        sizes.append(sum(end - start for start, end in ranges))
+        copy(source, target, ranges)
+
+    monkeypatch.setattr(live_copy.sparse, "copy_ranges", counting)
+    return sizes
+
+
+@pytest.mark.parametrize(("held", "copies"), [("in memory", 0), ("on the disk", 8 * MB),
+                                              ("of another size", 8 * MB)])
+def test_what_is_held_is_used_where_that_is_quicker(ram, tmp_path, written, held, copies):
+    copy = tmp_path / "copy"
+    resident(copy, ram.read_bytes())
+    put(copy, 5, b"another")
+    with ram.open("rb") as reader, copy.open("r+b") as writer:
+        if held == "on the disk":
+            os.fsync(writer.fileno())
+            os.posix_fadvise(writer.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        elif held == "of another size":
+            writer.truncate(SIZE // 2)
+        with LiveCopy(reader.fileno(), writer.fileno()) as copying:
+            copying.begin()
+            copying.finish()
+    assert copy.read_bytes() == ram.read_bytes()
+    assert written[0] == copies
 
 
 @pytest.mark.parametrize(("ranges", "others", "rest"), [
