@@ -2,9 +2,9 @@
 
 1. The guest image is made where VMs are used. 2. What does not disturb each other runs in parallel,
 one stack for each worker process. 3. What measures times against each other, or waits for an idle
-host, runs after that, alone. 4. What boots VMs comes last, three files at a time: first what tries
-the hypervisor driver, then what needs whole stacks. Each is a run of pytest of its own, so that the
-stacks of one do not stand by in the next. The exit code is that of the first run that failed.
+host, runs after that, alone. 4. What boots VMs comes last, three files at a time, first what needs
+no stack. Each is a run of pytest of its own, so that the stacks of one do not stand by in the next.
+The exit code is that of the first run that failed.
 
 `quick` is for who changes code and looks again: what runs in parallel and needs no VM, without the
 tests marked `slow`.
@@ -28,7 +28,7 @@ from bin.stack.site import ROOT
 QUICK = ("unit", "functional", "contract")
 PARALLEL = (*QUICK, "chaos")
 ALONE = ("functional", "contract", "vm", "browser", "chaos")
-WITH_VMS = {"vm", "browser", "chaos"}
+WITH_VMS = ("vm", "browser", "chaos")
 # Two thirds of the time of a worker are waited for, so there are more than there are cores: one, or
 # two where nothing is killed or tried under load. More gain nothing: the longest files stay.
 MAX_WORKERS = 4
@@ -50,9 +50,8 @@ def runs(rooms: Sequence[str], *, quick: bool) -> list[list[str]]:
         made.append([*beside, "-m", "not alone and not vm", *_in_parallel(workers)])
     if alone:
         made.append([*alone, "-m", "alone"])
-        if "vm" in rooms:
-            made.append(["tests/vm", "-m", "driver", *_in_parallel(VM_WORKERS)])
-        made.append([*alone, "-m", "vm and not driver and not alone", *_in_parallel(VM_WORKERS)])
+    if with_vms := [f"tests/{room}" for room in rooms if room in WITH_VMS]:
+        made.append([*with_vms, "-m", "vm and not alone", *_in_parallel(VM_WORKERS)])
     return made
 
 
@@ -99,7 +98,7 @@ def main(words: Sequence[str]) -> int:
         if signal.getsignal(signum) is not signal.SIG_IGN:  # nohup
             signal.signal(signum, interrupt)
     with explained():
-        if WITH_VMS & set(rooms) or (not quick and "contract" in rooms):
+        if set(WITH_VMS) & set(rooms) or (not quick and "contract" in rooms):
             ensure_images()
         if "browser" in rooms:
             install_browser()

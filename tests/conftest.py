@@ -16,6 +16,7 @@ import pytest
 from bin.stack import running as stacks
 from bin.stack.site import ROOT
 from bin.stack.supervision import supervise
+from bin.test import WITH_VMS
 from guest.presets import SLUGS
 from models.database import connect, database
 from models.users import User
@@ -32,8 +33,6 @@ from tests.stack.waiting import until
 ORDER = ("unit", "functional", "contract", "vm", "browser", "chaos")
 # In parallel the rooms with long files go first: at the end no worker is to wait for another.
 PARALLEL_ORDER = ("browser", "chaos", "vm", "contract", "functional", "unit")
-OF_DRIVER = tuple(ROOT / "tests" / "vm" / name for name in ("driver", "forks", "image", "kept",
-                                                            "spares"))
 EVIDENCE = ROOT / "var" / "evidence"
 
 
@@ -62,10 +61,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if room(item) in ("vm", "chaos"):
             item.add_marker(room(item))
-        if item.path.parent in OF_DRIVER and not item.get_closest_marker("alone"):
-            item.add_marker("driver")
         if on_vm_stack(item):
             item.add_marker("vm")
+            if room(item) not in WITH_VMS and not item.get_closest_marker("alone"):
+                raise pytest.UsageError(f"{item.nodeid} boots VMs in a room where none are run")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -58,26 +58,29 @@ class LiveCopy:
         self._shares = sparse.share_extents(self._source, self._target)
         if self._shares:
             return
-        self._copied = self._filled()
-        held = self._find_held()
+        size = os.fstat(self._source).st_size
+        self._copied = list(sparse.data_ranges(self._source))
+        held = self._find_held(size)
+        absent = list(sparse.without(self._copied, held))
+        common = list(sparse.without(self._copied, absent))
         with ThreadPoolExecutor(max_workers=_THREADS) as pool:
-            if held:
-                list(pool.map(self._map, (self._source, self._target)))
-                for start, end in sparse.without(held, self._copied):
-                    sparse.punch(self._target, start, end - start)
-                _wait(self._mend_all(pool))
-                return
-            mapped = pool.submit(self._map, self._source)
-            os.ftruncate(self._target, 0)
-            os.ftruncate(self._target, os.fstat(self._source).st_size)
-            sparse.copy_ranges(self._source, self._target, self._copied)
-            mapped.result()
-        self._map(self._target)
+            mapped = pool.submit(self._map, self._source, self._copied)
+            if not held:
+                os.ftruncate(self._target, 0)
+                os.ftruncate(self._target, size)
+            self._map(self._target, common)
+            self._empty_holes(held)
+            if common:
+                mapped.result()
+            mending = self._mend_all(pool, common)
+            sparse.copy_ranges(self._source, self._target, absent)
+            _wait([mapped, *mending])
+        self._maps[self._target].populate(absent)
 
-    def _find_held(self) -> Ranges:
-        """Where the target has data that are of use: it is as large as the source, and they are in
+    def _find_held(self, size: int) -> Ranges:
+        """Where the target has data that are of use: it has the size of the source, and they are in
         memory."""
-        if os.fstat(self._target).st_size != os.fstat(self._source).st_size:
+        if os.fstat(self._target).st_size != size:
             return []
         held = list(sparse.data_ranges(self._target))
         mapping = _Mapping(self._target)
@@ -86,9 +89,18 @@ class LiveCopy:
         finally:
             mapping.close()
 
-    def _map(self, descriptor: int) -> None:
+    def _empty_holes(self, held: Ranges) -> None:
+        """Let the target have zeros where the source has small holes, and holes where it has
+        others. The source is not read there, which would give it pages of zeros."""
+        joined = list(sparse.without_small_holes(self._copied))
+        for start, end in sparse.without(joined, self._copied):
+            os.pwrite(self._target, bytes(end - start), start)
+        for start, end in sparse.without(held, joined):
+            sparse.punch(self._target, start, end - start)
+
+    def _map(self, descriptor: int, ranges: Ranges) -> None:
         mapping = self._maps[descriptor] = _Mapping(descriptor)
-        mapping.populate(self._copied)
+        mapping.populate(ranges)
 
     def finish(self) -> None:
         """Make the copy equal to the source, after `begin`. Nobody may write to it meanwhile."""
@@ -97,20 +109,17 @@ class LiveCopy:
                 raise OSError("extents that could be shared cannot be shared any more")
             return
         with ThreadPoolExecutor(max_workers=_THREADS) as pool:
-            mending = self._mend_all(pool)
+            mending = self._mend_all(pool, self._copied)
+            filled = sparse.data_ranges(self._source)
             sparse.copy_ranges(self._source, self._target,
-                               list(sparse.without(self._filled(), self._copied)))
+                               list(sparse.without(filled, self._copied)))
             _wait(mending)
 
-    def _filled(self) -> Ranges:
-        return list(sparse.without_small_holes(sparse.data_ranges(self._source)))
-
-    def _mend_all(self, pool: ThreadPoolExecutor) -> "list[Future[None]]":
-        """Write again whatever differs."""
-        return [pool.submit(self._mend, part) for part in portions(self._copied, _THREADS)]
+    def _mend_all(self, pool: ThreadPoolExecutor, ranges: Ranges) -> "list[Future[None]]":
+        """Write again whatever differs in these ranges."""
+        return [pool.submit(self._mend, part) for part in portions(ranges, _THREADS)]
 
     def _mend(self, ranges: Ranges) -> None:
-        """Write again what differs in these ranges."""
         source, target = self._maps[self._source], self._maps[self._target]
         for start, end in steps(ranges, _STEP_BYTES):
             if not _differ(source, target, start, end):
