@@ -35,8 +35,6 @@ def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None =
     """
     asked = _alive(settings)
     if pinned is not None:
-        if not Node.select().where(Node.id == pinned).exists():
-            raise WrongNode(f"There is no node {pinned}.")
         asked &= Node.id == pinned
     elif preset is not None:
         # By their ids: what they have may change before they are looked at again.
@@ -48,6 +46,8 @@ def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None =
                                    & _alive(settings)).for_update(ROW_LOCK).get_or_none()
         if node is not None and node.accepting and _room(node, new_files).can_hold(vcpus, mem_mb):
             return node
+    if pinned is not None and not Node.select().where(Node.id == pinned).exists():
+        raise WrongNode(f"There is no node {pinned}.")
     rooms = [_room(node, new_files) for node in Node.select().where(asked)]
     raise refusal(vcpus, mem_mb, rooms, pinned)
 

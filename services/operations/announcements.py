@@ -34,11 +34,9 @@ def queue_name(node_id: str, lane: str) -> str:
     return f"node.{node_id}.{lane}"
 
 
-def lane_of(kind: OperationKind, snapshot_id: str | None) -> str:
+def lane_of(kind: OperationKind, snapshot: Snapshot | None) -> str:
     """The node's lane for an operation. The boot of a copy of an archive unpacks that archive, so
     it goes where archives go."""
-    if kind is OperationKind.BOOT and snapshot_id is not None:
-        taken = Snapshot.get_by_id(snapshot_id)
-        if taken.kind == SnapshotKind.FILES_ONLY:
-            return ARCHIVE_LANE
+    if kind is OperationKind.BOOT and snapshot and snapshot.kind == SnapshotKind.FILES_ONLY:
+        return ARCHIVE_LANE
     return TRANSITIONS[kind].lane

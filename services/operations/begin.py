@@ -16,6 +16,7 @@ from config.settings import Settings
 from models.database import ROW_LOCK, now
 from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
+from models.snapshots import Snapshot
 from models.statements import Statement
 from models.states import OPEN_STATES, OperationKind, OperationState, SandboxStatus
 from services.errors import Conflict
@@ -41,7 +42,7 @@ def begin(
     sandbox: Sandbox,
     kind: OperationKind,
     *,
-    snapshot_id: str | None = None,
+    snapshot: Snapshot | None = None,
     after: Operation | None = None,
     from_any: bool = False,
     requested_by: str | None = None,
@@ -58,7 +59,7 @@ def begin(
     `operator`. Of `readiness_port` and `ends_listener` see `Operation`.
     """
     _check_start(sandbox, kind, from_any=from_any)
-    operation = _insert(settings, sandbox, kind, snapshot_id=snapshot_id, after=after,
+    operation = _insert(settings, sandbox, kind, snapshot=snapshot, after=after,
                         requested_by=requested_by, readiness_port=readiness_port,
                         ends_listener=ends_listener)
     return operation, [] if after else [announce(operation)]
@@ -89,9 +90,9 @@ def _check_start(sandbox: Sandbox, kind: OperationKind, *, from_any: bool = Fals
 
 
 def _insert(settings: Settings, sandbox: Sandbox, kind: OperationKind, *,
-            snapshot_id: str | None = None, after: Operation | None = None,
+            snapshot: Snapshot | None = None, after: Operation | None = None,
             requested_by: str | None = None, **columns: Any) -> Operation:
-    limit_s, lane = settings.boot_deadline_s, lane_of(kind, snapshot_id)
+    limit_s, lane = settings.boot_deadline_s, lane_of(kind, snapshot)
     if lane == ARCHIVE_LANE:
         limit_s += settings.archive_timeout_s
     sandbox.op_seq += 1
@@ -106,7 +107,7 @@ def _insert(settings: Settings, sandbox: Sandbox, kind: OperationKind, *,
         node_id=sandbox.node_id,
         owner_id=sandbox.owner_id,
         lane=lane,
-        snapshot_id=snapshot_id,
+        snapshot_id=snapshot.id if snapshot else None,
         after_id=after.id if after else None,
         requested_by=requested_by,
         announce_at=now() + timedelta(seconds=settings.operation_sweep_s * 2),

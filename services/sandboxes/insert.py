@@ -96,8 +96,7 @@ def begin_boot(deps: Deps, sandbox: Sandbox, *, snapshot: Snapshot | None = None
     """Begin the boot of an inserted sandbox, from a snapshot if given, once `after` has succeeded
     if given. With `ends_listener` its start command replaces what listens in the copied memory."""
     _, messages = begin(deps.settings, sandbox, OperationKind.BOOT,
-                        snapshot_id=snapshot.id if snapshot else None, after=after,
-                        ends_listener=ends_listener)
+                        snapshot=snapshot, after=after, ends_listener=ends_listener)
     return messages
 
 

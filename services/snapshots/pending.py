@@ -11,10 +11,10 @@ from models.states import SnapshotKind, SnapshotState
 from services.snapshots import disk_upload
 
 
-def create(source: Sandbox, snapshot_id: str, kind: SnapshotKind, *, transient: bool) -> None:
+def create(source: Sandbox, snapshot_id: str, kind: SnapshotKind, *, transient: bool) -> Snapshot:
     """Write the row of a snapshot that is about to be captured; a transient one only carries a
     fork."""
-    Snapshot.create(
+    return Snapshot.create(
         id=snapshot_id,
         owner=source.owner_id,
         node_id=source.node_id,
@@ -30,8 +30,8 @@ def create(source: Sandbox, snapshot_id: str, kind: SnapshotKind, *, transient: 
 
 def complete(snapshot_id: str, columns: dict[str, Any]) -> list[OutboxMessage]:
     """Set the columns that the capture found out; returns what announces the upload of its disk."""
-    Snapshot.update(**columns).where(Snapshot.id == snapshot_id).execute()
-    taken = Snapshot.get_by_id(snapshot_id)
+    (taken, ) = Snapshot.update(**columns).where(
+        Snapshot.id == snapshot_id).returning(Snapshot).execute()
     return [] if taken.transient or taken.uploaded_to_store else [disk_upload.announce(taken)]
 
 

@@ -47,7 +47,7 @@ def take(deps: Deps, caller: Caller, sandbox_id: str,
         check_free_to_capture(sandbox, _OPERATIONS[kind])
         quotas.check_snapshot(deps.settings, caller.owner)
         check_open(deps.settings, sandbox.owner_id)
-        _, messages = begin_capture(deps, sandbox, reserved.resource_id, kind=kind)
+        _, _, messages = begin_capture(deps, sandbox, reserved.resource_id, kind=kind)
         return reserved.resource_id, messages
 
     snapshot_id = attempt_when_free(deps, sandbox_id, attempt)
@@ -86,10 +86,10 @@ def begin_capture(
     *,
     kind: SnapshotKind = SnapshotKind.FULL,
     transient: bool = False,
-) -> tuple[Operation, list[OutboxMessage]]:
+) -> tuple[Snapshot, Operation, list[OutboxMessage]]:
     """Write the row of a snapshot and begin its capture, in the current transaction, with the
-    sandbox row locked."""
-    if kind is SnapshotKind.FULL:
+    sandbox row locked. Who makes a transient one sees to it that the node has room for the fork."""
+    if kind is SnapshotKind.FULL and not transient:
         placement.check_disk(sandbox.node_id)
-    pending.create(sandbox, snapshot_id, kind, transient=transient)
-    return begin(deps.settings, sandbox, _OPERATIONS[kind], snapshot_id=snapshot_id)
+    taken = pending.create(sandbox, snapshot_id, kind, transient=transient)
+    return taken, *begin(deps.settings, sandbox, _OPERATIONS[kind], snapshot=taken)

@@ -36,8 +36,8 @@ def of_sandbox(deps: Deps, caller: Caller, sandbox_id: str, options: LaunchOptio
 
     def attempt(source: Sandbox) -> tuple[SandboxView, list[OutboxMessage]]:
         check_free_to_capture(source, OperationKind.SNAPSHOT)
-        begun, messages = capture.begin_capture(deps, source, new_id("snap"), transient=True)
-        taken = Snapshot.get_by_id(begun.snapshot_id)
+        taken, begun, messages = capture.begin_capture(deps, source, new_id("snap"),
+                                                       transient=True)
         fork = _insert_fork(deps, caller, new_id(), taken, source.node_id, options, source)
         begin_boot(deps, fork, snapshot=taken, after=begun,
                    ends_listener=_ends_listener(options, source))
