@@ -10,7 +10,7 @@ nothing can be missed. Where extents can be shared, sharing them once more is al
 import ctypes
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
@@ -22,7 +22,7 @@ _STEP_BYTES, _GRAIN_BYTES = 256 * 1024, 16 * 1024
 # To read a file from the disk takes longer than to write it anew.
 _RESIDENT_SHARE = 0.9
 _THREADS = 2
-_MADV_POPULATE_READ = 22
+_MADV_RANDOM, _MADV_POPULATE_READ = 1, 22
 _MAP_FAILED = ctypes.c_void_p(-1).value
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -61,21 +61,20 @@ class LiveCopy:
         size = os.fstat(self._source).st_size
         self._copied = list(sparse.data_ranges(self._source))
         held = self._find_held(size)
+        if not held:
+            os.ftruncate(self._target, 0)
+            os.ftruncate(self._target, size)
         absent = list(sparse.without(self._copied, held))
         common = list(sparse.without(self._copied, absent))
+        source, target = self._map(self._source), self._map(self._target)
         with ThreadPoolExecutor(max_workers=_THREADS) as pool:
-            mapped = pool.submit(self._map, self._source, self._copied)
-            if not held:
-                os.ftruncate(self._target, 0)
-                os.ftruncate(self._target, size)
-            self._map(self._target, common)
+            populated = pool.submit(source.populate, self._copied)
+            target.populate(common)
             self._empty_holes(held)
-            if common:
-                mapped.result()
             mending = self._mend_all(pool, common)
-            sparse.copy_ranges(self._source, self._target, absent)
-            _wait([mapped, *mending])
-        self._maps[self._target].populate(absent)
+            self._write(absent)
+            _wait([populated, *mending])
+        target.populate(absent)
 
     def _find_held(self, size: int) -> Ranges:
         """Where the target has data that are of use: it has the size of the source, and they are in
@@ -98,9 +97,9 @@ class LiveCopy:
         for start, end in sparse.without(held, joined):
             sparse.punch(self._target, start, end - start)
 
-    def _map(self, descriptor: int, ranges: Ranges) -> None:
-        mapping = self._maps[descriptor] = _Mapping(descriptor)
-        mapping.populate(ranges)
+    def _map(self, descriptor: int) -> "_Mapping":
+        self._maps[descriptor] = mapping = _Mapping(descriptor)
+        return mapping
 
     def finish(self) -> None:
         """Make the copy equal to the source, after `begin`. Nobody may write to it meanwhile."""
@@ -110,10 +109,12 @@ class LiveCopy:
             return
         with ThreadPoolExecutor(max_workers=_THREADS) as pool:
             mending = self._mend_all(pool, self._copied)
-            filled = sparse.data_ranges(self._source)
-            sparse.copy_ranges(self._source, self._target,
-                               list(sparse.without(filled, self._copied)))
+            self._write(sparse.without(sparse.data_ranges(self._source), self._copied))
             _wait(mending)
+
+    def _write(self, ranges: Iterable[tuple[int, int]]) -> None:
+        for start, end in ranges:
+            self._maps[self._source].write(self._target, start, end)
 
     def _mend_all(self, pool: ThreadPoolExecutor, ranges: Ranges) -> "list[Future[None]]":
         """Write again whatever differs in these ranges."""
@@ -136,7 +137,8 @@ def _wait(works: "list[Future[None]]") -> None:
 
 
 class _Mapping:
-    """A whole file mapped to be read."""
+    """A whole file mapped to be read, without anything being read ahead: in the holes of a file
+    with room on the disk that makes pages of zeros, which count as data from then on."""
 
     def __init__(self, descriptor: int) -> None:
         self._bytes = os.fstat(descriptor).st_size
@@ -145,6 +147,7 @@ class _Mapping:
             number = ctypes.get_errno()
             raise OSError(number, f"mmap: {os.strerror(number)}")
         self.address: int = address
+        _libc.madvise(address, self._bytes, _MADV_RANDOM)
 
     def close(self) -> None:
         """Once, after which nothing else may be called."""
