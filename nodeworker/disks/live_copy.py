@@ -141,7 +141,7 @@ class _Mapping:
     with room on the disk that makes pages of zeros, which count as data from then on."""
 
     def __init__(self, descriptor: int) -> None:
-        self._bytes = os.fstat(descriptor).st_size
+        self._descriptor, self._bytes = descriptor, os.fstat(descriptor).st_size
         address = _libc.mmap(None, self._bytes, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
         if address == _MAP_FAILED:
             number = ctypes.get_errno()
@@ -154,8 +154,10 @@ class _Mapping:
         _libc.munmap(self.address, self._bytes)
 
     def populate(self, ranges: Ranges) -> None:
-        """Have the pages of these ranges in the page table, where the kernel can; else they come
-        one by one."""
+        """Have the pages of these ranges in memory, and in the page table where the kernel can;
+        else they come one by one."""
+        for start, end in ranges:
+            os.posix_fadvise(self._descriptor, start, end - start, os.POSIX_FADV_WILLNEED)
         for start, end in ranges:
             _libc.madvise(self.address + start, end - start, _MADV_POPULATE_READ)
 

@@ -2,6 +2,7 @@
 import mmap
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -142,6 +143,18 @@ def test_of_what_did_not_change_nothing_is_written_twice(ram, copying, tmp_path)
     copy = (tmp_path / "copy").stat()
     copying.finish()
     assert (tmp_path / "copy").stat().st_mtime_ns == copy.st_mtime_ns
+
+
+def test_what_is_on_the_disk_is_not_read_page_by_page(ram, copying, tmp_path):
+    with ram.open("rb") as stream:
+        os.fsync(stream.fileno())
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+    copying.begin()
+    read = resource.getrusage(resource.RUSAGE_SELF).ru_majflt - before
+    assert read < 8 * MB // PAGE // 10, f"{read} pages were read one by one"
+    copying.finish()
+    assert (tmp_path / "copy").read_bytes() == ram.read_bytes()
 
 
 def test_where_extents_can_be_shared_they_are_shared_once_more(ram, copying, tmp_path, monkeypatch):
