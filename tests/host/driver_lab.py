@@ -131,8 +131,10 @@ class Lab:
             time.sleep(0.01)
 
     def clean(self) -> None:
-        """Remove every sandbox and snapshot."""
+        """Remove every sandbox and snapshot, and the layers that only the collection frees: those
+        that were flattened away while a snapshot had them."""
         for sandbox_id in self.driver.list_sandboxes():
             self.driver.destroy(sandbox_id)
         for snapshot_id in self.driver.list_snapshots():
             self.driver.delete_snapshot(snapshot_id)
+        self.driver.collect_layers()
