@@ -32,7 +32,7 @@ WITH_VMS = ("vm", "browser", "chaos")
 # Two thirds of the time of a worker are waited for, so there are more than there are cores: one, or
 # two where nothing is killed or tried under load. More gain nothing: the longest files stay.
 MAX_WORKERS = 4
-# Guests take the CPU; but two leave a fifth of two cores idle, and three a twentieth.
+# Guests take the CPU; but two leave a fifth of two cores idle, and three a tenth at most.
 VM_WORKERS = 3
 NO_TESTS = 5
 COUNT = re.compile(r"(\d+) (passed|failed|error)")

@@ -1,5 +1,5 @@
 """Copy the RAM of a warm image ahead of need, so that a create takes a copy by a rename instead of
-waiting while 90 MB are copied.
+waiting while 90 MB are copied, and a capture writes only what its guest has changed.
 
 A spare is a finished copy under its final name; half-made ones have another. One process at a time
 makes them.
@@ -20,7 +20,7 @@ _CALM_S = 1.5
 
 
 class SparePool:
-    """Up to `target` spares of each warm image that creates have used, under
+    """Up to `target` spares of each warm image that creates and captures have used, under
     `directory/<warm image>/`."""
 
     def __init__(self, directory: Path, target: int) -> None:
