@@ -121,7 +121,7 @@ class Floor:
             self._process = subprocess.Popen(command,
                                              pass_fds=descriptors + ([initrd] if initrd else []))
         with Monitor(self._directory / "qmp") as monitor:
-            monitor.load(incoming, announced=True)
+            monitor.load(str(incoming), announced=True)
             monitor.run("cont")
         AgentClient(self._slot.address, AGENT_PORT, self._token).exec(["true"])
 

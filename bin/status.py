@@ -62,7 +62,8 @@ def list_machines(settings: Settings) -> list[str]:
     return ["Warm images (a shape without one boots cold):",
             *[f"  {line}" for line in [describe(view) for view in views] or ["none wanted yet"]],
             "", f"Machines that stand ready, stopped: {stopped.get('spares', 0)} for creates,"
-                f" {stopped.get('kept', 0)} for wakes"]
+                f" {stopped.get('kept', 0)} for wakes; processes started ahead of either:"
+                f" {stopped.get('prepared', 0)}"]
 
 
 def describe(view: WarmImageView) -> str:

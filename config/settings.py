@@ -151,6 +151,7 @@ class Settings:
     net_prefix: str = "svc"
     ram_spares: int = 1
     warm_spares: int = 2
+    prepared_processes: int = 2
     kept_machines: int = 16
     kept_s: float = 900.0
     emulated_aslr: bool = False

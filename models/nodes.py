@@ -10,8 +10,8 @@ class Node(Row):
     they use most of its `cpus` or until its memory is scarce. Of the memory of machines beyond its
     own it keeps `ram_share` free on its disk. `lanes` are those that work, null if it does not
     tell, and `presets` the agent presets that it can make ready. Of its disk (MiB) it tells the
-    size, what is free, and what is to stay free; of its `stopped_machines` how many are `kept` and
-    how many `spares`."""
+    size, what is free, and what is to stay free; of its `stopped_machines` how many are `kept`, how
+    many `spares`, and how many processes are `prepared`."""
 
     id = peewee.TextField(primary_key=True)
     address = peewee.TextField()

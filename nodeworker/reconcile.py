@@ -133,7 +133,7 @@ class Reconciler:
         except DriverError as error:
             log.error("suspended machines could not be looked at: %s", error)
             return
-        told = {"kept": found.kept, "spares": found.spares}
+        told = {"kept": found.kept, "spares": found.spares, "prepared": found.prepared}
         if told != self._suspended_told:
             nodes.write_stopped_machines(self._deps.settings.node_id, told)
             self._suspended_told = told

@@ -71,11 +71,12 @@ class DiskPause(enum.Enum):
 
 @dataclass(frozen=True)
 class SuspendedMachines:
-    """Machines of a host that stand suspended: those `kept` of sleeping sandboxes, and `spares` for
-    the next creates; `ended` of either kind have just been given up."""
+    """What of a host stands ready: machines `kept` of sleeping sandboxes, `spares` for the next
+    creates, and `prepared` processes without a machine; `ended` of them have just been given up."""
 
     kept: int = 0
     spares: int = 0
+    prepared: int = 0
     ended: int = 0
 
 

@@ -25,8 +25,8 @@ class NodeReport:
     `warm_sizes` are those with a warm image, which a create restores; `lanes` are those that work,
     None if it does not tell. Of its disk (MiB) `disk_free_mb` are free; below `disk_floor_mb` the
     host takes nothing new. `stopped_machines` stand ready for a wake (`kept`) or a create
-    (`spares`). `policy_restored_at` is when it last found its packet policy changed by somebody
-    else."""
+    (`spares`), or are processes that have no machine yet (`prepared`). `policy_restored_at` is when
+    it last found its packet policy changed by somebody else."""
 
     id: str
     address: str

@@ -30,7 +30,8 @@ def qemu_lab(clean_host: None) -> Iterator[Lab]:
     """Real VMs from the image of this checkout, on a node beside any other."""
     yield from _baked(stacks.private_stack(
         "test-driver", {"SVC_DRIVER": "qemu", "SVC_CHAIN_DEPTH_LIMIT": "3",
-                        "SVC_KEPT_MACHINES": "0", "SVC_WARM_SPARES": "0"}, processes=()))
+                        "SVC_KEPT_MACHINES": "0", "SVC_WARM_SPARES": "0",
+                        "SVC_PREPARED_PROCESSES": "0"}, processes=()))
 
 
 @pytest.fixture

@@ -52,7 +52,9 @@ from nodeworker.hypervisor.qemu.operations.paused import resume_if_paused
 from nodeworker.hypervisor.qemu.operations.reclaim import reclaim, restore_network
 from nodeworker.hypervisor.qemu.operations.snapshot import snapshot
 from nodeworker.hypervisor.qemu.operations.wake import forward, wake
+from nodeworker.hypervisor.qemu.process import prepared
 from nodeworker.hypervisor.qemu.process.cpu_usage import read_usage
+from nodeworker.hypervisor.qemu.process.prepare import replace_in_background
 from nodeworker.hypervisor.qemu.process.qmp import QmpError
 from nodeworker.hypervisor.qemu.suspended import kept, warm_spares
 from nodeworker.hypervisor.qemu.suspended.making_spares import SpareMaker
@@ -126,10 +128,7 @@ class QemuDriver(Driver):
             running = self._with_slot(create, spec)
         except AlreadyCreated:
             running = self._with_slot(wake, spec)
-        self.host.network.slots.fill_in_background()
-        if spec.snapshot_id is None and not running.cold and self.host.has_space():
-            self.host.spares.refill_in_background(
-                self.host.warm_image_dir(spec.shape, presets=spec.presets))
+        self._make_ready_for_the_next(spec.sandbox_id, copies=not running.cold)
         return running
 
     @_operation
@@ -139,8 +138,18 @@ class QemuDriver(Driver):
     @_operation
     def wake(self, spec: LaunchSpec) -> RunningVm:
         running = self._with_slot(wake, spec)
-        self.host.network.slots.fill_in_background()
+        self._make_ready_for_the_next(spec.sandbox_id)
         return running
+
+    def _make_ready_for_the_next(self, sandbox_id: str, *, copies: bool = False) -> None:
+        """In threads of their own, a moment later: a slot, a process, and, if `copies`, a copy of
+        the memory that the next create or capture of such a machine begins with."""
+        self.host.network.slots.fill_in_background()
+        record = self.host.rundir(sandbox_id).find_record()
+        if record is not None:
+            replace_in_background(self.host, record.machine)
+            if copies and self.host.has_space():
+                self.host.spares.refill_in_background(self.host.warm_image_of(record.machine))
 
     def _with_slot(self, start: Callable[[Host, LaunchSpec], RunningVm],
                    spec: LaunchSpec) -> RunningVm:
@@ -149,7 +158,8 @@ class QemuDriver(Driver):
             try:
                 return start(self.host, spec)
             except NoSlot:
-                if not (warm_spares.end_one(self.host) or kept.end_eldest(self.host)):
+                if not (prepared.end_eldest(self.host) or warm_spares.end_one(self.host)
+                        or kept.end_eldest(self.host)):
                     raise
 
     @_operation
@@ -159,7 +169,10 @@ class QemuDriver(Driver):
     @_operation
     def snapshot(self, sandbox_id: str, snapshot_id: str, *,
                  transient: bool = False) -> SnapshotFacts:
-        return snapshot(self.host, sandbox_id, snapshot_id, transient=transient)
+        facts = snapshot(self.host, sandbox_id, snapshot_id, transient=transient)
+        if not transient:  # else the fork comes next, and would share the CPU with that
+            self._make_ready_for_the_next(sandbox_id, copies=True)
+        return facts
 
     @_operation
     def grow_disk(self, sandbox_id: str, size_bytes: int) -> None:
@@ -233,10 +246,11 @@ class QemuDriver(Driver):
 
     @_operation
     def tend_suspended(self) -> SuspendedMachines:
-        ended = kept.end_surplus(self.host) + warm_spares.end_surplus(self.host)
+        ended = sum(each.end_surplus(self.host) for each in (kept, warm_spares, prepared))
         self._spare_maker.look()
         return SuspendedMachines(kept.count(self.host),
-                                 sum(warm_spares.count_ready(self.host).values()), ended)
+                                 sum(warm_spares.count_ready(self.host).values()),
+                                 prepared.count(self.host), ended)
 
     @_operation
     def restore_network(self) -> bool:

@@ -54,9 +54,10 @@ class Host:
         self.trash = settings.node_dir / "trash"
         self.warm_images = settings.image_dir / WARM_IMAGES
         self.warm = settings.node_dir / "warm"
+        self.prepared = settings.node_dir / "prepared"
         self.empty = settings.node_dir / "empty"
         for directory in (self.sandboxes, self.snapshots, self.trash, self.warm_images, self.warm,
-                          self.empty):
+                          self.prepared, self.empty):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         register(settings.image_dir, settings.node_dir)
         self._held: set[str] = set()

@@ -47,6 +47,11 @@ class Machine:
     disk_bytes: int
     made_on: HostTuple
 
+    @property
+    def base(self) -> tuple[str, ...]:
+        """The layers at the bottom that belong to the image and its warm image."""
+        return tuple(each for each in self.chain if not each.startswith("layer:"))
+
     def to_json(self) -> dict[str, Any]:
         """A JSON object `from_json` reads."""
         return dataclasses.asdict(self)

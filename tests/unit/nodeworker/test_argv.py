@@ -137,6 +137,21 @@ def test_a_restored_microvm_is_given_no_kernel():
     assert told == argv.qemu_argv(HARDWARE)[:-4] + ["-incoming", "defer"]
 
 
+def test_a_process_that_is_started_ahead_has_neither_memory_nor_a_disk_to_write_to():
+    ahead = options(argv.qemu_argv(replace(HARDWARE, ram_descriptor=None, kernel=None,
+                                           layers=HARDWARE.layers[:2], incoming=True)))
+    usual = options(argv.qemu_argv(replace(HARDWARE, kernel=None, incoming=True)))
+    top = [pair for pair in usual if pair[1] and ("Labc" in pair[1] or pair[1] == "fd=13,set=2")]
+    memory = [pair for pair in usual if pair[1] and "backend" in pair[1]]
+    assert set(usual) - set(ahead) == {*top, *memory}
+    assert set(ahead) - set(usual) == {
+        ("--preconfig", None),
+        ("-machine", "microvm,acpi=off,pit=on,pic=on,rtc=on,isa-serial=on"),
+        ("-blockdev", '{"driver":"null-co","node-name":"nodisk"}'),
+        ("-device", "virtio-blk-device,drive=nodisk,werror=enospc,rerror=report"),
+    }
+
+
 def test_no_option_names_a_path_outside_the_inherited_descriptors():
     paths = re.findall(
         r"(?<![\w.])/[\w/.-]+", " ".join(argv.qemu_argv(replace(HARDWARE, incoming=True)))

@@ -35,7 +35,8 @@ def small_lab(clean_host, tmp_path_factory):
     stack = stacks.private_stack(
         "test-full", {
             "SVC_DRIVER": "qemu", "SVC_NODE_DIR": str(mounted / "node"), "SVC_RAM_SPARES": "0",
-            "SVC_WARM_SPARES": "0", "SVC_DISK_FLOOR_MB": str(FLOOR_MB)
+            "SVC_WARM_SPARES": "0", "SVC_PREPARED_PROCESSES": "0",
+            "SVC_DISK_FLOOR_MB": str(FLOOR_MB)
         }, processes=())
     try:
         stack.ensure_images()

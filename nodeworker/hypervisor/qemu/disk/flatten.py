@@ -21,16 +21,11 @@ _BYTES_PER_S = 64 * 1024 * 1024
 _CANCEL_LIMIT_S = 20.0
 
 
-def shared_depth(chain: tuple[str, ...]) -> int:
-    """How many layers at the bottom belong to the image and its warm image. Pure."""
-    return sum(not reference.startswith("layer:") for reference in chain)
-
-
 def begin(vm: Vm, monitor: Monitor) -> None:
     """Start copying if the sandbox has more layers of its own than the setting allows; returns at
     once."""
     chain = vm.machine.chain
-    shared = shared_depth(chain)
+    shared = len(vm.machine.base)
     if len(chain) - shared <= vm.host.settings.chain_depth_limit:
         return
     try:
@@ -53,7 +48,7 @@ def settle(vm: Vm, monitor: Monitor) -> None:
     free for other work."""
     _cancel(monitor)
     chain = vm.machine.chain
-    shared = shared_depth(chain)
+    shared = len(vm.machine.base)
     if len(chain) - shared < 2 or monitor.depth_below_active() != shared:
         return
     machine = replace(vm.machine, chain=(*chain[:shared], chain[-1]))

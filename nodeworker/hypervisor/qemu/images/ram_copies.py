@@ -15,8 +15,8 @@ from pathlib import Path
 from nodeworker.disks import sparse
 
 _HALF_MADE = ".half"
-# After a create the CPU belongs to the new guest and its first caller.
-_CALM_S = 1.5
+# After a start the CPU belongs to the new guest and its first caller.
+_CALM_S = 0.3
 
 
 class SparePool:

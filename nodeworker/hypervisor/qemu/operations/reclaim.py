@@ -19,6 +19,7 @@ from nodeworker.hypervisor.driver import VmBusy, VmNotFound
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.images.bake_warm_image import discard
 from nodeworker.hypervisor.qemu.operations.destroy import destroy_half_made, end_put_aside
+from nodeworker.hypervisor.qemu.process import prepared
 from nodeworker.hypervisor.qemu.records import Phase
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.hypervisor.qemu.suspended import warm_spares
@@ -32,6 +33,7 @@ def reclaim(host: Host) -> None:
     host.network.reload()
     _remove_half_made(host)
     warm_spares.end_surplus(host)
+    prepared.end_surplus(host)
     _end_strays(host)
     host.network.slots.reclaim(partial(_is_live, host))
     _restore_forwards(host)
@@ -72,12 +74,13 @@ def _remove_half_made(host: Host) -> None:
 
 
 def _is_live(host: Host, name: str) -> bool:
-    """True while the owner of a slot or cgroup, a sandbox or a spare, has a process or an operation
-    at work, or is a warm image being baked.
+    """True while the owner of a slot or cgroup, a sandbox, a spare or a process started ahead, has
+    a process or an operation at work, or is a warm image being baked.
 
     Asked about a name after it was found: an operation that made it since then holds its lock.
     """
-    if host.rundir(name).is_busy_or_alive() or RunDir(host.warm / name).is_busy_or_alive():
+    directories = (host.sandboxes, host.warm, host.prepared)
+    if any(RunDir(directory / name).is_busy_or_alive() for directory in directories):
         return True
     return name.endswith(".tmp") and locks.is_locked((host.warm_images / name).with_suffix(".lock"))
 

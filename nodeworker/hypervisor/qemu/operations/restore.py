@@ -38,8 +38,8 @@ def restore(vm: Vm, spec: LaunchSpec, state: Path, *, renew: bool,
             fault(f"{task}.spawned")
             with vm.monitor("restoring", begun.launched.process) as monitor:
                 prepared.result()
-                assert begun.launched.state_descriptor is not None
-                monitor.load(begun.launched.state_descriptor)
+                assert begun.launched.state is not None
+                monitor.load(begun.launched.state)
                 fault(f"{task}.loaded")
                 resume_guest(vm, spec, begun, monitor)
             until_answered(vm, spec, begun, renew=renew)

@@ -184,10 +184,7 @@ def _copy_ram(source: Path, target: Path) -> None:
 def _live_copy(vm: Vm, target: Path) -> Iterator[LiveCopy]:
     """Of its memory, to a copy of its warm image's that was made ahead, if there is one: most of a
     guest's memory is as it was then."""
-    host, warm_image = vm.host, vm.host.warm_image_of(vm.machine)
-    host.spares.take(warm_image, target)
-    if host.has_space():
-        host.spares.refill_in_background(warm_image)
+    vm.host.spares.take(vm.host.warm_image_of(vm.machine), target)
     with _opened(vm.rundir.ram, target) as (reader, writer), LiveCopy(reader, writer) as copy:
         yield copy
 

@@ -14,6 +14,10 @@ from nodeworker.hypervisor.driver import Shape
 HARDWARE_REVISION = 1
 TRANSLATION_CACHE_MB = 256
 CONSOLE_BYTES = 65536
+RAM = "ram"
+# What stands for the disk of a machine that is not known yet, and where such a QEMU sees the one
+# directory that it is shown.
+NO_DISK, SHOWN_AT = "nodisk", "/mnt"
 _SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 
 
@@ -39,14 +43,16 @@ class Kernel:
 @dataclass(frozen=True)
 class Hardware:
     """One QEMU process. `layers` go from the bottom up, the last one is written to; without
-    `kernel` it can only go on with a saved state."""
+    `kernel` it can only go on with a saved state. Without `ram_descriptor` it waits, before it
+    makes the machine, for its memory and for a disk that stands on `layers`.
+    """
 
     name: str
     machine: str
     accelerator: str
     cpu: str
     shape: Shape
-    ram_descriptor: int
+    ram_descriptor: int | None
     layers: tuple[DiskLayer, ...]
     tap_descriptor: int
     mac: str
@@ -59,23 +65,26 @@ def qemu_argv(hardware: Hardware, binary: str = "qemu-system-x86_64") -> list[st
     """The command line; with `incoming` QEMU waits for a saved state instead of booting. It always
     starts stopped."""
     suffix = "device" if hardware.machine == "microvm" else "pci"
+    waits = hardware.ram_descriptor is None
     argv = [
         binary, "-name", hardware.name, "-nodefaults", "-no-user-config", "-display", "none",
         "-no-reboot",
         "-S",
         "-sandbox",
-        _SANDBOX, "-machine", machine_option(hardware.machine), "-accel",
+        _SANDBOX, "-machine", machine_option(hardware.machine, memory=not waits), "-accel",
         accelerator_option(hardware.accelerator), "-cpu", hardware.cpu, "-smp",
-        str(hardware.shape.vcpus), "-m", str(hardware.shape.mem_mb), "-object",
-        f"memory-backend-file,id=ram,share=on,mem-path=/proc/self/fd/{hardware.ram_descriptor},"
-        f"size={hardware.shape.mem_mb}M",
+        str(hardware.shape.vcpus), "-m", str(hardware.shape.mem_mb),
+        *(["--preconfig"] if waits else _memory_options(hardware)),
         "-global",
         "virtio-mmio.force-legacy=false",
     ]
-    argv += disk_options(hardware.layers)
+    argv += disk_options(hardware.layers, writable=not waits)
+    if waits:
+        argv += ["-blockdev", _json({"driver": "null-co", "node-name": NO_DISK})]
     argv += [
         "-device",
-        f"virtio-blk-{suffix},drive={hardware.layers[-1].node},werror=enospc,rerror=report",
+        f"virtio-blk-{suffix},drive={NO_DISK if waits else hardware.layers[-1].node},"
+        "werror=enospc,rerror=report",
         "-netdev",
         f"tap,id=net,fd={hardware.tap_descriptor},vhost=off",
         "-device",
@@ -98,6 +107,11 @@ def qemu_argv(hardware: Hardware, binary: str = "qemu-system-x86_64") -> list[st
     return argv + (["-incoming", "defer"] if hardware.incoming else [])
 
 
+def _memory_options(hardware: Hardware) -> list[str]:
+    return ["-object", f"memory-backend-file,id={RAM},share=on,"
+            f"mem-path=/proc/self/fd/{hardware.ram_descriptor},size={hardware.shape.mem_mb}M"]
+
+
 def needs_kernel(machine: str, *, incoming: bool) -> bool:
     """Whether QEMU must be given a kernel: a restored guest brings its own, and one that boots
     again ends its process. A PC looks for the kernel's loader, a ROM, in the saved state."""
@@ -111,12 +125,11 @@ def _kernel_options(kernel: Kernel) -> list[str]:
     return options
 
 
-def machine_option(machine: str) -> str:
+def machine_option(machine: str, *, memory: bool = True) -> str:
     """`microvm` keeps the legacy timers: without them the guest kernel loses interrupts under
-    emulation."""
-    if machine == "microvm":
-        return "microvm,acpi=off,pit=on,pic=on,rtc=on,isa-serial=on,memory-backend=ram"
-    return f"{machine},memory-backend=ram"
+    emulation. Without `memory` it has yet to be told its memory."""
+    timers = ",acpi=off,pit=on,pic=on,rtc=on,isa-serial=on" if machine == "microvm" else ""
+    return f"{machine}{timers}" + (f",memory-backend={RAM}" if memory else "")
 
 
 def with_discard(kernel_command_line: str) -> str:
@@ -140,17 +153,21 @@ def node_name(reference: str) -> str:
     return f"L{name}" if kind == "layer" else kind
 
 
-def disk_options(layers: tuple[DiskLayer, ...]) -> list[str]:
+def disk_options(layers: tuple[DiskLayer, ...], *, writable: bool = True) -> list[str]:
     """-add-fd and -blockdev options of a whole chain; fd set n belongs to layer n."""
     options: list[str] = []
     below: str | None = None
     for number, layer in enumerate(layers):
         options += ["-add-fd", f"fd={layer.descriptor},set={number}"]
-        top = number == len(layers) - 1
+        top = writable and number == len(layers) - 1
         for node in layer_nodes(layer.format, layer.node, number, below=below, writable=top):
-            options += ["-blockdev", json.dumps(node, separators=(",", ":"))]
+            options += ["-blockdev", _json(node)]
         below = layer.node
     return options
+
+
+def _json(node: dict[str, object]) -> str:
+    return json.dumps(node, separators=(",", ":"))
 
 
 def layer_nodes(

@@ -12,7 +12,7 @@ import time
 
 from nodeworker.hypervisor.facts import UsageReading
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.process.qemu_process import start_ticks
+from nodeworker.hypervisor.qemu.process.qemu_process import QemuProcess, start_ticks
 from nodeworker.hypervisor.qemu.records import Baseline, SandboxRecord
 from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id
 from nodeworker.hypervisor.qemu.vm import Vm
@@ -54,6 +54,13 @@ def _age_ms(rundir: RunDir, record: SandboxRecord | None) -> int:
     if record is None or record.pid is None or not rundir.is_alive():
         return 0
     ticks = start_ticks(record.pid)
-    if ticks is None or ticks != record.start_ticks:
-        return 0
+    return _since_ms(ticks) if ticks is not None and ticks == record.start_ticks else 0
+
+
+def age_ms(process: QemuProcess) -> int:
+    """How long a process has been alive, which must be."""
+    return _since_ms(process.start_ticks)
+
+
+def _since_ms(ticks: int) -> int:
     return max(0, int((time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / _TICKS_PER_S) * 1000))

@@ -39,16 +39,18 @@ class Monitor(qmp.QmpClient):
     """The monitor of a sandbox's QEMU, with the few things the driver asks of it."""
 
     @classmethod
-    def of(cls, rundir: RunDir, started: QemuProcess | None = None) -> "Monitor":
+    def of(cls, rundir: RunDir, started: QemuProcess | None = None,
+           deadline_s: float = qmp.DEADLINE_S) -> "Monitor":
         """Connect; a QEMU that ended at start is reported with its own words."""
         try:
-            return cls(rundir.monitor)
+            return cls(rundir.monitor, deadline_s)
         except qmp.QmpError as error:
             words = started.error_output() if started else ""
             raise DriverError(f"QEMU of {rundir.sandbox_id}: {error}. {words}".strip()) from error
 
-    def load(self, state_descriptor: int, *, announced: bool = False) -> None:
-        """Load the device state QEMU inherited as `state_descriptor`. Raises LoadFailed.
+    def load(self, state: str, *, announced: bool = False) -> None:
+        """Load the device state from QEMU's descriptor `state`, a number or a name. Raises
+        LoadFailed.
 
         Unless it shall be `announced`, the guest is not told to make its address known, which QEMU
         asks of it five times in half a second, each time by an interrupt before its first answer.
@@ -58,7 +60,7 @@ class Monitor(qmp.QmpClient):
             self._leave_ram_out()
             if not announced:
                 self.run("migrate-set-parameters", {"announce-rounds": 0})
-            self.run("migrate-incoming", {"uri": f"fd:{state_descriptor}"})
+            self.run("migrate-incoming", {"uri": f"fd:{state}"})
             status = self._migration_end()
         except qmp.QmpError as error:
             raise LoadFailed(f"loading the saved state: {error}") from error

@@ -10,29 +10,36 @@ import os
 import re
 from pathlib import Path
 
+from nodeworker.hypervisor.qemu.process.argv import SHOWN_AT
+
 _NEW_MOUNTS, _NEW_HOST_NAME, _NEW_IPC, _NEW_PROCESSES = 0x20000, 0x4000000, 0x8000000, 0x20000000
 _NO_SUID, _NO_DEVICES, _NO_EXEC = 2, 4, 8
 _BIND, _RECURSIVE, _PRIVATE = 4096, 16384, 1 << 18
 # /etc stays: the dynamic loader's cache is in it.
-_HIDDEN = ("/boot", "/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/sys",
+_HIDDEN = ("/boot", "/home", "/media", SHOWN_AT, "/opt", "/root", "/run", "/srv", "/sys",
            "/tmp", "/var", "/dev/shm", "/dev/mqueue")
 # Before this kernel the options of one mount of /proc changed all of them.
 _OWN_PROC_OPTIONS = (5, 8)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def take_private_view(empty: Path) -> None:
+def take_private_view(empty: Path, shown: Path | None = None) -> None:
     """Change what the calling thread, and every process that it starts from now on, sees; the
-    thread must end soon. `empty` is an empty directory. Raises OSError."""
+    thread must end soon. `empty` is an empty directory; `shown`, if given, is to be seen at
+    `SHOWN_AT`. Raises OSError."""
     _check(_libc.unshare(_NEW_MOUNTS | _NEW_HOST_NAME | _NEW_IPC | _NEW_PROCESSES), "unshare")
     _mount(None, "/", None, _RECURSIVE | _PRIVATE)
-    nothing = os.open(empty, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    covers = {path: empty for path in _HIDDEN} | ({SHOWN_AT: shown} if shown else {})
+    # Opened before the first of them hides the others.
+    opened = {cover: os.open(cover, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+              for cover in set(covers.values())}
     try:
-        for path in _HIDDEN:
+        for path, cover in covers.items():
             if os.path.isdir(path) and not os.path.islink(path):
-                _mount(f"/proc/self/fd/{nothing}", path, None, _BIND)
+                _mount(f"/proc/self/fd/{opened[cover]}", path, None, _BIND)
     finally:
-        os.close(nothing)
+        for descriptor in opened.values():
+            os.close(descriptor)
     if _kernel() >= _OWN_PROC_OPTIONS:
         _mount("proc", "/proc", "proc", _NO_SUID | _NO_DEVICES | _NO_EXEC, "hidepid=2")
 

@@ -25,14 +25,16 @@ _children: dict[int, "subprocess.Popen[bytes]"] = {}
 @dataclass(frozen=True)
 class QemuProcess:
     """A started process; `errors` is the read end of its stderr (a pipe, so that a guest cannot
-    fill a disk with it)."""
+    fill a disk with it), None if nobody listens to it."""
 
     pid: int
     start_ticks: int
-    errors: int
+    errors: int | None
 
     def error_output(self) -> str:
         """What it has written to stderr so far, shortened; does not wait."""
+        if self.errors is None:
+            return ""
         poller = select.poll()  # select fails above 1023 open files
         poller.register(self.errors, select.POLLIN)
         ready = poller.poll(0)
@@ -40,7 +42,8 @@ class QemuProcess:
 
     def detach(self) -> None:
         """Stop listening to stderr; what QEMU writes there from now on is lost, which it bears."""
-        os.close(self.errors)
+        if self.errors is not None:
+            os.close(self.errors)
 
 
 def start_ticks(pid: int) -> int | None:
@@ -54,12 +57,13 @@ def start_ticks(pid: int) -> int | None:
 
 
 def spawn(argv: list[str], *, uid: int, groups: tuple[int, ...], namespace: str, empty: Path,
-          descriptors: tuple[int, ...], file_most_bytes: int) -> QemuProcess:
+          descriptors: tuple[int, ...], file_most_bytes: int,
+          shown: Path | None = None) -> QemuProcess:
     """Start `argv` as user and group `uid` inside the network `namespace`, with a view of its own
     of this host.
 
-    In that the directory `empty` covers data. The process inherits exactly `descriptors` and can
-    make none of their files larger than `file_most_bytes`.
+    In that the directory `empty` covers data, and `shown` is to be seen, if given. The process
+    inherits exactly `descriptors` and can make none of their files larger than `file_most_bytes`.
     """
     supplementary = f"--groups={','.join(map(str, groups))}" if groups else "--clear-groups"
     command = [
@@ -73,7 +77,7 @@ def spawn(argv: list[str], *, uid: int, groups: tuple[int, ...], namespace: str,
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
     def start() -> "subprocess.Popen[bytes]":
-        take_private_view(empty)
+        take_private_view(empty, shown)
         # Signals stay as in this Python: a file at its limit is an error for QEMU, not its end.
         return subprocess.Popen(
             command, pass_fds=descriptors, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from nodeworker.hypervisor.sockets import short_path
 
+DEADLINE_S = 30.0
 _READ_BYTES = 65536
 # A monitor may be what a hostile guest made of QEMU. The longest honest line is the console, 64 KiB
 # escaped; an honest connection of a few commands comes to less than that.
@@ -28,7 +29,7 @@ _Client = TypeVar("_Client", bound="QmpClient")
 class QmpClient:
     """The monitor of one QEMU; a context manager. `deadline_s` bounds every single command."""
 
-    def __init__(self, path: Path, deadline_s: float = 30.0) -> None:
+    def __init__(self, path: Path, deadline_s: float = DEADLINE_S) -> None:
         self._deadline_s = deadline_s
         self._buffer = b""
         self._received_bytes = 0

@@ -5,10 +5,10 @@ user inside the slot's namespace; it inherits the descriptors and the lock. 3. P
 cgroup while it still initialises.
 """
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from nodeworker.disks import qcow2
 from nodeworker.hypervisor.qemu.host import Host
@@ -26,11 +26,11 @@ from nodeworker.network.addresses import GUEST_MAC, TAP_NAME, Slot
 
 @dataclass(frozen=True)
 class Launched:
-    """A started QEMU; `state_descriptor` is its number of the inherited saved state, if there is
-    one."""
+    """A started QEMU; `state` is its number or name of the descriptor of the saved state that it is
+    to load, if there is one."""
 
     process: QemuProcess
-    state_descriptor: int | None
+    state: str | None
 
 
 def start_qemu(vm: Vm, slot: Slot, state: Path | None = None) -> Launched:
@@ -45,7 +45,7 @@ def start_qemu(vm: Vm, slot: Slot, state: Path | None = None) -> Launched:
             return descriptor
 
         lock = keep(vm.rundir.take_vm_lock())
-        layers = _open_layers(host, machine.chain, keep)
+        layers = open_layers(host, machine.chain, keep)
         ram = keep(os.open(vm.rundir.ram, os.O_RDWR | os.O_CLOEXEC))
         os.fchown(ram, uid, uid)
         tap = keep(namespaces.in_namespace(slot.namespace, lambda: namespaces.open_tap(TAP_NAME)))
@@ -70,7 +70,7 @@ def start_qemu(vm: Vm, slot: Slot, state: Path | None = None) -> Launched:
             namespace=slot.namespace, empty=host.empty, descriptors=tuple(descriptors),
             file_most_bytes=qcow2.most_bytes(machine.disk_bytes),
         )
-    return Launched(started, incoming)
+    return Launched(started, None if incoming is None else str(incoming))
 
 
 def ensure_confined(vm: Vm) -> None:
@@ -93,16 +93,19 @@ def _join(vm: Vm, pid: int) -> None:
     vm.host.cgroups.join(vm.sandbox_id, pid)
 
 
-def _open_layers(host: Host, chain: tuple[str, ...], keep: Any) -> tuple[DiskLayer, ...]:
+def open_layers(host: Host, chain: tuple[str, ...], keep: Callable[[int], int], *,
+                writes: bool = True) -> tuple[DiskLayer, ...]:
+    """The layers of `chain` for a QEMU that `writes` to the top one; `keep` gets each open file."""
     layers = []
     for number, reference in enumerate(chain):
-        descriptor = keep(host.layers.open(reference, writable=number == len(chain) - 1))
+        is_top = number == len(chain) - 1
+        descriptor = keep(host.layers.open(reference, writable=writes and is_top))
         layers.append(
             DiskLayer("raw" if number == 0 else "qcow2", argv.node_name(reference), descriptor))
     return tuple(layers)
 
 
-def _open_kernel(image: Image, command_line: str, keep: Any) -> Kernel:
+def _open_kernel(image: Image, command_line: str, keep: Callable[[int], int]) -> Kernel:
     """QEMU opens these again by their descriptors, as its own user, so the files must let everyone
     read."""
     descriptors = []

@@ -1,17 +1,26 @@
 """Start the process of a VM together with its network slot, forwarded ports and cgroup, and end all
 of them.
 """
+import logging
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import StillStarting
+from nodeworker.hypervisor.qemu.process import prepared
+from nodeworker.hypervisor.qemu.process.assemble import STATE, assemble, hand_slot_over
+from nodeworker.hypervisor.qemu.process.cpu_usage import age_ms
 from nodeworker.hypervisor.qemu.process.monitor import IoLimit, Monitor
 from nodeworker.hypervisor.qemu.process.qemu_process import end_vm
 from nodeworker.hypervisor.qemu.process.start_qemu import Launched, confine, start_qemu
+from nodeworker.hypervisor.qemu.records import Baseline
 from nodeworker.hypervisor.qemu.vm import Vm
+from nodeworker.network.addresses import Slot
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -50,14 +59,12 @@ def started(vm: Vm, state: Path | None, background: ThreadPoolExecutor) -> Itera
     A guest that has not answered yet (StillStarting) goes on. A worker that is told to exit leaves
     everything as a killed one does: the operation is repeated by another.
     """
-    network = vm.host.network
     try:
-        slot = network.claim(vm.sandbox_id)
-        forwarded = background.submit(network.forward, slot, vm.record.host_ports(), fresh=True)
-        launched = start_qemu(vm, slot, state)
+        slot, forwarded, launched, baseline = (
+            _taken_over(vm, state, background) or _started_now(vm, state, background))
         vm.write(replace(vm.record, pid=launched.process.pid,
                          start_ticks=launched.process.start_ticks, slot=slot.number,
-                         baseline=None), durable=False)
+                         baseline=baseline), durable=False)
         try:
             confined = background.submit(confine, vm, launched.process)
             yield Started(forwarded, confined, IoLimit.of(vm.host.settings), launched)
@@ -70,14 +77,49 @@ def started(vm: Vm, state: Path | None, background: ThreadPoolExecutor) -> Itera
         raise
 
 
+_Begun = tuple[Slot, "Future[None]", Launched, Baseline | None]
+
+
+def _started_now(vm: Vm, state: Path | None, background: ThreadPoolExecutor) -> _Begun:
+    slot = vm.host.network.claim(vm.sandbox_id)
+    forwarded = _forward(vm, slot, background)
+    return slot, forwarded, start_qemu(vm, slot, state), None
+
+
+def _taken_over(vm: Vm, state: Path | None, background: ThreadPoolExecutor) -> _Begun | None:
+    """With a process that was started ahead; None if there is none, or it was of no use."""
+    if state is None or not vm.host.settings.prepared_processes:
+        return None
+    with prepared.taken(vm.host, vm.machine) as waiting:
+        if waiting is None:
+            return None
+        begun: list[Future[None]] = []
+        try:
+            fault("prepared.taken")
+            slot = hand_slot_over(vm, waiting)
+            begun.append(_forward(vm, slot, background))
+            assemble(vm, waiting, state)
+            # It is as old as it is, but this sandbox's from now on only.
+            baseline = Baseline(vm.record.revision, 0, age_ms(waiting.process))
+            return slot, begun[0], Launched(waiting.process, STATE), baseline
+        except Exception as error:
+            _log.warning("the process %s is of no use: %s", waiting.rundir.sandbox_id, error)
+            wait(begun)
+            stop(vm)
+            prepared.discard(vm.host, waiting.rundir)
+            return None
+
+
+def _forward(vm: Vm, slot: Slot, background: ThreadPoolExecutor) -> "Future[None]":
+    return background.submit(vm.host.network.forward, slot, vm.record.host_ports(), fresh=True)
+
+
 @contextmanager
 def continued(vm: Vm, background: ThreadPoolExecutor) -> Iterator[Stopped]:
     """The process that is kept of a saved sandbox, with host ports again; if the block fails, all
     of it is removed as by `started`."""
     try:
-        forwarded = background.submit(vm.host.network.forward, vm.slot, vm.record.host_ports(),
-                                      fresh=True)
-        yield Stopped(forwarded, None, IoLimit.of(vm.host.settings))
+        yield Stopped(_forward(vm, vm.slot, background), None, IoLimit.of(vm.host.settings))
     except StillStarting:
         raise
     except Exception:

@@ -1,0 +1,102 @@
+"""Give a prepared QEMU (see `prepared.py`) the machine of a sandbox: memory, disk, device state.
+
+It opens the RAM file by its name in the directory that it is shown, where the file has a name for
+that long; everything else it is handed through its monitor. What it was started with in place of a
+disk gives way to the sandbox's top layer, as in a snapshot a layer gives way to the one above. Once
+it has vm.lock it is the sandbox's process like any other.
+"""
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from nodeworker.faults import fault
+from nodeworker.hypervisor.qemu.process import argv, prepared
+from nodeworker.hypervisor.qemu.process.monitor import Monitor
+from nodeworker.hypervisor.qemu.process.prepared import Prepared
+from nodeworker.hypervisor.qemu.vm import Vm
+from nodeworker.network.addresses import Slot
+
+# Names under which QEMU keeps descriptors; one for the saved state is used up when it is loaded.
+_LOCK, STATE = "vm.lock", "incoming"
+# It has answered before; should it not now, a start with a process of its own takes less long.
+_ANSWER_LIMIT_S = 3.0
+
+
+def hand_slot_over(vm: Vm, waiting: Prepared) -> Slot:
+    """Make the process's slot the sandbox's; one that it had is removed."""
+    network = vm.host.network
+    network.prepare()
+    network.slots.release(vm.sandbox_id)
+    network.slots.hand_over(waiting.rundir.sandbox_id, vm.sandbox_id)
+    fault("prepared.handed_over")
+    return network.slots.slot(waiting.slot)
+
+
+def assemble(vm: Vm, waiting: Prepared, state: Path) -> None:
+    """Make the process the one of `vm`, stopped, that can load `state` from the descriptor named
+    `STATE`. Raises QmpError, OSError, VmBusy, DriverError: then it is of no use."""
+    uid, mem_mb = vm.host.settings.vm_uid_base + waiting.slot, vm.machine.shape.mem_mb
+    with (
+        _closing(vm.rundir.take_vm_lock()) as lock,
+        Monitor.of(waiting.rundir, deadline_s=_ANSWER_LIMIT_S) as monitor,
+    ):
+        with _shown(vm.rundir.ram, waiting, uid) as ram:
+            monitor.run("object-add", {"qom-type": "memory-backend-file", "id": argv.RAM,
+                                       "share": True, "mem-path": str(ram),
+                                       "size": mem_mb * 1024 * 1024})
+            monitor.run("qom-set", {"path": "/machine", "property": "memory-backend",
+                                    "value": f"/objects/{argv.RAM}"})
+            monitor.run("x-exit-preconfig")
+        _put_disk_in(vm, monitor)
+        monitor.run("getfd", {"fdname": _LOCK}, lock)
+        fault("prepared.locked")
+        with _closing(os.open(state, os.O_RDONLY | os.O_CLOEXEC)) as saved:
+            monitor.run("getfd", {"fdname": STATE}, saved)
+    os.rename(waiting.rundir.monitor, vm.rundir.monitor)
+    prepared.forget(vm.host, waiting.rundir)
+
+
+@contextmanager
+def _shown(path: Path, waiting: Prepared, uid: int) -> Iterator[Path]:
+    """A name by which the process can open the file `path`, in the block."""
+    name = waiting.shown / path.name
+    os.link(path, name)
+    try:
+        os.chown(path, uid, uid)
+        yield Path(argv.SHOWN_AT) / path.name
+    finally:
+        name.unlink()
+
+
+def _put_disk_in(vm: Vm, monitor: Monitor) -> None:
+    """Open the layers that it has not got yet, and put the top one in place of what stands for the
+    disk."""
+    base, chain = vm.machine.base, vm.machine.chain
+    below = argv.node_name(base[-1])
+    for number, reference in enumerate(chain[len(base):], len(base)):
+        is_top = number == len(chain) - 1
+        with _closing(vm.host.layers.open(reference, writable=is_top)) as descriptor:
+            monitor.run("add-fd", {"fdset-id": number}, descriptor)
+        file_node, node = argv.layer_nodes("qcow2", argv.node_name(reference), number,
+                                           below=None if is_top else below, writable=is_top)
+        for each in (file_node, node):
+            monitor.run("blockdev-add", each)
+        if is_top:
+            _use_as_disk(monitor, {**node, "backing": below})
+        below = argv.node_name(reference)
+
+
+def _use_as_disk(monitor: Monitor, node: dict[str, Any]) -> None:
+    monitor.run("blockdev-snapshot", {"node": argv.NO_DISK, "overlay": node["node-name"]})
+    monitor.run("blockdev-reopen", {"options": [node]})
+    monitor.run("blockdev-del", {"node-name": argv.NO_DISK})
+
+
+@contextmanager
+def _closing(descriptor: int) -> Iterator[int]:
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

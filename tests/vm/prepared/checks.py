@@ -1,0 +1,39 @@
+"""Processes that were started ahead of need, as tests make them and look for what they leave."""
+import subprocess
+
+from nodeworker.hypervisor.driver import VmState
+from nodeworker.hypervisor.qemu.process import prepare, prepared
+from nodeworker.hypervisor.qemu.rundir import RunDir
+from tests.host.driver_lab import SHAPE
+
+
+def check_nothing_left(lab):
+    """But sandboxes: no process, no slot and no directory of one."""
+    host = lab.driver.host
+    assert list(host.prepared.glob("prepared-*")) == [] and prepared.count(host) == 0
+    assert set(host.network.slots.owners()) <= set(lab.driver.list_sandboxes())
+    named = f"{lab.settings.net_prefix}/{prepared.PREFIX}"
+    lives = {lab.driver.host.rundir(each).find_record().pid for each in lab.driver.list_sandboxes()}
+    assert set(map(int, subprocess.run(["pgrep", "-f", named], capture_output=True,
+                                       text=True).stdout.split())) <= lives
+
+
+def make(lab):
+    """The process id of one more that stands ready, and its directory."""
+    host = lab.driver.host
+    known = set(host.prepared.glob("prepared-*"))
+    prepare.prepare(host, host.find_warm_image(SHAPE))
+    [path] = set(host.prepared.glob("prepared-*")) - known
+    [pid] = [ready["pid"] for rundir, ready in prepared._list_ready(host) if rundir.path == path]
+    return pid, RunDir(path)
+
+
+def pid_of(lab, spec):
+    return lab.driver.host.rundir(spec.sandbox_id).find_record().pid
+
+
+def check_runs(lab, spec):
+    assert lab.driver.inspect(spec.sandbox_id) is VmState.RUNNING
+    assert lab.agent(spec).ping().adopted == spec.sandbox_id
+    assert lab.shell(spec, "hostname; echo $NUMBER").split() == [
+        spec.sandbox_id, spec.env["NUMBER"]]
