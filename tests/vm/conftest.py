@@ -37,8 +37,8 @@ def qemu_lab(clean_host: None) -> Iterator[Lab]:
 @pytest.fixture
 def narrow_lab(clean_host: None) -> Iterator[Lab]:
     """Real VMs on a node with fifteen slots, none of which is made ready ahead of need."""
-    stack = stacks.private_stack("test-slots", {"SVC_DRIVER": "qemu", "SVC_SLOT_POOL": "0"},
-                                 processes=())
+    stack = stacks.private_stack("test-slots", {"SVC_DRIVER": "qemu", "SVC_SLOT_POOL": "0",
+                                                "SVC_PREPARED_PROCESSES": "0"}, processes=())
     network = ipaddress.ip_network(stack.site.values["SVC_SLOT_NETWORK"]).network_address
     stack.site.values["SVC_SLOT_NETWORK"] = f"{network}/27"
     yield from _baked(stack)
