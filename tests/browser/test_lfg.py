@@ -78,7 +78,7 @@ def test_an_agent_is_driven_sleeps_and_goes_on(browser, preview, model):
     page.resize(1280, 720)
     page.press("#choices button", "codex")
     page.shows("Ask Codex to do anything", 90)
-    page.shows("one default · ~")
+    page.shows("one default · ~", 90)
     model.turns.extend(TURNS)
     ask(page, "Greet people by their name, with a test")
     page.shows(TURNS[-1][0], 60)

@@ -48,4 +48,4 @@ def has_a_turn(persona, sandbox_id, slug, url):
     """The exec result of the agent's turn, as its user."""
     _, line = TOLD[slug]
     return persona.exec(sandbox_id, "su", "user", "-c",
-                        f"cd && {line.replace('{url}', url)} </dev/null", timeoutMs=180_000)
+                        f"cd && {line.replace('{url}', url)} </dev/null", timeoutMs=600_000)

@@ -20,6 +20,15 @@ SERVER = ("id -un > /tmp/who; env > /tmp/env; svc-callback turn_complete '{\"tur
           "exec python3 -m http.server 4096")
 FILE = "/run/svc-agent/bootstrap.json"
 NOT_CONFIGURED, REFUSED = 3, 4
+# From here on the guest's command fails at its first `stop`, as systemctl does when it waits too
+# long for a slow guest's systemd.
+FAILS_ONCE = """cd /usr/local/sbin && mv svc-agent-server real-agent-server
+cat > svc-agent-server <<'END'
+#!/bin/sh
+[ "$1" != stop ] || [ -e /tmp/tried ] || { touch /tmp/tried; exit 1; }
+exec /usr/local/sbin/real-agent-server "$@"
+END
+chmod 755 svc-agent-server"""
 
 
 class Receiver(http.server.ThreadingHTTPServer):
@@ -121,11 +130,13 @@ def test_an_agent_server_reports_to_its_session_and_its_copies_do_not(vm_alice, 
     assert shell(vm_alice, sandbox,
                  "pgrep -xf 'python3 -m http.server 4096'") == pid, "a wake resumes it"
 
+    shell(vm_alice, sandbox, FAILS_ONCE)
     forks = [vm_alice.post(f"/v1/sandboxes/{sandbox}/fork", json=body).json()["id"]
              for body in ({}, {"skipAppProcesses": True})]
     for fork in forks:
         made(fork)
         vm_alice.wait_for(fork, "running")
+        assert shell(vm_alice, fork, "ls /tmp/tried") == ["/tmp/tried"]
         assert callback(vm_alice, fork, "turn_complete") == NOT_CONFIGURED
     assert shell(vm_alice, forks[1],
                  "pgrep -xf 'python3 -m http.server 4096'; ls -d /run/svc-agent") == [], "raw"

@@ -24,6 +24,7 @@ def upstream(vm_stack, tmp_path_factory):
     made.close()
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("slug", TOLD)
 def test_an_agent_has_a_turn_with_a_model(vm_stack, presets_alice, upstream, slug):
     made = presets_alice.post("/v1/sandboxes", json={"size": "small", "template": slug}).json()
