@@ -5,6 +5,7 @@ import itertools
 import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from bin.console import Advice
 from bin.stack import leftovers, ports
 from bin.stack.ports import SHARES, Share, choose_ports, free_port, is_free
 from bin.stack.site import PREFERRED
+from tests.stack.waiting import until
 
 ALL = [Share(number) for number in range(SHARES)]
 PAIRS = list(itertools.permutations(ALL, 2))
@@ -88,8 +90,12 @@ def test_the_claim_of_a_killed_session_lapses_once_nothing_of_it_lives(stack_dir
     ports.claim_share(killed)
     with subprocess.Popen(["sleep", "600"], env={"SVC_DATA_DIR": str(killed)},
                           stdin=subprocess.DEVNULL, start_new_session=True) as left:
-        assert ports.claim_share(stack_directory("test-1")) == Share(1)
-        left.kill()
+        try:
+            # The kernel lets Popen return a moment before it shows the environment.
+            until(lambda: Path(f"/proc/{left.pid}/environ").read_bytes(), timeout_s=5)
+            assert ports.claim_share(stack_directory("test-1")) == Share(1)
+        finally:
+            left.kill()
     assert ports.claim_share(stack_directory("test-2")) == Share(0)
     assert ports.share_of(killed) is None
 
