@@ -16,6 +16,9 @@ from bin.stack.running import Stack
 from tests.stack.conformance import Conformance
 from tests.stack.memory import children
 
+# How long an answer may take beside the time that the request itself asks for (seconds).
+PATIENCE_S = 90
+
 
 class Persona:
     """One user of a stack. Requests carry the user's API key unless other headers are given."""
@@ -26,7 +29,7 @@ class Persona:
         self.email = stack.people[f"SVC_{name}_EMAIL"]
         self.password = stack.people[f"SVC_{name}_PASSWORD"]
         promised = Conformance(httpx.get(f"{stack.api_url}/openapi.json", trust_env=False).json())
-        self.http = httpx.Client(base_url=stack.api_url, timeout=90, trust_env=False,
+        self.http = httpx.Client(base_url=stack.api_url, timeout=PATIENCE_S, trust_env=False,
                                  event_hooks={"response": [promised.check_httpx]})
         self._jwt = ("", 0.0)
 
@@ -119,6 +122,7 @@ class Persona:
     def exec(self, sandbox_id: str, cmd: str, *args: str, **body: Any) -> dict[str, Any]:
         """Run a command to its end and return the exec result."""
         answer = self.post(f"/v1/sandboxes/{sandbox_id}/exec",
-                           json={"cmd": cmd, "args": list(args), **body})
+                           json={"cmd": cmd, "args": list(args), **body},
+                           timeout=PATIENCE_S + body.get("timeoutMs", 0) / 1000)
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
