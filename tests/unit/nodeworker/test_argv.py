@@ -61,37 +61,25 @@ def test_the_command_line_of_a_microvm():
         "fd=11,set=0",
         "-blockdev",
         (
-            '{"driver":"file","node-name":"image-file","filename":"/dev/fdset/0","locking":"off",'
-            '"read-only":true,"discard":"unmap"}'
+            '{"driver":"raw","node-name":"image","read-only":true,"discard":"unmap",'
+            '"file":{"driver":"file","node-name":"image-file","filename":"/dev/fdset/0",'
+            '"locking":"off","read-only":true,"discard":"unmap"}}'
         ),
-        "-blockdev",
-        '{"driver":"raw","node-name":"image","file":"image-file","read-only":true,'
-        '"discard":"unmap"}',
         "-add-fd",
         "fd=12,set=1",
         "-blockdev",
         (
-            '{"driver":"file","node-name":"template-file","filename":"/dev/fdset/1",'
-            '"locking":"off",'
-            '"read-only":true,"discard":"unmap"}'
-        ),
-        "-blockdev",
-        (
-            '{"driver":"qcow2","node-name":"template","file":"template-file","read-only":true,'
-            '"discard":"unmap","backing":"image"}'
+            '{"driver":"qcow2","node-name":"template","read-only":true,"discard":"unmap",'
+            '"file":{"driver":"file","node-name":"template-file","filename":"/dev/fdset/1",'
+            '"locking":"off","read-only":true,"discard":"unmap"},"backing":"image"}'
         ),
         "-add-fd",
         "fd=13,set=2",
         "-blockdev",
         (
-            '{"driver":"file","node-name":"Labc-file","filename":"/dev/fdset/2","locking":"off",'
-            '"read-only":false,"discard":"unmap"}'
-        ),
-        "-blockdev",
-        (
-            '{"driver":"qcow2","node-name":"Labc","file":"Labc-file","read-only":false,'
-            '"discard":"unmap",'
-            '"backing":"template"}'
+            '{"driver":"qcow2","node-name":"Labc","read-only":false,"discard":"unmap",'
+            '"file":{"driver":"file","node-name":"Labc-file","filename":"/dev/fdset/2",'
+            '"locking":"off","read-only":false,"discard":"unmap"},"backing":"template"}'
         ),
         "-device",
         "virtio-blk-device,drive=Labc,werror=enospc,rerror=report",
@@ -162,7 +150,7 @@ def test_no_option_names_a_path_outside_the_inherited_descriptors():
 
 def test_node_names_are_short_enough_for_qemu():
     assert argv.node_name("layer:" + "f" * 24) == "L" + "f" * 24
-    assert len(argv.node_name("layer:" + "f" * 24) + "-file") <= 31
+    assert len(argv.file_name(argv.node_name("layer:" + "f" * 24))) <= 31
     assert argv.node_name("image:whatever") == "image"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from nodeworker.hypervisor import host_memory
 from nodeworker.hypervisor.qemu.process import argv, prepare, prepared
+from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from tests.host.driver_checks import GROWN_BYTES, check_grown, fill_slots, with_note
 from tests.host.driver_lab import SHAPE, Lab
 from tests.vm.prepared.checks import check_nothing_left, check_runs, make, pid_of
@@ -47,6 +48,32 @@ def test_its_disk_is_captured_flattened_grown_and_saved_like_any_other(preparing
         assert pid_of(preparing, spec) == pid
     check_grown(preparing, spec, b"first")
     assert preparing.shell(spec, "tail -n 1 /root/disk") == f"{number}\n"
+
+
+def test_layers_that_it_was_given_at_once_are_let_go_when_they_are_flattened(preparing):
+    spec = preparing.create()
+    rundir = preparing.driver.host.rundir(spec.sandbox_id)
+    limit = preparing.settings.chain_depth_limit
+    for number in range(limit):
+        preparing.shell(spec, f"echo {number} >> /root/disk; sync")
+        preparing.driver.snapshot(spec.sandbox_id, f"snap{number}")
+    preparing.driver.hibernate(spec.sandbox_id)
+    pid, _ = make(preparing)
+    preparing.driver.wake(spec)
+    assert pid_of(preparing, spec) == pid and len(rundir.chain()) > limit
+    for number in range(limit, limit + 2):
+        preparing.driver.snapshot(spec.sandbox_id, f"snap{number}")
+        with Monitor.of(rundir) as monitor:
+            while monitor.run("query-block-jobs"):
+                time.sleep(0.02)
+    preparing.driver.snapshot(spec.sandbox_id, "last")
+    with Monitor.of(rundir) as monitor:
+        nodes = {node["node-name"] for node in monitor.run("query-named-block-nodes")
+                 if not node["node-name"].startswith("#")}
+    names = {argv.node_name(reference) for reference in rundir.chain()}
+    assert nodes == names | {argv.file_name(name) for name in names}
+    assert preparing.shell(spec, "echo 3 > /proc/sys/vm/drop_caches; tail -n 1 /root/disk") == (
+        f"{limit - 1}\n")
 
 
 def test_it_is_as_confined_as_any_other(preparing):

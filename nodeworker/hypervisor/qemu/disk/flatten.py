@@ -7,6 +7,7 @@ next worked on. No backing file name is written into the layer, as nowhere else.
 """
 import logging
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 from nodeworker.hypervisor.driver import DriverError
@@ -54,8 +55,10 @@ def settle(vm: Vm, monitor: Monitor) -> None:
     machine = replace(vm.machine, chain=(*chain[:shared], chain[-1]))
     vm.write(replace(vm.record, machine=machine), durable=True)
     for reference in reversed(chain[shared:-1]):
-        for node in (argv.node_name(reference), f"{argv.node_name(reference)}-file"):
-            monitor.run("blockdev-del", {"node-name": node})
+        name = argv.node_name(reference)
+        for node in (name, argv.file_name(name)):
+            with suppress(QmpError):  # it went with the node that it was added with
+                monitor.run("blockdev-del", {"node-name": node})
 
 
 def _cancel(monitor: Monitor) -> None:

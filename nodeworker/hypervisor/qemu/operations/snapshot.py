@@ -170,8 +170,8 @@ def _attach_overlay(vm: Vm, monitor: Monitor) -> str:
     finally:
         os.close(descriptor)
     name = argv.node_name(reference)
-    for node in argv.layer_nodes("qcow2", name, fd_set, below=None, writable=True):
-        monitor.run("blockdev-add", node)
+    monitor.run("blockdev-add",
+                argv.layer_node("qcow2", name, fd_set, below=None, writable=True))
     return name
 
 

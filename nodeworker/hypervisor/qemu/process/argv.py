@@ -18,6 +18,8 @@ RAM = "ram"
 # What stands for the disk of a machine that is not known yet, and where such a QEMU sees the one
 # directory that it is shown.
 NO_DISK, SHOWN_AT = "nodisk", "/mnt"
+# What `-blockdev` and `blockdev-add` are given.
+Node = dict[str, object]
 _SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 
 
@@ -160,29 +162,32 @@ def disk_options(layers: tuple[DiskLayer, ...], *, writable: bool = True) -> lis
     for number, layer in enumerate(layers):
         options += ["-add-fd", f"fd={layer.descriptor},set={number}"]
         top = writable and number == len(layers) - 1
-        for node in layer_nodes(layer.format, layer.node, number, below=below, writable=top):
-            options += ["-blockdev", _json(node)]
+        node = layer_node(layer.format, layer.node, number, below=below, writable=top)
+        options += ["-blockdev", _json(node)]
         below = layer.node
     return options
 
 
-def _json(node: dict[str, object]) -> str:
+def _json(node: Node) -> str:
     return json.dumps(node, separators=(",", ":"))
 
 
-def layer_nodes(
-    image_format: str, node: str, fd_set: int, *, below: str | None, writable: bool
-) -> list[dict[str, object]]:
-    """The block nodes (file, then format) of one layer, for the command line and for blockdev-add
-    alike."""
-    file_node = {
-        "driver": "file", "node-name": f"{node}-file", "filename": f"/dev/fdset/{fd_set}",
-        "locking": "off", "read-only": not writable, "discard": "unmap"
-    }
-    format_node: dict[str, object] = {
-        "driver": image_format, "node-name": node, "file": f"{node}-file",
-        "read-only": not writable, "discard": "unmap"
+def file_name(node: str) -> str:
+    """Name of the node of the file in which the layer of disk node `node` is."""
+    return f"{node}-file"
+
+
+def layer_node(
+    image_format: str, node: str, fd_set: int, *, below: Node | str | None, writable: bool
+) -> Node:
+    """The disk node of one layer, with that of its file in it, for the command line and for
+    blockdev-add alike; `below` is the layer under it, or its name if QEMU has it already."""
+    access: Node = {"read-only": not writable, "discard": "unmap"}
+    layer: Node = {
+        "driver": image_format, "node-name": node, **access,
+        "file": {"driver": "file", "node-name": file_name(node),
+                 "filename": f"/dev/fdset/{fd_set}", "locking": "off", **access},
     }
     if image_format == "qcow2":
-        format_node["backing"] = below
-    return [file_node, format_node]
+        layer["backing"] = below
+    return layer

@@ -9,10 +9,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from nodeworker.faults import fault
 from nodeworker.hypervisor.qemu.process import argv, prepared
+from nodeworker.hypervisor.qemu.process.argv import Node
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.hypervisor.qemu.process.prepared import Prepared
 from nodeworker.hypervisor.qemu.vm import Vm
@@ -71,27 +71,32 @@ def _shown(path: Path, waiting: Prepared, uid: int) -> Iterator[Path]:
 
 
 def _put_disk_in(vm: Vm, monitor: Monitor) -> None:
-    """Open the layers that it has not got yet, and put the top one in place of what stands for the
-    disk."""
-    base, chain = vm.machine.base, vm.machine.chain
-    below = argv.node_name(base[-1])
-    for number, reference in enumerate(chain[len(base):], len(base)):
-        is_top = number == len(chain) - 1
-        with _closing(vm.host.layers.open(reference, writable=is_top)) as descriptor:
-            monitor.run("add-fd", {"fdset-id": number}, descriptor)
-        file_node, node = argv.layer_nodes("qcow2", argv.node_name(reference), number,
-                                           below=None if is_top else below, writable=is_top)
-        for each in (file_node, node):
-            monitor.run("blockdev-add", each)
-        if is_top:
-            _use_as_disk(monitor, {**node, "backing": below})
-        below = argv.node_name(reference)
-
-
-def _use_as_disk(monitor: Monitor, node: dict[str, Any]) -> None:
-    monitor.run("blockdev-snapshot", {"node": argv.NO_DISK, "overlay": node["node-name"]})
-    monitor.run("blockdev-reopen", {"options": [node]})
+    """Open the layers that it has not got yet, those that nobody writes to by one command, and put
+    the top one in place of what stands for the disk."""
+    base, (*frozen, top) = vm.machine.base, vm.machine.chain
+    below: Node | str = argv.node_name(base[-1])
+    for number, reference in enumerate(frozen[len(base):], len(base)):
+        below = _pass_layer(vm, monitor, number, reference, below=below)
+    if isinstance(below, dict):
+        monitor.run("blockdev-add", below)
+        below = str(below["node-name"])
+    name = argv.node_name(top)
+    node = _pass_layer(vm, monitor, len(frozen), top, below=None, writable=True)
+    monitor.run("blockdev-add", node)
+    monitor.run("blockdev-snapshot", {"node": argv.NO_DISK, "overlay": name})
+    monitor.run("blockdev-reopen", {"options": [
+        {**node, "file": argv.file_name(name), "backing": below}]})
     monitor.run("blockdev-del", {"node-name": argv.NO_DISK})
+
+
+def _pass_layer(vm: Vm, monitor: Monitor, number: int, reference: str, *,
+                below: Node | str | None, writable: bool = False) -> Node:
+    """Pass the file of a layer as descriptor set `number`; returns its node, which is to be
+    added."""
+    with _closing(vm.host.layers.open(reference, writable=writable)) as descriptor:
+        monitor.run("add-fd", {"fdset-id": number}, descriptor)
+    return argv.layer_node("qcow2", argv.node_name(reference), number, below=below,
+                           writable=writable)
 
 
 @contextmanager
