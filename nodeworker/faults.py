@@ -33,6 +33,7 @@ FAULT_POINTS = (
     "prepare.ready",
     "prepared.taken",
     "prepared.handed_over",
+    "prepared.assembled",
     "prepared.locked",
     "hibernate.begun",
     "hibernate.stopped",

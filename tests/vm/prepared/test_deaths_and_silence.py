@@ -14,7 +14,7 @@ from nodeworker.hypervisor.qemu.process import prepare, prepared
 from tests.host.driver_checks import points, with_note
 from tests.vm.prepared.checks import check_nothing_left, check_runs, make, pid_of
 
-TAKING = ("prepared.taken", "prepared.handed_over", "prepared.locked")
+TAKING = ("prepared.taken", "prepared.handed_over", "prepared.assembled", "prepared.locked")
 PREPARE = """
 import os
 from config.settings import load

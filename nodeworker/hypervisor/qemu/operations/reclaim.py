@@ -9,7 +9,6 @@ need again, in this order:
 """
 import logging
 import os
-import signal
 from functools import partial
 
 from nodeworker.disks.durable import empty_trash, remove_tree
@@ -112,7 +111,6 @@ def _end_stray(host: Host, rundir: RunDir) -> None:
 def _empty_cgroup(host: Host, name: str) -> None:
     for pid in host.cgroups.pids(name):
         _log.warning("ending process %s of %s, which does not exist any more", pid, name)
-        os.kill(pid, signal.SIGKILL)
     host.cgroups.remove(name)
 
 

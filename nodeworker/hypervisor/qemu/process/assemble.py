@@ -50,6 +50,7 @@ def assemble(vm: Vm, waiting: Prepared, state: Path) -> None:
                                     "value": f"/objects/{argv.RAM}"})
             monitor.run("x-exit-preconfig")
         _put_disk_in(vm, monitor)
+        fault("prepared.assembled")
         monitor.run("getfd", {"fdname": _LOCK}, lock)
         fault("prepared.locked")
         with _closing(os.open(state, os.O_RDONLY | os.O_CLOEXEC)) as saved:

@@ -5,6 +5,7 @@ Moving QEMU out of the worker's cgroup also keeps systemd from ending it with th
 """
 import contextlib
 import os
+import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,8 +124,12 @@ class CgroupTree:
             return None
 
     def remove(self, name: str) -> None:
-        """Remove the cgroup once its processes are gone (waits a moment for the kernel). Nothing
-        there: no-op."""
+        """Remove the cgroup, and end what is in it: its machine has ended, but a worker that died
+        may have left a process there that was to become the machine's. Waits a moment for the
+        kernel. Nothing there: no-op."""
+        for pid in self.pids(name):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         deadline = time.monotonic() + _EMPTY_WAIT_S
         for parent in self._parents():
             while (parent / name).is_dir():
@@ -143,7 +148,7 @@ class CgroupTree:
         return {path.name for parent in parents for path in parent.iterdir() if path.is_dir()}
 
     def remove_all(self) -> None:
-        """Remove every empty cgroup of this node and the parents."""
+        """Remove every cgroup of this node and the parents."""
         for name in self.names():
             self.remove(name)
         for parent in self._parents():

@@ -60,16 +60,15 @@ def started(vm: Vm, state: Path | None, background: ThreadPoolExecutor) -> Itera
     everything as a killed one does: the operation is repeated by another.
     """
     try:
-        slot, forwarded, launched, baseline = (
+        slot, begun, baseline = (
             _taken_over(vm, state, background) or _started_now(vm, state, background))
-        vm.write(replace(vm.record, pid=launched.process.pid,
-                         start_ticks=launched.process.start_ticks, slot=slot.number,
-                         baseline=baseline), durable=False)
+        process = begun.launched.process
+        vm.write(replace(vm.record, pid=process.pid, start_ticks=process.start_ticks,
+                         slot=slot.number, baseline=baseline), durable=False)
         try:
-            confined = background.submit(confine, vm, launched.process)
-            yield Started(forwarded, confined, IoLimit.of(vm.host.settings), launched)
+            yield begun
         finally:
-            launched.process.detach()
+            process.detach()
     except StillStarting:
         raise
     except Exception:
@@ -77,13 +76,15 @@ def started(vm: Vm, state: Path | None, background: ThreadPoolExecutor) -> Itera
         raise
 
 
-_Begun = tuple[Slot, "Future[None]", Launched, Baseline | None]
+_Begun = tuple[Slot, Started, Baseline | None]
 
 
 def _started_now(vm: Vm, state: Path | None, background: ThreadPoolExecutor) -> _Begun:
     slot = vm.host.network.claim(vm.sandbox_id)
     forwarded = _forward(vm, slot, background)
-    return slot, forwarded, start_qemu(vm, slot, state), None
+    launched = start_qemu(vm, slot, state)
+    confined = background.submit(confine, vm, launched.process)
+    return slot, Started(forwarded, confined, IoLimit.of(vm.host.settings), launched), None
 
 
 def _taken_over(vm: Vm, state: Path | None, background: ThreadPoolExecutor) -> _Begun | None:
@@ -93,18 +94,23 @@ def _taken_over(vm: Vm, state: Path | None, background: ThreadPoolExecutor) -> _
     with prepared.taken(vm.host, vm.machine) as waiting:
         if waiting is None:
             return None
-        begun: list[Future[None]] = []
+        works: list[Future[None]] = []
         try:
             fault("prepared.taken")
             slot = hand_slot_over(vm, waiting)
-            begun.append(_forward(vm, slot, background))
+            forwarded = _forward(vm, slot, background)
+            # The kernel takes longer to move a process than to do anything that is done beside it.
+            confined = background.submit(confine, vm, waiting.process)
+            works += (forwarded, confined)
             assemble(vm, waiting, state)
             # It is as old as it is, but this sandbox's from now on only.
             baseline = Baseline(vm.record.revision, 0, age_ms(waiting.process))
-            return slot, begun[0], Launched(waiting.process, STATE), baseline
+            launched = Launched(waiting.process, STATE)
+            limit = IoLimit.of(vm.host.settings)
+            return slot, Started(forwarded, confined, limit, launched), baseline
         except Exception as error:
             _log.warning("the process %s is of no use: %s", waiting.rundir.sandbox_id, error)
-            wait(begun)
+            wait(works)
             stop(vm)
             prepared.discard(vm.host, waiting.rundir)
             return None
