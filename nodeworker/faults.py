@@ -31,6 +31,8 @@ FAULT_POINTS = (
     "prepare.claimed",
     "prepare.spawned",
     "prepare.ready",
+    "given.taken",
+    "given.made",
     "prepared.taken",
     "prepared.handed_over",
     "prepared.assembled",

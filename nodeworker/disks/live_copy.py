@@ -3,9 +3,10 @@ to stand still for less than the copy takes.
 
 1. `begin` copies all there is while the writer goes on: what it gives may be old and torn. If the
 target holds something like the source already, and has it in memory, `begin` writes what it lacks,
-and what differs only if there is so much that all of it would keep the writer waiting. 2. With the writer stopped, `finish` compares every byte that was copied with the source,
-copies what differs, and what was a hole before. Nobody is asked what was written to meanwhile, so
-nothing can be missed. Where extents can be shared, sharing them once more is all of `finish`.
+and what differs only if there is so much that all of it would keep the writer waiting. 2. With the
+writer stopped, `finish` compares every byte that the target should have by now, copies what
+differs, and what was a hole before. Nobody is asked what was written to meanwhile, so nothing can
+be missed. Where extents can be shared, sharing them once more is all of `finish`.
 """
 import ctypes
 import mmap

@@ -8,7 +8,6 @@ need again, in this order:
 4. Forwarded ports of live sandboxes; disk layers nobody refers to; trash; the pool of ready slots.
 """
 import logging
-import os
 from functools import partial
 
 from nodeworker.disks.durable import empty_trash, remove_tree

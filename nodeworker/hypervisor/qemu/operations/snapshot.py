@@ -27,7 +27,8 @@ from nodeworker.hypervisor.facts import SnapshotFacts
 from nodeworker.hypervisor.qemu.disk import flatten
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.operations.recover import recover, settle_chain
-from nodeworker.hypervisor.qemu.process import argv
+from nodeworker.hypervisor.qemu.process import argv, given_ahead
+from nodeworker.hypervisor.qemu.process.assemble import below_top
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.hypervisor.qemu.records import Phase, SnapshotRecord, Task
 from nodeworker.hypervisor.qemu.rundir import boot_id, ram_is_whole
@@ -61,6 +62,8 @@ def _capture(vm: Vm, snapshot_id: str, *, transient: bool) -> SnapshotRecord:
         if vm.rundir.is_alive() and vm.record.phase is Phase.RUNNING:
             pause_ms = _capture_running(vm, directory)
             lends_in = boot_id() if transient else None
+            if transient:
+                given_ahead.begin(vm.host, below_top(vm.machine), directory / "ram")
         else:
             _capture_asleep(vm, directory)
             pause_ms, lends_in = 0.0, None

@@ -8,13 +8,16 @@ it has vm.lock it is the sandbox's process like any other.
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from nodeworker.faults import fault
+from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process import argv, prepared
 from nodeworker.hypervisor.qemu.process.argv import Node
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.hypervisor.qemu.process.prepared import Prepared
+from nodeworker.hypervisor.qemu.records import Machine
 from nodeworker.hypervisor.qemu.vm import Vm
 from nodeworker.network.addresses import Slot
 
@@ -36,19 +39,16 @@ def hand_slot_over(vm: Vm, waiting: Prepared) -> Slot:
 
 def assemble(vm: Vm, waiting: Prepared, state: Path) -> None:
     """Make the process the one of `vm`, stopped, that can load `state` from the descriptor named
-    `STATE`. Raises QmpError, OSError, VmBusy, DriverError: then it is of no use."""
-    uid, mem_mb = vm.host.settings.vm_uid_base + waiting.slot, vm.machine.shape.mem_mb
+    `STATE`. It may have been given the machine before. Raises QmpError, OSError, VmBusy,
+    DriverError: then it is of no use."""
+    machine = vm.machine
     with (
         _closing(vm.rundir.take_vm_lock()) as lock,
         Monitor.of(waiting.rundir, deadline_s=_ANSWER_LIMIT_S) as monitor,
     ):
-        with _shown(vm.rundir.ram, waiting, uid) as ram:
-            monitor.run("object-add", {"qom-type": "memory-backend-file", "id": argv.RAM,
-                                       "share": True, "mem-path": str(ram),
-                                       "size": mem_mb * 1024 * 1024})
-            monitor.run("qom-set", {"path": "/machine", "property": "memory-backend",
-                                    "value": f"/objects/{argv.RAM}"})
-            monitor.run("x-exit-preconfig")
+        if not waiting.has_machine:
+            with _closing(os.open(vm.rundir.ram, os.O_RDWR | os.O_CLOEXEC)) as ram:
+                _make_machine(vm.host, waiting, monitor, below_top(machine), ram)
         _put_disk_in(vm, monitor)
         fault("prepared.assembled")
         monitor.run("getfd", {"fdname": _LOCK}, lock)
@@ -59,42 +59,66 @@ def assemble(vm: Vm, waiting: Prepared, state: Path) -> None:
     prepared.forget(vm.host, waiting.rundir)
 
 
+def make_machine(host: Host, waiting: Prepared, frozen: Machine, ram: int) -> None:
+    """Give the process the machine that it shall be of, but for the top layer of its disk: memory,
+    which is the file open as `ram`, and the layers of `frozen`. Raises what `assemble` raises."""
+    with Monitor.of(waiting.rundir, deadline_s=_ANSWER_LIMIT_S) as monitor:
+        _make_machine(host, waiting, monitor, frozen, ram)
+
+
+def below_top(machine: Machine) -> Machine:
+    """The machine without the layer that its guest writes to."""
+    return replace(machine, chain=machine.chain[:-1])
+
+
+def _make_machine(host: Host, waiting: Prepared, monitor: Monitor, frozen: Machine,
+                  ram: int) -> None:
+    uid = host.settings.vm_uid_base + waiting.slot
+    with _shown(ram, waiting, uid) as path:
+        monitor.run("object-add", {"qom-type": "memory-backend-file", "id": argv.RAM,
+                                   "share": True, "mem-path": str(path),
+                                   "size": frozen.shape.mem_mb * 1024 * 1024})
+        monitor.run("qom-set", {"path": "/machine", "property": "memory-backend",
+                                "value": f"/objects/{argv.RAM}"})
+        monitor.run("x-exit-preconfig")
+    base = len(frozen.base)
+    below: Node | str = argv.node_name(frozen.base[-1])
+    for number, reference in enumerate(frozen.chain[base:], base):
+        below = _pass_layer(host, monitor, number, reference, below=below)
+    if isinstance(below, dict):  # all of them by one command
+        monitor.run("blockdev-add", below)
+
+
 @contextmanager
-def _shown(path: Path, waiting: Prepared, uid: int) -> Iterator[Path]:
-    """A name by which the process can open the file `path`, in the block."""
-    name = waiting.shown / path.name
-    os.link(path, name)
+def _shown(ram: int, waiting: Prepared, uid: int) -> Iterator[Path]:
+    """A name by which the process can open the file that is open as `ram`, in the block."""
+    name = waiting.shown / argv.RAM
+    # Only where it is given a directory, which it does not need here, does Python follow this link.
+    os.link(f"/proc/self/fd/{ram}", name, src_dir_fd=ram)
     try:
-        os.chown(path, uid, uid)
-        yield Path(argv.SHOWN_AT) / path.name
+        os.fchown(ram, uid, uid)
+        yield Path(argv.SHOWN_AT) / name.name
     finally:
         name.unlink()
 
 
 def _put_disk_in(vm: Vm, monitor: Monitor) -> None:
-    """Open the layers that it has not got yet, those that nobody writes to by one command, and put
-    the top one in place of what stands for the disk."""
-    base, (*frozen, top) = vm.machine.base, vm.machine.chain
-    below: Node | str = argv.node_name(base[-1])
-    for number, reference in enumerate(frozen[len(base):], len(base)):
-        below = _pass_layer(vm, monitor, number, reference, below=below)
-    if isinstance(below, dict):
-        monitor.run("blockdev-add", below)
-        below = str(below["node-name"])
+    """Open the top layer, and put it in place of what stands for the disk."""
+    *frozen, top = vm.machine.chain
     name = argv.node_name(top)
-    node = _pass_layer(vm, monitor, len(frozen), top, below=None, writable=True)
+    node = _pass_layer(vm.host, monitor, len(frozen), top, below=None, writable=True)
     monitor.run("blockdev-add", node)
     monitor.run("blockdev-snapshot", {"node": argv.NO_DISK, "overlay": name})
     monitor.run("blockdev-reopen", {"options": [
-        {**node, "file": argv.file_name(name), "backing": below}]})
+        {**node, "file": argv.file_name(name), "backing": argv.node_name(frozen[-1])}]})
     monitor.run("blockdev-del", {"node-name": argv.NO_DISK})
 
 
-def _pass_layer(vm: Vm, monitor: Monitor, number: int, reference: str, *,
+def _pass_layer(host: Host, monitor: Monitor, number: int, reference: str, *,
                 below: Node | str | None, writable: bool = False) -> Node:
     """Pass the file of a layer as descriptor set `number`; returns its node, which is to be
     added."""
-    with _closing(vm.host.layers.open(reference, writable=writable)) as descriptor:
+    with _closing(host.layers.open(reference, writable=writable)) as descriptor:
         monitor.run("add-fd", {"fdset-id": number}, descriptor)
     return argv.layer_node("qcow2", argv.node_name(reference), number, below=below,
                            writable=writable)

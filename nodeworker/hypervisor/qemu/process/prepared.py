@@ -33,11 +33,13 @@ _LONGEST_S = 3600.0
 
 @dataclass(frozen=True)
 class Prepared:
-    """A process that stands ready: its directory, itself, and the number of its network slot."""
+    """A process that stands ready: its directory, itself, the number of its network slot, and
+    whether it has got the machine that it is to be of (see `given_ahead.py`)."""
 
     rundir: RunDir
     process: QemuProcess
     slot: int
+    has_machine: bool = False
 
     @property
     def shown(self) -> Path:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import StillStarting
-from nodeworker.hypervisor.qemu.process import prepared
+from nodeworker.hypervisor.qemu.process import given_ahead, prepared
 from nodeworker.hypervisor.qemu.process.assemble import STATE, assemble, hand_slot_over
 from nodeworker.hypervisor.qemu.process.cpu_usage import age_ms
 from nodeworker.hypervisor.qemu.process.monitor import IoLimit, Monitor
+from nodeworker.hypervisor.qemu.process.prepared import Prepared
 from nodeworker.hypervisor.qemu.process.qemu_process import end_vm
 from nodeworker.hypervisor.qemu.process.start_qemu import Launched, confine, start_qemu
 from nodeworker.hypervisor.qemu.records import Baseline
@@ -91,7 +92,7 @@ def _taken_over(vm: Vm, state: Path | None, background: ThreadPoolExecutor) -> _
     """With a process that was started ahead; None if there is none, or it was of no use."""
     if state is None or not vm.host.settings.prepared_processes:
         return None
-    with prepared.taken(vm.host, vm.machine) as waiting:
+    with _waiting(vm) as waiting:
         if waiting is None:
             return None
         works: list[Future[None]] = []
@@ -114,6 +115,16 @@ def _taken_over(vm: Vm, state: Path | None, background: ThreadPoolExecutor) -> _
             stop(vm)
             prepared.discard(vm.host, waiting.rundir)
             return None
+
+
+@contextmanager
+def _waiting(vm: Vm) -> Iterator[Prepared | None]:
+    with given_ahead.taken(vm) as given:
+        if given is not None:
+            yield given
+            return
+    with prepared.taken(vm.host, vm.machine) as waiting:
+        yield waiting
 
 
 def _forward(vm: Vm, slot: Slot, background: ThreadPoolExecutor) -> "Future[None]":
