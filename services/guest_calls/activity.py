@@ -1,4 +1,5 @@
-"""Keeps a sandbox awake while calls use it: each call is an activity from its start to its end.
+"""Keeps a sandbox awake while calls use it: each call is an activity from its start to its end, or
+takes over that of the one before (`lingering_activity.py`).
 
 The start is one statement that also checks the status under the row lock, so a call and the idle
 sweep cannot both win.
@@ -6,7 +7,7 @@ sweep cannot both win.
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import peewee
 from playhouse.pool import MaxConnectionsExceeded
@@ -63,8 +64,13 @@ FROM relaxed WHERE id IN (SELECT id FROM free)
 def require_running(sandbox: Sandbox, what: str) -> None:
     """Raise Conflict naming the state unless the row, as it was read, is that of a running
     sandbox."""
-    if sandbox.status != SandboxStatus.RUNNING or sandbox.task not in (None, *HARMLESS):
+    if not is_running(sandbox):
         raise _not_running(sandbox, what)
+
+
+def is_running(sandbox: Sandbox) -> bool:
+    """Whether calls may use the sandbox, by the row as it was read."""
+    return sandbox.status == SandboxStatus.RUNNING and sandbox.task in (None, *HARMLESS)
 
 
 @contextmanager
@@ -75,11 +81,11 @@ def in_use(sandbox: Sandbox, *, for_s: float, what: str) -> Iterator[int]:
     Raises Conflict naming the state, and runs nothing, unless the sandbox is running.
     """
     with connection():
-        activity_id = _begin(sandbox, for_s, what)
+        activity_id = begin(sandbox, for_s, what)
     try:
         yield activity_id
     finally:
-        _finish(sandbox, activity_id)
+        finish(sandbox, activity_id, now())
 
 
 def renew(activity_ids: Sequence[int], *, for_s: float) -> None:
@@ -92,7 +98,8 @@ def renew(activity_ids: Sequence[int], *, for_s: float) -> None:
         database.execute_sql(_RENEW, values)
 
 
-def _begin(sandbox: Sandbox, for_s: float, what: str) -> int:
+def begin(sandbox: Sandbox, for_s: float, what: str) -> int:
+    """Begin an activity, and restart the idle clock; returns its number. Raises Conflict."""
     present = now()
     values = {
         "sandbox_id": sandbox.id,
@@ -111,14 +118,13 @@ def _not_running(sandbox: Sandbox, what: str) -> Conflict:
         f"The sandbox is {describe(sandbox.status, sandbox.task)}; {what} needs it to be running.")
 
 
-def _finish(sandbox: Sandbox, activity_id: int) -> None:
-    """End an activity. The database being away now must not turn what was done into an error: it
-    ends by itself."""
-    present = now()
+def finish(sandbox: Sandbox, activity_id: int, ended_at: datetime) -> None:
+    """End an activity as of `ended_at`. The database being away now must not turn what was done
+    into an error: it ends by itself."""
     values = {
         "sandbox_id": sandbox.id,
-        "present": present,
-        "idle_at": present + timedelta(seconds=sandbox.idle_timeout_s),
+        "present": ended_at,
+        "idle_at": ended_at + timedelta(seconds=sandbox.idle_timeout_s),
         "activity_id": activity_id,
     }
     try:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from guest.client.errors import AgentError, AgentRefused
 from guest.client.results import ExecResult
 from services.errors import InvalidRequest
-from services.guest_calls.activity import in_use
 from services.guest_calls.guest import can_answer, connect, get_owned, unreachable
+from services.guest_calls.lingering_activity import in_use_lingering
 from services.hosts.process_environment import environment
 from services.operations.waits import changes
 from services.protocols import Deps, ExecRequest
@@ -26,7 +26,10 @@ def run(deps: Deps, caller: Caller, sandbox_id: str, request: ExecRequest,
     """
     sandbox = get_owned(caller, sandbox_id)
     hold_s = request.timeout_ms / 1000 + _SLACK_S
-    with in_use(sandbox, for_s=hold_s, what="exec"), changes(sandbox.id) as changed:
+    with (
+        in_use_lingering(sandbox, for_s=hold_s, what="exec"),
+        changes(sandbox.id) as changed,
+    ):
         try:
             # Asked every second by each of perhaps a hundred calls: the row is read only when it
             # may have changed.

@@ -12,6 +12,7 @@ from guest.client.execs import ExecCalls
 from models.database import connection, now
 from models.nodes import PortBinding
 from models.sandboxes import Activity, Sandbox
+from services.guest_calls.lingering_activity import end_lingering
 from tests.fakes.hostile_guest import DATA, ENDED, FAILURE, RESULT, STDOUT, frame
 
 SANDBOXES, MIB = "/v1/sandboxes", 1024 * 1024
@@ -64,6 +65,11 @@ def test_a_guest_that_breaks_the_protocol_is_503(edge, owner, sandbox, guest, re
     write = edge.api.post(files, json=[{"path": "/x", "content": "YQ=="}], headers=headers)
     assert 500 < read.status_code <= 503 or read.status_code == 200
     assert 500 < write.status_code <= 503
+    check_not_in_use(sandbox)
+
+
+def check_not_in_use(sandbox):
+    end_lingering()
     with connection():
         assert Activity.select().where(Activity.sandbox_id == sandbox).count() == 0
 
@@ -110,8 +116,7 @@ def test_a_file_larger_than_the_cap_is_broken_off(edge, owner, sandbox, guest):
     guest.reply = frame(DATA, b"x" * MIB) * 65 + frame(RESULT, {"sizeBytes": 65 * MIB})
     with pytest.raises(BrokenPipeError):
         edge.api.get(f"{SANDBOXES}/{sandbox}/files?path=/x", headers=edge.key(owner))
-    with connection():
-        assert Activity.select().where(Activity.sandbox_id == sandbox).count() == 0
+    check_not_in_use(sandbox)
 
 
 @pytest.mark.parametrize(
@@ -144,8 +149,7 @@ def test_a_disk_that_cannot_be_is_503(edge, owner, sandbox, guest, reply):
     guest.reply = frame(RESULT, GOOD_DISK | reply)
     for answer in (edge.api.get(path, headers=headers), edge.api.patch(path, headers=headers)):
         assert answer.status_code == 503 and list(answer.json) == ["error"]
-    with connection():
-        assert Activity.select().where(Activity.sandbox_id == sandbox).count() == 0
+    check_not_in_use(sandbox)
 
 
 def test_a_guest_that_does_not_know_us_is_no_fault_of_the_caller(edge, owner, sandbox, guest):
@@ -193,8 +197,7 @@ def test_an_upload_counts_only_if_the_guest_took_all_of_it(edge, owner, sandbox,
     for content in (bytes(30_000_000), b"abcd"):
         answer = upload(edge, owner, sandbox, content)
         assert answer.status_code == 503 and list(answer.json) == ["error"]
-    with connection():
-        assert Activity.select().where(Activity.sandbox_id == sandbox).count() == 0
+    check_not_in_use(sandbox)
 
 
 def test_an_upload_ends_when_its_sandbox_goes_to_sleep(edge, owner, sandbox, guest):

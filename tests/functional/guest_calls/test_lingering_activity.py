@@ -1,0 +1,109 @@
+"""Calls that follow each other closely use one activity, which is ended behind them."""
+import time
+from datetime import timedelta
+
+import httpx
+import pytest
+
+from bin.stack import health, ports
+from models.database import connection, now
+from models.sandboxes import Activity, Sandbox
+from services.errors import Conflict
+from services.guest_calls import lingering_activity
+from services.guest_calls.activity import forget_expired
+from services.guest_calls.lingering_activity import LINGER_S, end_lingering, in_use_lingering
+from tests.stack.database import query
+from tests.stack.processes import Process
+from tests.stack.waiting import until
+
+SANDBOXES = "/v1/sandboxes"
+
+
+@pytest.fixture
+def sandbox(edge):
+    made = edge.api.post(SANDBOXES, json={}, headers=edge.key(edge.user("alice"))).json["id"]
+    with connection():
+        Sandbox.update(status="running", task=None).where(Sandbox.id == made).execute()
+    yield made
+    end_lingering()
+    assert activities(made) == []
+
+
+def row(sandbox):
+    with connection():
+        return Sandbox.get_by_id(sandbox)
+
+
+def activities(sandbox):
+    with connection():
+        return [each.id for each in Activity.select().where(Activity.sandbox_id == sandbox)]
+
+
+def call(sandbox, *, for_s=30):
+    """The activities while a call is under way that has just read the sandbox's row."""
+    with in_use_lingering(row(sandbox), for_s=for_s, what="exec"):
+        return activities(sandbox)
+
+
+def test_the_next_call_takes_it_and_writes_nothing(sandbox):
+    first = call(sandbox)
+    before = row(sandbox).last_active_at
+    assert call(sandbox) == call(sandbox) == first and row(sandbox).last_active_at == before
+
+
+def test_it_is_ended_soon_as_of_the_end_of_its_last_call(sandbox):
+    call(sandbox)
+    time.sleep(LINGER_S / 4)
+    call(sandbox)
+    ended_at = now()
+    until(lambda: activities(sandbox) == [], 10 * LINGER_S)
+    seen = row(sandbox)
+    assert abs(seen.last_active_at - ended_at) < timedelta(seconds=LINGER_S / 4)
+    assert seen.idle_at == seen.last_active_at + timedelta(seconds=seen.idle_timeout_s)
+
+
+def test_calls_at_once_have_their_own(sandbox):
+    call(sandbox)
+    with in_use_lingering(row(sandbox), for_s=30, what="exec"):
+        assert len(call(sandbox)) == 2
+
+
+def test_one_that_the_call_could_outlast_is_not_taken(sandbox):
+    first = call(sandbox, for_s=30)
+    assert len(call(sandbox, for_s=300)) == 2 and first == activities(sandbox)[:1]
+    assert len(call(sandbox, for_s=290)) == 2
+
+
+def test_it_lasts_as_long_as_the_call_that_takes_it(sandbox, monkeypatch):
+    monkeypatch.setattr(lingering_activity, "_MARGIN_S", 0.5)
+    call(sandbox, for_s=0.5)
+    began = time.monotonic()
+    with in_use_lingering(row(sandbox), for_s=0.5, what="exec"):
+        while time.monotonic() - began < 0.5:
+            forget_expired()
+            assert activities(sandbox), "the idle sweep would see a sandbox that nobody uses"
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize("changed", [{"status": "hibernated"}, {"task": "hibernate"}])
+def test_it_gives_no_right_to_use_what_does_not_run(sandbox, changed):
+    call(sandbox)
+    with connection():
+        Sandbox.update(changed).where(Sandbox.id == sandbox).execute()
+    with pytest.raises(Conflict, match="exec needs it to be running"):
+        call(sandbox)
+
+
+def test_a_process_that_exits_ends_what_lingers(sim_stack, alice, tmp_path):
+    made = alice.create()["id"]
+    url = f"http://127.0.0.1:{ports.free_port(0)}"
+    values = {"SVC_API_BIND": url.removeprefix("http://"), "SVC_API_WORKERS": "1"}
+    with Process(sim_stack, "api", values, tmp_path / "api.log") as api:
+        until(lambda: health.answers(f"{url}/health"), 60)
+        answer = httpx.post(f"{url}{SANDBOXES}/{made}/exec", json={"cmd": "true"},
+                            headers=alice.key_headers, timeout=60)
+        assert answer.status_code == 200
+        api.stop()
+    assert query(sim_stack, "SELECT count(*) FROM activities WHERE sandbox_id = %s", made) == [
+        (0,)]
+    alice.delete(f"{SANDBOXES}/{made}")
