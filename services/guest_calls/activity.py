@@ -35,13 +35,17 @@ touched AS (
 )
 INSERT INTO activities (sandbox_id, expires_at) SELECT id, %(expires_at)s FROM touched RETURNING id
 """
+
+# It may be written down later than it came to pass: the row may have been used since, or have
+# another timeout, or be asleep.
 _FINISH = f"""
 WITH {_RELAXED},
 ended AS (DELETE FROM activities WHERE id = %(activity_id)s)
-UPDATE sandboxes SET last_active_at = %(present)s, idle_at = %(idle_at)s
+UPDATE sandboxes SET last_active_at = GREATEST(last_active_at, %(ended_at)s),
+    idle_at = CASE WHEN idle_at IS NOT NULL THEN
+        GREATEST(idle_at, %(ended_at)s + idle_timeout_s * interval '1 second') END
 FROM relaxed WHERE id = %(sandbox_id)s
 """
-
 
 # A row that somebody has locked is left out: that does not make its sandbox idle, the activity does
 # not.
@@ -85,7 +89,7 @@ def in_use(sandbox: Sandbox, *, for_s: float, what: str) -> Iterator[int]:
     try:
         yield activity_id
     finally:
-        finish(sandbox, activity_id, now())
+        finish(sandbox.id, activity_id, now())
 
 
 def renew(activity_ids: Sequence[int], *, for_s: float) -> None:
@@ -118,21 +122,16 @@ def _not_running(sandbox: Sandbox, what: str) -> Conflict:
         f"The sandbox is {describe(sandbox.status, sandbox.task)}; {what} needs it to be running.")
 
 
-def finish(sandbox: Sandbox, activity_id: int, ended_at: datetime) -> None:
+def finish(sandbox_id: str, activity_id: int, ended_at: datetime) -> None:
     """End an activity as of `ended_at`. The database being away now must not turn what was done
     into an error: it ends by itself."""
-    values = {
-        "sandbox_id": sandbox.id,
-        "present": ended_at,
-        "idle_at": ended_at + timedelta(seconds=sandbox.idle_timeout_s),
-        "activity_id": activity_id,
-    }
+    values = {"sandbox_id": sandbox_id, "ended_at": ended_at, "activity_id": activity_id}
     try:
         with connection():
             database.execute_sql(_FINISH, values)
     except (peewee.OperationalError, peewee.InterfaceError, MaxConnectionsExceeded) as error:
         log.warning("an activity was not ended (%s); it expires",
-                    type(error).__name__, extra={"sandbox": sandbox.id})
+                    type(error).__name__, extra={"sandbox": sandbox_id})
 
 
 def still_running(sandbox: Sandbox) -> bool:

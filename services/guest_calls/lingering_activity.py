@@ -30,7 +30,6 @@ class _Lingering:
 
     activity_id: int
     lasts_until_s: float
-    sandbox: Sandbox
     since_s: float
     ended_at: datetime
 
@@ -51,7 +50,7 @@ def in_use_lingering(sandbox: Sandbox, *, for_s: float, what: str) -> Iterator[N
     try:
         yield
     finally:
-        _keep(_Lingering(activity_id, lasts_until_s, sandbox, time.monotonic(), now()))
+        _keep(sandbox.id, _Lingering(activity_id, lasts_until_s, time.monotonic(), now()))
 
 
 def end_lingering(for_s: float = 0.0) -> None:
@@ -59,12 +58,12 @@ def end_lingering(for_s: float = 0.0) -> None:
     before, ended = time.monotonic() - for_s, []
     with _lock:
         for sandbox_id, known in list(_lingering.items()):
-            ended += [each for each in known if each.since_s <= before]
+            ended += [(sandbox_id, each) for each in known if each.since_s <= before]
             known[:] = [each for each in known if each.since_s > before]
             if not known:
                 del _lingering[sandbox_id]
-    for each in ended:
-        activity.finish(each.sandbox, each.activity_id, each.ended_at)
+    for sandbox_id, each in ended:
+        activity.finish(sandbox_id, each.activity_id, each.ended_at)
 
 
 def _take(sandbox: Sandbox, for_s: float) -> tuple[int, float] | None:
@@ -85,10 +84,10 @@ def _begin(sandbox: Sandbox, for_s: float, what: str) -> tuple[int, float]:
         return activity.begin(sandbox, lasts_s, what), time.monotonic() + lasts_s
 
 
-def _keep(lingering: _Lingering) -> None:
+def _keep(sandbox_id: str, lingering: _Lingering) -> None:
     global _ender
     with _lock:
-        _lingering[lingering.sandbox.id].append(lingering)
+        _lingering[sandbox_id].append(lingering)
         if _ender is None:
             _ender = threading.Thread(target=_end_them, name="activity-ender", daemon=True)
             _ender.start()

@@ -8,10 +8,14 @@ import pytest
 from bin.stack import health, ports
 from models.database import connection, now
 from models.sandboxes import Activity, Sandbox
+from models.states import SandboxKind
+from models.users import User
 from services.errors import Conflict
 from services.guest_calls import lingering_activity
 from services.guest_calls.activity import forget_expired
 from services.guest_calls.lingering_activity import LINGER_S, end_lingering, in_use_lingering
+from services.sandboxes import lifecycle
+from services.sandboxes.caller import Caller
 from tests.stack.database import query
 from tests.stack.processes import Process
 from tests.stack.waiting import until
@@ -60,6 +64,27 @@ def test_it_is_ended_soon_as_of_the_end_of_its_last_call(sandbox):
     seen = row(sandbox)
     assert abs(seen.last_active_at - ended_at) < timedelta(seconds=LINGER_S / 4)
     assert seen.idle_at == seen.last_active_at + timedelta(seconds=seen.idle_timeout_s)
+
+
+def test_its_end_takes_nothing_back_that_was_written_since(sandbox):
+    call(sandbox)
+    time.sleep(0.01)
+    with connection():
+        owner = User.get_by_id(row(sandbox).owner_id)
+        lifecycle.extend(Caller(owner, SandboxKind.API), sandbox, 7200)
+    extended = row(sandbox)
+    end_lingering()
+    seen = row(sandbox)
+    assert (seen.last_active_at, seen.idle_at) == (extended.last_active_at, extended.idle_at)
+    assert seen.idle_at == seen.last_active_at + timedelta(seconds=7200)
+
+
+def test_what_has_fallen_asleep_since_does_not_become_idle(sandbox):
+    call(sandbox)
+    with connection():
+        Sandbox.update(status="hibernated", idle_at=None).where(Sandbox.id == sandbox).execute()
+    end_lingering()
+    assert row(sandbox).idle_at is None
 
 
 def test_calls_at_once_have_their_own(sandbox):

@@ -3,6 +3,7 @@ request."""
 import logging
 from datetime import timedelta
 
+import peewee
 import pytest
 
 from models.database import connection, now
@@ -48,6 +49,19 @@ def test_the_text_is_made_once_and_constants_stay_what_they_are():
                 for user in recent.all(now() - timedelta(days=1.5), "ann")} & set(NAMES) == {"ben"}
         assert {user.id for user in recent.all(now() - timedelta(days=9), "")} >= set(NAMES)
     assert len(built) == 1
+
+
+def test_what_its_columns_are_is_found_out_once(monkeypatch):
+    looked, known = [], peewee._resolve_model_columns
+    monkeypatch.setattr(peewee, "_resolve_model_columns",
+                        lambda *given: looked.append(1) or known(*given))
+    by_id = Statement(User, lambda user_id: User.select().where(User.id == user_id))
+    with connection():
+        found = [by_id.find(name) for name in NAMES]
+        assert found == [User(id=name) for name in NAMES]
+        assert [user.created_at.tzinfo is None for user in found] == [False] * 3
+        assert not any(user.dirty_fields for user in found)
+    assert len(looked) == 1
 
 
 def test_other_columns_become_attributes():
