@@ -49,7 +49,7 @@ def _build(slot: Slot, group: int) -> None:
 
 
 def _outside(host: IPRoute, slot: Slot, group: int) -> None:
-    index = host.link_lookup(ifname=slot.host_interface)[0]
+    index = socket.if_nametoindex(slot.host_interface)
     _write_sysctl(f"ipv6/conf/{slot.host_interface}/disable_ipv6", "1", required=False)
     _write_sysctl(f"ipv4/conf/{slot.host_interface}/route_localnet", "1")
     host.link("set", index=index, group=group, state="up")
@@ -64,8 +64,8 @@ def _inside(slot: Slot, host_addresses: list[str]) -> None:
     _write_sysctl("ipv4/ip_forward", "1")
     os.close(namespaces.open_tap(addresses.TAP_NAME, persist=True))
     with IPRoute() as inner:
-        tap = inner.link_lookup(ifname=addresses.TAP_NAME)[0]
-        uplink = inner.link_lookup(ifname=addresses.UPLINK_NAME)[0]
+        tap = socket.if_nametoindex(addresses.TAP_NAME)
+        uplink = socket.if_nametoindex(addresses.UPLINK_NAME)
         inner.link("set", index=tap, address=addresses.GATEWAY_MAC, state="up")
         inner.addr("add", index=tap, address=addresses.GATEWAY_ADDRESS,
                    prefixlen=addresses.GUEST_PREFIX_BITS)

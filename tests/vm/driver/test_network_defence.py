@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from guest.client.agent_client import AgentClient
-from nodeworker.network import namespaces, nft, ruleset
+from nodeworker.network import addresses, links, namespaces, nft, ruleset
 from nodeworker.network.ruleset import NodePorts
 from tests.host.guest_network import (
     HOST_SIDE,
@@ -92,6 +92,22 @@ def test_a_changed_policy_is_noticed_and_loaded_again_with_the_ports_of_live_mac
         nft.apply(change)
         assert real.driver.restore_network(), change
         assert not real.driver.restore_network()
+
+
+def test_a_slot_whose_cable_somebody_takes_away_while_it_is_made_is_an_os_error(real, monkeypatch):
+    slots = real.driver.host.network.slots
+    known, slot = links._inside, slots.slot(max(slots.ready(), default=0) + 20)
+
+    def inside(slot, own):
+        links.delete_host_interface(addresses.UPLINK_NAME)  # of the slot's: this thread is there
+        known(slot, own)
+
+    monkeypatch.setattr(links, "_inside", inside)
+    try:
+        with pytest.raises(OSError):
+            links.build_slot(slot, slots._group)
+    finally:
+        links.remove_slot(slot)
 
 
 def test_ports_come_and_go_without_being_taken_for_a_changed_policy(real):
