@@ -88,7 +88,7 @@ def _keep(sandbox_id: str, lingering: _Lingering) -> None:
     global _ender
     with _lock:
         _lingering[sandbox_id].append(lingering)
-        if _ender is None:
+        if _ender is None or not _ender.is_alive():
             _ender = threading.Thread(target=_end_them, name="activity-ender", daemon=True)
             _ender.start()
 

@@ -11,15 +11,11 @@ from models.database import connection, database
 from models.sandboxes import Activity, Sandbox
 from services.guest_calls.activity import in_use, renew
 
-SANDBOXES = "/v1/sandboxes"
-
 
 @pytest.fixture
-def sandbox(edge):
-    made = edge.api.post(SANDBOXES, json={}, headers=edge.key(edge.user("alice"))).json["id"]
+def sandbox(running_id):
     with connection():
-        Sandbox.update(status="running", task=None).where(Sandbox.id == made).execute()
-        return Sandbox.get_by_id(made)
+        return Sandbox.get_by_id(running_id)
 
 
 @contextlib.contextmanager

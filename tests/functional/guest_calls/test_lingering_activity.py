@@ -24,13 +24,10 @@ SANDBOXES = "/v1/sandboxes"
 
 
 @pytest.fixture
-def sandbox(edge):
-    made = edge.api.post(SANDBOXES, json={}, headers=edge.key(edge.user("alice"))).json["id"]
-    with connection():
-        Sandbox.update(status="running", task=None).where(Sandbox.id == made).execute()
-    yield made
+def sandbox(running_id):
+    yield running_id
     end_lingering()
-    assert activities(made) == []
+    assert activities(running_id) == []
 
 
 def row(sandbox):

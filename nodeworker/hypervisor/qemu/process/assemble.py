@@ -41,14 +41,13 @@ def assemble(vm: Vm, waiting: Prepared, state: Path) -> None:
     """Make the process the one of `vm`, stopped, that can load `state` from the descriptor named
     `STATE`. It may have been given the machine before. Raises QmpError, OSError, VmBusy,
     DriverError: then it is of no use."""
-    machine = vm.machine
     with (
         _closing(vm.rundir.take_vm_lock()) as lock,
         Monitor.of(waiting.rundir, deadline_s=_ANSWER_LIMIT_S) as monitor,
     ):
         if not waiting.has_machine:
             with _closing(os.open(vm.rundir.ram, os.O_RDWR | os.O_CLOEXEC)) as ram:
-                _make_machine(vm.host, waiting, monitor, below_top(machine), ram)
+                _make_machine(vm.host, waiting, monitor, below_top(vm.machine), ram)
         _put_disk_in(vm, monitor)
         fault("prepared.assembled")
         monitor.run("getfd", {"fdname": _LOCK}, lock)

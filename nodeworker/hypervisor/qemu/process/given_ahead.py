@@ -95,13 +95,13 @@ def begin(host: Host, frozen: Machine, ram: Path) -> None:
 def taken(vm: Vm) -> Iterator[Prepared | None]:
     """What was made for this machine, for its start alone; None if there is nothing."""
     with _list_lock:
-        found = [each for each in _under_way if each.fits(vm)]
-        for each in found:
-            _under_way.remove(each)
-    if not found:
+        found = next((each for each in _under_way if each.fits(vm)), None)
+        if found is not None:
+            _under_way.remove(found)
+    if found is None:
         yield None
         return
-    with found[0].taken() as waiting:
+    with found.taken() as waiting:
         yield waiting
 
 
