@@ -53,9 +53,7 @@ def test_a_react_site_is_deployed_opened_and_deployed_again(
         assert made["servingVersion"] == made["version"], made["error"]
         url = url or made["url"]
         assert (made["static"], made["url"]) == (True, url)
-        browser.call("Network.clearBrowserCache")  # it may keep a page for a minute
-        assert browser.open(f"{url}/deep/link") == ""
-        browser.shows(f"Version {version}")
+        browser.open_new(f"{url}/deep/link", f"Version {version}")
         browser.shows("/deep/link")
         browser.run("document.querySelector('button').click()")
         browser.shows("pressed 1")

@@ -98,9 +98,9 @@ def redeploy(stack, persona, deploys, editor, kind):
 
 def opened(browser, deploys, *lines):
     """Open the app's page anew, and see that it says all that."""
-    browser.call("Network.clearBrowserCache")  # it may keep a page for a minute
-    assert browser.open(deploys.get("keeper")["url"]) == ""
-    for line in lines:
+    first, *others = lines
+    browser.open_new(deploys.get("keeper")["url"], first)
+    for line in others:
         browser.shows(line)
 
 
