@@ -53,7 +53,7 @@ def test_a_react_site_is_deployed_opened_and_deployed_again(
         assert made["servingVersion"] == made["version"], made["error"]
         url = url or made["url"]
         assert (made["static"], made["url"]) == (True, url)
-        browser.open_new(f"{url}/deep/link", f"Version {version}")
+        browser.open_static(f"{url}/deep/link", f"Version {version}")
         browser.shows("/deep/link")
         browser.run("document.querySelector('button').click()")
         browser.shows("pressed 1")

@@ -23,7 +23,7 @@ def test_a_directory_of_html_is_deployed_opened_and_deployed_again(
         taken = vm_alice.post(f"/v1/sandboxes/{editor}/filesystem-snapshot").raise_for_status()
         made = deploys.publish_patiently("plain", taken.json()["id"])
         assert (made["error"], made["static"]) == (None, True)
-        browser.open_new(f"{made['url']}/", f"Page {version}")
+        browser.open_static(f"{made['url']}/", f"Page {version}")
         until(lambda: browser.run(FONT) == "fantasy")  # the style sheet is applied
         browser.run("document.querySelector('a').click()")
         browser.shows("Written by hand")

@@ -98,9 +98,8 @@ def redeploy(stack, persona, deploys, editor, kind):
 
 def opened(browser, deploys, *lines):
     """Open the app's page anew, and see that it says all that."""
-    first, *others = lines
-    browser.open_new(deploys.get("keeper")["url"], first)
-    for line in others:
+    browser.open_anew(deploys.get("keeper")["url"])
+    for line in lines:
         browser.shows(line)
 
 

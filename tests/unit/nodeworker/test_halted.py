@@ -1,14 +1,17 @@
 """Telling a machine that was halted for good from one that waits, by real CPUs running a few bytes
 of real mode."""
+import contextlib
 import subprocess
 import time
 
 import pytest
 
-from nodeworker.hypervisor.qemu.operations.halted import is_halted
+from nodeworker.hypervisor.qemu.operations.halted import find_halted, is_halted
 from nodeworker.hypervisor.qemu.process.qmp import QmpClient, QmpError
+from tests.stack.waiting import until
 
-CLI, STI, HLT, AGAIN = b"\xfa", b"\xfb", b"\xf4", b"\xeb\xfd"
+CLI, STI, HLT, AGAIN, FOR_EVER = b"\xfa", b"\xfb", b"\xf4", b"\xeb\xfd", b"\xeb\xfe"
+LOOK = {"command-line": "info registers -a"}
 
 
 def boot_sector(code):
@@ -19,7 +22,7 @@ def settles(monitor, wanted, timeout_s=60):
     """Whether the CPUs come to what is wanted, and what they say."""
     deadline = time.monotonic() + timeout_s
     while True:
-        told = monitor.run("human-monitor-command", {"command-line": "info registers -a"})
+        told = monitor.run("human-monitor-command", LOOK)
         # The firmware's own code lies elsewhere; a sector begins at 0x7c00.
         if all(text in told for text in ("EIP=00007c0", "HLT=1")) and is_halted(told) is wanted:
             return True
@@ -38,13 +41,11 @@ def connected(monitor, process):
             time.sleep(0.02)
 
 
-@pytest.mark.parametrize(("code", "halted"), [(CLI + HLT + AGAIN, True),
-                                              (STI + HLT + AGAIN, False)], ids=["halted", "idle"])
-@pytest.mark.parametrize("cpus", [1, 2])
-def test_only_a_machine_that_nothing_can_wake_is_halted(tmp_path, code, halted, cpus):
-    disk = tmp_path / "disk"
+@contextlib.contextmanager
+def machine(folder, code, cpus=1):
+    """The monitor of a machine that runs the code."""
+    disk, monitor = folder / "disk", folder / "qmp"
     disk.write_bytes(boot_sector(code))
-    monitor = tmp_path / "qmp"
     process = subprocess.Popen([
         "qemu-system-x86_64", "-nodefaults", "-display", "none", "-machine", "pc,accel=tcg", "-m",
         "16", "-smp",
@@ -53,10 +54,45 @@ def test_only_a_machine_that_nothing_can_wake_is_halted(tmp_path, code, halted, 
     ])
     try:
         with connected(monitor, process) as client:
-            assert settles(client, halted)
+            yield client
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.parametrize(("code", "halted"), [(CLI + HLT + AGAIN, True),
+                                              (STI + HLT + AGAIN, False)], ids=["halted", "idle"])
+@pytest.mark.parametrize("cpus", [1, 2])
+def test_only_a_machine_that_nothing_can_wake_is_halted(tmp_path, code, halted, cpus):
+    with machine(tmp_path, code, cpus) as monitor:
+        assert settles(monitor, halted)
+        places = find_halted(monitor)
+        assert len(places) == (cpus if halted else 0)
+        assert not halted or any(place.startswith("00007c0") for place in places)
+
+
+class Woken:
+    """A monitor that wakes the CPU after the first look at it."""
+
+    def __init__(self, monitor):
+        self._monitor = monitor
+        self.looks = 0
+
+    def run(self, command, arguments):
+        told = self._monitor.run(command, arguments)
+        self.looks += 1
+        if self.looks == 1:
+            self._monitor.run("inject-nmi")
+            until(lambda: "HLT=0" in self._monitor.run("human-monitor-command", LOOK))
+        return told
+
+
+def test_one_look_is_not_enough(tmp_path):
+    with machine(tmp_path, CLI + HLT + FOR_EVER) as monitor:
+        assert settles(monitor, True)
+        woken = Woken(monitor)
+        assert find_halted(woken) == []
+        assert woken.looks == 2
 
 
 @pytest.mark.parametrize(("registers", "halted"), [
