@@ -149,7 +149,7 @@ def _finish(deps: NodeDeps, claimed: Claim, outcome: Outcome) -> outbox.Messages
     if claimed.kind is OperationKind.BOOT and outcome.status is SandboxStatus.STOPPED:
         lifecycle.remove_unbooted(deps, claimed.sandbox_id)
     if claimed.kind is OperationKind.BOOT and claimed.snapshot_id:
-        if on_node.is_transient(claimed.snapshot_id):
+        if on_node.is_used_up(claimed.snapshot_id):
             lifecycle.forget_transient(deps, claimed.snapshot_id)
     return messages
 

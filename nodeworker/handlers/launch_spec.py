@@ -8,10 +8,10 @@ from services.hosts.assignments import SandboxOnNode
 _EMULATED = {"BUN_JSC_useDFGJIT": "0"}
 
 
-def launch_spec(deps: NodeDeps, sandbox: SandboxOnNode, *,
-                snapshot_id: str | None = None) -> LaunchSpec:
+def launch_spec(deps: NodeDeps, sandbox: SandboxOnNode, *, snapshot_id: str | None = None,
+                shares_snapshot: bool = False) -> LaunchSpec:
     """The launch of `sandbox` with the ports bound to it. One whose preset is still to be made
-    ready stands on the image with the presets."""
+    ready stands on the image with the presets. Of the snapshot see `LaunchSpec`."""
     runs_bun = sandbox.preset is not None or sandbox.boots_from_disk
     return LaunchSpec(
         sandbox_id=sandbox.id,
@@ -23,6 +23,7 @@ def launch_spec(deps: NodeDeps, sandbox: SandboxOnNode, *,
         from_disk=sandbox.boots_from_disk,
         env=(bun_env(deps) if runs_bun else {}) | sandbox.env,
         presets=sandbox.preset is not None and sandbox.preset_state is None,
+        shares_snapshot=shares_snapshot,
     )
 
 

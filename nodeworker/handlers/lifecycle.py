@@ -70,7 +70,8 @@ def boot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     packed = on_node.find_directory(claimed.snapshot_id)
     captured_id = None if packed else claimed.snapshot_id
     sandbox = presets.find_image(deps, claimed, sandbox)
-    spec = launch_spec(deps, sandbox, snapshot_id=captured_id)
+    shared = captured_id is not None and on_node.is_shared(captured_id, claimed.operation_id)
+    spec = launch_spec(deps, sandbox, snapshot_id=captured_id, shares_snapshot=shared)
     baked = captured_id is not None or deps.driver.has_warm_image(
         spec.shape, presets=spec.presets)
     if not baked:
@@ -276,8 +277,7 @@ def superseded(deps: NodeDeps, claimed: Claim) -> None:
 
 
 def forget_transient(deps: NodeDeps, snapshot_id: str) -> None:
-    """Remove the capture that carried a fork, once no boot needs it; a row without files is
-    harmless, so files go first."""
+    """Remove the capture that carried forks; a row without files is harmless, so files go first."""
     deps.driver.delete_snapshot(snapshot_id)
     on_node.transient_removed(snapshot_id)
 

@@ -95,6 +95,7 @@ class LaunchSpec:
     env: dict[str, str] = field(default_factory=dict, repr=False)
     presets: bool = False
     from_disk: bool = False
+    shares_snapshot: bool = False       # leave a transient one its memory, others need it (create)
 
 
 @dataclass(frozen=True)
@@ -187,8 +188,8 @@ class Driver(ABC):
     def snapshot(self, sandbox_id: str, snapshot_id: str, *,
                  transient: bool = False) -> facts.SnapshotFacts:
         """Capture RAM, device state and disk of a RUNNING or SAVED sandbox as `snapshot_id`, or the
-        disk of a DISK_ONLY one; the sandbox stays what it was. A `transient` one is for one create:
-        its memory may go to that, and be lost with a restart of the host (the copy boots cold).
+        disk of a DISK_ONLY one; the sandbox stays what it was. A `transient` one's memory goes to a
+        create that does not share it, and is lost with a restart of the host (copies boot cold).
 
         The cut is consistent: disk and memory of one instant. Repeating with the id of a complete
         snapshot returns its facts (with `pause_ms` as first measured). After failure the sandbox is

@@ -1,11 +1,13 @@
 """What a node asks about the captures it has taken: which of them it still needs, and what a boot
 is made from.
 
-A transient capture carries the fork of a live sandbox. It is removed as soon as no operation needs
-it.
+A transient capture carries forks of a live sandbox that were asked for at once. It is removed as
+soon as no operation needs it.
 """
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+import peewee
 
 from models.database import connection
 from models.deploys import DeployRun
@@ -64,9 +66,28 @@ def find_directory(snapshot_id: str | None) -> StoredDirectory | None:
 
 
 def is_transient(snapshot_id: str) -> bool:
-    """True for a capture that carries the fork of a live sandbox; the row must exist."""
+    """True for a capture that carries forks of a live sandbox; the row must exist."""
     with connection():
         return bool(Snapshot.get_by_id(snapshot_id).transient)
+
+
+def is_shared(snapshot_id: str, operation_id: int) -> bool:
+    """True if other operations under way than this one need the snapshot."""
+    with connection():
+        return bool(_needing(snapshot_id).where(Operation.id != operation_id).exists())
+
+
+def is_used_up(snapshot_id: str) -> bool:
+    """True for a transient capture that no operation under way needs."""
+    with connection():
+        return bool(Snapshot.select().where(
+            (Snapshot.id == snapshot_id) & Snapshot.transient
+            & ~peewee.fn.EXISTS(_needing(snapshot_id))).exists())
+
+
+def _needing(snapshot_id: str) -> peewee.ModelSelect:
+    return Operation.select(Operation.id).where(
+        Operation.state.in_(OPEN_STATES) & (Operation.snapshot_id == snapshot_id))
 
 
 def transient_removed(snapshot_id: str) -> None:

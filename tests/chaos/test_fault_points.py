@@ -7,6 +7,7 @@ without a row is left.
 import os
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -159,17 +160,23 @@ def test_a_wait_for_a_service(vm_stack, vm_alice, fault, lasting, point):
     check_only(vm_stack, [sandbox_id])
 
 
-@pytest.mark.parametrize("point", [*BETWEEN_POINTS, "snapshot.ram_begun", "snapshot.complete"])
-def test_a_fork(vm_stack, vm_alice, fault, lasting, point):
+@pytest.mark.parametrize("point", [*BETWEEN_POINTS, "snapshot.ram_begun", "snapshot.complete",
+                                   "create.marked"])
+def test_forks_asked_for_at_once(vm_stack, vm_alice, fault, lasting, point):
     sandbox_id, mark = lasting
     insist(vm_alice, "POST", f"/v1/sandboxes/{sandbox_id}/wake")
     fault(point)
-    fork = insist(vm_alice, "POST", f"/v1/sandboxes/{sandbox_id}/fork", json={}).json()["id"]
-    assert settle(vm_alice, fork, {"running", "stopped"}) == "running"
+    path = f"/v1/sandboxes/{sandbox_id}/fork"
+    with ThreadPoolExecutor() as pool:
+        asked = [pool.submit(insist, vm_alice, "POST", path, json={}) for _ in range(2)]
+    forks = [each.result().json()["id"] for each in asked]
+    for fork in forks:
+        assert settle(vm_alice, fork, {"running", "stopped"}) == "running"
     assert fault.reached()
-    for each in (sandbox_id, fork):
+    for each in (sandbox_id, *forks):
         check_unharmed(vm_alice, each, mark)
-    insist(vm_alice, "DELETE", f"/v1/sandboxes/{fork}")
+    for fork in forks:
+        insist(vm_alice, "DELETE", f"/v1/sandboxes/{fork}")
     check_only(vm_stack, [sandbox_id])
 
 

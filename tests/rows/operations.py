@@ -5,9 +5,11 @@ from models.database import connection
 from models.sandboxes import Sandbox
 from models.states import SandboxStatus
 from models.users import User
+from nodeworker import runner
 from services.operations import claims
 from services.sandboxes import create
 from services.sandboxes.caller import Caller
+from services.sandboxes.copies import forks
 from services.sandboxes.idle import touch_values
 from services.sandboxes.outcomes import Outcome, finish
 from services.sandboxes.requests import CreateRequest, LaunchOptions
@@ -39,3 +41,12 @@ def boot(deps, owner="alice", request=CREATE):
     view = create.create(deps, caller(owner), request)
     succeed(view.id, SandboxStatus.RUNNING, **touch_values(600))
     return view.id
+
+
+def fork_of(deps, source):
+    return forks.of_sandbox(deps, caller("alice"), source, LaunchOptions()).id
+
+
+def run(node, sandbox_id):
+    """Be the worker that the sandbox's operation is announced to."""
+    runner.run_announced(node, sandbox_id, row(sandbox_id).op_seq, "ops")

@@ -79,6 +79,20 @@ def _await_snapshot(sandbox_id: str, snapshot_id: str, route: str, wait_s: float
     return snapshot_view(row)
 
 
+def find_transient(sandbox: Sandbox, asked_at_seq: int) -> tuple[Snapshot, Operation] | None:
+    """The capture under way, for other forks, of a sandbox whose row is locked, if it also serves a
+    fork that was asked for when the sandbox's `op_seq` was `asked_at_seq`: it shows what was done
+    before that. So it was begun later, or no worker has begun to work on it.
+    """
+    if sandbox.task != OperationKind.SNAPSHOT:
+        return None
+    begun = Operation.get((Operation.sandbox_id == sandbox.id)
+                          & (Operation.op_seq == sandbox.op_seq))
+    taken = Snapshot.get_by_id(begun.snapshot_id)
+    unseen = begun.op_seq > asked_at_seq or begun.epoch == 0
+    return (taken, begun) if taken.transient and unseen else None
+
+
 def begin_capture(
     deps: Deps,
     sandbox: Sandbox,

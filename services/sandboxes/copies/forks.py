@@ -30,14 +30,23 @@ def of_sandbox(deps: Deps, caller: Caller, sandbox_id: str, options: LaunchOptio
     sandbox.
 
     The capture and the boot are two operations: the boot waits for the capture and fails with it.
+    Forks that are asked for at once share a capture.
     """
     check_launch(options.start_command, options.readiness_port, options.ports)
     find.get_owned(caller, sandbox_id)
+    asked_at_seq: int | None = None
 
     def attempt(source: Sandbox) -> tuple[SandboxView, list[OutboxMessage]]:
-        check_free_to_capture(source, OperationKind.SNAPSHOT)
-        taken, begun, messages = capture.begin_capture(deps, source, new_id("snap"),
-                                                       transient=True)
+        nonlocal asked_at_seq
+        if asked_at_seq is None:
+            asked_at_seq = source.op_seq
+        joined = capture.find_transient(source, asked_at_seq)
+        if joined is None:
+            check_free_to_capture(source, OperationKind.SNAPSHOT)
+            taken, begun, messages = capture.begin_capture(deps, source, new_id("snap"),
+                                                           transient=True)
+        else:
+            (taken, begun), messages = joined, []
         fork = _insert_fork(deps, caller, new_id(), taken, source.node_id, options, source)
         begin_boot(deps, fork, snapshot=taken, after=begun,
                    ends_listener=_ends_listener(options, source))

@@ -1,6 +1,7 @@
 """The fork of a running sandbox takes the captured memory itself; whoever dies meanwhile, it has it
 as it was captured, or boots from its disk and says so."""
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -53,6 +54,19 @@ def test_a_fork_takes_the_file_and_leaves_the_source_alone(real, source, capture
     real.driver.hibernate(fork.sandbox_id)
     assert not real.driver.wake(fork).cold
     check_fork(real, fork)
+
+
+@pytest.mark.parametrize("died_at", ["create.loaded", "create.running"])
+def test_one_that_shares_the_capture_leaves_it_its_memory(real, capture, tmp_path, died_at):
+    sharing = replace(real.spec("carrier"), shares_snapshot=True)
+    real.crash_at(died_at, tmp_path, "create", sharing)
+    assert not real.driver.create(sharing).cold
+    check_fork(real, sharing)
+    assert real.shell(sharing, "echo its own > /dev/shm/memory") == ""
+    last = real.create("carrier")
+    check_fork(real, last)
+    assert not (capture / "ram").exists()
+    assert real.shell(sharing, "cat /dev/shm/memory") == "its own\n"
 
 
 @pytest.mark.parametrize("transient", [True, False], ids=["lent", "copied"])

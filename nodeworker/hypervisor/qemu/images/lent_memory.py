@@ -1,5 +1,5 @@
-"""A transient capture is made for one fork and lends it its memory: the fork takes the captured
-file itself, not a copy.
+"""A transient capture is made for forks and lends the last of them its memory: that takes the
+captured file itself, the others copy it.
 
 1. The memory of such a capture of a running sandbox is not flushed, so it is of use only until the
 host is started again. 2. The fork's RAM file is another name (a hard link) of the captured one. 3.
@@ -8,6 +8,7 @@ it as it was captured, whoever died, and the create may be repeated. One that ha
 disk to boot from.
 """
 import os
+from pathlib import Path
 
 from nodeworker.hypervisor.driver import LaunchSpec
 from nodeworker.hypervisor.qemu.host import Host
@@ -28,21 +29,27 @@ def find_loss(host: Host, snapshot: SnapshotRecord) -> str:
     return "" if host.captured_ram(snapshot.snapshot_id).exists() else _LENT
 
 
-def borrow(vm: Vm, snapshot_id: str) -> bool:
-    """Give a new sandbox the memory of a capture that lends it; False if this one does not."""
-    if not _lends(vm.host, snapshot_id):
+def borrow(vm: Vm, spec: LaunchSpec) -> bool:
+    """Give a new sandbox the memory of the capture it is made from; False if that lends it none."""
+    lent = _lent(vm.host, spec)
+    if lent is None:
         return False
     vm.rundir.ram.unlink(missing_ok=True)
-    os.link(vm.host.captured_ram(snapshot_id), vm.rundir.ram)
+    os.link(lent, vm.rundir.ram)
     return True
 
 
 def hand_over(host: Host, spec: LaunchSpec) -> None:
     """From now on the guest may write to what it has borrowed, if it has."""
-    if spec.snapshot_id is not None and _lends(host, spec.snapshot_id):
-        host.captured_ram(spec.snapshot_id).unlink(missing_ok=True)
+    lent = _lent(host, spec)
+    if lent is not None:
+        lent.unlink(missing_ok=True)
 
 
-def _lends(host: Host, snapshot_id: str) -> bool:
-    snapshot = host.find_snapshot(snapshot_id)
-    return snapshot is not None and snapshot.lends_in is not None
+def _lent(host: Host, spec: LaunchSpec) -> Path | None:
+    if spec.snapshot_id is None or spec.shares_snapshot:
+        return None
+    snapshot = host.find_snapshot(spec.snapshot_id)
+    if snapshot is None or snapshot.lends_in is None:
+        return None
+    return host.captured_ram(spec.snapshot_id)

@@ -141,7 +141,7 @@ def clone(vm: Vm, spec: LaunchSpec, directory: Path) -> None:
     prepare_ram = partial(ram_room.reserve, vm)
     taken = (
         vm.host.spares.take(directory, vm.rundir.ram)
-        if spec.snapshot_id is None else lent_memory.borrow(vm, spec.snapshot_id)
+        if spec.snapshot_id is None else lent_memory.borrow(vm, spec)
     )
     if not taken:
         prepare_ram = partial(_fill_ram, directory / "ram", vm)

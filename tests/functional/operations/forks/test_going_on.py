@@ -1,6 +1,5 @@
 """A worker that has ended a capture goes on with what it has released, without the queue; who has
 waited longer still comes first, and whoever dies in between loses nothing."""
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,22 +9,12 @@ from models.operations import Operation, OutboxMessage
 from models.states import OperationKind, SandboxStatus, SnapshotState
 from nodeworker import runner
 from nodeworker.faults import InjectedFault
-from nodeworker.hypervisor.simulated.driver import SimulatedDriver
-from nodeworker.wiring import NodeDeps
 from services.operations import outbox
 from services.sandboxes import create
-from services.sandboxes.copies import forks
 from services.sandboxes.outcomes import Outcome
-from services.sandboxes.requests import LaunchOptions
-from tests.rows.operations import CREATE, boot, caller, row
+from tests.rows.operations import CREATE, boot, caller, fork_of, row, run
 
 QUEUE = "node.n1.ops"
-
-
-@pytest.fixture
-def node(deps, tmp_path):
-    settings = replace(deps.settings, node_id="n1", node_dir=tmp_path)
-    return NodeDeps(settings, SimulatedDriver(settings), deps.queue, None)
 
 
 @pytest.fixture
@@ -46,21 +35,6 @@ def done(monkeypatch):
     }
     monkeypatch.setattr(runner.lifecycle, "HANDLERS", handlers)
     return calls
-
-
-@pytest.fixture
-def source(deps):
-    made = boot(deps)
-    deps.queue.sent.clear()
-    return made
-
-
-def fork_of(deps, source):
-    return forks.of_sandbox(deps, caller("alice"), source, LaunchOptions()).id
-
-
-def run(node, sandbox_id):
-    runner.run_announced(node, sandbox_id, row(sandbox_id).op_seq, "ops")
 
 
 def sent(deps):
