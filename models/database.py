@@ -1,5 +1,4 @@
-"""The one database, its connections, and the base of every row class."""
-import json
+"""The one database and its connections."""
 import logging
 import select
 import time
@@ -11,7 +10,6 @@ from typing import Any, TypeVar
 import peewee
 import psycopg2
 from playhouse.pool import PooledPostgresqlDatabase
-from playhouse.postgres_ext import BinaryJSONField, DateTimeTZField
 from psycopg2.extensions import parse_dsn
 
 from config.settings import SettingsError
@@ -133,26 +131,3 @@ UNLOCKED_ROWS = "FOR NO KEY UPDATE SKIP LOCKED"
 def now() -> datetime:
     """The present, aware, UTC."""
     return datetime.now(timezone.utc)
-
-
-def _dumps(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), sort_keys=True)
-
-
-class TimeField(DateTimeTZField):
-    """A `timestamptz`; takes and gives aware datetimes only."""
-
-
-class JsonField(BinaryJSONField):
-    """A `jsonb` column with a stable text form."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(dumps=_dumps, index=False, **options)
-
-
-class Row(peewee.Model):
-    """Base of all rows; tables are named in the plural by each class."""
-
-    class Meta:
-        database = database
-        legacy_table_names = False

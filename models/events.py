@@ -1,7 +1,8 @@
 """Events as they are told to receivers, their deliveries, and the ledger of every attempt."""
 import peewee
 
-from models.database import Row, TimeField, now
+from models.database import now
+from models.row import Row, TimeField
 from models.states import AttemptOutcome, DeliveryState
 
 

@@ -1,7 +1,8 @@
 """VM hosts and what each has promised to whom."""
 import peewee
 
-from models.database import JsonField, Row, TimeField, now
+from models.database import now
+from models.row import JsonField, Row, TimeField
 
 
 class Node(Row):

@@ -1,7 +1,8 @@
 """Snapshots: captured machines that can be forked."""
 import peewee
 
-from models.database import JsonField, Row, TimeField, now
+from models.database import now
+from models.row import JsonField, Row, TimeField
 from models.states import SnapshotKind, SnapshotState
 from models.users import User
 

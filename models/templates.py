@@ -1,7 +1,8 @@
 """Templates: names under which snapshots are published, privately or for everybody."""
 import peewee
 
-from models.database import JsonField, Row, TimeField, now
+from models.database import now
+from models.row import JsonField, Row, TimeField
 from models.users import User
 
 

@@ -4,7 +4,8 @@ from datetime import date
 
 import peewee
 
-from models.database import JsonField, Row, TimeField, now
+from models.database import now
+from models.row import JsonField, Row, TimeField
 
 # The `day` of what is counted for ever.
 ALL_TIME = date.min

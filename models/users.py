@@ -2,7 +2,8 @@
 passwords."""
 import peewee
 
-from models.database import JsonField, Row, TimeField, now
+from models.database import now
+from models.row import JsonField, Row, TimeField
 from models.states import Plan
 
 

@@ -1,7 +1,8 @@
 """Warm images that a node is to have: of each machine shape one, and one with agent presets."""
 import peewee
 
-from models.database import JsonField, Row, TimeField, now
+from models.database import now
+from models.row import JsonField, Row, TimeField
 from models.states import WarmImageState
 
 

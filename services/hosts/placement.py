@@ -16,6 +16,7 @@ from models.nodes import Node
 from models.operations import Operation
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
+from models.statements import Statement
 from models.states import OPEN_STATES, OperationKind, SandboxStatus, SnapshotKind
 from models.usage import SandboxUsage
 from services.errors import WrongNode
@@ -113,14 +114,7 @@ def _disk_room(node: Node, load: Load) -> DiskRoom | None:
     have not been made. `load` counts these boots too."""
     if node.disk_free_mb is None:
         return None
-    begun_since = Operation.started_at.is_null() | (Operation.started_at > node.heartbeat_at)
-    coming_mb = int(
-        Sandbox.select(peewee.fn.COALESCE(peewee.fn.SUM(Sandbox.mem_mb), 0))
-        .join(Operation, on=(Operation.sandbox_id == Sandbox.id))
-        .where((Sandbox.node_id == node.id) & Operation.state.in_(OPEN_STATES) & begun_since
-               & Operation.kind.in_((OperationKind.BOOT, OperationKind.WAKE)))
-        .scalar()
-    )
+    coming_mb = int(_COMING.find(node.id, node.heartbeat_at).mem_mb)
     whole_mb = min(max(node.mem_mb - (load.mem_mb - coming_mb), 0), coming_mb)
     taken_mb = whole_mb + math.ceil((coming_mb - whole_mb) * node.ram_share)
     return DiskRoom(node.disk_free_mb - taken_mb, node.disk_floor_mb,
@@ -129,20 +123,31 @@ def _disk_room(node: Node, load: Load) -> DiskRoom | None:
 
 def read_load(node_id: str) -> Load:
     """What belongs to sandboxes that run on a node, or are about to, and what CPU they use."""
-    row = (
-        Sandbox.select(
-            peewee.fn.COALESCE(peewee.fn.SUM(Sandbox.vcpus), 0),
-            peewee.fn.COALESCE(peewee.fn.SUM(Sandbox.mem_mb), 0),
-            peewee.fn.COALESCE(peewee.fn.SUM(SandboxUsage.cpu_permille), 0),
-        )
-        .left_outer_join(SandboxUsage, on=SandboxUsage.sandbox_id == Sandbox.id)
-        .where(
-            (Sandbox.node_id == node_id) & (Sandbox.status != SandboxStatus.STOPPED) & _occupying()
-        )
-        .tuples()
-        .get()
-    )
-    return Load(*map(int, row))
+    row = _LOAD.find(node_id)
+    return Load(int(row.vcpus), int(row.mem_mb), int(row.cpu_permille))
+
+
+def _sum(column: peewee.Field) -> Any:
+    return peewee.fn.COALESCE(peewee.fn.SUM(column), 0).alias(column.name)
+
+
+def _load(node_id: Any) -> Any:
+    sums = Sandbox.select(_sum(Sandbox.vcpus), _sum(Sandbox.mem_mb),
+                          _sum(SandboxUsage.cpu_permille))
+    return sums.left_outer_join(SandboxUsage, on=SandboxUsage.sandbox_id == Sandbox.id).where(
+        (Sandbox.node_id == node_id) & (Sandbox.status != SandboxStatus.STOPPED) & _occupying())
+
+
+def _coming(node_id: Any, heartbeat_at: Any) -> Any:
+    begun_since = Operation.started_at.is_null() | (Operation.started_at > heartbeat_at)
+    return Sandbox.select(_sum(Sandbox.mem_mb)).join(
+        Operation, on=(Operation.sandbox_id == Sandbox.id)
+    ).where((Sandbox.node_id == node_id) & Operation.state.in_(OPEN_STATES) & begun_since
+            & Operation.kind.in_((OperationKind.BOOT, OperationKind.WAKE)))
+
+
+_LOAD = Statement(Sandbox, _load)
+_COMING = Statement(Sandbox, _coming, values=2)
 
 
 def list_by_load(settings: Settings) -> list[str]:

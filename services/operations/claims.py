@@ -95,11 +95,13 @@ def claim_of(row: Operation) -> Claim:
 
 def held(claimed: Claim) -> Any:
     """The condition on operations that picks this one while the claim counts."""
-    return (
-        (Operation.id == claimed.operation_id)
-        & (Operation.epoch == claimed.epoch)
-        & (Operation.state == OperationState.RUNNING)
-    )
+    return held_under(claimed.operation_id, claimed.epoch)
+
+
+def held_under(operation_id: Any, epoch: Any) -> Any:
+    """As `held`, of the claim with these."""
+    return ((Operation.id == operation_id) & (Operation.epoch == epoch)
+            & (Operation.state == OperationState.RUNNING))
 
 
 def renew(claimed: Claim, lease_s: float) -> None:

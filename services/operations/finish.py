@@ -9,13 +9,16 @@ operations. What the end means for ports, snapshots, events and usage is in
 """
 from typing import Any
 
+import peewee
+
 from models.database import now
 from models.operations import IdempotencyKey, Operation, OutboxMessage
 from models.sandboxes import Sandbox
+from models.statements import Statement
 from models.states import CAPTURES, OperationState
 from services.operations.announcements import announce
 from services.operations.begin import lock_sandbox
-from services.operations.claims import Claim, LeaseLost, held
+from services.operations.claims import Claim, LeaseLost, held, held_under
 
 
 def end_claimed(claimed: Claim, *, ok: bool, error: str | None, operator_error: str | None,
@@ -24,22 +27,29 @@ def end_claimed(claimed: Claim, *, ok: bool, error: str | None, operator_error: 
 
     `error` is for the client, `operator_error` for operators; a `note` replaces an earlier one.
     """
-    rows = list(
-        Operation.update(
-            state=OperationState.SUCCEEDED if ok else OperationState.FAILED,
-            finished_at=now(),
-            lease_until=None,
-            error=error,
-            operator_error=operator_error,
-            **({"note": note} if note else {}),
-        )
-        .where(held(claimed))
-        .returning(Operation)
-        .execute()
-    )
-    if not rows:
+    state = OperationState.SUCCEEDED if ok else OperationState.FAILED
+    ended: Operation | None = _END_CLAIMED.find(claimed.operation_id, claimed.epoch, state, now(),
+                                                error, operator_error, note)
+    if ended is None:
         raise LeaseLost(f"operation {claimed.operation_id} epoch {claimed.epoch}")
-    return rows[0]
+    return ended
+
+
+def _end_claimed(operation_id: Any, epoch: Any, state: Any, present: Any, error: Any,
+                 operator_error: Any, note: Any) -> Any:
+    return Operation.update(
+        state=state, finished_at=present, lease_until=None, error=error,
+        operator_error=operator_error, note=peewee.fn.COALESCE(note, Operation.note),
+    ).where(held_under(_number(operation_id), _number(epoch))).returning(Operation)
+
+
+def _number(placeholder: str) -> peewee.Value:
+    return peewee.Value(placeholder, converter=False)
+
+
+_END_CLAIMED = Statement(Operation, _end_claimed, values=7)
+_WAITING = Statement(Operation, lambda before: Operation.select().where(
+    (Operation.after_id == _number(before)) & (Operation.state == OperationState.WAITING)))
 
 
 def end_unclaimed(operation: Operation, error: str) -> bool:
@@ -87,11 +97,7 @@ def list_dependents(operation: Operation) -> list[Operation]:
     """The operations that wait for this one: boots of what it captures."""
     if operation.kind not in CAPTURES:
         return []
-    return list(
-        Operation.select().where(
-            (Operation.after_id == operation.id) & (Operation.state == OperationState.WAITING)
-        )
-    )
+    return _WAITING.all(operation.id)
 
 
 def release_dependents(operation: Operation) -> list[OutboxMessage]:

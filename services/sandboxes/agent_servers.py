@@ -10,6 +10,12 @@ from typing import Any
 
 from models.sandboxes import AgentServer
 from models.snapshots import Snapshot
+from models.statements import Statement
+
+_KEPT = Statement(
+    AgentServer,
+    lambda sandbox_id: AgentServer.select().where(AgentServer.sandbox_id == sandbox_id),
+)
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,7 @@ def keep(sandbox_id: str, source: str | None, bootstrap: dict[str, Any] | None) 
 
 def find(sandbox_id: str) -> AgentServerSpec | None:
     """What is kept for a sandbox, if it has an agent server."""
-    row = AgentServer.get_or_none(AgentServer.sandbox_id == sandbox_id)
+    row = _KEPT.find(sandbox_id)
     return None if row is None else AgentServerSpec(row.source, row.bootstrap)
 
 

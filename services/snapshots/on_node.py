@@ -7,12 +7,11 @@ soon as no operation needs it.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import peewee
-
 from models.database import connection
 from models.deploys import DeployRun
 from models.operations import Operation
 from models.snapshots import Snapshot
+from models.statements import Statement
 from models.states import OPEN_STATES, RunState, SnapshotKind, SnapshotState
 
 _WITH_FILES = (SnapshotState.PENDING, SnapshotState.READY, SnapshotState.DELETING)
@@ -58,9 +57,8 @@ def find_directory(snapshot_id: str | None) -> StoredDirectory | None:
     if snapshot_id is None:
         return None
     with connection():
-        row = Snapshot.get_or_none(
-            (Snapshot.id == snapshot_id) & (Snapshot.kind == SnapshotKind.FILES_ONLY))
-    if row is None:
+        row = Snapshot.get_by_id(snapshot_id)
+    if row.kind != SnapshotKind.FILES_ONLY:
         return None
     return StoredDirectory(row.id, row.cwd, row.archive_key, row.rootfs_sha, row.size_bytes)
 
@@ -74,20 +72,20 @@ def is_transient(snapshot_id: str) -> bool:
 def is_shared(snapshot_id: str, operation_id: int) -> bool:
     """True if other operations under way than this one need the snapshot."""
     with connection():
-        return bool(_needing(snapshot_id).where(Operation.id != operation_id).exists())
+        return any(row.id != operation_id for row in _NEEDING.all(snapshot_id))
 
 
 def is_used_up(snapshot_id: str) -> bool:
     """True for a transient capture that no operation under way needs."""
     with connection():
-        return bool(Snapshot.select().where(
-            (Snapshot.id == snapshot_id) & Snapshot.transient
-            & ~peewee.fn.EXISTS(_needing(snapshot_id))).exists())
+        return bool(Snapshot.get_by_id(snapshot_id).transient) and not _NEEDING.all(snapshot_id)
 
 
-def _needing(snapshot_id: str) -> peewee.ModelSelect:
-    return Operation.select(Operation.id).where(
-        Operation.state.in_(OPEN_STATES) & (Operation.snapshot_id == snapshot_id))
+_NEEDING = Statement(
+    Operation,
+    lambda snapshot_id: Operation.select(Operation.id).where(
+        Operation.state.in_(OPEN_STATES) & (Operation.snapshot_id == snapshot_id)),
+)
 
 
 def transient_removed(snapshot_id: str) -> None:

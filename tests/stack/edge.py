@@ -17,8 +17,9 @@ from app.identity.local_authority import LocalAuthority
 from app.identity.signing_keys import KeyDirectory
 from app.operator import seeds
 from config.settings import Settings
-from models.database import Row, connection, database, now
+from models.database import connection, database, now
 from models.ids import new_id
+from models.row import Row
 from models.states import Plan
 from models.users import ApiKey, ServiceToken, User
 from services.accounts import api_keys, tokens, users

@@ -8,6 +8,7 @@ import pytest
 
 from models.database import connection, now
 from models.nodes import Node
+from models.operations import OutboxMessage
 from models.sandboxes import Sandbox
 from models.statements import Statement
 from models.users import User
@@ -70,6 +71,32 @@ def test_other_columns_become_attributes():
         lambda user_id: User.select(User.id, User.email.alias("address")).where(User.id == user_id))
     with connection():
         assert shouted.find("ann").address == "ann@example.org"
+
+
+def test_a_new_row_is_what_the_database_has_of_it():
+    given = {"queue": "q", "job": "j", "payload": {"b": [1, "'"], "a": None}}
+    with connection():
+        made = [OutboxMessage.create(**given),
+                OutboxMessage.create(created_at=now() - timedelta(days=1), **given)]
+        assert made[1].id > made[0].id and not any(row.dirty_fields for row in made)
+        for row in made:
+            assert OutboxMessage.get_by_id(row.id).__data__ == row.__data__
+            assert row.delete_instance() == 1
+
+
+def test_columns_of_every_kind_come_back_as_they_went():
+    chosen = {"presets": ["pi", "a'b\"c"], "address": "10.0.0.1", "vcpus": 2}
+    with connection():
+        kinds = dict(id="node-x", mem_mb=1, host_port_low=1, host_port_high=2,
+                     heartbeat_at=now())
+        Node.create(**kinds | chosen)
+        found = Node.get_by_id("node-x")
+        assert {name: getattr(found, name) for name in chosen} == chosen
+        found.delete_instance()
+        with pytest.raises(peewee.DoesNotExist):
+            Node.get_by_id("node-x")
+        with pytest.raises(peewee.IntegrityError):
+            User.create(id="ann", email="ann@example.org", password_hash="x", plan="free")
 
 
 def test_a_wrong_number_of_values_is_refused():
