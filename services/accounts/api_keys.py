@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from config.settings import Settings
 from models.database import ROW_LOCK, connection, database, now, relaxed_transaction
 from models.ids import new_id
-from models.statements import Statement
+from models.row import Statement
 from models.users import ApiKey, User
 from services.errors import (
     Conflict,

@@ -3,8 +3,8 @@ import peewee
 
 from models.database import connection
 from models.nodes import Node
+from models.row import Statement
 from models.sandboxes import Sandbox
-from models.statements import Statement
 from services.errors import Conflict, Unavailable
 from services.guest_calls.activity import still_running
 from services.protocols import Deps, Guest

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from config.settings import Settings
 from models.database import connection
 from models.nodes import PortBinding
+from models.row import Statement
 from models.sandboxes import Sandbox
-from models.statements import Statement
 from models.states import OWN_KINDS, PresetState, SandboxStatus
 from services.hosts.process_environment import environment
 

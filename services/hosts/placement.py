@@ -14,9 +14,9 @@ from config.settings import Settings
 from models.database import ROW_LOCK, connection, now
 from models.nodes import Node
 from models.operations import Operation
+from models.row import Statement
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
-from models.statements import Statement
 from models.states import OPEN_STATES, OperationKind, SandboxStatus, SnapshotKind
 from models.usage import SandboxUsage
 from services.errors import WrongNode

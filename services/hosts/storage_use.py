@@ -9,9 +9,9 @@ import peewee
 
 from models.database import connection, database, now
 from models.nodes import DiskUse
+from models.row import Statement
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot, StoreImage
-from models.statements import Statement
 from models.states import SnapshotState
 from models.users import User
 

@@ -15,9 +15,9 @@ from typing import Any
 from config.settings import Settings
 from models.database import ROW_LOCK, now
 from models.operations import Operation, OutboxMessage
+from models.row import Statement
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
-from models.statements import Statement
 from models.states import OPEN_STATES, OperationKind, OperationState, SandboxStatus
 from services.errors import Conflict
 from services.operations.announcements import announce, lane_of

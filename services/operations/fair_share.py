@@ -17,7 +17,7 @@ from models import locks
 from models.database import database, now
 from models.locks import LockClass
 from models.operations import Operation, OutboxMessage
-from models.statements import Statement
+from models.row import Statement
 from models.states import OperationState
 from services.operations import outbox
 from services.operations.announcements import announce, queue_name

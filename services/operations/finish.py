@@ -13,8 +13,8 @@ import peewee
 
 from models.database import now
 from models.operations import IdempotencyKey, Operation, OutboxMessage
+from models.row import Statement
 from models.sandboxes import Sandbox
-from models.statements import Statement
 from models.states import CAPTURES, OperationState
 from services.operations.announcements import announce
 from services.operations.begin import lock_sandbox

@@ -3,7 +3,7 @@ import peewee
 
 from config.settings import Settings
 from models.operations import Operation
-from models.statements import Statement
+from models.row import Statement
 from models.states import OPEN_STATES
 from services.errors import RateLimited
 

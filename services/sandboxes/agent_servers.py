@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from models.row import Statement
 from models.sandboxes import AgentServer
 from models.snapshots import Snapshot
-from models.statements import Statement
 
 _KEPT = Statement(
     AgentServer,

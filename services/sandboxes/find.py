@@ -1,7 +1,7 @@
 """Finds a sandbox for its owner: nobody else may see it or use it."""
 from models.database import connection
+from models.row import Statement
 from models.sandboxes import Sandbox
-from models.statements import Statement
 from services.errors import Forbidden, NotFound, WrongNode
 from services.sandboxes.caller import Caller
 from services.sandboxes.views import SandboxView, sandbox_view

@@ -4,8 +4,8 @@ from datetime import datetime
 from typing import Any
 
 from models.nodes import PortBinding
+from models.row import Statement
 from models.sandboxes import Sandbox
-from models.statements import Statement
 from services.templates.presets import PRESETS, serves
 
 _BINDINGS = Statement(

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from models.database import connection
 from models.deploys import DeployRun
 from models.operations import Operation
+from models.row import Statement
 from models.snapshots import Snapshot
-from models.statements import Statement
 from models.states import OPEN_STATES, RunState, SnapshotKind, SnapshotState
 
 _WITH_FILES = (SnapshotState.PENDING, SnapshotState.READY, SnapshotState.DELETING)

@@ -9,8 +9,8 @@ import pytest
 from models.database import connection, now
 from models.nodes import Node
 from models.operations import OutboxMessage
+from models.row import Statement
 from models.sandboxes import Sandbox
-from models.statements import Statement
 from models.users import User
 from services.errors import Forbidden, NotFound
 from services.guest_calls import guest
