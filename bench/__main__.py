@@ -49,8 +49,8 @@ def run_presets(count: int) -> list[Figure]:
 
 
 def run_bursts(count: int) -> list[Figure]:
-    """Creates that come at once, `count` times without spares and with them."""
-    return list(bursts(connect_api, get_settings(), count))
+    """Creates that come at once, `count` times without spares and with them, and forks."""
+    return bursts(connect_api, get_settings(), count)
 
 
 def connect_api() -> Api:
@@ -66,7 +66,7 @@ def main() -> int:
     parser.add_argument("--presets", action="store_true",
                         help="measure the creates of agent presets, and nothing else")
     parser.add_argument("--bursts", action="store_true",
-                        help="measure creates that come at once, and nothing else")
+                        help="measure creates and forks that come at once, and nothing else")
     parser.add_argument("--churn", action="store_true",
                         help="create, use and delete so many, and tell what they leave behind")
     parser.add_argument("--crowd", action="store_true",
