@@ -103,6 +103,6 @@ def sample_disks(**payload: Any) -> None:
     """Free disk layers that nothing needs any more and write down what the rest occupies."""
     contracts.parse(contracts.DISK_SAMPLE, payload)
     deps = get_deps()
-    deps.driver.collect_layers()
+    deps.driver.collect_garbage()
     found = deps.driver.disk_use()
     storage_use.record(deps.settings.node_id, found.sandboxes, found.snapshots, found.node)

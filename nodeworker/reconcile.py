@@ -248,8 +248,9 @@ class Reconciler:
                 log.info("machine %s is busy; next time", sandbox_id)
 
     def _remove_snapshots(self, kept: set[str]) -> None:
-        wanted = on_node.list_needed(self._deps.settings.node_id)
-        for snapshot_id in self._seen_for_long("snapshots", kept - wanted):
+        node_id = self._deps.settings.node_id
+        unwanted = (kept - on_node.list_needed(node_id)) | on_node.list_used_up(node_id)
+        for snapshot_id in self._seen_for_long("snapshots", unwanted):
             log.warning("removing snapshot %s, which nothing needs", snapshot_id)
             try:
                 forget_transient(self._deps, snapshot_id)

@@ -4,10 +4,14 @@ import json
 import os
 import secrets
 import shutil
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+# The blocks of the largest sparse files are freed in seconds.
+_DELETED_BY_THEN_S = 3600.0
 # One thread: deletions must not compete with work that somebody waits for.
 _deletions = ThreadPoolExecutor(max_workers=1, thread_name_prefix="deletion")
 
@@ -80,7 +84,17 @@ def remove_tree(directory: Path, trash: Path) -> None:
 
 
 def empty_trash(trash: Path) -> None:
-    """Delete what a crash left between the rename and the deletion of `remove_tree`."""
+    """Delete all that a crash left between the rename and the deletion of `remove_tree`, or that
+    others put aside there."""
     if trash.is_dir():
         for doomed in trash.iterdir():
             shutil.rmtree(doomed, ignore_errors=True)
+
+
+def empty_old_trash(trash: Path) -> None:
+    """Delete what `remove_tree` has put there so long ago that nobody is at it any more."""
+    for doomed in trash.glob("*." + "[0-9a-f]" * 8):
+        with suppress(FileNotFoundError):
+            # The rename is what changed it last.
+            if time.time() - doomed.stat().st_ctime > _DELETED_BY_THEN_S:
+                shutil.rmtree(doomed, ignore_errors=True)

@@ -260,8 +260,8 @@ class Driver(ABC):
         Raises DriverError if that cannot be told."""
 
     @abstractmethod
-    def collect_layers(self) -> None:
-        """Remove the disk layers that no sandbox and no snapshot on this host refers to."""
+    def collect_garbage(self) -> None:
+        """Remove disk layers that nothing here refers to, and what dead workers left half done."""
 
     @abstractmethod
     def end_if_halted(self, sandbox_id: str) -> bool:

@@ -113,6 +113,17 @@ def list_needed(node_id: str) -> set[str]:
         return {row.id for row in rows} | {run.snapshot_id for run in built_here}
 
 
+def list_used_up(node_id: str) -> set[str]:
+    """Ids of the transient captures of the node that no operation needs and that are not said to be
+    removed: whoever was to do it has died, perhaps in the middle of it."""
+    needed = Operation.select(Operation.snapshot_id).where(
+        Operation.state.in_(OPEN_STATES) & Operation.snapshot_id.is_null(False))
+    with connection():
+        return {row.id for row in Snapshot.select(Snapshot.id).where(
+            (Snapshot.node_id == node_id) & Snapshot.state.in_(_WITH_FILES) & Snapshot.transient
+            & Snapshot.id.not_in(needed))}
+
+
 def list_failed_archives(node_id: str, among: Iterable[str]) -> list[str]:
     """Those of the ids `among` whose directory this node should have archived, and did not."""
     ids = list(among)

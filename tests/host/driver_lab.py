@@ -137,4 +137,4 @@ class Lab:
             self.driver.destroy(sandbox_id)
         for snapshot_id in self.driver.list_snapshots():
             self.driver.delete_snapshot(snapshot_id)
-        self.driver.collect_layers()
+        self.driver.collect_garbage()

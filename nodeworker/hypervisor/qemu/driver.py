@@ -49,7 +49,7 @@ from nodeworker.hypervisor.qemu.operations.halted import end_if_halted
 from nodeworker.hypervisor.qemu.operations.hibernate import hibernate
 from nodeworker.hypervisor.qemu.operations.import_disk import import_disk
 from nodeworker.hypervisor.qemu.operations.paused import resume_if_paused
-from nodeworker.hypervisor.qemu.operations.reclaim import reclaim, restore_network
+from nodeworker.hypervisor.qemu.operations.reclaim import collect_garbage, reclaim, restore_network
 from nodeworker.hypervisor.qemu.operations.snapshot import snapshot
 from nodeworker.hypervisor.qemu.operations.wake import forward, wake
 from nodeworker.hypervisor.qemu.process import prepared
@@ -225,8 +225,8 @@ class QemuDriver(Driver):
         return disk_use(self.host)
 
     @_operation
-    def collect_layers(self) -> None:
-        self.host.collect_layers()
+    def collect_garbage(self) -> None:
+        collect_garbage(self.host)
 
     @_operation
     def end_if_halted(self, sandbox_id: str) -> bool:

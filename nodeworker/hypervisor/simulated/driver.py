@@ -127,8 +127,8 @@ class SimulatedDriver(driver.Driver):
     def end_if_halted(self, sandbox_id: str) -> bool:
         return False
 
-    def collect_layers(self) -> None:
-        """Simulated disks have no layers."""
+    def collect_garbage(self) -> None:
+        """Simulated disks have no layers, and nothing is left of them."""
 
     def resume_if_paused(self, sandbox_id: str) -> DiskPause | None:
         return None

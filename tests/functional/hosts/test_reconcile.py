@@ -79,6 +79,20 @@ def test_a_capture_nothing_needs_is_removed(sim_stack, alice, host, sandbox):
     becomes(lambda: taken in host.list_snapshots(), False)
 
 
+def test_a_capture_whose_removal_was_cut_short_is_removed_again(sim_stack, alice, sandbox):
+    fork = alice.post(f"/v1/sandboxes/{sandbox}/fork", json={}).json()["id"]
+    alice.wait_for(fork, "running")
+    [[taken]] = query(sim_stack, "SELECT snapshot_id FROM sandboxes WHERE id = %s", fork)
+
+    def told():
+        return query(sim_stack, "SELECT state FROM snapshots WHERE id = %s", taken)
+
+    becomes(told, [("deleted",)])
+    rewrite(sim_stack, "UPDATE snapshots SET state = 'ready' WHERE id = %s", taken)
+    becomes(told, [("deleted",)])
+    alice.delete(f"/v1/sandboxes/{fork}")
+
+
 def test_transient_captures_of_forks_do_not_pile_up(sim_stack, alice, host, sandbox):
     before = host.list_snapshots()
     forks = [alice.post(f"/v1/sandboxes/{sandbox}/fork", json={}).json()["id"] for _ in range(3)]

@@ -149,7 +149,7 @@ def test_nothing_is_deleted_while_any_record_cannot_be_read(node, caplog):
             node.driver.disk_use()
     record.write_bytes(whole)
     del node.sandboxes[source]
-    node.driver.collect_layers()
+    node.driver.collect_garbage()
     node.check_exact()
     node.check_content("snapshots", snapshot_id)
 
@@ -190,7 +190,7 @@ def test_layers_that_a_shortened_chain_left_behind_are_collected(node):
     chain = record.machine.chain
     rundir.write(replace(record, machine=replace(record.machine, chain=(*chain[:2], chain[-1]))),
                  durable=True)
-    node.driver.collect_layers()
+    node.driver.collect_garbage()
     assert node.layers() == {chain[-1]}
 
 

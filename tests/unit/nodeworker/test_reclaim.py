@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from nodeworker.disks import durable
+from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.qemu.operations import reclaim
 from tests.host.disk_node import Node
 
@@ -87,6 +89,33 @@ def test_a_snapshot_that_is_completed_while_reclaim_looks_stops_nothing(node, mo
     monkeypatch.setattr("os.open", completed)
     reclaim._remove_half_made(node.host)
     assert (node.host.snapshots / "snap").exists()
+
+
+def names(directory):
+    return {path.name for path in directory.iterdir()}
+
+
+def test_what_dead_workers_left_of_snapshots_goes_without_a_start_too(node):
+    for name in ("left.tmp", "whole"):
+        (node.host.snapshots / name).mkdir()
+    at_work = locks.wait_lock(node.host.snapshots / "busy.tmp" / "lock", make_directory=True)
+    node.driver.collect_garbage()
+    assert names(node.host.snapshots) == {"busy.tmp", "whole"}
+    os.close(at_work)
+    node.driver.collect_garbage()
+    assert names(node.host.snapshots) == {"whole"}
+
+
+def test_what_dead_workers_left_of_a_deletion_goes_once_nobody_can_be_at_it(node, monkeypatch):
+    put_aside = {"box.ending", "snap.deleting"}
+    for name in ("box.0123abcd", *put_aside):
+        (node.host.trash / name).mkdir()
+        (node.host.trash / name / "ram").write_bytes(b"saved")
+    node.driver.collect_garbage()
+    assert names(node.host.trash) == {"box.0123abcd", *put_aside}
+    monkeypatch.setattr(durable, "_DELETED_BY_THEN_S", -1.0)
+    node.driver.collect_garbage()
+    assert names(node.host.trash) == put_aside, "who put them aside comes for them again"
 
 
 def test_a_process_of_a_wake_that_begins_meanwhile_is_not_ended_as_a_stray(node, monkeypatch):

@@ -94,7 +94,7 @@ def test_layers_of_a_flattened_chain_go_once_nothing_needs_them(real):
         real.shell(source, "sleep 2")
         real.driver.hibernate(source.sandbox_id)
         real.driver.wake(source)
-        real.driver.collect_layers()
+        real.driver.collect_garbage()
         if len(layers(real)) == 1:
             break
     assert layers(real) == named(real) and len(layers(real)) == 1

@@ -246,7 +246,7 @@ def test_a_disk_of_nobody_does_not_grow(lab):
 def test_disk_use_names_what_is_here_and_nothing_else(lab):
     spec = with_note(lab)
     lab.driver.snapshot(spec.sandbox_id, "snap")
-    lab.driver.collect_layers()
+    lab.driver.collect_garbage()
     used = lab.driver.disk_use()
     assert set(used.sandboxes) == {spec.sandbox_id} and set(used.snapshots) == {"snap"}
     assert min(*used.sandboxes.values(), *used.snapshots.values(), *used.node.values()) >= 0

@@ -6,11 +6,14 @@ need again, in this order:
    somebody is at work on them.
 3. Processes, cgroups, slots, namespaces and forwarded ports without a live sandbox.
 4. Forwarded ports of live sandboxes; disk layers nobody refers to; trash; the pool of ready slots.
+
+What workers that died have left of snapshots, and what nobody refers to, is also removed from time
+to time (`collect_garbage`): a node's worker may run for months.
 """
 import logging
 from functools import partial
 
-from nodeworker.disks.durable import empty_trash, remove_tree
+from nodeworker.disks.durable import empty_old_trash, empty_trash, remove_tree
 from nodeworker.faults import fault
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import VmBusy, VmNotFound
@@ -42,6 +45,13 @@ def reclaim(host: Host) -> None:
     host.network.slots.fill()
 
 
+def collect_garbage(host: Host) -> None:
+    """See Driver.collect_garbage."""
+    _remove_half_made_snapshots(host)
+    empty_old_trash(host.trash)
+    host.collect_layers()
+
+
 def restore_network(host: Host) -> bool:
     """See Driver.restore_network."""
     if host.network.is_intact():
@@ -61,14 +71,18 @@ def _remove_half_made(host: Host) -> None:
                 destroy_half_made(host, path.name)
             except VmBusy:
                 _log.info("sandbox %s is being worked on", path.name)
-    for path in host.snapshots.glob("*.tmp"):
-        with locks.nobody_at_work(path / "lock") as is_ours:
-            if is_ours:
-                remove_tree(path, host.trash)
+    _remove_half_made_snapshots(host)
     for path in host.warm_images.glob("*.tmp"):
         with locks.nobody_at_work(path.with_suffix(".lock")) as is_ours:
             if is_ours:
                 discard(Vm(host, RunDir(path)))
+
+
+def _remove_half_made_snapshots(host: Host) -> None:
+    for path in host.snapshots.glob("*.tmp"):
+        with locks.nobody_at_work(path / "lock") as is_ours:
+            if is_ours:
+                remove_tree(path, host.trash)
 
 
 def _is_live(host: Host, name: str) -> bool:
