@@ -101,7 +101,7 @@ def _modules() -> list[str]:
 
 
 def _versions(paths: str) -> bytes:
-    """Time and size of each of the files, one in a line.
+    """Time and size of each of the files, whose paths stand one in a line.
 
     One string, not an object for each of 2,000 files: those lie among other objects everywhere, and
     a fork that looks at them counts references in their pages, which copies 7 MB.
