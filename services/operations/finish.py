@@ -40,16 +40,12 @@ def _end_claimed(operation_id: Any, epoch: Any, state: Any, present: Any, error:
     return Operation.update(
         state=state, finished_at=present, lease_until=None, error=error,
         operator_error=operator_error, note=peewee.fn.COALESCE(note, Operation.note),
-    ).where(held_under(_number(operation_id), _number(epoch))).returning(Operation)
-
-
-def _number(placeholder: str) -> peewee.Value:
-    return peewee.Value(placeholder, converter=False)
+    ).where(held_under(operation_id, epoch)).returning(Operation)
 
 
 _END_CLAIMED = Statement(Operation, _end_claimed, values=7)
 _WAITING = Statement(Operation, lambda before: Operation.select().where(
-    (Operation.after_id == _number(before)) & (Operation.state == OperationState.WAITING)))
+    (Operation.after_id == before) & (Operation.state == OperationState.WAITING)))
 
 
 def end_unclaimed(operation: Operation, error: str) -> bool:

@@ -7,6 +7,8 @@ soon as no operation needs it.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import peewee
+
 from models.database import connection
 from models.deploys import DeployRun
 from models.operations import Operation
@@ -15,6 +17,11 @@ from models.snapshots import Snapshot
 from models.states import OPEN_STATES, RunState, SnapshotKind, SnapshotState
 
 _WITH_FILES = (SnapshotState.PENDING, SnapshotState.READY, SnapshotState.DELETING)
+_NEEDING = Statement(
+    Operation,
+    lambda snapshot_id: Operation.select(Operation.id).where(
+        Operation.state.in_(OPEN_STATES) & (Operation.snapshot_id == snapshot_id)),
+)
 
 
 @dataclass(frozen=True)
@@ -81,13 +88,6 @@ def is_used_up(snapshot_id: str) -> bool:
         return bool(Snapshot.get_by_id(snapshot_id).transient) and not _NEEDING.all(snapshot_id)
 
 
-_NEEDING = Statement(
-    Operation,
-    lambda snapshot_id: Operation.select(Operation.id).where(
-        Operation.state.in_(OPEN_STATES) & (Operation.snapshot_id == snapshot_id)),
-)
-
-
 def transient_removed(snapshot_id: str) -> None:
     """The files of a transient capture are gone; other snapshots are left as they are."""
     with connection():
@@ -99,13 +99,11 @@ def list_needed(node_id: str) -> set[str]:
     """Ids of the snapshots whose files the node must keep: those that are not at their end, of the
     transient ones those that an operation under way needs, and of other nodes' those that a deploy
     is built from here."""
-    in_use = Operation.select(Operation.snapshot_id).where(
-        Operation.state.in_(OPEN_STATES) & Operation.snapshot_id.is_null(False))
     with connection():
         rows = Snapshot.select(Snapshot.id).where(
             (Snapshot.node_id == node_id)
             & Snapshot.state.in_(_WITH_FILES)
-            & (~Snapshot.transient | Snapshot.id.in_(in_use))
+            & (~Snapshot.transient | Snapshot.id.in_(_in_use()))
         )
         built_here = DeployRun.select(DeployRun.snapshot_id).where(
             (DeployRun.node_id == node_id)
@@ -116,12 +114,16 @@ def list_needed(node_id: str) -> set[str]:
 def list_used_up(node_id: str) -> set[str]:
     """Ids of the transient captures of the node that no operation needs and that are not said to be
     removed: whoever was to do it has died, perhaps in the middle of it."""
-    needed = Operation.select(Operation.snapshot_id).where(
-        Operation.state.in_(OPEN_STATES) & Operation.snapshot_id.is_null(False))
     with connection():
         return {row.id for row in Snapshot.select(Snapshot.id).where(
             (Snapshot.node_id == node_id) & Snapshot.state.in_(_WITH_FILES) & Snapshot.transient
-            & Snapshot.id.not_in(needed))}
+            & Snapshot.id.not_in(_in_use()))}
+
+
+def _in_use() -> peewee.ModelSelect:
+    """The snapshots that an operation under way needs."""
+    return Operation.select(Operation.snapshot_id).where(
+        Operation.state.in_(OPEN_STATES) & Operation.snapshot_id.is_null(False))
 
 
 def list_failed_archives(node_id: str, among: Iterable[str]) -> list[str]:
