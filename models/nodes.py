@@ -10,9 +10,10 @@ class Node(Row):
     overcommit included, and `oversell` how many times that much while its machines idle: until
     they use most of its `cpus` or until its memory is scarce. Of the memory of machines beyond its
     own it keeps `ram_share` free on its disk. `lanes` are those that work, null if it does not
-    tell, and `presets` the agent presets that it can make ready. Of its disk (MiB) it tells the
-    size, what is free, and what is to stay free; of its `stopped_machines` how many are `kept`, how
-    many `spares`, and how many processes are `prepared`."""
+    tell, `presets` the agent presets that it can make ready, and `images` the builds of guest
+    images that it has. Of its disk (MiB) it tells the size, what is free, and what is to stay free;
+    of its `stopped_machines` how many are `kept`, how many `spares`, and how many processes are
+    `prepared`."""
 
     id = peewee.TextField(primary_key=True)
     address = peewee.TextField()
@@ -34,6 +35,7 @@ class Node(Row):
     policy_restored_at = TimeField(null=True)
     lanes = JsonField(null=True)
     presets = JsonField(default=list)
+    images = JsonField(default=list)
     stopped_machines = JsonField(default=dict)
     directory_id = peewee.TextField(null=True)
     started_at = TimeField(default=now)

@@ -4,17 +4,10 @@ from typing import Any
 
 from models.database import connection
 from models.states import OperationKind
-from nodeworker import (
-    disk_upload,
-    reconcile,
-    runner,
-    snapshot_deletion,
-    store_sweep,
-    usage,
-    warm_images,
-)
+from nodeworker import reconcile, runner, usage, warm_images
 from nodeworker.deploys import runner as deploys
 from nodeworker.hypervisor.driver import Shape
+from nodeworker.snapshots import deletion, disk_upload, store_sweep
 from nodeworker.wiring import get_deps
 from nodeworker.worker import LANE, app
 from objects.store import ObjectStore
@@ -72,7 +65,7 @@ def delete_snapshot(**payload: Any) -> None:
     """Remove a snapshot that is being deleted from this host and from the object store."""
     asked = contracts.parse(contracts.DELETE_SNAPSHOT, payload)
     deps = get_deps()
-    snapshot_deletion.remove_snapshot(deps, ObjectStore(deps.settings), asked.snapshot_id)
+    deletion.remove_snapshot(deps, ObjectStore(deps.settings), asked.snapshot_id)
 
 
 @app.task(name=contracts.DEPLOY_RUN)  # type: ignore[untyped-decorator]

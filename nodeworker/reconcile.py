@@ -19,9 +19,10 @@ from models.database import connection
 from models.states import OperationKind, SandboxStatus
 from nodeworker import node_directory, usage
 from nodeworker.faults import fault
-from nodeworker.handlers.lifecycle import ENDED_BY_ITSELF, forget_transient
+from nodeworker.handlers.lifecycle import ENDED_BY_ITSELF
 from nodeworker.hypervisor.driver import DriverError, VmBusy, VmState
 from nodeworker.hypervisor.facts import DiskPause, UsageReading
+from nodeworker.snapshots.unneeded import remove_unneeded
 from nodeworker.wiring import NodeDeps
 from services.hosts import nodes
 from services.operations import outbox
@@ -253,7 +254,7 @@ class Reconciler:
         for snapshot_id in self._seen_for_long("snapshots", unwanted):
             log.warning("removing snapshot %s, which nothing needs", snapshot_id)
             try:
-                forget_transient(self._deps, snapshot_id)
+                remove_unneeded(self._deps, snapshot_id)
             except DriverError as error:
                 log.warning("snapshot %s could not be removed: %s", snapshot_id, error)
 

@@ -18,10 +18,11 @@ from models.states import CAPTURES, OperationKind, SandboxStatus
 from nodeworker import usage
 from nodeworker.faults import fault
 from nodeworker.handlers import lifecycle
-from nodeworker.handlers.bring_up import printable
+from nodeworker.handlers.bring_up import named
 from nodeworker.handlers.waits import NotYet, delay_s
 from nodeworker.hypervisor.driver import StillStarting, VmBusy, VmNotFound
 from nodeworker.leases import LeaseKeeper
+from nodeworker.snapshots.unneeded import forget_transient
 from nodeworker.wiring import NodeDeps
 from objects.store import StoreUnavailable
 from services.hosts import assignments
@@ -123,7 +124,7 @@ def _handle(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome |
         if claimed.kind is not OperationKind.STOP and last:
             return lifecycle.failure(deps, claimed, sandbox, error)
         pause_s = attempts.pause_s(claimed.attempts)
-        said = printable(f"{type(error).__name__}: {error}")
+        said = named(error)
         when_database_answers(lambda: claims.put_back(claimed, pause_s, said))
     return None
 
@@ -150,7 +151,7 @@ def _finish(deps: NodeDeps, claimed: Claim, outcome: Outcome) -> outbox.Messages
         lifecycle.remove_unbooted(deps, claimed.sandbox_id)
     if claimed.kind is OperationKind.BOOT and claimed.snapshot_id:
         if on_node.is_used_up(claimed.snapshot_id):
-            lifecycle.forget_transient(deps, claimed.snapshot_id)
+            forget_transient(deps, claimed.snapshot_id)
     return messages
 
 

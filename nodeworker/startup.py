@@ -11,7 +11,6 @@ from collections.abc import Callable
 from models.database import DatabaseFailed, when_database_answers
 from nodeworker import lanes, node_directory, usage, warm_images
 from nodeworker.deploys import replicas
-from nodeworker.disk_upload import forget_dead
 from nodeworker.disks.space import MIB
 from nodeworker.faults import fault
 from nodeworker.handlers import archives
@@ -19,6 +18,7 @@ from nodeworker.hypervisor import host_memory
 from nodeworker.hypervisor.driver import DriverError
 from nodeworker.lanes import LaneWatch
 from nodeworker.reconcile import get_reconciler
+from nodeworker.snapshots.disk_upload import forget_dead
 from nodeworker.wiring import NodeDeps
 from objects.store import StoreUnavailable
 from services.deploys import runs
@@ -165,6 +165,7 @@ def node_facts(deps: NodeDeps) -> NodeFacts:
         disk_free_mb=space.free_bytes // MIB,
         disk_floor_mb=settings.disk_floor_mb,
         presets=tuple(deps.driver.presets_facts().versions),
+        images=tuple(deps.driver.image_builds()),
         cpus=os.cpu_count(),
         oversell=settings.oversell,
         memory_is_scarce=host_memory.is_scarce(),

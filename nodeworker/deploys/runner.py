@@ -13,13 +13,15 @@ from dataclasses import asdict
 from guest.client.errors import AgentError, AgentTimeout
 from models.database import DatabaseUnavailable, connection, when_database_answers
 from models.states import RunStep, SandboxStatus
-from nodeworker.deploys import building, fetching, moving, serving, storing
+from nodeworker.deploys import building, moving, serving, storing
 from nodeworker.deploys.replicas import ReplicaBroken
 from nodeworker.deploys.replication import NotReplicated
 from nodeworker.faults import fault
-from nodeworker.handlers.bring_up import printable
+from nodeworker.handlers.bring_up import named, printable
 from nodeworker.handlers.waits import NotYet
+from nodeworker.hypervisor.driver import VmBusy
 from nodeworker.leases import LeaseKeeper
+from nodeworker.snapshots import disk_fetch
 from nodeworker.wiring import NodeDeps
 from objects.store import ObjectStore, StoreUnavailable
 from services.deploys import builders, failing, logs, prefixes, publishing, runs, variables
@@ -64,7 +66,7 @@ def _work(deps: NodeDeps, claimed: RunClaim) -> None:
         if claimed.has_expired:
             raise BadProject("The deploy did not finish in time.")
         _STEPS[claimed.step](deps, claimed)
-    except (NotYet, AgentTimeout) as wait:
+    except (NotYet, AgentTimeout, VmBusy) as wait:
         # A build may keep its guest too busy to answer; that has an end with the deadline.
         log.debug("deploy run %d waits: %s", claimed.id, wait)
         _give_back(claimed, _LOOK_S, None)
@@ -74,9 +76,9 @@ def _work(deps: NodeDeps, claimed: RunClaim) -> None:
         when_database_answers(lambda: runs.give_back(claimed, _RETRY_S, said, counts=False))
     except (BadProject, NotFound) as error:
         cause = error.__cause__
-        _fail(deps, claimed, str(error), None if cause is None else _named(cause))
+        _fail(deps, claimed, str(error), None if cause is None else named(cause))
     except _LATER as error:
-        said = _named(error)
+        said = named(error)
         if attempts.is_last(claimed.attempts,
                             attempts.limit_of_run(deps.settings, from_outside=True)):
             _fail(deps, claimed, "The deploy could not be finished.", said)
@@ -86,15 +88,11 @@ def _work(deps: NodeDeps, claimed: RunClaim) -> None:
         raise
     except Exception as error:
         log.exception("deploy run %d failed, attempt %d", claimed.id, claimed.attempts)
-        said = _named(error)
+        said = named(error)
         if attempts.is_last(claimed.attempts, attempts.limit_of_run(deps.settings)):
             _fail(deps, claimed, "The deploy could not be finished.", said)
         else:
             _give_back(claimed, _RETRY_S, said)
-
-
-def _named(error: BaseException) -> str:
-    return printable(f"{type(error).__name__}: {error}")
 
 
 def _give_back(claimed: RunClaim, delay_s: float, error: str | None) -> None:
@@ -112,7 +110,7 @@ def _fail(deps: NodeDeps, claimed: RunClaim, error: str, operator_error: str | N
 def _build(deps: NodeDeps, claimed: RunClaim) -> None:
     """Have a builder, have the build run in it, and once it has ended write what was built."""
     if claimed.builder_sandbox_id is None:
-        fetching.fetch(deps, claimed.snapshot_id)
+        disk_fetch.fetch(deps, claimed.snapshot_id)
         builders.start(deps.rules, claimed)
         fault("deploy.builder_begun")
         raise NotYet("its builder to boot")

@@ -17,7 +17,8 @@ from nodeworker.faults import fault
 from nodeworker.handlers import archives, presets
 from nodeworker.handlers.agent_server import StillServing, end_copied_server
 from nodeworker.handlers.archives import ArchiveFailed, ArchiveUnusable
-from nodeworker.handlers.bring_up import WAITS, bring_up, printable, up
+from nodeworker.handlers.bring_here import DiskNotHere, bring_here
+from nodeworker.handlers.bring_up import WAITS, bring_up, named, printable, up
 from nodeworker.handlers.launch_spec import launch_spec
 from nodeworker.handlers.waits import NotYet, talk_s
 from nodeworker.hypervisor.driver import (
@@ -41,7 +42,7 @@ from services.snapshots import on_node
 
 log = logging.getLogger(__name__)
 # Errors whose text is for the owner, and those that no further attempt would mend.
-_TOLD = (ArchiveFailed, ArchiveUnusable, StillServing)
+_TOLD = (ArchiveFailed, ArchiveUnusable, DiskNotHere, StillServing)
 FINAL = (ArchiveUnusable, StillServing)
 _FLUSH, _FLUSH_LIMIT_S = "its guest to write to its disk", 10.0
 Handler = Callable[[NodeDeps, Claim, SandboxOnNode], Outcome]
@@ -65,13 +66,14 @@ def boot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
 
     Without a warm image it boots from the guest image's disk, which takes longer: the operation
     says so while it lasts and afterwards, and a warm image is baked for the next one. A copy of an
-    archive is a machine from the warm image into which the archive has been unpacked.
+    archive is a machine from the warm image into which the archive has been unpacked. A copy of
+    another node's snapshot boots from its disk, which is fetched first.
     """
-    packed = on_node.find_directory(claimed.snapshot_id)
-    captured_id = None if packed else claimed.snapshot_id
+    origin = on_node.find_origin(claimed)
+    packed, captured_id = origin.packed, origin.captured_id
+    bring_here(deps, origin)
     sandbox = presets.find_image(deps, claimed, sandbox)
-    shared = captured_id is not None and on_node.is_shared(captured_id, claimed.operation_id)
-    spec = launch_spec(deps, sandbox, snapshot_id=captured_id, shares_snapshot=shared)
+    spec = launch_spec(deps, sandbox, snapshot_id=captured_id, shares_snapshot=origin.is_shared)
     baked = captured_id is not None or deps.driver.has_warm_image(
         spec.shape, presets=spec.presets)
     if not baked:
@@ -237,7 +239,7 @@ HANDLERS: dict[OperationKind, Handler] = {
 def failure(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode, error: Exception) -> Outcome:
     """What is true after a handler failed for good: a boot leaves nothing (see `remove_unbooted`),
     everything else what the host shows."""
-    operator_error = printable(f"{type(error).__name__}: {error}")
+    operator_error = named(error)
     if claimed.kind is OperationKind.BOOT:
         fault("boot.failed")
         text = "The sandbox could not be started."
@@ -274,12 +276,6 @@ def superseded(deps: NodeDeps, claimed: Claim) -> None:
     """Undo what a handler left outside this host although its result did not count."""
     if claimed.kind is OperationKind.ARCHIVE and claimed.snapshot_id:
         archives.discard(deps, claimed.snapshot_id, claimed.epoch)
-
-
-def forget_transient(deps: NodeDeps, snapshot_id: str) -> None:
-    """Remove the capture that carried forks; a row without files is harmless, so files go first."""
-    deps.driver.delete_snapshot(snapshot_id)
-    on_node.transient_removed(snapshot_id)
 
 
 def _running(vm: RunningVm, sandbox: SandboxOnNode) -> dict[str, object]:

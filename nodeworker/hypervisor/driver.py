@@ -15,9 +15,6 @@ from pathlib import Path
 from nodeworker.disks.space import Space
 from nodeworker.hypervisor import facts
 
-# Why a copy of a snapshot without memory boots cold.
-NO_MEMORY = "its snapshot is of a disk alone, since the memory of its source was lost"
-
 
 class DriverError(Exception):
     """The hypervisor could not do what was asked; the text is for operators, never for clients."""
@@ -118,8 +115,7 @@ def ignore_progress(phase: str) -> None:
 
 
 class Driver(ABC):
-    """One hypervisor on one host. Implementations: `qemu.QemuDriver` and
-    `simulated.SimulatedDriver`."""
+    """One hypervisor on one host: `qemu.QemuDriver` or `simulated.SimulatedDriver`."""
 
     @abstractmethod
     def host_tuple(self) -> facts.HostTuple:
@@ -132,6 +128,10 @@ class Driver(ABC):
     @abstractmethod
     def presets_facts(self) -> facts.PresetsFacts:
         """Which agent presets a sandbox with `LaunchSpec.presets` would get; cheap."""
+
+    @abstractmethod
+    def image_builds(self) -> set[str]:
+        """The images here that `import_disk` can put a disk on; cheap."""
 
     @abstractmethod
     def disk_space(self) -> Space:

@@ -50,6 +50,10 @@ class HostTuple:
     image: str
 
 
+# Why a copy of a snapshot without memory boots cold.
+NO_MEMORY = "its snapshot has no memory here: that of its source was lost, or is on another node"
+
+
 @dataclass(frozen=True)
 class SnapshotFacts:
     """A complete snapshot on this host: `size_bytes` is what its files occupy, `pause_ms` how long

@@ -14,7 +14,8 @@ class NodeFacts:
     included, and `oversell` how many times that much while its machines use little of its `cpus`
     and its memory is not scarce; of the memory of machines beyond `mem_mb` it keeps `ram_share`
     free on its disk. Of that `disk_free_mb` are free, of which `disk_floor_mb` are to stay so.
-    `presets` are the agent presets it can make ready."""
+    `presets` are the agent presets it can make ready, `images` the builds of guest images it
+    has."""
 
     id: str
     address: str
@@ -29,6 +30,7 @@ class NodeFacts:
     agent_port_low: int | None = None
     agent_port_high: int | None = None
     presets: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
     cpus: int | None = None
     oversell: float = 1.0
     ram_share: float = 1.0
@@ -60,6 +62,7 @@ def heartbeat(facts: NodeFacts, lanes: Collection[str] | None = None, *,
         "disk_free_mb": facts.disk_free_mb,
         "disk_floor_mb": facts.disk_floor_mb,
         "presets": sorted(facts.presets),
+        "images": sorted(facts.images),
         "lanes": None if lanes is None else sorted(lanes),
         "heartbeat_at": now(),
     }

@@ -16,8 +16,7 @@ from models.nodes import Node
 from models.operations import Operation
 from models.row import Statement
 from models.sandboxes import Sandbox
-from models.snapshots import Snapshot
-from models.states import OPEN_STATES, OperationKind, SandboxStatus, SnapshotKind
+from models.states import OPEN_STATES, OperationKind, SandboxStatus
 from models.usage import SandboxUsage
 from services.errors import WrongNode
 from services.hosts.capacity import DiskRoom, Load, Promise, Room, refusal
@@ -26,15 +25,20 @@ from services.hosts.ports import move_agent_port
 
 
 def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None = None, *,
-               new_files: bool = True, preset: str | None = None) -> Node:
+               new_files: bool = True, preset: str | None = None,
+               image: str | None = None) -> Node:
     """Lock and return a live node that has room; the least loaded first, or exactly `pinned`.
 
-    Without `new_files` its disk does not matter: the machine has its files there already. With a
-    `preset` only the nodes that have it count, unless there is none.
-    Raises WrongNode when `pinned` does not exist, Unavailable when no node has room; its text says
-    what is short.
+    Without `new_files` its disk does not matter: the machine has its files there already. With an
+    `image` only the nodes that have this build count; with a `preset` only those that have it,
+    unless there is none.
+    Raises WrongNode when `pinned` does not exist or has not the image, Unavailable when no node has
+    room; its text says what is short.
     """
-    asked = _alive(settings)
+    able = _alive(settings)
+    if image is not None:
+        able &= _has_image(image)
+    asked = able
     if pinned is not None:
         asked &= Node.id == pinned
     elif preset is not None:
@@ -43,14 +47,26 @@ def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None =
             asked & Node.accepting & Node.presets.contains([preset]))]
         asked = asked & Node.id.in_(have_it) if have_it else asked
     for node_id in [pinned] if pinned is not None else _by_load(asked):
-        node = Node.select().where((Node.id == node_id)
-                                   & _alive(settings)).for_update(ROW_LOCK).get_or_none()
+        node = Node.select().where(
+            (Node.id == node_id) & able).for_update(ROW_LOCK).get_or_none()
         if node is not None and node.accepting and _room(node, new_files).can_hold(vcpus, mem_mb):
             return node
-    if pinned is not None and not Node.select().where(Node.id == pinned).exists():
-        raise WrongNode(f"There is no node {pinned}.")
+    if pinned is not None:
+        _check_pin(pinned, image)
     rooms = [_room(node, new_files) for node in Node.select().where(asked)]
     raise refusal(vcpus, mem_mb, rooms, pinned)
+
+
+def _has_image(image: str) -> Any:
+    return Node.images.contains([image])
+
+
+def _check_pin(pinned: str, image: str | None) -> None:
+    nodes = Node.select().where(Node.id == pinned)
+    if not nodes.exists():
+        raise WrongNode(f"There is no node {pinned}.")
+    if image is not None and not nodes.where(_has_image(image)).exists():
+        raise WrongNode(f"Node {pinned} does not have the guest image that the snapshot stands on.")
 
 
 def check_disk(node_id: str) -> None:
@@ -64,17 +80,10 @@ def check_disk(node_id: str) -> None:
         raise refused
 
 
-def node_of_copy(taken: Snapshot, pinned: str | None = None) -> str | None:
-    """The node that a sandbox made from `taken` has to be on; None if any will do, as for a
-    directory in the store.
-
-    Raises WrongNode when `pinned` is another.
-    """
-    if taken.kind == SnapshotKind.FILES_ONLY:
-        return pinned
-    if pinned not in (None, taken.node_id):
-        raise WrongNode(f"Snapshot {taken.id} is on node {taken.node_id}, not on {pinned}.")
-    return str(taken.node_id)
+def is_open(settings: Settings, node_id: str) -> bool:
+    """True if the node reports that it works, and takes sandboxes as long as it has room."""
+    return bool(Node.select().where((Node.id == node_id) & _alive(settings)
+                                    & Node.accepting).exists())
 
 
 def claim_capacity(settings: Settings, sandbox: Sandbox) -> None:
@@ -155,10 +164,13 @@ def list_by_load(settings: Settings) -> list[str]:
     return _by_load(_alive(settings))
 
 
-def list_with_room(settings: Settings, vcpus: int, mem_mb: int, lane: str) -> list[str]:
-    """The nodes at present that could take a new machine and whose `lane` works too, the one with
-    most free memory first. It is no claim."""
+def list_with_room(settings: Settings, vcpus: int, mem_mb: int, lane: str,
+                   image: str | None = None) -> list[str]:
+    """The nodes at present that could take a new machine, that have this `image` if one is given,
+    and whose `lane` works too, the one with most free memory first. It is no claim."""
     works = _alive(settings) & (Node.lanes.is_null() | Node.lanes.contains([lane]))
+    if image is not None:
+        works &= _has_image(image)
     order = _by_load(works)
     nodes = {node.id: node for node in Node.select().where(Node.id.in_(order))}
     return [each for each in order if _room(nodes[each], True).can_hold(vcpus, mem_mb)]

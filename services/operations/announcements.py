@@ -34,9 +34,10 @@ def queue_name(node_id: str, lane: str) -> str:
     return f"node.{node_id}.{lane}"
 
 
-def lane_of(kind: OperationKind, snapshot: Snapshot | None) -> str:
-    """The node's lane for an operation. The boot of a copy of an archive unpacks that archive, so
-    it goes where archives go."""
-    if kind is OperationKind.BOOT and snapshot and snapshot.kind == SnapshotKind.FILES_ONLY:
+def lane_of(node_id: str, kind: OperationKind, snapshot: Snapshot | None) -> str:
+    """The lane of node `node_id` for an operation. The boot of a copy of an archive, or of another
+    node's snapshot, reads that from the store, so it goes where archives go."""
+    if kind is OperationKind.BOOT and snapshot and (
+            snapshot.kind == SnapshotKind.FILES_ONLY or snapshot.node_id != node_id):
         return ARCHIVE_LANE
     return TRANSITIONS[kind].lane

@@ -92,7 +92,7 @@ def _check_start(sandbox: Sandbox, kind: OperationKind, *, from_any: bool = Fals
 def _insert(settings: Settings, sandbox: Sandbox, kind: OperationKind, *,
             snapshot: Snapshot | None = None, after: Operation | None = None,
             requested_by: str | None = None, **columns: Any) -> Operation:
-    limit_s, lane = settings.boot_deadline_s, lane_of(kind, snapshot)
+    limit_s, lane = settings.boot_deadline_s, lane_of(sandbox.node_id, kind, snapshot)
     if lane == ARCHIVE_LANE:
         limit_s += settings.archive_timeout_s
     sandbox.op_seq += 1

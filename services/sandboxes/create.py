@@ -9,8 +9,10 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from models.database import connection
+from models.nodes import Node
 from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
+from models.snapshots import Snapshot
 from models.states import OPEN_STATES, OperationKind, OperationState, SandboxKind
 from models.templates import Template
 from services.errors import Conflict, Unavailable
@@ -22,6 +24,7 @@ from services.operations.waits import wait_until
 from services.protocols import Deps
 from services.sandboxes import quotas
 from services.sandboxes.caller import Caller
+from services.sandboxes.copies import node_of_copy
 from services.sandboxes.insert import NewSandbox, begin_boot, insert, make_once
 from services.sandboxes.requests import CreateRequest, LaunchOptions
 from services.sandboxes.views import SandboxView, sandbox_view
@@ -54,9 +57,7 @@ def create(deps: Deps, caller: Caller, request: CreateRequest) -> SandboxView:
         if template is not None:
             options, snapshot = _with_template(options, template), template.snapshot
             preset = presets.of_copy(Sandbox.get_by_id(snapshot.source_sandbox_id), snapshot)
-        node = placement.claim_node(deps.settings, size.vcpus, size.mem_mb,
-                                    _node_needed(template, caller.pinned_node),
-                                    preset=preset.preset.slug if preset else None)
+        node = _claim_node(deps, caller, size, snapshot, preset.preset.slug if preset else None)
         sandbox = insert(deps, NewSandbox(sandbox_id, caller, node, size.vcpus, size.mem_mb,
                                           options, snapshot, preset))
         return sandbox, begin_boot(deps, sandbox, snapshot=snapshot)
@@ -119,12 +120,14 @@ def _choose_size(caller: Caller, request: CreateRequest,
     return choose_size(plan, request.size, request.vcpus, request.mem_mb)
 
 
-def _node_needed(template: ResolvedTemplate | None, pinned_node: str | None) -> str | None:
-    """The node the sandbox has to be on, if any: the caller's, which must be the one that the
-    template needs."""
-    if template is None:
-        return pinned_node
-    return placement.node_of_copy(template.snapshot, pinned_node)
+def _claim_node(deps: Deps, caller: Caller, size: Size, copied: Snapshot | None,
+                preset: str | None) -> Node:
+    """A node for a machine of `size`, which is a copy of a template's snapshot if one is given."""
+    settings, pinned = deps.settings, caller.pinned_node
+    if copied is None:
+        return placement.claim_node(settings, size.vcpus, size.mem_mb, pinned, preset=preset)
+    return node_of_copy.claim(settings, copied, size.vcpus, size.mem_mb, pinned, preset=preset,
+                              needs_memory=False)
 
 
 def _with_template(options: LaunchOptions, found: ResolvedTemplate) -> LaunchOptions:

@@ -15,6 +15,7 @@ from models.operations import Operation
 from models.row import Statement
 from models.snapshots import Snapshot
 from models.states import OPEN_STATES, RunState, SnapshotKind, SnapshotState
+from services.operations.claims import Claim
 
 _WITH_FILES = (SnapshotState.PENDING, SnapshotState.READY, SnapshotState.DELETING)
 _NEEDING = Statement(
@@ -48,6 +49,18 @@ class StoredDisk:
     rootfs_sha: str
 
 
+@dataclass(frozen=True)
+class Origin:
+    """What a boot is made from: the capture `captured_id`, which is on another node if it
+    `is_elsewhere` and is also needed by others if it `is_shared`, or what is `packed` in the store,
+    or neither."""
+
+    captured_id: str | None = None
+    packed: StoredDirectory | None = None
+    is_elsewhere: bool = False
+    is_shared: bool = False
+
+
 def find_elsewhere(node_id: str, snapshot_id: str) -> StoredDisk | None:
     """The snapshot, if it is of a whole machine and on another node than this one."""
     with connection():
@@ -59,27 +72,24 @@ def find_elsewhere(node_id: str, snapshot_id: str) -> StoredDisk | None:
                       row.image_key if row.uploaded_to_store else None, row.rootfs_sha)
 
 
-def find_directory(snapshot_id: str | None) -> StoredDirectory | None:
-    """The snapshot, if it is one of a project directory only."""
-    if snapshot_id is None:
-        return None
+def find_origin(claimed: Claim) -> Origin:
+    """What the boot of a claim is made from."""
+    if claimed.snapshot_id is None:
+        return Origin()
     with connection():
-        row = Snapshot.get_by_id(snapshot_id)
-    if row.kind != SnapshotKind.FILES_ONLY:
-        return None
-    return StoredDirectory(row.id, row.cwd, row.archive_key, row.rootfs_sha, row.size_bytes)
+        row = Snapshot.get_by_id(claimed.snapshot_id)
+        if row.kind == SnapshotKind.FILES_ONLY:
+            return Origin(packed=StoredDirectory(row.id, row.cwd, row.archive_key, row.rootfs_sha,
+                                                 row.size_bytes))
+        is_shared = row.transient and any(other.id != claimed.operation_id
+                                          for other in _NEEDING.all(row.id))
+    return Origin(row.id, is_elsewhere=row.node_id != claimed.node_id, is_shared=is_shared)
 
 
 def is_transient(snapshot_id: str) -> bool:
     """True for a capture that carries forks of a live sandbox; the row must exist."""
     with connection():
         return bool(Snapshot.get_by_id(snapshot_id).transient)
-
-
-def is_shared(snapshot_id: str, operation_id: int) -> bool:
-    """True if other operations under way than this one need the snapshot."""
-    with connection():
-        return any(row.id != operation_id for row in _NEEDING.all(snapshot_id))
 
 
 def is_used_up(snapshot_id: str) -> bool:
@@ -97,8 +107,8 @@ def transient_removed(snapshot_id: str) -> None:
 
 def list_needed(node_id: str) -> set[str]:
     """Ids of the snapshots whose files the node must keep: those that are not at their end, of the
-    transient ones those that an operation under way needs, and of other nodes' those that a deploy
-    is built from here."""
+    transient ones those that an operation under way needs, and of other nodes' those that a boot or
+    a deploy here is made from."""
     with connection():
         rows = Snapshot.select(Snapshot.id).where(
             (Snapshot.node_id == node_id)
@@ -108,7 +118,9 @@ def list_needed(node_id: str) -> set[str]:
         built_here = DeployRun.select(DeployRun.snapshot_id).where(
             (DeployRun.node_id == node_id)
             & DeployRun.state.in_((RunState.QUEUED, RunState.RUNNING)))
-        return {row.id for row in rows} | {run.snapshot_id for run in built_here}
+        booting_here = _in_use().where(Operation.node_id == node_id)
+        return {row.id for row in rows} | {
+            row.snapshot_id for row in (*built_here, *booting_here)}
 
 
 def list_used_up(node_id: str) -> set[str]:

@@ -40,7 +40,7 @@ from nodeworker.hypervisor.qemu.disk.write_pace import pace_writes
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.images.bake_warm_image import bake
 from nodeworker.hypervisor.qemu.images.build_presets_image import is_building
-from nodeworker.hypervisor.qemu.images.guest_image import find_presets
+from nodeworker.hypervisor.qemu.images.guest_image import find_presets, list_images
 from nodeworker.hypervisor.qemu.operations.create import AlreadyCreated, create
 from nodeworker.hypervisor.qemu.operations.delete_snapshot import delete_snapshot
 from nodeworker.hypervisor.qemu.operations.destroy import destroy, terminate
@@ -112,6 +112,10 @@ class QemuDriver(Driver):
         if presets is not None:
             return facts_of(presets)
         return nothing_built("being built" if is_building(self.host.image_dir) else "not built yet")
+
+    @_operation
+    def image_builds(self) -> set[str]:
+        return {image.build_key for image in list_images(self.host.image_dir)}
 
     @_operation
     def disk_space(self) -> Space:

@@ -74,6 +74,9 @@ class SimulatedDriver(driver.Driver):
     def has_warm_image(self, shape: Shape, *, presets: bool = False) -> bool:
         return self.node.warm_image(shape, presets=presets).exists()
 
+    def image_builds(self) -> set[str]:
+        return {snapshots.IMAGE}
+
     def presets_facts(self) -> PresetsFacts:
         return self.node.presets.facts()
 

@@ -9,7 +9,7 @@ from nodeworker.hypervisor.driver import DriverError, Shape, VmNotFound
 from nodeworker.hypervisor.facts import DiskExport, SnapshotFacts
 from nodeworker.hypervisor.simulated.node import BLANK, SimulatedNode
 
-_IMAGE = "simulated"
+IMAGE = "simulated"
 
 
 def snapshot(node: SimulatedNode, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
@@ -56,18 +56,23 @@ def export_disk(node: SimulatedNode, snapshot_id: str, target: Path) -> DiskExpo
     write_json(target, snapshot["guest"])
     image = node.warm_images / "image.json"
     write_json(image, BLANK)
-    return DiskExport(_IMAGE, image)
+    return DiskExport(IMAGE, image)
 
 
 def import_disk(node: SimulatedNode, snapshot_id: str, shape: Shape, image_key: str,
                 fetch: Callable[[Path], None]) -> None:
     """See Driver.import_disk."""
-    if image_key != _IMAGE:
+    if image_key != IMAGE:
         raise VmNotFound(f"this host has no guest image {image_key}")
     if node.find_snapshot(snapshot_id) is None:
         directory = node.snapshots / snapshot_id
-        directory.mkdir(exist_ok=True)
-        fetch(directory / "disk")
+        remove_tree(directory, node.trash)  # of an attempt that died
+        directory.mkdir()
+        try:
+            fetch(directory / "disk")
+        except BaseException:
+            remove_tree(directory, node.trash)
+            raise
         facts = SnapshotFacts(snapshot_id, (directory / "disk").stat().st_size, 0.0,
                               has_memory=False)
         write_json(directory / "snapshot.json",

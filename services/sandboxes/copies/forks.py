@@ -7,13 +7,12 @@ from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import OperationKind, SnapshotState
 from services.errors import Conflict
-from services.hosts import placement
 from services.metering import credit
 from services.metering.plans import check_fork
 from services.protocols import Deps
 from services.sandboxes import agent_servers, find, quotas
 from services.sandboxes.caller import Caller
-from services.sandboxes.copies import capture
+from services.sandboxes.copies import capture, node_of_copy
 from services.sandboxes.insert import NewSandbox, begin_boot, insert, make_once
 from services.sandboxes.requests import LaunchOptions
 from services.sandboxes.views import SandboxView, sandbox_view
@@ -47,7 +46,7 @@ def of_sandbox(deps: Deps, caller: Caller, sandbox_id: str, options: LaunchOptio
                                                            transient=True)
         else:
             (taken, begun), messages = joined, []
-        fork = _insert_fork(deps, caller, new_id(), taken, source.node_id, options, source)
+        fork = _insert_fork(deps, caller, new_id(), taken, options, source)
         begin_boot(deps, fork, snapshot=taken, after=begun,
                    ends_listener=_ends_listener(options, source))
         return sandbox_view(fork), messages
@@ -57,10 +56,8 @@ def of_sandbox(deps: Deps, caller: Caller, sandbox_id: str, options: LaunchOptio
 
 def of_snapshot(deps: Deps, caller: Caller, snapshot_id: str, options: LaunchOptions, *,
                 idempotency_key: str | None = None) -> SandboxView:
-    """Start a new sandbox from a snapshot the caller owns, on the node that holds it (contract,
-    Fork rules 1 to 4).
-
-    A `files_only` snapshot is in the store and goes to any node with room.
+    """Start a new sandbox from a snapshot the caller owns, on the node that holds it or on another
+    one (contract, Fork rules 1 to 4; see `node_of_copy`).
 
     A replay of the key returns the first response and makes no second VM. Raises NotFound,
     Forbidden, Conflict, PlanRequired, WrongNode, Unavailable.
@@ -70,11 +67,10 @@ def of_snapshot(deps: Deps, caller: Caller, snapshot_id: str, options: LaunchOpt
     # After the key: a replay gets its answer even if the snapshot has been deleted since.
     def make(sandbox_id: str) -> tuple[Sandbox, list[OutboxMessage]]:
         taken = get_owned(caller.owner, snapshot_id)
-        node_id = placement.node_of_copy(taken, caller.pinned_node)
         if taken.state != SnapshotState.READY:
             raise Conflict(f"The snapshot is {taken.state}; only a ready one can be forked.")
         source = Sandbox.get_by_id(taken.source_sandbox_id)
-        fork = _insert_fork(deps, caller, sandbox_id, taken, node_id, options, source)
+        fork = _insert_fork(deps, caller, sandbox_id, taken, options, source)
         return fork, begin_boot(deps, fork, snapshot=taken,
                                 ends_listener=_ends_listener(options, source))
 
@@ -82,13 +78,13 @@ def of_snapshot(deps: Deps, caller: Caller, snapshot_id: str, options: LaunchOpt
     return make_once(deps, caller, ROUTE, idempotency_key, body, make)
 
 
-def _insert_fork(deps: Deps, caller: Caller, sandbox_id: str, taken: Snapshot, node_id: str | None,
+def _insert_fork(deps: Deps, caller: Caller, sandbox_id: str, taken: Snapshot,
                  options: LaunchOptions, source: Sandbox) -> Sandbox:
     check_fork(caller.owner.plan, taken.vcpus, taken.mem_mb)
     credit.check(deps.settings, caller.owner)
     quotas.check_sandbox(deps.settings, caller.owner)
-    node = placement.claim_node(deps.settings, taken.vcpus, taken.mem_mb, node_id,
-                                preset=source.preset)
+    node = node_of_copy.claim(deps.settings, taken, taken.vcpus, taken.mem_mb, caller.pinned_node,
+                              preset=source.preset)
     return insert(deps, NewSandbox(sandbox_id, caller, node, taken.vcpus, taken.mem_mb,
                                    _inherit(options, source, taken), taken,
                                    presets.of_copy(source, taken)))

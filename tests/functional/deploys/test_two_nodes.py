@@ -53,7 +53,7 @@ def test_a_peer_builds_what_is_stored_and_the_old_node_cleans_up(sim_stack, alic
     until(lambda: "not in the object store yet" in (run(sim_stack, "moving")[3] or ""))
     assert run(sim_stack, "moving")[:2] == (OTHER, builder)
 
-    fault("deploy.fetched")
+    fault("fetch.imported")
     other.start("node-bulk")
     until(lambda: builds_on(sim_stack, "moving", here))
     assert fault.reached(), "the peer's worker was killed when it had the disk"

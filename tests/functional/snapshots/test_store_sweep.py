@@ -6,7 +6,7 @@ import pytest
 
 from models.database import connection, now
 from models.snapshots import Snapshot, StoreImage
-from nodeworker import store_sweep
+from nodeworker.snapshots import store_sweep
 from nodeworker.wiring import NodeDeps
 from objects.store import ObjectStore
 from services.snapshots import stored_images

@@ -11,7 +11,7 @@ from bin.stack.site import ROOT
 
 TESTS = ROOT / "tests"
 CHOICES = "# Our choices"
-STATE = re.compile(r"done|not yet, later|nothing to do")
+STATE = re.compile(r"done|nothing to do")
 TEST = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
 
 

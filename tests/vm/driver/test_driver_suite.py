@@ -189,7 +189,7 @@ def test_a_machine_that_died_is_captured_from_its_disk_and_its_copies_boot_cold(
     assert lab.driver.inspect(spec.sandbox_id) is VmState.DISK_ONLY
     clone = lab.spec("snapdead")
     running = lab.driver.create(clone)
-    assert running.cold and "disk alone" in running.cold_reason
+    assert running.cold and "no memory here" in running.cold_reason
     check_alive(lab, clone, b"first")
     lab.driver.hibernate(clone.sandbox_id)
     assert not lab.driver.wake(clone).cold, "from now on it is a machine like any other"

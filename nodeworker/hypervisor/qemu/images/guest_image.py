@@ -40,10 +40,16 @@ class Image:
 
 def load_image(directory: Path) -> Image:
     """Read one image directory; raises DriverError if there is no complete image."""
-    record = read_json(directory / "image.json")
-    if record is None:
+    image = find_image(directory)
+    if image is None:
         raise DriverError(f"no guest image at {directory}: build it with `make image`")
-    return Image(
+    return image
+
+
+def find_image(directory: Path) -> Image | None:
+    """As `load_image`; None if there is no complete image."""
+    record = read_json(directory / "image.json")
+    return None if record is None else Image(
         key=record["key"], directory=directory, machine=record["machine"],
         command_line=record["cmdline"], kernel=directory / record["kernel"],
         initrd=directory / record["initrd"] if record["initrd"] else None,
@@ -76,9 +82,13 @@ def image_of(image_dir: Path, key: str) -> Image:
 
 def image_of_build(image_dir: Path, build_key: str) -> Image:
     """The image with this `build_key`. Raises VmNotFound."""
-    for directory in sorted((image_dir / "images").iterdir()):
-        if not directory.is_symlink() and read_json(directory / "image.json") is not None:
-            image = load_image(directory)
-            if image.build_key == build_key:
-                return image
+    for image in list_images(image_dir):
+        if image.build_key == build_key:
+            return image
     raise VmNotFound(f"this host has no guest image {build_key}")
+
+
+def list_images(image_dir: Path) -> list[Image]:
+    """Every complete image of this host."""
+    directories = [path for path in (image_dir / "images").iterdir() if not path.is_symlink()]
+    return [image for image in map(find_image, sorted(directories)) if image is not None]

@@ -17,7 +17,6 @@ from nodeworker.disks import sparse
 from nodeworker.disks.durable import read_json, remove_tree
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import (
-    NO_MEMORY,
     DriverError,
     LaunchSpec,
     RunningVm,
@@ -26,6 +25,7 @@ from nodeworker.hypervisor.driver import (
     VmNotFound,
     VmState,
 )
+from nodeworker.hypervisor.facts import NO_MEMORY
 from nodeworker.hypervisor.qemu.disk import ram_room
 from nodeworker.hypervisor.qemu.disk.release import release_layers
 from nodeworker.hypervisor.qemu.host import Host

@@ -1,17 +1,16 @@
-"""Brings the disk of another node's snapshot to this host, for the builder of a run that this node
-has taken over.
+"""Brings the disk of another node's snapshot to this host: for a copy that boots here, or for the
+builder of a run that this node has taken over.
 
 1. One fetch of a snapshot at a time on this host. 2. What the object store gives is hashed while it
-comes; only the disk that was uploaded is taken. 3. The copy stays as long as a run here is open
-that builds from it (`services/snapshots/on_node.py`); then the reconciler removes it.
+comes; only the disk that was uploaded is taken. 3. The copy stays as long as an operation or a run
+of this node needs it (`services/snapshots/on_node.py`); then the reconciler removes it.
 """
 import hashlib
 from pathlib import Path
 
-from nodeworker.disk_upload import snapshot_lock
 from nodeworker.faults import fault
-from nodeworker.handlers.waits import NotYet
-from nodeworker.hypervisor.driver import NoDiskSpace, Shape, VmBusy, VmNotFound
+from nodeworker.hypervisor.driver import NoDiskSpace, Shape, VmNotFound
+from nodeworker.snapshots.disk_upload import snapshot_lock
 from nodeworker.wiring import NodeDeps
 from objects.store import ObjectMissing, ObjectStore, StoreUnavailable
 from services.errors import Unavailable
@@ -22,28 +21,31 @@ from services.snapshots.stored_objects import disk_key
 
 def fetch(deps: NodeDeps, snapshot_id: str) -> None:
     """Have the disk of the snapshot on this host, if it is of another node's machine. Raises
-    Unavailable while it cannot be had here, saying why, StoreUnavailable, NotYet."""
+    Unavailable while it cannot be had here, saying why, StoreUnavailable, VmBusy while another
+    worker fetches it, DriverError."""
     node_id = deps.settings.node_id
     stored = on_node.find_elsewhere(node_id, snapshot_id)
-    if stored is None or snapshot_id in deps.driver.list_snapshots():
+    if stored is None:
         return
+    try:
+        with snapshot_lock(deps, snapshot_id):
+            # Under the lock: whoever removes a copy looks under it whether it is needed.
+            if snapshot_id not in deps.driver.list_snapshots():
+                _import(deps, stored)
+    except (VmNotFound, NoDiskSpace) as error:
+        raise Unavailable(f"Node {node_id} cannot take snapshot {snapshot_id}: {error}.") from error
+    fault("fetch.imported")
+
+
+def _import(deps: NodeDeps, stored: StoredDisk) -> None:
     if stored.image_key is None:
-        raise Unavailable(f"Snapshot {snapshot_id} is on node {stored.node_id} alone: it is not in"
+        raise Unavailable(f"Snapshot {stored.id} is on node {stored.node_id} alone: it is not in"
                           " the object store yet.")
 
     def write(path: Path) -> None:
         _download(ObjectStore(deps.settings), stored, path)
 
-    try:
-        with snapshot_lock(deps, snapshot_id):
-            if snapshot_id not in deps.driver.list_snapshots():
-                deps.driver.import_disk(snapshot_id, Shape(stored.vcpus, stored.mem_mb),
-                                        stored.image_key, write)
-    except VmBusy as error:
-        raise NotYet("another worker to fetch the snapshot") from error
-    except (VmNotFound, NoDiskSpace) as error:
-        raise Unavailable(f"Node {node_id} cannot take snapshot {snapshot_id}: {error}.") from error
-    fault("deploy.fetched")
+    deps.driver.import_disk(stored.id, Shape(stored.vcpus, stored.mem_mb), stored.image_key, write)
 
 
 def _download(store: ObjectStore, stored: StoredDisk, path: Path) -> None:

@@ -6,9 +6,9 @@ Dying anywhere costs a repetition, since the deletion is announced until the row
 import logging
 
 from models.database import when_database_answers
-from nodeworker.disk_upload import snapshot_lock
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError, VmBusy
+from nodeworker.snapshots.disk_upload import snapshot_lock
 from nodeworker.wiring import NodeDeps
 from objects.store import ObjectStore, StoreUnavailable
 from services.snapshots import deletion

@@ -1,0 +1,46 @@
+"""Decides which node takes a sandbox that is made from a snapshot, and claims its room there.
+
+1. A project directory is in the store: any node takes it. 2. A captured machine is copied on the
+node that holds it, since only there is its memory. 3. Once its disk is in the store, any other node
+with the same build of its guest image can boot a copy from that disk. One does if the caller pins
+it, or if the holder does not work or takes no sandboxes. 4. Where the holder is only full, a fork
+is refused: with its processes it is worth waiting for, and without them a pin gets it. A copy of a
+template goes elsewhere then, too: it is what is on its disk and what its start command starts.
+"""
+from config.settings import Settings
+from models.database import database
+from models.nodes import Node
+from models.snapshots import Snapshot
+from models.states import SnapshotKind
+from services.errors import Unavailable, WrongNode
+from services.hosts import placement
+
+
+def claim(settings: Settings, taken: Snapshot, vcpus: int, mem_mb: int, pinned: str | None, *,
+          preset: str | None = None, needs_memory: bool = True) -> Node:
+    """Lock and return the node of a new sandbox made from `taken`, with room for it; in the
+    caller's transaction. where it `needs_memory` it waits for the holder's.
+
+    Raises WrongNode when `pinned` cannot have it, Unavailable.
+    """
+    if taken.kind == SnapshotKind.FILES_ONLY:
+        return placement.claim_node(settings, vcpus, mem_mb, pinned, preset=preset)
+    holder, in_store = str(taken.node_id), taken.uploaded_to_store and taken.image_key is not None
+    if pinned not in (None, holder):
+        if not in_store:
+            raise WrongNode(f"Snapshot {taken.id} is on node {holder}, not on {pinned}, and not in"
+                            " the object store yet.")
+        return placement.claim_node(settings, vcpus, mem_mb, pinned, image=taken.image_key)
+    if pinned is not None or not in_store:
+        return placement.claim_node(settings, vcpus, mem_mb, holder)
+    try:
+        # What a refusal has locked is free again before other nodes are locked.
+        with database.atomic():
+            return placement.claim_node(settings, vcpus, mem_mb, holder)
+    except Unavailable as refused:
+        if needs_memory and placement.is_open(settings, holder):
+            raise
+        try:
+            return placement.claim_node(settings, vcpus, mem_mb, image=taken.image_key)
+        except Unavailable:
+            raise refused from None
