@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 # The blocks of the largest sparse files are freed in seconds.
-_DELETED_BY_THEN_S = 3600.0
+_OLD_S = 3600.0
 # One thread: deletions must not compete with work that somebody waits for.
 _deletions = ThreadPoolExecutor(max_workers=1, thread_name_prefix="deletion")
 
@@ -93,8 +93,17 @@ def empty_trash(trash: Path) -> None:
 
 def empty_old_trash(trash: Path) -> None:
     """Delete what `remove_tree` has put there so long ago that nobody is at it any more."""
-    for doomed in trash.glob("*." + "[0-9a-f]" * 8):
+    for doomed in list_old(trash, "*." + "[0-9a-f]" * 8):
+        shutil.rmtree(doomed, ignore_errors=True)
+
+
+def list_old(trash: Path, pattern: str) -> list[Path]:
+    """What was put into `trash` under a name of this `pattern` so long ago that nobody is at it any
+    more."""
+    found = []
+    for path in trash.glob(pattern):
         with suppress(FileNotFoundError):
             # The rename is what changed it last.
-            if time.time() - doomed.stat().st_ctime > _DELETED_BY_THEN_S:
-                shutil.rmtree(doomed, ignore_errors=True)
+            if time.time() - path.stat().st_ctime > _OLD_S:
+                found.append(path)
+    return found

@@ -106,73 +106,43 @@ def test_what_dead_workers_left_of_snapshots_goes_without_a_start_too(node):
     assert names(node.host.snapshots) == {"whole"}
 
 
-def test_what_dead_workers_left_of_a_deletion_goes_once_nobody_can_be_at_it(node, monkeypatch):
-    put_aside = {"box.ending", "snap.deleting"}
-    for name in ("box.0123abcd", *put_aside):
-        (node.host.trash / name).mkdir()
-        (node.host.trash / name / "ram").write_bytes(b"saved")
+@pytest.fixture
+def long_ago(monkeypatch):
+    """From then on whatever is in the trash has been there for long."""
+    return lambda: monkeypatch.setattr(durable, "_OLD_S", -1.0)
+
+
+def test_what_dead_workers_left_of_a_deletion_goes_once_nobody_can_be_at_it(node, long_ago):
+    box, kept = node.create(), node.create()
+    taken = node.snapshot(box)
+    node.write(kept, 0, 1)
+    node.die_in("destroy", "destroy.put_aside", box)
+    node.die_in("delete_snapshot", "delete.files_removed", taken)
+    node.die_in("destroy", "destroy.killed", kept)
+    (node.host.trash / "box.0123abcd").mkdir()
     node.driver.collect_garbage()
+    put_aside = {f"{box}.ending", f"{taken}.deleting"}
     assert names(node.host.trash) == {"box.0123abcd", *put_aside}
-    monkeypatch.setattr(durable, "_DELETED_BY_THEN_S", -1.0)
+    long_ago()
     node.driver.collect_garbage()
-    assert names(node.host.trash) == put_aside, "who put them aside comes for them again"
+    durable._deletions.submit(int).result()
+    assert names(node.host.trash) == set()
+    del node.sandboxes[box], node.snapshots[taken]
+    node.check_exact()
+    node.check_content("sandboxes", kept)
 
 
-def test_a_process_of_a_wake_that_begins_meanwhile_is_not_ended_as_a_stray(node, monkeypatch):
-    name = node.create()
-    rundir, killed = node.host.rundir(name), []
-    monkeypatch.setattr(node.host.cgroups, "names", lambda: {name})
-    monkeypatch.setattr(node.host.cgroups, "pids", lambda owner: {4711})
-    monkeypatch.setattr(os, "kill", lambda pid, signum: killed.append(pid))
-    waking, woken = threading.Event(), threading.Event()
-
-    def wake():
-        with rundir.operation():
-            waking.set()
-            woken.wait()
-
-    def looked(host, owner):
-        """A wake begins right after reclaim saw that there was none."""
-        thread.start()
-        waking.wait()
-        return False
-
-    thread = threading.Thread(target=wake)
-    monkeypatch.setattr(reclaim, "_is_live", looked)
-    try:
-        reclaim._end_strays(node.host)
-    finally:
-        woken.set()
-        thread.join()
-    assert killed == []
-
-
-def test_a_snapshot_that_another_worker_completes_meanwhile_is_the_answer_of_both(
-        node, tmp_path, monkeypatch):
-    name, answers = node.create(), []
-    (tmp_path / "fault").write_text("snapshot.looked sleep:1")
-    monkeypatch.setenv("SVC_FAULT_FILE", str(tmp_path / "fault"))
-    slow = threading.Thread(target=lambda: answers.append(node.driver.snapshot(name, "snap")))
-    slow.start()
-    while not (tmp_path / "fault.done").exists():
-        time.sleep(0.001)
-    answers.append(node.driver.snapshot(name, "snap"))
-    slow.join()
-    assert len(answers) == 2 and answers[0] == answers[1]
-    assert [path.name for path in node.host.snapshots.iterdir()] == ["snap"]
-
-
-def test_a_snapshot_whose_directory_is_taken_away_before_it_is_locked_makes_it_again(
-        node, monkeypatch):
-    name, directory = node.create(), node.host.snapshots / "snap.tmp"
-    mkdir, taken = type(directory).mkdir, []
-
-    def taken_away(path, *arguments, **options):
-        mkdir(path, *arguments, **options)
-        if path == directory and not taken:
-            taken.append(path)
-            reclaim._remove_half_made(node.host)
-
-    monkeypatch.setattr(type(directory), "mkdir", taken_away)
-    node.driver.snapshot(name, "snap")
-    assert taken and node.driver.list_snapshots() == {"snap"}
+@pytest.mark.parametrize("at_work", [False, True])
+def test_what_was_made_anew_under_its_name_stays(node, long_ago, monkeypatch, at_work):
+    box = node.create()
+    node.die_in("destroy", "destroy.put_aside", box)
+    rundir = node.host.rundir(box)
+    released = []
+    monkeypatch.setattr(type(node.host.network), "release", lambda _, name: released.append(name))
+    lock = locks.wait_lock(rundir.path / "op.lock", make_directory=True)
+    if not at_work:
+        (rundir.path / "vm.json").write_text("{}")
+        os.close(lock)
+    long_ago()
+    node.driver.collect_garbage()
+    assert rundir.path.exists() and released == []

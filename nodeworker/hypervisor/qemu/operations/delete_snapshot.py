@@ -3,16 +3,18 @@ disk layers that nothing else refers to, last the directory whose record names t
 import os
 from pathlib import Path
 
-from nodeworker.disks.durable import remove_tree
+from nodeworker.disks.durable import list_old, remove_tree
 from nodeworker.faults import fault
 from nodeworker.hypervisor.qemu.disk.references import UnreadableRecord, snapshot_chain
 from nodeworker.hypervisor.qemu.disk.release import release_layers
 from nodeworker.hypervisor.qemu.host import Host
 
+_DELETING = ".deleting"
+
 
 def delete_snapshot(host: Host, snapshot_id: str) -> None:
     """See Driver.delete_snapshot."""
-    directory, aside = host.snapshots / snapshot_id, host.trash / f"{snapshot_id}.deleting"
+    directory, aside = host.snapshots / snapshot_id, host.trash / f"{snapshot_id}{_DELETING}"
     fault("delete.begun")
     if aside.exists():  # an earlier try died
         _discard(host, aside, directory)
@@ -22,6 +24,13 @@ def delete_snapshot(host: Host, snapshot_id: str) -> None:
         return
     fault("delete.files_removed")
     _discard(host, aside, directory)
+
+
+def finish_deletions(host: Host) -> None:
+    """Complete the deletions whose worker died long ago and that nobody has come to complete. A
+    snapshot of the same name that was fetched anew stays."""
+    for aside in list_old(host.trash, f"*{_DELETING}"):
+        _discard(host, aside, host.snapshots / aside.name.removesuffix(_DELETING))
 
 
 def _discard(host: Host, aside: Path, directory: Path) -> None:

@@ -11,9 +11,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from nodeworker.disks.durable import remove_tree
+from nodeworker.disks.durable import list_old, remove_tree
 from nodeworker.faults import fault
-from nodeworker.hypervisor.driver import VmNotFound
+from nodeworker.hypervisor.driver import VmBusy, VmNotFound
 from nodeworker.hypervisor.qemu.disk.release import release_layers
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process.qemu_process import end_vm
@@ -52,6 +52,19 @@ def end_put_aside(host: Host) -> None:
     """End the machines of run directories that a removal has put aside and not come to remove."""
     for path in host.trash.glob(f"*{_ENDING}"):
         end_vm(RunDir(path))
+
+
+def finish_removals(host: Host) -> None:
+    """Complete the removals whose worker died long ago and that nobody has come to complete.
+
+    Decided under the sandbox's lock: what was created anew since then stays, with its network; its
+    own removal takes along what was put aside.
+    """
+    for path in list_old(host.trash, f"*{_ENDING}"):
+        rundir = host.rundir(path.name.removesuffix(_ENDING))
+        with suppress(VmBusy), rundir.operation(create=True):
+            if not rundir.was_created():
+                _remove(host, rundir.sandbox_id)
 
 
 def _remove(host: Host, sandbox_id: str) -> None:

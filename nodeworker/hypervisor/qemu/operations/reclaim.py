@@ -7,8 +7,8 @@ need again, in this order:
 3. Processes, cgroups, slots, namespaces and forwarded ports without a live sandbox.
 4. Forwarded ports of live sandboxes; disk layers nobody refers to; trash; the pool of ready slots.
 
-What workers that died have left of snapshots, and what nobody refers to, is also removed from time
-to time (`collect_garbage`): a node's worker may run for months.
+What workers that died have left of snapshots and of removals, and what nobody refers to, is also
+removed from time to time (`collect_garbage`): a node's worker may run for months.
 """
 import logging
 from functools import partial
@@ -19,7 +19,12 @@ from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import VmBusy, VmNotFound
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.images.bake_warm_image import discard
-from nodeworker.hypervisor.qemu.operations.destroy import destroy_half_made, end_put_aside
+from nodeworker.hypervisor.qemu.operations.delete_snapshot import finish_deletions
+from nodeworker.hypervisor.qemu.operations.destroy import (
+    destroy_half_made,
+    end_put_aside,
+    finish_removals,
+)
 from nodeworker.hypervisor.qemu.process import prepared
 from nodeworker.hypervisor.qemu.records import Phase
 from nodeworker.hypervisor.qemu.rundir import RunDir
@@ -48,6 +53,8 @@ def reclaim(host: Host) -> None:
 def collect_garbage(host: Host) -> None:
     """See Driver.collect_garbage."""
     _remove_half_made_snapshots(host)
+    finish_removals(host)
+    finish_deletions(host)
     empty_old_trash(host.trash)
     host.collect_layers()
 
