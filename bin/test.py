@@ -65,7 +65,7 @@ def pytest(arguments: Sequence[str]) -> tuple[int, Counter[str]]:
     command = [str(ROOT / ".venv/bin/python"), "-m", "pytest", "--durations=30", *arguments,
                *os.environ.get("PYTEST_ARGUMENTS", "").split()]
     shown = b""
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(command, cwd=ROOT, env=_environ(), stdout=subprocess.PIPE) as process:
         assert process.stdout
         try:
             while piece := os.read(process.stdout.fileno(), 65536):
@@ -82,6 +82,15 @@ def pytest(arguments: Sequence[str]) -> tuple[int, Counter[str]]:
     if process.returncode not in (0, NO_TESTS) and not counted["failed"] + counted["error"]:
         counted["error"] = 1  # it broke off
     return process.returncode, counted
+
+
+def _environ() -> dict[str, str]:
+    """This environment, with compiled modules kept under var/, whatever it says of them: else each
+    process of each run would compile all the tests anew, which takes longer than to collect
+    them."""
+    environ = {**os.environ, "PYTHONPYCACHEPREFIX": str(ROOT / "var" / "compiled")}
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environ
 
 
 def interrupt(signum: int, frame: FrameType | None) -> None:
