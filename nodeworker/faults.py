@@ -60,6 +60,7 @@ FAULT_POINTS = (
     "snapshot.resumed",
     "snapshot.flushed",
     "snapshot.complete",
+    "fetch.image_written",
     "fetch.imported",
     "grow.recorded",
     "grow.resized",

@@ -131,7 +131,7 @@ class Driver(ABC):
 
     @abstractmethod
     def image_builds(self) -> set[str]:
-        """The images here that `import_disk` can put a disk on; cheap."""
+        """The keys of the images that are here, as `DiskExport.image_key` names them; cheap."""
 
     @abstractmethod
     def disk_space(self) -> Space:
@@ -228,11 +228,10 @@ class Driver(ABC):
 
     @abstractmethod
     def import_disk(self, snapshot_id: str, shape: Shape, image_key: str,
-                    fetch: Callable[[Path], None]) -> None:
+                    files: facts.ExportedFiles) -> None:
         """Make a disk that another host has exported, on the image `image_key`, a snapshot of this
-        host without memory; `fetch` writes it to a file. One that is here is left alone; after
-        failure nothing of it is. Raises VmNotFound without that very image, NoDiskSpace, VmBusy,
-        DriverError, and what `fetch` raises."""
+        host without memory, and have that image here. What is here is left alone; after failure
+        nothing of it is. Raises NoDiskSpace, VmBusy, DriverError, and what `files` raises."""
 
     @abstractmethod
     def inspect(self, sandbox_id: str) -> VmState | None:

@@ -1,17 +1,29 @@
 """What a driver tells of its host: exported disks, used time and space, and what memory depends
 on."""
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 
 @dataclass(frozen=True)
 class DiskExport:
-    """The image below a snapshot's disk: its key, which names the very build, and the file of its
-    root disk (qcow2, compressed)."""
+    """The image below a snapshot's disk: its key, which names the very build, and its files by
+    name, in the order in which they are to be stored: the last one says that all are there."""
 
     image_key: str
-    image_file: Path
+    image_files: Mapping[str, Path]
+
+
+class ExportedFiles(Protocol):
+    """Gives what another host has exported, each in a new file."""
+
+    def write_disk(self, target: Path) -> None:
+        """Write the disk."""
+
+    def write_image_file(self, name: str, target: Path) -> None:
+        """Write a file of the image, by the name that it has in `DiskExport.image_files`."""
 
 
 @dataclass(frozen=True)

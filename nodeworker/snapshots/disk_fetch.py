@@ -1,22 +1,24 @@
-"""Brings the disk of another node's snapshot to this host: for a copy that boots here, or for the
-builder of a run that this node has taken over.
+"""Brings the disk of another node's snapshot to this host, and its guest image if that is missing:
+for a copy that boots here, or for the builder of a run that this node has taken over.
 
-1. One fetch of a snapshot at a time on this host. 2. What the object store gives is hashed while it
-comes; only the disk that was uploaded is taken. 3. The copy stays as long as an operation or a run
-of this node needs it (`services/snapshots/on_node.py`); then the reconciler removes it.
+1. One fetch of a snapshot at a time on this host. 2. What the object store gives of the disk is
+hashed while it comes; only the disk that was uploaded is taken. 3. The copy stays as long as an
+operation or a run of this node needs it (`services/snapshots/on_node.py`); then the reconciler
+removes it.
 """
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 
 from nodeworker.faults import fault
-from nodeworker.hypervisor.driver import NoDiskSpace, Shape, VmNotFound
+from nodeworker.hypervisor.driver import NoDiskSpace, Shape
 from nodeworker.snapshots.disk_upload import snapshot_lock
 from nodeworker.wiring import NodeDeps
 from objects.store import ObjectMissing, ObjectStore, StoreUnavailable
 from services.errors import Unavailable
 from services.snapshots import on_node
 from services.snapshots.on_node import StoredDisk
-from services.snapshots.stored_objects import disk_key
+from services.snapshots.stored_objects import disk_key, image_file_key
 
 
 def fetch(deps: NodeDeps, snapshot_id: str) -> None:
@@ -32,7 +34,7 @@ def fetch(deps: NodeDeps, snapshot_id: str) -> None:
             # Under the lock: whoever removes a copy looks under it whether it is needed.
             if snapshot_id not in deps.driver.list_snapshots():
                 _import(deps, stored)
-    except (VmNotFound, NoDiskSpace) as error:
+    except NoDiskSpace as error:
         raise Unavailable(f"Node {node_id} cannot take snapshot {snapshot_id}: {error}.") from error
     fault("fetch.imported")
 
@@ -41,21 +43,35 @@ def _import(deps: NodeDeps, stored: StoredDisk) -> None:
     if stored.image_key is None:
         raise Unavailable(f"Snapshot {stored.id} is on node {stored.node_id} alone: it is not in"
                           " the object store yet.")
-
-    def write(path: Path) -> None:
-        _download(ObjectStore(deps.settings), stored, path)
-
-    deps.driver.import_disk(stored.id, Shape(stored.vcpus, stored.mem_mb), stored.image_key, write)
+    deps.driver.import_disk(stored.id, Shape(stored.vcpus, stored.mem_mb), stored.image_key,
+                            _Exported(ObjectStore(deps.settings), stored, stored.image_key))
 
 
-def _download(store: ObjectStore, stored: StoredDisk, path: Path) -> None:
-    digest = hashlib.sha256()
-    try:
-        with path.open("xb") as file:
-            for piece in store.get_stream(disk_key(stored.id)):
-                digest.update(piece)
-                file.write(piece)
-    except ObjectMissing as error:
-        raise StoreUnavailable(f"the disk of snapshot {stored.id} is not in the store") from error
-    if digest.hexdigest() != stored.rootfs_sha:
-        raise StoreUnavailable(f"the disk of snapshot {stored.id} is damaged in the store")
+@dataclass(frozen=True)
+class _Exported:
+    """What another node has stored of a snapshot and its image."""
+
+    store: ObjectStore
+    disk: StoredDisk
+    image_key: str
+
+    def write_disk(self, target: Path) -> None:
+        """The disk as it was uploaded; raises StoreUnavailable."""
+        if self._write(disk_key(self.disk.id), target) != self.disk.rootfs_sha:
+            raise StoreUnavailable(f"the disk of snapshot {self.disk.id} is damaged in the store")
+
+    def write_image_file(self, name: str, target: Path) -> None:
+        """A file of the image; raises StoreUnavailable."""
+        self._write(image_file_key(self.image_key, name), target)
+
+    def _write(self, key: str, target: Path) -> str:
+        """The SHA-256 of what was written."""
+        digest = hashlib.sha256()
+        try:
+            with target.open("xb") as file:
+                for piece in self.store.get_stream(key):
+                    digest.update(piece)
+                    file.write(piece)
+        except ObjectMissing as error:
+            raise StoreUnavailable(f"{key} is not in the store") from error
+        return digest.hexdigest()

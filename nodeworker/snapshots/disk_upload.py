@@ -26,7 +26,7 @@ from nodeworker.wiring import NodeDeps
 from objects.store import ObjectMissing, ObjectStore, StoreUnavailable
 from services.snapshots import disk_upload, stored_images
 from services.snapshots.stored_images import ImageBeingRemoved
-from services.snapshots.stored_objects import disk_key, image_key
+from services.snapshots.stored_objects import disk_key, image_file_key
 
 log = logging.getLogger(__name__)
 _WORK = "work-"
@@ -82,9 +82,11 @@ def _upload(deps: NodeDeps, store: ObjectStore, snapshot_id: str) -> None:
                                          prefix=_WORK) as folder:
             disk = Path(folder) / "rootfs.qcow2"
             export = deps.driver.export_disk(snapshot_id, disk)
+            files = export.image_files
             stored_images.add_reference(snapshot_id, export.image_key,
-                                        export.image_file.stat().st_size)
-            store.put_once(image_key(export.image_key), export.image_file)
+                                        sum(path.stat().st_size for path in files.values()))
+            for name, path in files.items():
+                store.put_once(image_file_key(export.image_key, name), path)
             fault("upload.image_stored")
             size_bytes, sha = _store(store, disk_key(snapshot_id), disk)
             fault("upload.stored")

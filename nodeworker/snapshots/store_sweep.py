@@ -1,15 +1,16 @@
 """Removes what the object store holds for nobody: objects of snapshots that are gone, and images
 that no snapshot needs any more."""
 import logging
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from models.database import now
 from nodeworker.faults import fault
 from nodeworker.wiring import NodeDeps
-from objects.store import ObjectStore, StoredObject
+from objects.store import ObjectStore
 from services.snapshots import stored_images, stored_objects
-from services.snapshots.stored_objects import IMAGES, SNAPSHOTS, image_key, owner_of
+from services.snapshots.stored_objects import IMAGES, SNAPSHOTS, image_folder, owner_of
 
 log = logging.getLogger(__name__)
 _BATCH = 500
@@ -42,17 +43,13 @@ def _orphans(store: ObjectStore, before: datetime) -> Iterator[str]:
 
 
 def _sweep_images(deps: NodeDeps, store: ObjectStore) -> None:
-    for key, stored in _images(store.list_objects(IMAGES)):
-        stored_images.adopt(key, stored.size_bytes)
+    sizes: Counter[str] = Counter()
+    for stored in store.list_objects(IMAGES):
+        sizes[owner_of(stored.key)] += stored.size_bytes
+    for key, size_bytes in sizes.items():
+        stored_images.adopt(key, size_bytes)
     for key in stored_images.begin_removals(deps.settings.store_grace_s):
         log.info("removing image %s from the store: no snapshot needs it any more", key)
-        store.remove_all(image_key(key))
+        store.remove_all(image_folder(key))
         fault("sweep.image_removed")
         stored_images.removed(key)
-
-
-def _images(objects: Iterable[StoredObject]) -> Iterator[tuple[str, StoredObject]]:
-    for stored in objects:
-        key = owner_of(stored.key)
-        if stored.key == image_key(key):
-            yield key, stored

@@ -29,16 +29,13 @@ def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None =
                image: str | None = None) -> Node:
     """Lock and return a live node that has room; the least loaded first, or exactly `pinned`.
 
-    Without `new_files` its disk does not matter: the machine has its files there already. With an
-    `image` only the nodes that have this build count; with a `preset` only those that have it,
-    unless there is none.
-    Raises WrongNode when `pinned` does not exist or has not the image, Unavailable when no node has
-    room; its text says what is short.
+    Without `new_files` its disk does not matter: the machine has its files there already. With a
+    `preset` only the nodes that have it count, unless there is none. Nodes that have the `image`
+    come first; others have to fetch it.
+    Raises WrongNode when `pinned` does not exist, Unavailable when no node has room; its text says
+    what is short.
     """
-    able = _alive(settings)
-    if image is not None:
-        able &= _has_image(image)
-    asked = able
+    asked = _alive(settings)
     if pinned is not None:
         asked &= Node.id == pinned
     elif preset is not None:
@@ -46,27 +43,15 @@ def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None =
         have_it = [node.id for node in Node.select(Node.id).where(
             asked & Node.accepting & Node.presets.contains([preset]))]
         asked = asked & Node.id.in_(have_it) if have_it else asked
-    for node_id in [pinned] if pinned is not None else _by_load(asked):
-        node = Node.select().where(
-            (Node.id == node_id) & able).for_update(ROW_LOCK).get_or_none()
+    for node_id in [pinned] if pinned is not None else _by_load(asked, image):
+        node = Node.select().where((Node.id == node_id)
+                                   & _alive(settings)).for_update(ROW_LOCK).get_or_none()
         if node is not None and node.accepting and _room(node, new_files).can_hold(vcpus, mem_mb):
             return node
-    if pinned is not None:
-        _check_pin(pinned, image)
+    if pinned is not None and not Node.select().where(Node.id == pinned).exists():
+        raise WrongNode(f"There is no node {pinned}.")
     rooms = [_room(node, new_files) for node in Node.select().where(asked)]
     raise refusal(vcpus, mem_mb, rooms, pinned)
-
-
-def _has_image(image: str) -> Any:
-    return Node.images.contains([image])
-
-
-def _check_pin(pinned: str, image: str | None) -> None:
-    nodes = Node.select().where(Node.id == pinned)
-    if not nodes.exists():
-        raise WrongNode(f"There is no node {pinned}.")
-    if image is not None and not nodes.where(_has_image(image)).exists():
-        raise WrongNode(f"Node {pinned} does not have the guest image that the snapshot stands on.")
 
 
 def check_disk(node_id: str) -> None:
@@ -166,12 +151,10 @@ def list_by_load(settings: Settings) -> list[str]:
 
 def list_with_room(settings: Settings, vcpus: int, mem_mb: int, lane: str,
                    image: str | None = None) -> list[str]:
-    """The nodes at present that could take a new machine, that have this `image` if one is given,
-    and whose `lane` works too, the one with most free memory first. It is no claim."""
+    """The nodes at present that could take a new machine and whose `lane` works too, those that
+    have the `image` and then the one with most free memory first. It is no claim."""
     works = _alive(settings) & (Node.lanes.is_null() | Node.lanes.contains([lane]))
-    if image is not None:
-        works &= _has_image(image)
-    order = _by_load(works)
+    order = _by_load(works, image)
     nodes = {node.id: node for node in Node.select().where(Node.id.in_(order))}
     return [each for each in order if _room(nodes[each], True).can_hold(vcpus, mem_mb)]
 
@@ -195,10 +178,10 @@ def find_refusal(node_id: str, mem_mb: int) -> str | None:
     return str(short) if short is not None else None
 
 
-def _by_load(asked: Any) -> list[str]:
+def _by_load(asked: Any, image: str | None = None) -> list[str]:
     free = peewee.fn.COALESCE(peewee.fn.SUM(Sandbox.mem_mb), 0)
     rows = (
-        Node.select(Node.id)
+        Node.select(Node.id, Node.images)
         .join(
             Sandbox, peewee.JOIN.LEFT_OUTER,
             on=(Sandbox.node_id == Node.id)
@@ -209,4 +192,5 @@ def _by_load(asked: Any) -> list[str]:
         .group_by(Node.id)
         .order_by((Node.mem_mb - free).desc(), Node.id)
     )
-    return [row.id for row in rows]
+    # Stable: those that have the image first, in the same order.
+    return [row.id for row in sorted(rows, key=lambda row: image not in row.images)]

@@ -27,9 +27,14 @@ def archive_key(snapshot_id: str, attempt: int) -> str:
     return f"{folder(snapshot_id)}project-{attempt}.tar.gz"
 
 
-def image_key(key: str) -> str:
-    """Object key of an image's root disk (qcow2)."""
-    return f"{IMAGES}{key}/rootfs.qcow2"
+def image_folder(key: str) -> str:
+    """Prefix of everything that the store may hold of an image."""
+    return f"{IMAGES}{key}/"
+
+
+def image_file_key(key: str, name: str) -> str:
+    """Object key of a file of an image."""
+    return f"{image_folder(key)}{name}"
 
 
 def owner_of(key: str) -> str:

@@ -25,6 +25,7 @@ from nodeworker.hypervisor.facts import (
     DiskExport,
     DiskPause,
     DiskUse,
+    ExportedFiles,
     HostTuple,
     PresetsFacts,
     SnapshotFacts,
@@ -200,8 +201,8 @@ class QemuDriver(Driver):
 
     @_operation
     def import_disk(self, snapshot_id: str, shape: Shape, image_key: str,
-                    fetch: Callable[[Path], None]) -> None:
-        import_disk(self.host, snapshot_id, shape, image_key, fetch)
+                    files: ExportedFiles) -> None:
+        import_disk(self.host, snapshot_id, shape, image_key, files)
 
     @_operation
     def inspect(self, sandbox_id: str) -> VmState | None:

@@ -3,7 +3,6 @@
 Latency and failures are injected by settings, crashes by `faults`.
 """
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from config.settings import Settings
@@ -17,6 +16,7 @@ from nodeworker.hypervisor.facts import (
     DiskExport,
     DiskPause,
     DiskUse,
+    ExportedFiles,
     HostTuple,
     PresetsFacts,
     SnapshotFacts,
@@ -59,8 +59,8 @@ class SimulatedDriver(driver.Driver):
         return snapshots.export_disk(self.node, snapshot_id, target)
 
     def import_disk(self, snapshot_id: str, shape: Shape, image_key: str,
-                    fetch: Callable[[Path], None]) -> None:
-        snapshots.import_disk(self.node, snapshot_id, shape, image_key, fetch)
+                    files: ExportedFiles) -> None:
+        snapshots.import_disk(self.node, snapshot_id, shape, image_key, files)
 
     def inspect(self, sandbox_id: str) -> VmState | None:
         return self.node.inspect(sandbox_id)
@@ -75,7 +75,7 @@ class SimulatedDriver(driver.Driver):
         return self.node.warm_image(shape, presets=presets).exists()
 
     def image_builds(self) -> set[str]:
-        return {snapshots.IMAGE}
+        return snapshots.image_builds(self.node)
 
     def presets_facts(self) -> PresetsFacts:
         return self.node.presets.facts()

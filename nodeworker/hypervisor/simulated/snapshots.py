@@ -1,15 +1,14 @@
 """Take, delete, export and import snapshots of simulated sandboxes."""
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 from nodeworker.disks.durable import read_json, remove_tree, write_json
 from nodeworker.faults import InjectedFault, fault
-from nodeworker.hypervisor.driver import DriverError, Shape, VmNotFound
-from nodeworker.hypervisor.facts import DiskExport, SnapshotFacts
+from nodeworker.hypervisor.driver import DriverError, Shape
+from nodeworker.hypervisor.facts import DiskExport, ExportedFiles, SnapshotFacts
 from nodeworker.hypervisor.simulated.node import BLANK, SimulatedNode
 
-IMAGE = "simulated"
+_IMAGE, _DESCRIPTION, _FETCHED = "simulated", "image.json", ".fetched"
 
 
 def snapshot(node: SimulatedNode, sandbox_id: str, snapshot_id: str) -> SnapshotFacts:
@@ -54,22 +53,30 @@ def export_disk(node: SimulatedNode, snapshot_id: str, target: Path) -> DiskExpo
     snapshot = node.get_snapshot(snapshot_id)
     node.fail_if_injected("export_disk")
     write_json(target, snapshot["guest"])
-    image = node.warm_images / "image.json"
+    image = node.warm_images / _DESCRIPTION
     write_json(image, BLANK)
-    return DiskExport(IMAGE, image)
+    return DiskExport(_IMAGE, {"rootfs.qcow2": image, _DESCRIPTION: image})
+
+
+def image_builds(node: SimulatedNode) -> set[str]:
+    """See Driver.image_builds."""
+    return {_IMAGE} | {path.stem for path in node.warm_images.glob(f"*{_FETCHED}")}
 
 
 def import_disk(node: SimulatedNode, snapshot_id: str, shape: Shape, image_key: str,
-                fetch: Callable[[Path], None]) -> None:
+                files: ExportedFiles) -> None:
     """See Driver.import_disk."""
-    if image_key != IMAGE:
-        raise VmNotFound(f"this host has no guest image {image_key}")
+    if image_key not in image_builds(node):
+        draft = node.warm_images / f".{image_key}"
+        draft.unlink(missing_ok=True)  # of an attempt that died
+        files.write_image_file(_DESCRIPTION, draft)
+        draft.rename(node.warm_images / f"{image_key}{_FETCHED}")
     if node.find_snapshot(snapshot_id) is None:
         directory = node.snapshots / snapshot_id
         remove_tree(directory, node.trash)  # of an attempt that died
         directory.mkdir()
         try:
-            fetch(directory / "disk")
+            files.write_disk(directory / "disk")
         except BaseException:
             remove_tree(directory, node.trash)
             raise

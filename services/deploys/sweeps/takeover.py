@@ -50,7 +50,7 @@ class _Hosts:
     def _find_silence(self, node_id: str) -> str | None:
         return placement.find_silence(self._settings, node_id, runs.LANE)
 
-    def _list_with_room(self, image: str | None = None) -> list[str]:
+    def _list_with_room(self, image: str | None) -> list[str]:
         return placement.list_with_room(self._settings, self.size.vcpus, self.size.mem_mb,
                                         runs.LANE, image)
 
@@ -83,18 +83,16 @@ def _decide(hosts: _Hosts, row: DeployRun) -> Move | None:
     home = row.node_id if is_anywhere else str(taken.node_id)
     if reason is None and home == row.node_id:
         return None
-    if home != row.node_id and home in hosts.list_with_room():
+    peers = [each for each in hosts.list_with_room(taken.image_key) if each != row.node_id]
+    if home in peers:
         return Move(row.slug, row.node_id, home, reason or f"Node {home} has its snapshot.")
     if reason is None:
         return None
-    image = taken.image_key if taken.uploaded_to_store and not is_anywhere else None
-    peers = [each for each in hosts.list_with_room(image) if each != row.node_id]
     if peers and (is_anywhere or taken.uploaded_to_store):
         return Move(row.slug, row.node_id, peers[0], reason)
     if silence or not is_begun:
         _say(row, f"{reason} " + (
-            "No other node with its guest image has room for a builder." if image
-            else "No other node has room for a builder." if is_anywhere or taken.uploaded_to_store
+            "No other node has room for a builder." if is_anywhere or taken.uploaded_to_store
             else f"Its snapshot is on node {home} alone, not in the object store yet."))
     return None
 

@@ -2,8 +2,8 @@
 
 1. A project directory is in the store: any node takes it. 2. A captured machine is copied on the
 node that holds it, since only there is its memory. 3. Once its disk is in the store, any other node
-with the same build of its guest image can boot a copy from that disk. One does if the caller pins
-it, or if the holder does not work or takes no sandboxes. 4. Where the holder is only full, a fork
+can boot a copy from that disk. One does if the caller pins it, or if the holder does not work or
+takes no sandboxes. 4. Where the holder is only full, a fork
 is refused: with its processes it is worth waiting for, and without them a pin gets it. A copy of a
 template goes elsewhere then, too: it is what is on its disk and what its start command starts.
 """
@@ -30,7 +30,7 @@ def claim(settings: Settings, taken: Snapshot, vcpus: int, mem_mb: int, pinned: 
         if not in_store:
             raise WrongNode(f"Snapshot {taken.id} is on node {holder}, not on {pinned}, and not in"
                             " the object store yet.")
-        return placement.claim_node(settings, vcpus, mem_mb, pinned, image=taken.image_key)
+        return placement.claim_node(settings, vcpus, mem_mb, pinned)
     if pinned is not None or not in_store:
         return placement.claim_node(settings, vcpus, mem_mb, holder)
     try:

@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from objects.store import ObjectStore
-from services.snapshots.stored_objects import disk_key
+from services.snapshots.stored_objects import disk_key, image_file_key
 from tests.stack.database import query
 from tests.stack.processes import second_node
 from tests.stack.waiting import becomes, until
@@ -73,6 +73,20 @@ def test_copies_run_on_another_host_while_their_own_takes_none(sim_stack, alice,
     assert copy_on(other, taken).exists() and alice.get(f"/v1/snapshots/{taken}").json()["id"]
 
 
+def test_the_guest_image_is_fetched_where_it_is_missing(sim_stack, alice, taken, tmp_path):
+    here = sim_stack.settings.node_id
+    (tmp_path / "image.json").write_text("{}")
+    ObjectStore(sim_stack.settings).put_once(image_file_key("built-there", "image.json"),
+                                             tmp_path / "image.json")
+    query(sim_stack, "UPDATE snapshots SET image_key = 'built-there' WHERE id = %s", taken)
+    copy = alice.wait_for(fork(alice, taken, **{"X-Svc-Node": here}), "running", timeout_s=60)
+    assert copy["nodeId"] == here
+    assert alice.exec(copy["id"], "cat", "/kept")["stdout"] == "kept"
+    until(lambda: query(sim_stack, "SELECT 1 FROM nodes WHERE id = %s AND images ? 'built-there'",
+                        here), 20)
+    alice.delete(f"/v1/sandboxes/{copy['id']}")
+
+
 def test_the_owner_is_told_of_a_disk_that_cannot_be_fetched(sim_stack, alice, taken):
     ObjectStore(sim_stack.settings).remove_all(disk_key(taken))
     here = sim_stack.settings.node_id
@@ -81,7 +95,7 @@ def test_the_owner_is_told_of_a_disk_that_cannot_be_fetched(sim_stack, alice, ta
                              " sandbox.")
     told = query(sim_stack, "SELECT operator_error FROM operations WHERE sandbox_id = %s"
                             " AND kind = 'boot'", made["id"])[0][0]
-    assert f"the disk of snapshot {taken} is not in the store" in told
+    assert f"{disk_key(taken)} is not in the store" in told
     assert not copy_on(sim_stack, taken).exists()
     again = fork(alice, taken)
     assert alice.wait_for(again, "running")["nodeId"] == OTHER, "its own node has the files"

@@ -10,7 +10,7 @@ from nodeworker.snapshots import store_sweep
 from nodeworker.wiring import NodeDeps
 from objects.store import ObjectStore
 from services.snapshots import stored_images
-from services.snapshots.stored_objects import disk_key, folder, image_key
+from services.snapshots.stored_objects import disk_key, folder, image_folder
 from tests.fakes.outside import ListQueue
 from tests.rows.snapshots import remove, row, take
 from tests.stack.waiting import becomes
@@ -70,21 +70,26 @@ def test_an_image_stays_in_the_store_while_any_snapshot_stands_on_it(
 ):
     first, second = take(alice, sandbox), take(alice, sandbox)
     becomes(lambda: row(first).uploaded_to_store and row(second).uploaded_to_store)
-    image = image_key(row(first).image_key)
+
+    def files():
+        folder = image_folder(row(first).image_key)
+        return sorted(each.key.removeprefix(folder) for each in store.list_objects(folder))
+
+    everything = ["image.json", "rootfs.qcow2"]
     assert row(second).image_key == row(first).image_key
     remove(sim_stack, deps, first)
     sweeper()
-    assert store.find_size(image)
+    assert files() == everything
     remove(sim_stack, deps, second)
     sweeper(store_grace_s=3600.0)
-    assert store.find_size(image), "used a moment ago"
+    assert files() == everything, "used a moment ago"
     sweeper()
-    assert store.find_size(image) is None
+    assert files() == []
     with connection():
         assert not StoreImage.select().where(StoreImage.key == "simulated").exists()
     third = take(alice, sandbox)
     becomes(lambda: row(third).uploaded_to_store)
-    assert store.find_size(image)
+    assert files() == everything
 
 
 def test_an_upload_never_relies_on_an_image_that_is_going(alice, sim_stack, rows, store, sandbox):

@@ -7,17 +7,15 @@ lowest priority (`qemu_img`): a layer may be what a hostile QEMU made of it, and
 slow down anybody's sandbox. The image itself is not needed to tell what differs from it, so an
 empty file of its size stands in for it.
 """
-import os
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
 from nodeworker.hypervisor.driver import VmNotFound
 from nodeworker.hypervisor.facts import DiskExport
-from nodeworker.hypervisor.qemu.disk.qemu_img import QemuImg
+from nodeworker.hypervisor.qemu.disk.qemu_img import COMPRESSED, QemuImg
 from nodeworker.hypervisor.qemu.host import Host
-
-_COMPRESSED = ("-c", "-o", "compression_type=zstd", "-O", "qcow2")
+from nodeworker.hypervisor.qemu.images.exchange import exported_files
 
 
 def export_disk(host: Host, snapshot_id: str, target: Path) -> DiskExport:
@@ -37,10 +35,10 @@ def export_disk(host: Host, snapshot_id: str, target: Path) -> DiskExport:
         for layer in layers[1:]:
             _commit(qemu_img, layer, Path(folder) / "upper", merged, base)
         exported = stack.enter_context(qemu_img.new(target))
-        qemu_img.run("convert", *_COMPRESSED, "-f", "qcow2", "-B", base, "-F", "raw", merged,
+        qemu_img.run("convert", *COMPRESSED, "-f", "qcow2", "-B", base, "-F", "raw", merged,
                      exported)
         qemu_img.run("rebase", "-u", "-f", "qcow2", "-b", "", exported)
-    return DiskExport(image.build_key, _compressed_image(qemu_img, image.rootfs))
+    return DiskExport(image.build_key, exported_files(qemu_img, image))
 
 
 def _commit(qemu_img: QemuImg, layer: Path, copied: Path, merged: str,
@@ -51,17 +49,3 @@ def _commit(qemu_img: QemuImg, layer: Path, copied: Path, merged: str,
         qemu_img.run("rebase", "-u", "-f", "qcow2", "-F", "qcow2", "-b", merged, upper)
         qemu_img.run("commit", "-f", "qcow2", "-d", upper, also=(merged, base))
     copied.unlink()
-
-
-def _compressed_image(qemu_img: QemuImg, rootfs: Path) -> Path:
-    done = rootfs.with_suffix(".qcow2")
-    if not done.exists():
-        draft, copied = (rootfs.with_suffix(f".{os.getpid()}.{kind}") for kind in ("draft", "copy"))
-        try:
-            with qemu_img.copy(rootfs, copied, overlay=False) as raw, qemu_img.new(draft) as file:
-                qemu_img.run("convert", *_COMPRESSED, "-f", "raw", raw, file)
-            draft.rename(done)
-        finally:
-            for path in (draft, copied):
-                path.unlink(missing_ok=True)
-    return done

@@ -14,6 +14,8 @@ from nodeworker.disks import qcow2, sparse
 from nodeworker.hypervisor.driver import DriverError
 
 _LIMIT_S = 1800.0
+# What `convert` writes for the object store.
+COMPRESSED = ("-c", "-o", "compression_type=zstd", "-O", "qcow2")
 # Above every slot's number: no virtual machine ever has this user.
 _USER_OFFSET = 65535
 

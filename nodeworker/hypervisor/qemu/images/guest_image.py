@@ -8,15 +8,20 @@ from typing import Any
 
 from guest.presets import POINTER as PRESETS_POINTER
 from nodeworker.disks.durable import read_json
-from nodeworker.hypervisor.driver import DriverError, VmNotFound
+from nodeworker.hypervisor.driver import DriverError
+
+# Held by `make image` while it builds, and here by whoever must have images stay as they are.
+BUILD_LOCK = ".build.lock"
 
 
 @dataclass(frozen=True)
 class Image:
-    """One immutable image; `agent_token` is what its agent asks for after a cold boot, known to
-    root only."""
+    """One immutable image; its key is the name of its directory, and `build_key` also tells builds
+    of one recipe from each other, whose bytes differ. `agent_token` is what its agent asks for
+    after a cold boot, known to root only."""
 
     key: str
+    build_key: str
     directory: Path
     machine: str
     command_line: str
@@ -31,12 +36,6 @@ class Image:
         """Size of the root disk as the guest sees it."""
         return self.rootfs.stat().st_size
 
-    @property
-    def build_key(self) -> str:
-        """The key with what tells this build from every other of the same recipe, whose bytes
-        differ: each makes a token of its own."""
-        return f"{self.key}-{hashlib.sha256(self.agent_token.encode()).hexdigest()[:12]}"
-
 
 def load_image(directory: Path) -> Image:
     """Read one image directory; raises DriverError if there is no complete image."""
@@ -49,9 +48,14 @@ def load_image(directory: Path) -> Image:
 def find_image(directory: Path) -> Image | None:
     """As `load_image`; None if there is no complete image."""
     record = read_json(directory / "image.json")
-    return None if record is None else Image(
-        key=record["key"], directory=directory, machine=record["machine"],
-        command_line=record["cmdline"], kernel=directory / record["kernel"],
+    if record is None:
+        return None
+    # Each build makes a token of its own.
+    build = hashlib.sha256(record["agentToken"].encode()).hexdigest()[:12]
+    return Image(
+        key=directory.name, build_key=f"{record['key']}-{build}", directory=directory,
+        machine=record["machine"], command_line=record["cmdline"],
+        kernel=directory / record["kernel"],
         initrd=directory / record["initrd"] if record["initrd"] else None,
         rootfs=directory / record["rootfs"], cpu=record["cpu"], agent_token=record["agentToken"],
     )
@@ -80,15 +84,8 @@ def image_of(image_dir: Path, key: str) -> Image:
     return load_image(image_dir / "images" / key)
 
 
-def image_of_build(image_dir: Path, build_key: str) -> Image:
-    """The image with this `build_key`. Raises VmNotFound."""
-    for image in list_images(image_dir):
-        if image.build_key == build_key:
-            return image
-    raise VmNotFound(f"this host has no guest image {build_key}")
-
-
 def list_images(image_dir: Path) -> list[Image]:
     """Every complete image of this host."""
-    directories = [path for path in (image_dir / "images").iterdir() if not path.is_symlink()]
+    directories = [path for path in (image_dir / "images").iterdir()
+                   if not path.is_symlink() and not path.name.startswith(".")]
     return [image for image in map(find_image, sorted(directories)) if image is not None]

@@ -20,6 +20,7 @@ from nodeworker.disks.layers import WARM_IMAGES, warm_image_reference
 from nodeworker.disks.sizes import tree_bytes
 from nodeworker.hypervisor.driver import DriverError
 from nodeworker.hypervisor.qemu.disk.references import UnreadableRecord, references
+from nodeworker.hypervisor.qemu.images.guest_image import BUILD_LOCK
 from nodeworker.hypervisor.qemu.images.image_users import is_held, registered
 from nodeworker.hypervisor.qemu.records import find_warm_image
 
@@ -108,10 +109,11 @@ def _finish_earlier(image_dir: Path) -> None:
 @contextmanager
 def _building_locked(image_dir: Path) -> Iterator[None]:
     with ExitStack() as held:
-        for name in (".build.lock", LOCK):
+        for name in (BUILD_LOCK, LOCK):
             lock = held.enter_context((image_dir / name).open("a"))
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise DriverError("an image is being built; try again when that is done") from error
+                raise DriverError("an image is being built or fetched; try again when that is"
+                                  " done") from error
         yield

@@ -1,12 +1,12 @@
 """Make a snapshot of this host from the disk that another host has exported: without memory, on
 the very build of the guest image that the disk stood on there.
 
-The disk becomes one layer of the kind that we make ourselves. 1. It is fetched and converted in the
-snapshot's working directory. 2. While no layer is collected it gets its name and the snapshot its
-record. The rename of the directory is the commit point.
+The disk becomes one layer of the kind that we make ourselves. 1. The image is fetched unless it is
+here (`images/exchange.py`). 2. The disk is fetched and converted in the snapshot's working
+directory. 3. While no layer is collected it gets its name and the snapshot its record. The rename
+of the directory is the commit point.
 """
 import os
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,24 +14,29 @@ from nodeworker.disks import qcow2
 from nodeworker.disks.durable import sync_directory, write_json
 from nodeworker.disks.sizes import occupied_bytes
 from nodeworker.hypervisor.driver import Shape
+from nodeworker.hypervisor.facts import ExportedFiles
 from nodeworker.hypervisor.qemu.disk.qemu_img import QemuImg
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.images.guest_image import Image, image_of_build
+from nodeworker.hypervisor.qemu.images.exchange import image_of_build
+from nodeworker.hypervisor.qemu.images.guest_image import Image
 from nodeworker.hypervisor.qemu.operations.snapshot import commit, making
 from nodeworker.hypervisor.qemu.records import Machine, SnapshotRecord
 
 
 def import_disk(host: Host, snapshot_id: str, shape: Shape, image_key: str,
-                fetch: Callable[[Path], None]) -> None:
+                files: ExportedFiles) -> None:
     """See Driver.import_disk."""
-    image = image_of_build(host.image_dir, image_key)
     host.check_space()
-    with making(host, snapshot_id) as directory:
+    qemu_img = QemuImg(host.settings.vm_uid_base)
+    with (
+        making(host, snapshot_id) as directory,
+        image_of_build(host.image_dir, qemu_img, image_key, files.write_image_file) as image,
+    ):
         if host.find_snapshot(snapshot_id) is not None:
             return
         fetched, converted = directory / "fetched.qcow2", directory / "disk.qcow2"
-        fetch(fetched)
-        _convert(host, image, fetched, converted)
+        files.write_disk(fetched)
+        _convert(qemu_img, image, fetched, converted)
         fetched.unlink()
         write_json(directory / "token", {"token": image.agent_token})
         with host.layers.referring():
@@ -50,10 +55,9 @@ def _machine(host: Host, image: Image, shape: Shape, layer: str) -> Machine:
     return Machine(shape, (f"image:{image.key}", layer), qcow2.disk_bytes(path), host.tuple)
 
 
-def _convert(host: Host, image: Image, disk: Path, target: Path) -> None:
+def _convert(qemu_img: QemuImg, image: Image, disk: Path, target: Path) -> None:
     """Write `disk` as an overlay that is not compressed. As in an export an empty file stands in
     for the image, which need not be read."""
-    qemu_img = QemuImg(host.settings.vm_uid_base)
     with ExitStack() as stack:
         base = stack.enter_context(
             qemu_img.new(target.with_suffix(".base"), image.disk_bytes))

@@ -126,14 +126,16 @@ def test_what_is_not_in_the_store_is_on_its_node_alone(deps, taken, copy):
 
 
 @COPIES
-def test_another_node_must_have_the_very_build_of_the_image(deps, taken, copy):
-    heartbeat(replace(PEER, images=("another build",)))
-    with pytest.raises(WrongNode, match="n2 does not have the guest image"):
-        copy(deps, "n2")
+def test_nodes_that_have_the_image_come_first(deps, taken, copy):
     with pytest.raises(WrongNode, match="There is no node n3"):
         copy(deps, "n3")
     closed()
+    heartbeat(replace(PEER, images=("another build",)))
+    smaller = replace(PEER, id="n3", mem_mb=4096, host_port_low=20200, host_port_high=20299)
+    heartbeat(smaller)
+    assert copy(deps).node_id == "n3"
+    heartbeat(replace(smaller, mem_mb=1))
+    assert copy(deps).node_id == "n2", "which fetches it"
+    change(Node, "n2", accepting=False)
     with pytest.raises(Unavailable, match="n1 takes no sandboxes"):
         copy(deps)
-    heartbeat(replace(PEER, id="n3", host_port_low=20200, host_port_high=20299))
-    assert copy(deps).node_id == "n3"
