@@ -17,7 +17,11 @@ class DiskExport:
 
 
 class ExportedFiles(Protocol):
-    """Gives what another host has exported, each in a new file."""
+    """Gives what another host has exported, each in a new file; that of the disk takes
+    `disk_bytes`."""
+
+    @property
+    def disk_bytes(self) -> int: ...
 
     def write_disk(self, target: Path) -> None:
         """Write the disk."""

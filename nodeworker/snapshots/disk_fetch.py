@@ -55,6 +55,11 @@ class _Exported:
     disk: StoredDisk
     image_key: str
 
+    @property
+    def disk_bytes(self) -> int:
+        """Size of the disk's object."""
+        return self.disk.size_bytes
+
     def write_disk(self, target: Path) -> None:
         """The disk as it was uploaded; raises StoreUnavailable."""
         if self._write(disk_key(self.disk.id), target) != self.disk.rootfs_sha:

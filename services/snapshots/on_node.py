@@ -39,7 +39,8 @@ class StoredDirectory:
 @dataclass(frozen=True)
 class StoredDisk:
     """The disk of a snapshot of another node: `rootfs_sha` is the SHA-256 of its object in the
-    store and `image_key` the image that it stands on, None while it is not there."""
+    store, which has `size_bytes`, and `image_key` the image that it stands on, None while it is not
+    there."""
 
     id: str
     node_id: str
@@ -47,6 +48,7 @@ class StoredDisk:
     mem_mb: int
     image_key: str | None
     rootfs_sha: str
+    size_bytes: int
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ def find_elsewhere(node_id: str, snapshot_id: str) -> StoredDisk | None:
     if row is None:
         return None
     return StoredDisk(row.id, row.node_id, row.vcpus, row.mem_mb,
-                      row.image_key if row.uploaded_to_store else None, row.rootfs_sha)
+                      row.image_key if row.uploaded_to_store else None, row.rootfs_sha,
+                      row.tarball_size_bytes)
 
 
 def find_origin(claimed: Claim) -> Origin:

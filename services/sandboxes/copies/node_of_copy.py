@@ -15,11 +15,14 @@ from models.states import SnapshotKind
 from services.errors import Unavailable, WrongNode
 from services.hosts import placement
 
+_ELSEWHERE = ("With X-Svc-Node another node makes it from the stored disk, without memory and"
+              " processes.")
+
 
 def claim(settings: Settings, taken: Snapshot, vcpus: int, mem_mb: int, pinned: str | None, *,
           preset: str | None = None, needs_memory: bool = True) -> Node:
     """Lock and return the node of a new sandbox made from `taken`, with room for it; in the
-    caller's transaction. where it `needs_memory` it waits for the holder's.
+    caller's transaction. One that `needs_memory` is not made without as long as there is a hope.
 
     Raises WrongNode when `pinned` cannot have it, Unavailable.
     """
@@ -39,7 +42,10 @@ def claim(settings: Settings, taken: Snapshot, vcpus: int, mem_mb: int, pinned: 
             return placement.claim_node(settings, vcpus, mem_mb, holder)
     except Unavailable as refused:
         if needs_memory and placement.is_open(settings, holder):
-            raise
+            if len(placement.list_by_load(settings)) == 1:
+                raise
+            raise Unavailable(f"{refused} {_ELSEWHERE}",
+                              retry_after_s=refused.retry_after_s) from None
         try:
             return placement.claim_node(settings, vcpus, mem_mb, image=taken.image_key)
         except Unavailable:

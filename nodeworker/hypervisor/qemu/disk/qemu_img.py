@@ -4,6 +4,7 @@ It runs as a user of its own that owns nothing on this host, without capabilitie
 priority, and opens nothing but the descriptors it is given: files that were copied for it. So
 whatever a header says, no file of root or of another sandbox is read or written.
 """
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -49,9 +50,14 @@ class QemuImg:
             os.fchown(descriptor, 0, 0)
             os.close(descriptor)
 
-    def run(self, *arguments: str, also: tuple[str, ...] = ()) -> None:
-        """Run `qemu-img arguments`; it inherits the descriptors that they name, and those of
-        `also`, which headers name. Raises DriverError."""
+    def measure(self, name: str) -> int:
+        """How many bytes what a qcow2 file holds itself takes uncompressed. Raises DriverError."""
+        told = self.run("measure", "--output=json", "-f", "qcow2", "-O", "qcow2", name)
+        return int(json.loads(told)["required"])
+
+    def run(self, *arguments: str, also: tuple[str, ...] = ()) -> str:
+        """What `qemu-img arguments` prints; it inherits the descriptors that they name, and those
+        of `also`, which headers name. Raises DriverError."""
         argv = ["nice", "-n", "19", "setpriv", f"--reuid={self._uid}", f"--regid={self._uid}",
                 "--clear-groups", "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all",
                 "qemu-img", *arguments]
@@ -63,6 +69,7 @@ class QemuImg:
                               env={"PATH": os.defpath})
         if done.returncode:
             raise DriverError(f"qemu-img {arguments[0]}: {done.stderr.strip()}")
+        return done.stdout
 
 
 def _number(name: str) -> int:

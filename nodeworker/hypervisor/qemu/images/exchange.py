@@ -2,17 +2,17 @@
 
 A copy of another host's snapshot boots on the very build of the image that its disk stands on. 1.
 Nobody builds or removes images of this host until the copy has its record, which keeps the image
-from then on (`prune.py`). 2. One import at a time. 3. The files are fetched into a directory that
-nobody takes for an image, and it gets its name when they are complete: the key of the build, since
-this host may have a build of its own of the same recipe. What a dead import left is removed by the
-next one.
+from then on (`prune.py`). 2. One image is imported at a time. 3. Its files are fetched into a
+directory that nobody takes for an image, which gets its name when they are complete: the key of the
+build, since this host may have a build of its own of the same recipe. What a dead import left is
+removed by the next one.
 """
 import fcntl
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from nodeworker.disks.durable import sync_directory, sync_file
@@ -38,11 +38,24 @@ def image_of_build(image_dir: Path, qemu_img: QemuImg, build_key: str,
                    fetch: Callable[[str, Path], None]) -> Iterator[Image]:
     """The image of this build, which stays in the block; made of what `fetch` writes unless it is
     here. After failure nothing of it is. Raises DriverError, and what `fetch` raises."""
-    with ExitStack() as held:
-        for name, how in ((BUILD_LOCK, fcntl.LOCK_SH), (".import.lock", fcntl.LOCK_EX)):
-            fcntl.flock(held.enter_context((image_dir / name).open("a")), how)
-        here = next((each for each in list_images(image_dir) if each.build_key == build_key), None)
-        yield here or _import(image_dir / "images", qemu_img, build_key, fetch)
+    with _lock(image_dir / BUILD_LOCK, fcntl.LOCK_SH):
+        image = _find(image_dir, build_key)
+        if image is None:
+            with _lock(image_dir / ".import.lock", fcntl.LOCK_EX):
+                image = _find(image_dir, build_key) or _import(image_dir / "images", qemu_img,
+                                                               build_key, fetch)
+        yield image
+
+
+@contextmanager
+def _lock(path: Path, how: int) -> Iterator[None]:
+    with path.open("a") as lock:
+        fcntl.flock(lock, how)
+        yield
+
+
+def _find(image_dir: Path, build_key: str) -> Image | None:
+    return next((each for each in list_images(image_dir) if each.build_key == build_key), None)
 
 
 def _import(images: Path, qemu_img: QemuImg, build_key: str,

@@ -1,9 +1,9 @@
 """Make a snapshot of this host from the disk that another host has exported: without memory, on
 the very build of the guest image that the disk stood on there.
 
-The disk becomes one layer of the kind that we make ourselves. 1. The image is fetched unless it is
-here (`images/exchange.py`). 2. The disk is fetched and converted in the snapshot's working
-directory. 3. While no layer is collected it gets its name and the snapshot its record. The rename
+The disk becomes one layer of the kind that we make ourselves. 1. It is fetched into the snapshot's
+working directory. 2. The image is fetched unless it is here (`images/exchange.py`), and the disk
+converted. 3. While no layer is collected it gets its name and the snapshot its record. The rename
 of the directory is the commit point.
 """
 import os
@@ -26,17 +26,18 @@ from nodeworker.hypervisor.qemu.records import Machine, SnapshotRecord
 def import_disk(host: Host, snapshot_id: str, shape: Shape, image_key: str,
                 files: ExportedFiles) -> None:
     """See Driver.import_disk."""
-    host.check_space()
+    host.check_space(files.disk_bytes)
     qemu_img = QemuImg(host.settings.vm_uid_base)
-    with (
-        making(host, snapshot_id) as directory,
-        image_of_build(host.image_dir, qemu_img, image_key, files.write_image_file) as image,
-    ):
+    with ExitStack() as held:
+        directory = held.enter_context(making(host, snapshot_id))
         if host.find_snapshot(snapshot_id) is not None:
             return
         fetched, converted = directory / "fetched.qcow2", directory / "disk.qcow2"
         files.write_disk(fetched)
-        _convert(qemu_img, image, fetched, converted)
+        # Not before: a large disk must hold up nobody's image.
+        image = held.enter_context(
+            image_of_build(host.image_dir, qemu_img, image_key, files.write_image_file))
+        _convert(host, qemu_img, image, fetched, converted)
         fetched.unlink()
         write_json(directory / "token", {"token": image.agent_token})
         with host.layers.referring():
@@ -55,14 +56,16 @@ def _machine(host: Host, image: Image, shape: Shape, layer: str) -> Machine:
     return Machine(shape, (f"image:{image.key}", layer), qcow2.disk_bytes(path), host.tuple)
 
 
-def _convert(qemu_img: QemuImg, image: Image, disk: Path, target: Path) -> None:
-    """Write `disk` as an overlay that is not compressed. As in an export an empty file stands in
-    for the image, which need not be read."""
+def _convert(host: Host, qemu_img: QemuImg, image: Image, disk: Path, target: Path) -> None:
+    """Write `disk` as an overlay that is not compressed, if there is room for all of it: gigabytes
+    may have been compressed into little. As in an export an empty file stands in for the image,
+    which need not be read."""
     with ExitStack() as stack:
         base = stack.enter_context(
             qemu_img.new(target.with_suffix(".base"), image.disk_bytes))
         source = stack.enter_context(
             qemu_img.copy(disk, target.with_suffix(".copy"), overlay=False))
+        host.check_space(qemu_img.measure(source))
         made = stack.enter_context(qemu_img.new(target))
         qemu_img.run("rebase", "-u", "-f", "qcow2", "-F", "raw", "-b", base, source)
         qemu_img.run("convert", "-f", "qcow2", "-O", "qcow2", "-B", base, "-F", "raw", source,

@@ -100,9 +100,13 @@ def test_it_is_made_elsewhere_when_the_holder_takes_none(deps, taken, copy, beco
 
 def test_a_fork_waits_for_room_beside_the_memory_and_a_template_does_not(deps, taken):
     full()
-    with pytest.raises(Unavailable, match="node n1 may promise"):
+    with pytest.raises(Unavailable, match="node n1 may promise .* With X-Svc-Node another node"):
         fork(deps)
     assert create_from_template(deps).node_id == "n2"
+    change(Node, "n2", accepting=False)
+    for copy in (fork, create_from_template):
+        with pytest.raises(Unavailable, match="short.$"):
+            copy(deps)
 
 
 @COPIES

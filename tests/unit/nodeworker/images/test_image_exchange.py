@@ -139,3 +139,14 @@ def test_it_is_not_removed_before_its_copy_has_a_record(exported, here):
         assert image.build_key in images(here)
     assert {unneeded.path for unneeded in prune.prune(here)} == {
         Path(here / "images" / image.build_key)}
+
+
+def test_whoever_has_an_image_holds_up_nobody_elses_import(exported, here, tmp_path):
+    make_image(tmp_path / "third", "base")
+    describe(tmp_path / "third" / "images" / "base", agentToken="third")
+    third = current_image(tmp_path / "third")
+    third.kernel.write_bytes(b"kernel")
+    image, files = exported
+    with image_of_build(here, QEMU_IMG, image.build_key, copier(files)):
+        import_to(here, (third, exported_files(QEMU_IMG, third)))
+    assert {image.build_key, third.build_key} <= images(here)
