@@ -172,12 +172,16 @@ def make_venv() -> None:
     if stamp.is_file() and stamp.read_text() == wanted:
         return
     with step("Installing the Python packages of requirements.txt into .venv"):
-        # pip comes last: without it the environment is half made.
-        if not (VENV / "bin" / "pip").exists() or not _same_python():
+        # pip comes last: without it the environment is half made. A package whose installation was
+        # broken off looks as if it were there.
+        begun = VENV / ".installing"
+        if begun.exists() or not (VENV / "bin" / "pip").exists() or not _same_python():
             _quietly([sys.executable, "-m", "venv", "--clear",
                       str(VENV)], "making the virtual environment")
+        begun.touch()
         _install_wheels(pins)
         stamp.write_text(wanted)
+        begun.unlink()
 
 
 # Whatever an index or var/wheels offers: only the wheels whose digests requirements.txt has.

@@ -1,4 +1,5 @@
-"""Packages that would be good to have: apt is asked once, and may say no."""
+"""What makes a machine ready: of packages that would be good to have apt is asked once, and may say
+no; a virtual environment that was broken off in the making is made anew."""
 import os
 
 import pytest
@@ -34,3 +35,29 @@ def test_one_that_is_there_is_not_asked_for(runs, tmp_path):
     (tmp_path / "sign").touch()
     bootstrap.install_optional()
     assert runs == []
+
+
+def test_an_environment_that_was_broken_off_is_made_anew(monkeypatch, tmp_path):
+    made = []
+
+    def venv(command, what):
+        made.append(what)
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        (tmp_path / "bin" / "pip").touch()
+
+    def broken_off(pins):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bootstrap, "VENV", tmp_path)
+    monkeypatch.setattr(bootstrap, "_quietly", venv)
+    monkeypatch.setattr(bootstrap, "_same_python", lambda: True)
+    monkeypatch.setattr(bootstrap, "_install_wheels", broken_off)
+    with pytest.raises(KeyboardInterrupt):
+        bootstrap.make_venv()
+    monkeypatch.setattr(bootstrap, "_install_wheels", lambda pins: None)
+    for _ in range(2):
+        bootstrap.make_venv()
+    assert made == ["making the virtual environment"] * 2
+    (tmp_path / ".pinned").write_text("other pins")
+    bootstrap.make_venv()
+    assert len(made) == 2, "what was whole is brought up to date"
