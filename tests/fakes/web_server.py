@@ -89,6 +89,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(b"slow")
         elif name == "/socket":
             self._socket()
+        elif name == "/cut":
+            self._cut(query["id"])
         else:
             self._send(b"nothing here", status=404)
 
@@ -102,6 +104,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         query = parse_qs(urlsplit(self.path).query)
+        if urlsplit(self.path).path == "/cut":
+            self._cut(query["id"][0])
+            return
         size, first = 0, b""
         for piece in self._body():
             size += len(piece)
@@ -112,6 +117,15 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(first if size <= _PIECE else b"%d bytes" % size)
 
     do_PUT = do_DELETE = do_OPTIONS = do_POST
+
+    def _cut(self, name):
+        """The first of an id is cut off without an answer; the others get how many there were."""
+        with self.server.lock:
+            self.server.counts[name] += 1
+            count = self.server.counts[name]
+        self.close_connection = True
+        if count > 1:
+            self._send(b"%d" % count)
 
     def _knows_its_name(self):
         """As Vite does by default: false, and refused, unless the host is localhost."""

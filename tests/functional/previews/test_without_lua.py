@@ -31,6 +31,12 @@ def test_a_page_and_a_body(preview, asleep):
     assert preview.get("/chunked?n=50").text == "".join(f"{n}." for n in range(50))
 
 
+def test_what_may_be_sent_twice_is_sent_again(preview, served):
+    assert preview.get("/cut?id=got").text == "2"
+    cut = preview.post("/cut?id=posted")
+    assert cut.status_code == 503 and served.server.counts["posted"] == 1
+
+
 def test_one_host_never_answers_for_another(sim_stack, alice, served, preview, another):
     other = another.preview(sim_stack, alice)
     nonces = served.server.nonce, another.server.nonce
