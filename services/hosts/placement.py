@@ -26,16 +26,17 @@ from services.hosts.ports import move_agent_port
 
 def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None = None, *,
                new_files: bool = True, preset: str | None = None,
-               image: str | None = None) -> Node:
+               image: str | None = None, lane: str = SANDBOX_LANE) -> Node:
     """Lock and return a live node that has room; the least loaded first, or exactly `pinned`.
 
     Without `new_files` its disk does not matter: the machine has its files there already. With a
     `preset` only the nodes that have it count, unless there is none. Nodes that have the `image`
-    come first; others have to fetch it.
+    come first; others have to fetch it. The `lane` that is to boot it works.
     Raises WrongNode when `pinned` does not exist, Unavailable when no node has room; its text says
     what is short.
     """
-    asked = _alive(settings)
+    alive = _alive(settings) & _works(lane)
+    asked = alive
     if pinned is not None:
         asked &= Node.id == pinned
     elif preset is not None:
@@ -44,8 +45,8 @@ def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None =
             asked & Node.accepting & Node.presets.contains([preset]))]
         asked = asked & Node.id.in_(have_it) if have_it else asked
     for node_id in [pinned] if pinned is not None else _by_load(asked, image):
-        node = Node.select().where((Node.id == node_id)
-                                   & _alive(settings)).for_update(ROW_LOCK).get_or_none()
+        node = Node.select().where(
+            (Node.id == node_id) & alive).for_update(ROW_LOCK).get_or_none()
         if node is not None and node.accepting and _room(node, new_files).can_hold(vcpus, mem_mb):
             return node
     if pinned is not None and not Node.select().where(Node.id == pinned).exists():
@@ -81,7 +82,11 @@ def claim_capacity(settings: Settings, sandbox: Sandbox) -> None:
 def _alive(settings: Settings) -> Any:
     """Nodes that report, and whose lane for sandboxes has started."""
     fresh = Node.heartbeat_at > now() - timedelta(seconds=settings.node_dead_after_s)
-    return fresh & (Node.lanes.is_null() | Node.lanes.contains([SANDBOX_LANE]))
+    return fresh & _works(SANDBOX_LANE)
+
+
+def _works(lane: str) -> Any:
+    return Node.lanes.is_null() | Node.lanes.contains([lane])
 
 
 def _occupying() -> Any:
@@ -153,7 +158,7 @@ def list_with_room(settings: Settings, vcpus: int, mem_mb: int, lane: str,
                    image: str | None = None) -> list[str]:
     """The nodes at present that could take a new machine and whose `lane` works too, those that
     have the `image` and then the one with most free memory first. It is no claim."""
-    works = _alive(settings) & (Node.lanes.is_null() | Node.lanes.contains([lane]))
+    works = _alive(settings) & _works(lane)
     order = _by_load(works, image)
     nodes = {node.id: node for node in Node.select().where(Node.id.in_(order))}
     return [each for each in order if _room(nodes[each], True).can_hold(vcpus, mem_mb)]
@@ -161,7 +166,7 @@ def list_with_room(settings: Settings, vcpus: int, mem_mb: int, lane: str,
 
 def find_silence(settings: Settings, node_id: str, lane: str) -> str | None:
     """That the node does not report, or its `lane` does not work; None if both do."""
-    works = _alive(settings) & (Node.lanes.is_null() | Node.lanes.contains([lane]))
+    works = _alive(settings) & _works(lane)
     if Node.select().where((Node.id == node_id) & works).exists():
         return None
     return f"Node {node_id} does not report that it works at present."
@@ -180,8 +185,9 @@ def find_refusal(node_id: str, mem_mb: int) -> str | None:
 
 def _by_load(asked: Any, image: str | None = None) -> list[str]:
     free = peewee.fn.COALESCE(peewee.fn.SUM(Sandbox.mem_mb), 0)
+    have_it = () if image is None else (Node.images.contains([image]).desc(),)
     rows = (
-        Node.select(Node.id, Node.images)
+        Node.select(Node.id)
         .join(
             Sandbox, peewee.JOIN.LEFT_OUTER,
             on=(Sandbox.node_id == Node.id)
@@ -190,7 +196,6 @@ def _by_load(asked: Any, image: str | None = None) -> list[str]:
         )
         .where(Node.accepting & asked)
         .group_by(Node.id)
-        .order_by((Node.mem_mb - free).desc(), Node.id)
+        .order_by(*have_it, (Node.mem_mb - free).desc(), Node.id)
     )
-    # Stable: those that have the image first, in the same order.
-    return [row.id for row in sorted(rows, key=lambda row: image not in row.images)]
+    return [row.id for row in rows]

@@ -14,6 +14,7 @@ from models.snapshots import Snapshot
 from models.states import SnapshotKind
 from services.errors import Unavailable, WrongNode
 from services.hosts import placement
+from services.operations.transitions import ARCHIVE_LANE
 
 _ELSEWHERE = ("With X-Svc-Node another node makes it from the stored disk, without memory and"
               " processes.")
@@ -22,18 +23,20 @@ _ELSEWHERE = ("With X-Svc-Node another node makes it from the stored disk, witho
 def claim(settings: Settings, taken: Snapshot, vcpus: int, mem_mb: int, pinned: str | None, *,
           preset: str | None = None, needs_memory: bool = True) -> Node:
     """Lock and return the node of a new sandbox made from `taken`, with room for it; in the
-    caller's transaction. One that `needs_memory` is not made without as long as there is a hope.
+    caller's transaction. One that `needs_memory` is refused where the holder is only
+    full.
 
     Raises WrongNode when `pinned` cannot have it, Unavailable.
     """
     if taken.kind == SnapshotKind.FILES_ONLY:
-        return placement.claim_node(settings, vcpus, mem_mb, pinned, preset=preset)
+        return placement.claim_node(settings, vcpus, mem_mb, pinned, preset=preset,
+                                    lane=ARCHIVE_LANE)
     holder, in_store = str(taken.node_id), taken.uploaded_to_store and taken.image_key is not None
     if pinned not in (None, holder):
         if not in_store:
             raise WrongNode(f"Snapshot {taken.id} is on node {holder}, not on {pinned}, and not in"
                             " the object store yet.")
-        return placement.claim_node(settings, vcpus, mem_mb, pinned)
+        return placement.claim_node(settings, vcpus, mem_mb, pinned, lane=ARCHIVE_LANE)
     if pinned is not None or not in_store:
         return placement.claim_node(settings, vcpus, mem_mb, holder)
     try:
@@ -47,6 +50,7 @@ def claim(settings: Settings, taken: Snapshot, vcpus: int, mem_mb: int, pinned: 
             raise Unavailable(f"{refused} {_ELSEWHERE}",
                               retry_after_s=refused.retry_after_s) from None
         try:
-            return placement.claim_node(settings, vcpus, mem_mb, image=taken.image_key)
+            return placement.claim_node(settings, vcpus, mem_mb, image=taken.image_key,
+                                        lane=ARCHIVE_LANE)
         except Unavailable:
             raise refused from None

@@ -8,7 +8,7 @@ from tests.stack.processes import second_node
 from tests.stack.waiting import becomes, until
 
 OTHER = "node-c"
-LANES = ("ctl", "ops", "bulk", "deploy")
+LANES = ("ctl", "ops", "bulk", "archive", "deploy")
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,13 @@ from nodeworker.disks.durable import sync_directory, sync_file
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError
 from nodeworker.hypervisor.qemu.disk.qemu_img import COMPRESSED, QemuImg
-from nodeworker.hypervisor.qemu.images.guest_image import BUILD_LOCK, Image, find_image, list_images
+from nodeworker.hypervisor.qemu.images.guest_image import (
+    BUILD_LOCK,
+    Image,
+    find_image,
+    list_images,
+    load_image,
+)
 
 _ROOTFS, _DESCRIPTION = "rootfs.qcow2", "image.json"
 _WORK_PREFIX = ".fetching-"
@@ -86,9 +92,7 @@ def _import(images: Path, qemu_img: QemuImg, build_key: str,
         sync_directory(images)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    made = find_image(images / build_key)
-    assert made is not None
-    return made
+    return load_image(images / build_key)
 
 
 def _check_inside(path: Path, work: Path) -> None:

@@ -7,20 +7,23 @@ long (it flushes gigabytes, or listens for a guest) and may be about to start th
 with it the lock every process needs: from now on none can be started. 3. One that was started in
 between is ended. The other operation finds its directory gone and fails.
 """
+import logging
 import os
 from contextlib import suppress
 from pathlib import Path
 
 from nodeworker.disks.durable import list_old, remove_tree
 from nodeworker.faults import fault
-from nodeworker.hypervisor.driver import VmBusy, VmNotFound
+from nodeworker.hypervisor.driver import DriverError, VmNotFound
 from nodeworker.hypervisor.qemu.disk.release import release_layers
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process.qemu_process import end_vm
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.hypervisor.qemu.vm import locked_vm
+from nodeworker.network.nft import NftError
 
 _ENDING = ".ending"
+_log = logging.getLogger(__name__)
 
 
 def destroy(host: Host, sandbox_id: str) -> None:
@@ -58,13 +61,16 @@ def finish_removals(host: Host) -> None:
     """Complete the removals whose worker died long ago and that nobody has come to complete.
 
     Decided under the sandbox's lock: what was created anew since then stays, with its network; its
-    own removal takes along what was put aside.
+    own removal takes along what was put aside. What cannot be removed stops nothing else.
     """
     for path in list_old(host.trash, f"*{_ENDING}"):
         rundir = host.rundir(path.name.removesuffix(_ENDING))
-        with suppress(VmBusy), rundir.operation(create=True):
-            if not rundir.was_created():
-                _remove(host, rundir.sandbox_id)
+        try:
+            with rundir.operation(create=True):
+                if not rundir.was_created():
+                    _remove(host, rundir.sandbox_id)
+        except (DriverError, NftError, OSError) as error:
+            _log.warning("what a removal left of sandbox %s stays: %s", rundir.sandbox_id, error)
 
 
 def _remove(host: Host, sandbox_id: str) -> None:

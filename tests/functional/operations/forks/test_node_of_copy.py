@@ -51,6 +51,10 @@ def closed():
     change(Node, "n1", accepting=False)
 
 
+def without_its_lane():
+    change(Node, "n2", lanes=["bulk", "ctl", "deploy", "ops"])
+
+
 def full():
     change(Node, "n1", mem_mb=0)
 
@@ -126,6 +130,16 @@ def test_what_is_not_in_the_store_is_on_its_node_alone(deps, taken, copy):
         copy(deps, "n2")
     silent()
     with pytest.raises(Unavailable, match="n1 does not report"):
+        copy(deps)
+
+
+@COPIES
+def test_another_node_must_have_the_lane_that_fetches_it(deps, taken, copy):
+    without_its_lane()
+    with pytest.raises(Unavailable, match="n2 does not report"):
+        copy(deps, "n2")
+    closed()
+    with pytest.raises(Unavailable, match="n1 takes no sandboxes"):
         copy(deps)
 
 

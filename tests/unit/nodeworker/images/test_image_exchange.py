@@ -3,6 +3,7 @@ not at all."""
 import json
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -123,10 +124,16 @@ def test_a_key_is_no_path(exported, here, key):
     assert images(here) == {"base", "current"}
 
 
-def test_what_a_dead_import_left_is_in_nobodys_way(exported, here):
-    left = here / "images" / ".fetching-another"
-    left.mkdir()
-    shutil.copy(exported[1]["image.json"], left)
+def test_what_a_dead_import_left_is_in_nobodys_way(exported, here, tmp_path, monkeypatch):
+    (tmp_path / "fault").write_text("fetch.image_written kill")
+    monkeypatch.setenv("SVC_FAULT_FILE", str(tmp_path / "fault"))
+    importer = os.fork()
+    if not importer:
+        import_to(here, exported)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(importer, 0)[1]) == -signal.SIGKILL
+    left = here / "images" / f".fetching-{exported[0].build_key}"
+    assert (left / "rootfs.raw").exists() and exported[0].build_key not in images(here)
     assert import_to(here, exported).directory.name == exported[0].build_key
     assert not left.exists()
 
