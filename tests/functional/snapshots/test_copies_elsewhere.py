@@ -87,15 +87,19 @@ def test_the_guest_image_is_fetched_where_it_is_missing(sim_stack, alice, taken,
     alice.delete(f"/v1/sandboxes/{copy['id']}")
 
 
-def test_the_owner_is_told_of_a_disk_that_cannot_be_fetched(sim_stack, alice, taken):
-    ObjectStore(sim_stack.settings).remove_all(disk_key(taken))
+@pytest.mark.parametrize("fault_of_it", ["is not in the store", "is damaged in the store"])
+def test_the_owner_is_told_of_a_disk_that_cannot_be_fetched(sim_stack, alice, taken, fault_of_it):
+    store = ObjectStore(sim_stack.settings)
+    store.remove_all(disk_key(taken))
+    if "damaged" in fault_of_it:
+        store.put_stream(disk_key(taken), [b'{"files": {}}'])
     here = sim_stack.settings.node_id
     made = alice.wait_for(fork(alice, taken, **{"X-Svc-Node": here}), "stopped", timeout_s=60)
     assert made["error"] == ("The disk of the snapshot could not be brought to the node of the"
                              " sandbox.")
     told = query(sim_stack, "SELECT operator_error FROM operations WHERE sandbox_id = %s"
                             " AND kind = 'boot'", made["id"])[0][0]
-    assert f"{disk_key(taken)} is not in the store" in told
+    assert taken in told and fault_of_it in told
     assert not copy_on(sim_stack, taken).exists()
     again = fork(alice, taken)
     assert alice.wait_for(again, "running")["nodeId"] == OTHER, "its own node has the files"

@@ -41,9 +41,17 @@ class QemuImg:
     @contextmanager
     def new(self, target: Path, size_bytes: int = 0) -> Iterator[str]:
         """A new sparse file of zeros for the block, by the name that qemu-img knows it by."""
-        descriptor = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        target.touch(mode=0o600, exist_ok=False)
+        os.truncate(target, size_bytes)
+        with self.lend(target) as name:
+            yield name
+
+    @contextmanager
+    def lend(self, path: Path) -> Iterator[str]:
+        """A file that only the caller needs, and need not be whole afterwards, for the block, by
+        the name that qemu-img knows it by."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            os.ftruncate(descriptor, size_bytes)
             os.fchown(descriptor, self._uid, self._uid)
             yield f"/proc/self/fd/{descriptor}"
         finally:

@@ -63,13 +63,11 @@ def _convert(host: Host, qemu_img: QemuImg, image: Image, disk: Path, target: Pa
     with ExitStack() as stack:
         base = stack.enter_context(
             qemu_img.new(target.with_suffix(".base"), image.disk_bytes))
-        source = stack.enter_context(
-            qemu_img.copy(disk, target.with_suffix(".copy"), overlay=False))
+        source = stack.enter_context(qemu_img.lend(disk))
         host.check_space(qemu_img.measure(source))
         made = stack.enter_context(qemu_img.new(target))
         qemu_img.run("rebase", "-u", "-f", "qcow2", "-F", "raw", "-b", base, source)
         qemu_img.run("convert", "-f", "qcow2", "-O", "qcow2", "-B", base, "-F", "raw", source,
                      made)
         qemu_img.run("rebase", "-u", "-f", "qcow2", "-b", "", made)
-    for left in (".base", ".copy"):
-        target.with_suffix(left).unlink()
+    target.with_suffix(".base").unlink()

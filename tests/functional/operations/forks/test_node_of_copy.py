@@ -11,6 +11,7 @@ from models.operations import Operation
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import SandboxStatus, SnapshotState
+from nodeworker.snapshots.unneeded import remove_unneeded
 from services.errors import Unavailable, WrongNode
 from services.hosts.nodes import NodeFacts, heartbeat
 from services.sandboxes import create
@@ -157,3 +158,18 @@ def test_nodes_that_have_the_image_come_first(deps, taken, copy):
     change(Node, "n2", accepting=False)
     with pytest.raises(Unavailable, match="n1 takes no sandboxes"):
         copy(deps)
+
+
+def test_what_a_boot_has_begun_to_need_is_not_removed(deps, taken, node, monkeypatch):
+    removed = []
+    monkeypatch.setattr(node.driver, "delete_snapshot", removed.append)
+    there = replace(node, settings=replace(node.settings, node_id="n2"))
+    made = fork(deps, "n2")
+    remove_unneeded(there, taken)
+    assert removed == []
+    with connection():
+        finish(claim(made.id), Outcome(True, SandboxStatus.RUNNING))
+    remove_unneeded(there, taken)
+    assert removed == [taken]
+    with connection():
+        assert Snapshot.get_by_id(taken).state == SnapshotState.READY, "only the copy is gone"
