@@ -65,6 +65,16 @@ def locked(path: Path, *, make_directory: bool = False) -> Iterator[None]:
 
 
 @contextmanager
+def hold(path: Path, *, shared: bool = False, wait: bool = True) -> Iterator[None]:
+    """Hold the lock on the file `path` in the block, alone or with others who hold it `shared`;
+    the file stays. Raises BlockingIOError if it is not to `wait` for another."""
+    with path.open("a") as lock:
+        fcntl.flock(lock, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+                    | (0 if wait else fcntl.LOCK_NB))
+        yield
+
+
+@contextmanager
 def nobody_at_work(path: Path) -> Iterator[bool]:
     """True, and the lock `path` held in the block, if nobody holds it; False also if its directory
     is gone or another."""

@@ -8,8 +8,6 @@ Dying anywhere, or a store or database that is away, costs a repetition: the swe
 upload again until the row says so, and objects are written once. A lock of the host keeps a second
 upload, and the deletion, of the same snapshot away meanwhile.
 """
-import contextlib
-import fcntl
 import hashlib
 import logging
 import shutil
@@ -29,6 +27,8 @@ from services.snapshots.stored_images import ImageBeingRemoved
 from services.snapshots.stored_objects import disk_key, image_file_key
 
 log = logging.getLogger(__name__)
+# Held by the one upload of this host.
+_LOCK = "upload.lock"
 _WORK = "work-"
 _PIECE_BYTES = 1024 * 1024
 _FAILURES = (DriverError, StoreUnavailable, ObjectMissing, ImageBeingRemoved,
@@ -40,20 +40,12 @@ def upload(deps: NodeDeps, store: ObjectStore, snapshot_id: str) -> None:
     tried again later. One at a time on this host: a second announcement waits, and then finds
     nothing left to do."""
     try:
-        with _upload_lock(deps, fcntl.LOCK_EX), snapshot_lock(deps, snapshot_id):
+        with locks.hold(deps.settings.node_dir / _LOCK), snapshot_lock(deps, snapshot_id):
             if when_database_answers(
                     lambda: disk_upload.is_due_on(deps.settings.node_id, snapshot_id)):
                 _upload(deps, store, snapshot_id)
     except VmBusy:
         log.info("snapshot %s is being deleted", snapshot_id)
-
-
-@contextmanager
-def _upload_lock(deps: NodeDeps, how: int) -> Iterator[None]:
-    """Held by the one upload of this host; raises BlockingIOError if `how` says not to wait."""
-    with (deps.settings.node_dir / "upload.lock").open("a") as lock:
-        fcntl.flock(lock, how)
-        yield
 
 
 @contextmanager
@@ -71,8 +63,8 @@ def snapshot_lock(deps: NodeDeps, snapshot_id: str) -> Iterator[None]:
 def forget_dead(deps: NodeDeps) -> None:
     """At start of the bulk lane: remove what uploads of an earlier life left half-made, unless one
     is at work again."""
-    with contextlib.suppress(BlockingIOError), _upload_lock(deps, fcntl.LOCK_EX | fcntl.LOCK_NB):
-        for path in (deps.settings.node_dir / "uploads").glob(f"{_WORK}*"):
+    with locks.nobody_at_work(deps.settings.node_dir / _LOCK) as is_mine:
+        for path in (deps.settings.node_dir / "uploads").glob(f"{_WORK}*") if is_mine else ():
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -15,11 +15,11 @@ from services.deploys.builder_removal import ACCOUNT, stop_builder
 from services.deploys.runs import RunClaim
 from services.deploys.served.runtimes import APP_PORT
 from services.errors import NotFound
-from services.hosts import placement
 from services.metering.plans import SIZES
 from services.operations import outbox
 from services.protocols import Deps
 from services.sandboxes.caller import Caller
+from services.sandboxes.copies import node_of_copy
 from services.sandboxes.insert import NewSandbox, begin_boot, insert
 from services.sandboxes.requests import LaunchOptions
 from services.snapshots.find import lock_shared
@@ -29,14 +29,15 @@ _IDLE_S = 24 * 3600
 
 def start(deps: Deps, claimed: RunClaim) -> str:
     """Make a builder for the run and begin its boot; returns its id. Raises LeaseLost, NotFound for
-    a snapshot that is gone, Unavailable where its node has no room."""
+    a snapshot that is gone, WrongNode where its node cannot have it, Unavailable without room."""
     size = SIZES[deps.settings.builder_size]
     with connection():
         with database.atomic():
             taken = lock_shared(claimed.snapshot_id)
             if taken is None or taken.state != SnapshotState.READY:
                 raise NotFound(f"The snapshot {claimed.snapshot_id} is gone.")
-            node = placement.claim_node(deps.settings, size.vcpus, size.mem_mb, claimed.node_id)
+            node = node_of_copy.claim(deps.settings, taken, size.vcpus, size.mem_mb,
+                                      claimed.node_id)
             caller = Caller(User.get_by_id(ACCOUNT), SandboxKind.BUILDER)
             options = LaunchOptions(env=dict(taken.env), timeout=_IDLE_S, skip_app_processes=True,
                                     ports=(APP_PORT,))

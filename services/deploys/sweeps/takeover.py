@@ -2,15 +2,15 @@
 
 1. No place is a node that does not report, is closed, or is short of disk space; a run that
 somebody holds is left to them until their lease is over. 2. A peer can build what is in the object
-store: an archive, or a disk that was uploaded. Without it, or without room anywhere, the run waits
-until its deadline, and `operator_error` says for what. 3. The run moves by compare-and-set on its
-node and epoch and gets a new epoch: whatever the old node still does counts for nothing. Its
-machines there are stopped, once that node is back. 4. What is stored already needs no builder: only
-the last step is left, on any node. 5. As long as nothing was begun on the peer, the run returns to
-the node of its snapshot once that is well again.
+store: an archive, or a disk that was uploaded. The lane that boots its builder has to work there.
+Without such a peer with room the run waits until its deadline, and `operator_error` says for what.
+3. The run moves by compare-and-set on its node and epoch and gets a new epoch: whatever the old
+node still does counts for nothing. Its machines there are stopped, once that node is back. 4. What
+is stored already needs no builder: only the last step is left, on any node. 5. As long as nothing
+was begun on the peer, the run returns to the node of its snapshot once that is well again.
 """
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from config.settings import Settings
@@ -18,12 +18,12 @@ from models.database import connection, database, now
 from models.deploys import DeployRun
 from models.operations import OutboxMessage
 from models.snapshots import Snapshot
-from models.states import RunState, RunStep, SnapshotKind
+from models.states import OperationKind, RunState, RunStep, SnapshotKind
 from services.deploys import logs, runs
 from services.deploys.builder_removal import stop_builder
 from services.hosts import placement
 from services.metering.plans import SIZES
-from services.operations import outbox
+from services.operations import announcements, outbox
 from services.protocols import Deps
 
 
@@ -43,16 +43,21 @@ class _Hosts:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.size = SIZES[settings.builder_size]
-        self.find_silence = lru_cache(None)(self._find_silence)
+        self.find_silence = lru_cache(None)(partial(placement.find_silence, settings))
         self.find_refusal = lru_cache(None)(placement.find_refusal)
         self.list_with_room = lru_cache(None)(self._list_with_room)
-
-    def _find_silence(self, node_id: str) -> str | None:
-        return placement.find_silence(self._settings, node_id, runs.LANE)
 
     def _list_with_room(self, image: str | None) -> list[str]:
         return placement.list_with_room(self._settings, self.size.vcpus, self.size.mem_mb,
                                         runs.LANE, image)
+
+    def find_still_lane(self, row: DeployRun, node_id: str, taken: Snapshot) -> str | None:
+        """That the lane of the node that would boot the run's builder does not work; None if it
+        does, or none is needed."""
+        if row.step == RunStep.STAGE:
+            return None
+        return self.find_silence(node_id,
+                                 announcements.lane_of(node_id, OperationKind.BOOT, taken))
 
 
 def take_over(deps: Deps) -> list[Move]:
@@ -72,7 +77,7 @@ def take_over(deps: Deps) -> list[Move]:
 def _decide(hosts: _Hosts, row: DeployRun) -> Move | None:
     """Where a run is to go; None if it stays."""
     is_begun = row.builder_sandbox_id is not None or row.step != RunStep.BUILD
-    silence = hosts.find_silence(row.node_id)
+    silence = hosts.find_silence(row.node_id, runs.LANE)
     reason = silence or hosts.find_refusal(row.node_id, 0 if is_begun else hosts.size.mem_mb)
     if reason is None and is_begun:
         return None
@@ -81,9 +86,12 @@ def _decide(hosts: _Hosts, row: DeployRun) -> Move | None:
         return None  # its worker finds that out
     is_anywhere = taken.kind == SnapshotKind.FILES_ONLY or row.step == RunStep.STAGE
     home = row.node_id if is_anywhere else str(taken.node_id)
+    if not is_begun:
+        reason = reason or hosts.find_still_lane(row, row.node_id, taken)
     if reason is None and home == row.node_id:
         return None
-    peers = [each for each in hosts.list_with_room(taken.image_key) if each != row.node_id]
+    peers = [each for each in hosts.list_with_room(taken.image_key)
+             if each != row.node_id and hosts.find_still_lane(row, each, taken) is None]
     if home in peers:
         return Move(row.slug, row.node_id, home, reason or f"Node {home} has its snapshot.")
     if reason is None:
@@ -92,7 +100,8 @@ def _decide(hosts: _Hosts, row: DeployRun) -> Move | None:
         return Move(row.slug, row.node_id, peers[0], reason)
     if silence or not is_begun:
         _say(row, f"{reason} " + (
-            "No other node has room for a builder." if is_anywhere or taken.uploaded_to_store
+            "No other node has room for a builder and boots it at present."
+            if is_anywhere or taken.uploaded_to_store
             else f"Its snapshot is on node {home} alone, not in the object store yet."))
     return None
 

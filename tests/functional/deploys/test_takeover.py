@@ -124,7 +124,35 @@ def test_without_a_peer_with_room_it_waits_too(deps, ask, stored):
         silent()
         Node.update(vcpus=0).where(Node.id == "n2").execute()
         assert take_over(deps) == []
-    assert run().operator_error.endswith("No other node has room for a builder.")
+    assert run().operator_error.endswith(
+        "No other node has room for a builder and boots it at present.")
+
+
+def test_a_peer_needs_the_lane_that_boots_a_builder(deps, ask, stored):
+    ask()
+    with connection():
+        silent()
+        Node.update(lanes=["bulk", "ctl", "deploy", "ops"]).where(Node.id == "n2").execute()
+        assert take_over(deps) == []
+        assert run().operator_error.endswith("has room for a builder and boots it at present.")
+        Node.update(lanes=None).where(Node.id == "n2").execute()
+    assert nodes_of(take_over(deps)) == [("hello", "n1", "n2")]
+    heartbeat(dataclasses.replace(PEER, id="n3", host_port_low=20200, host_port_high=20299))
+    with connection():
+        Node.update(lanes=["bulk", "ctl", "deploy", "ops"]).where(Node.id == "n2").execute()
+    assert nodes_of(take_over(deps)) == [("hello", "n2", "n3")], "that lane has died since"
+
+
+def test_one_whose_builder_has_begun_needs_that_lane_no_more(deps, ask, take, stored):
+    ask()
+    with connection():
+        silent()
+    take_over(deps)
+    builders.start(deps, take(lease_s=-1))
+    heartbeat(dataclasses.replace(PEER, id="n3", host_port_low=20200, host_port_high=20299))
+    with connection():
+        Node.update(lanes=["bulk", "ctl", "deploy", "ops"]).where(Node.id == "n2").execute()
+    assert take_over(deps) == []
 
 
 def test_an_archive_needs_no_node_of_its_own(deps, ask, stored):

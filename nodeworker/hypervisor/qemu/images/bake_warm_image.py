@@ -7,7 +7,6 @@ disk for every later create.
 3. `stop`, device state, process ended; pages of zeros become holes.
 4. Everything flushed, then renamed into place: nothing of a failed attempt is ever visible.
 """
-import fcntl
 import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from nodeworker.disks import sparse
 from nodeworker.disks.durable import remove_tree, sync_directory, sync_file, write_json
 from nodeworker.disks.layers import warm_image_reference
 from nodeworker.faults import fault
+from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import Progress, Shape
 from nodeworker.hypervisor.qemu.guest import adoption
 from nodeworker.hypervisor.qemu.guest.warm_presets import run_once
@@ -46,8 +46,7 @@ def bake(host: Host, shape: Shape, progress: Progress, *, presets: bool) -> None
         build_presets_image(host.settings, progress)
     blank = host.blank_machine(shape, presets=presets)
     target = host.warm_image_dir(shape, presets=presets)
-    with (host.warm_images / f"{target.name}.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locks.hold(host.warm_images / f"{target.name}.lock"):
         if find_warm_image(target) is not None:
             return
         vm = Vm(host, RunDir(target.with_name(f"{target.name}.tmp")))

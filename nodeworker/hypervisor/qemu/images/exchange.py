@@ -7,7 +7,6 @@ directory that nobody takes for an image, which gets its name when they are comp
 build, since this host may have a build of its own of the same recipe. What a dead import left is
 removed by the next one.
 """
-import fcntl
 import os
 import re
 import shutil
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from nodeworker.disks.durable import sync_directory, sync_file
 from nodeworker.faults import fault
+from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import DriverError
 from nodeworker.hypervisor.qemu.disk.qemu_img import COMPRESSED, QemuImg
 from nodeworker.hypervisor.qemu.images.guest_image import (
@@ -44,20 +44,13 @@ def image_of_build(image_dir: Path, qemu_img: QemuImg, build_key: str,
                    fetch: Callable[[str, Path], None]) -> Iterator[Image]:
     """The image of this build, which stays in the block; made of what `fetch` writes unless it is
     here. After failure nothing of it is. Raises DriverError, and what `fetch` raises."""
-    with _lock(image_dir / BUILD_LOCK, fcntl.LOCK_SH):
+    with locks.hold(image_dir / BUILD_LOCK, shared=True):
         image = _find(image_dir, build_key)
         if image is None:
-            with _lock(image_dir / ".import.lock", fcntl.LOCK_EX):
+            with locks.hold(image_dir / ".import.lock"):
                 image = _find(image_dir, build_key) or _import(image_dir / "images", qemu_img,
                                                                build_key, fetch)
         yield image
-
-
-@contextmanager
-def _lock(path: Path, how: int) -> Iterator[None]:
-    with path.open("a") as lock:
-        fcntl.flock(lock, how)
-        yield
 
 
 def _find(image_dir: Path, build_key: str) -> Image | None:

@@ -7,7 +7,6 @@ node directory that is missing may be a disk that is not mounted, so its absence
 until somebody says that it is gone for good. The locks of those who build images are held
 meanwhile.
 """
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 from guest.presets import LOCK, POINTER
 from nodeworker.disks.layers import WARM_IMAGES, warm_image_reference
 from nodeworker.disks.sizes import tree_bytes
+from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import DriverError
 from nodeworker.hypervisor.qemu.disk.references import UnreadableRecord, references
 from nodeworker.hypervisor.qemu.images.guest_image import BUILD_LOCK
@@ -110,9 +110,8 @@ def _finish_earlier(image_dir: Path) -> None:
 def _building_locked(image_dir: Path) -> Iterator[None]:
     with ExitStack() as held:
         for name in (BUILD_LOCK, LOCK):
-            lock = held.enter_context((image_dir / name).open("a"))
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held.enter_context(locks.hold(image_dir / name, wait=False))
             except BlockingIOError as error:
                 raise DriverError("an image is being built or fetched; try again when that is"
                                   " done") from error

@@ -4,7 +4,6 @@ waiting while 90 MB are copied, and a capture writes only what its guest has cha
 A spare is a finished copy under its final name; half-made ones have another. One process at a time
 makes them.
 """
-import fcntl
 import os
 import secrets
 import shutil
@@ -13,6 +12,7 @@ import time
 from pathlib import Path
 
 from nodeworker.disks import sparse
+from nodeworker.hypervisor import locks
 
 _HALF_MADE = ".half"
 # After a start the CPU belongs to the new guest and its first caller.
@@ -47,8 +47,7 @@ class SparePool:
 
     def reclaim(self, warm_images: set[str]) -> None:
         """Remove half-made spares, and those of warm images that are no more."""
-        with (self._directory / "lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locks.hold(self._directory / "lock"):
             for folder in [path for path in self._directory.iterdir() if path.is_dir()]:
                 if folder.name not in warm_images:
                     shutil.rmtree(folder, ignore_errors=True)
@@ -58,8 +57,7 @@ class SparePool:
     def _refill(self, warm_image: Path) -> None:
         time.sleep(_CALM_S)
         try:
-            with (self._directory / "lock").open("a") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            with locks.hold(self._directory / "lock"):
                 while len(self._ready(warm_image)) < self._target:
                     self._make(warm_image)
         except OSError:

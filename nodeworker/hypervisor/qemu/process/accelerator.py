@@ -6,7 +6,6 @@ A present /dev/kvm proves nothing: it may open, create a VM, and still not run a
 else boots the image's kernel without a root disk under KVM: it must get as far as missing its root
 in time; 3. and caches what came of it.
 """
-import fcntl
 import os
 import select
 import subprocess
@@ -14,6 +13,7 @@ import time
 from pathlib import Path
 
 from nodeworker.disks.durable import read_json, write_json
+from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.qemu.images.guest_image import Image
 from nodeworker.hypervisor.qemu.process.argv import machine_option
 from nodeworker.hypervisor.qemu.rundir import boot_id
@@ -32,8 +32,7 @@ def choose_accelerator(setting: str, image: Image, version: str, image_dir: Path
         return TCG
     cache = image_dir / "accelerator.json"
     basis = {"boot_id": boot_id(), "version": version, "image": image.key}
-    with (image_dir / "accelerator.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locks.hold(image_dir / "accelerator.lock"):
         known = read_json(cache) or {}
         if {key: known.get(key) for key in basis} != basis:
             known = {**basis, "verdict": KVM if boots_under_kvm(image) else TCG}

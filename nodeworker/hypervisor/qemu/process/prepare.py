@@ -1,6 +1,5 @@
 """Start QEMU processes ahead of need (see `prepared.py`): one of each kind of machine that was
 started lately, as many kinds as the node's setting allows."""
-import fcntl
 import logging
 import os
 import secrets
@@ -10,7 +9,7 @@ from contextlib import ExitStack, suppress
 
 from nodeworker.disks import qcow2
 from nodeworker.faults import fault
-from nodeworker.hypervisor import host_memory
+from nodeworker.hypervisor import host_memory, locks
 from nodeworker.hypervisor.driver import DriverError
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process import argv, prepared, qmp
@@ -58,12 +57,8 @@ def _replace(host: Host, machine: Machine) -> None:
 def prepare(host: Host, machine: Machine) -> None:
     """Start a process for the next machine like this one, unless one stands ready, memory is short
     or another process is at it. After a failure nothing of it is left."""
-    with (host.prepared / "lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
-        if _is_ready(host, machine) or host_memory.is_short():
+    with locks.nobody_at_work(host.prepared / "lock") as is_mine:
+        if not is_mine or _is_ready(host, machine) or host_memory.is_short():
             return
         if prepared.count(host) >= host.settings.prepared_processes:
             prepared.end_eldest(host)

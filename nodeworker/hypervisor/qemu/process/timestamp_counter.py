@@ -6,12 +6,12 @@ so the rate is passed to its kernel. A saved guest keeps counting at the rate it
 is part of the host tuple.
 """
 import ctypes
-import fcntl
 import mmap
 import time
 from pathlib import Path
 
 from nodeworker.disks.durable import read_json, write_json
+from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.qemu.rundir import boot_id
 
 # rdtsc; shl rdx, 32; or rax, rdx; ret
@@ -24,8 +24,7 @@ def counter_khz(image_dir: Path) -> int:
     """The rate in kHz; one that differs from an earlier boot's by measuring noise only is given as
     it was then."""
     cache = image_dir / "tsc.json"
-    with (image_dir / "tsc.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locks.hold(image_dir / "tsc.lock"):
         known = read_json(cache)
         if known is None or known["boot_id"] != boot_id():
             rate = measure_khz()

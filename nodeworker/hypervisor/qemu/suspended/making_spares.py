@@ -5,7 +5,6 @@ answers a command, takes a second identity, as it will when it becomes a sandbox
 callers begin with: so what the emulator translates for that has been translated. Then it is
 suspended.
 """
-import fcntl
 import logging
 import os
 import secrets
@@ -17,7 +16,7 @@ from guest.agent.protocol import AGENT_PORT
 from guest.client.agent_client import AgentClient
 from nodeworker.disks.space import MIB
 from nodeworker.faults import fault
-from nodeworker.hypervisor import host_memory
+from nodeworker.hypervisor import host_memory, locks
 from nodeworker.hypervisor.driver import LaunchSpec
 from nodeworker.hypervisor.qemu.disk import ram_room
 from nodeworker.hypervisor.qemu.guest import adoption
@@ -81,10 +80,8 @@ def find_missing(host: Host) -> str:
 def make(host: Host, name: str) -> None:
     """Make a spare of the warm image `name`, unless another process is making one or the image is
     not what creates use any more. After a failure nothing of it is left."""
-    with (host.warm / "lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    with locks.nobody_at_work(host.warm / "lock") as is_mine:
+        if not is_mine:
             return
         directory = host.warm_images / name
         machine = find_warm_image(directory)
