@@ -27,6 +27,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "qemu-system-x86": ("qemu-system-x86_64",),
     "qemu-utils": ("qemu-img",),
     "mmdebstrap": ("mmdebstrap",),
+    # checks the signatures of archives; Debian 13's apt has its own way
+    "gpgv": ("gpgv",),
     # how mmdebstrap tells Ubuntu's releases, and so their archive, from Debian's
     "distro-info-data": ("/usr/share/distro-info/ubuntu.csv",),
     "nftables": ("nft",),

@@ -19,7 +19,7 @@ from typing import Any
 from bin.console import Advice, explained, say
 from bin.stack.site import ROOT
 
-PYTHONS = ("3.10", "3.11", "3.12", "3.13")
+PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 OLDEST = PYTHONS[0]
 PROCESSORS = ("x86_64", "aarch64")
 # From the glibc of the oldest system we support (Ubuntu 22.04) to the oldest of any wheel.

@@ -32,7 +32,7 @@ class Node:
         self.environ = {
             "SVC_NODE_DIR": str(directory / name), "SVC_IMAGE_DIR": str(directory / "images"),
             "SVC_ACCELERATOR": "tcg", "SVC_NET_PREFIX": "svclayertest", "SVC_RAM_SPARES": "0",
-            "SVC_PREPARED_PROCESSES": "0"}
+            "SVC_PREPARED_PROCESSES": "0", "SVC_SLOT_POOL": "0"}
         if not (directory / "images").exists():
             make_image(directory / "images", "base")
         self.restart()
