@@ -40,6 +40,11 @@ class Nginx:
         not, and goes on."""
         return ["nginx", "-e", "stderr"] if self.version >= (1, 19, 5) else ["nginx"]
 
+    @property
+    def has_http2_directive(self) -> bool:
+        """An old one is told HTTP/2 beside its addresses, for which a new one writes warnings."""
+        return self.version >= (1, 25, 1)
+
 
 @lru_cache(maxsize=1)
 def find_nginx() -> Nginx:
@@ -83,6 +88,7 @@ def render(settings: Settings, nginx: Nginx, open_files: int) -> str:
         addresses=_usable(settings.edge_addresses), proxies=settings.edge_proxies,
         requests_per_address=settings.edge_requests_per_address,
         modules=nginx.lua_modules, lua_directory=HERE / "lua",
+        http2_directive=nginx.has_http2_directive,
         api=reached_at(bind_of(settings.api_bind, settings.api_url)),
         identity=reached_at(bind_of(settings.auth_bind, settings.auth_url)),
         gateway_port=settings.gateway_port, shell_port=settings.shell_port,

@@ -59,4 +59,13 @@ def test_one_host_never_answers_for_another(sim_stack, alice, served, preview, a
 def test_an_old_nginx_is_not_asked_for_what_it_does_not_know(sim_stack):
     old = dataclasses.replace(find_nginx(), version=(1, 18, 0), lua_modules=())
     assert old.command == ["nginx"], "1.18 knows no -e"
-    assert "load_module" not in render(sim_stack.settings, old, 1024)
+    told = render(sim_stack.settings, old, 1024)
+    assert "load_module" not in told and " ssl http2" in told and "http2 on;" not in told
+
+
+def test_a_new_nginx_is_told_http2_once_for_each_server(sim_stack):
+    new = dataclasses.replace(find_nginx(), version=(1, 26, 3), lua_modules=())
+    servers = render(sim_stack.settings, new, 1024).split("server {")[1:]
+    listening = [server for server in servers if "listen " in server]
+    assert listening and all(server.count("http2 on;") == 1 for server in listening)
+    assert not any(" ssl http2" in server for server in servers)
