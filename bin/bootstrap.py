@@ -11,6 +11,7 @@ import fcntl
 import glob
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -123,10 +124,19 @@ def install_packages(missing: list[str]) -> None:
 
 def install_browser() -> None:
     """What the tests of tests/browser drive; without it they are skipped."""
+    missing = missing_packages(BROWSER)
     try:
-        install_packages(missing_packages(BROWSER))
+        if "chromium" in missing and _is_ubuntu():
+            raise Advice("Ubuntu's packages bring no Chromium, only a snap does.")
+        install_packages(missing)
     except Advice as advice:
         say(f"  the tests in a browser are skipped: {advice}")
+
+
+def _is_ubuntu() -> bool:
+    with contextlib.suppress(OSError):
+        return platform.freedesktop_os_release().get("ID") == "ubuntu"
+    return False
 
 
 def install_optional() -> None:

@@ -25,7 +25,10 @@ def answers(url: str, headers: dict[str, str] | None = None) -> bool:
     try:
         with opener.open(urllib.request.Request(url, headers=headers or {}), timeout=2):
             return True
-    except (OSError, urllib.error.URLError):
+    except urllib.error.HTTPError as refused:
+        refused.close()
+        return False
+    except OSError:
         return False
 
 

@@ -16,7 +16,8 @@ import websocket
 from tests.browser import deaf
 from tests.stack.waiting import until
 
-PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser")
+# Not from a snap, which sees no directory of ours; on Ubuntu there is no other.
+PROGRAM = shutil.which("chromium", path="/usr/local/bin:/usr/bin")
 # Without these it looks for its maker's hosts at every start.
 _QUIET = ("--disable-quic", "--no-first-run", "--disable-background-networking",
           "--disable-component-update", "--disable-sync")

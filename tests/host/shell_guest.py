@@ -22,7 +22,8 @@ def running_agent():
         (root / "opt/svc/initial-token").write_text(TOKEN + "\n")
         (root / "etc/passwd").write_text(f"me:x:{USER}:{USER}::/home/user:/bin/bash\n")
         profile = root / "home/user/.profile"
-        profile.write_text("PS1='$ '\n")
+        # The host's own profile may have commands speak to the terminal (Ubuntu 26.04).
+        profile.write_text("PS1='$ ' PS0= PROMPT_COMMAND=\n")
         for path in (profile.parent, profile):
             os.chown(path, USER, USER)
         running = start_agent(root)

@@ -18,7 +18,8 @@ def make_authority(directory: Path, name: str = "127.0.0.1") -> Authority:
     directory.mkdir(parents=True, exist_ok=True)
     made = Authority(directory / "ca.pem", directory / "server.pem", directory / "server.key")
     _openssl(directory, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-             "-nodes", "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=tests")
+             "-nodes", "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=tests",
+             "-addext", "keyUsage=critical,keyCertSign")
     _openssl(directory, "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
              "-keyout", "server.key", "-out", "server.csr", "-subj", f"/CN={name}")
     (directory / "names").write_text(f"subjectAltName=IP:{name}\n")

@@ -1,5 +1,6 @@
 """Apps in rows of their own: alice and mallory, a node, a snapshot of alice's, and a test as the
 worker. A served app of a running stack, and a database as it is stored."""
+import contextlib
 import sqlite3
 import subprocess
 
@@ -107,7 +108,7 @@ def shop(sim_stack, versions):
 def good(tmp_path_factory):
     """The one file that a small database is replicated to: the first transaction."""
     directory = tmp_path_factory.mktemp("good")
-    with sqlite3.connect(directory / "app.db") as rows:
+    with contextlib.closing(sqlite3.connect(directory / "app.db")) as rows:
         rows.execute("PRAGMA journal_mode = wal")
         rows.execute("CREATE TABLE t AS SELECT 7 AS x")
     subprocess.run([str(PROGRAM), "replicate", "-once", str(directory / "app.db"),

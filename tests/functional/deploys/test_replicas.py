@@ -1,4 +1,5 @@
 """What a guest has stored is a stranger's: it makes a database or an error, and nothing else."""
+import contextlib
 import os
 import sqlite3
 
@@ -23,7 +24,8 @@ def test_a_replica_is_restored_in_a_room_of_its_own(sim_stack, store, good, tmp_
     assert replication.restore(sim_stack.settings, prefix, target, "0000000000000001")
     assert os.listdir(tmp_path) == ["restored.db"], "nothing is left beside it"
     assert (target.stat().st_uid, target.stat().st_mode & 0o777) == (0, 0o600)
-    assert sqlite3.connect(target).execute("SELECT x FROM t").fetchall() == [(7,)]
+    with contextlib.closing(sqlite3.connect(target)) as rows:
+        assert rows.execute("SELECT x FROM t").fetchall() == [(7,)]
 
 
 @pytest.mark.parametrize("spoil", [

@@ -259,8 +259,7 @@ def test_a_database_is_replicated_and_restored(guest, sim_stack, tmp_path):
     path, settings = tmp_path / "app.db", sim_stack.settings
     restored = tmp_path / "restored.db"
     assert replication.restore(settings, f"{MINE}nothing/", restored) is False
-    with replicating(guest, path):
-        rows = sqlite3.connect(path)
+    with contextlib.closing(sqlite3.connect(path)) as rows, replicating(guest, path):
         rows.execute("CREATE TABLE t (x)")
         for number in range(30):
             rows.execute("INSERT INTO t VALUES (?)", (number,))
