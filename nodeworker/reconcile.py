@@ -26,8 +26,8 @@ from nodeworker.snapshots.unneeded import remove_unneeded
 from nodeworker.wiring import NodeDeps
 from services.hosts import nodes
 from services.operations import outbox
-from services.reconciliation import ended_machine, lost_files, rows
-from services.reconciliation.rows import SeenRow
+from services.reconciliation import ended_machine, lost_files, seen_rows
+from services.reconciliation.seen_rows import SeenRow
 from services.snapshots import on_node
 
 log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class Reconciler:
                 kept = self._deps.driver.list_snapshots()
                 self._pace_writes()
                 self._tend_suspended()
-                look = Look(found, rows.list_wanted(self._deps.settings.node_id))
+                look = Look(found, seen_rows.list_wanted(self._deps.settings.node_id))
                 self._mend_rows(look)
                 self._stop_lost(look)
                 self._remove_orphans(look)
@@ -140,7 +140,7 @@ class Reconciler:
             self._suspended_told = told
 
     def _mend_rows(self, look: Look) -> None:
-        settled = rows.list_settled(self._deps.settings.node_id, look.suspects())
+        settled = seen_rows.list_settled(self._deps.settings.node_id, look.suspects())
         for row in settled:
             status, actual = row.status, look.found.get(row.id)
             if actual and (status, actual) in REPAIRS:
@@ -183,14 +183,14 @@ class Reconciler:
         pause = self._deps.driver.resume_if_paused(row.id)
         if pause is DiskPause.WAITING and row.operator_note != DISK_FULL:
             log.error("sandbox %s stands still: the disk of this host is full", row.id)
-            rows.write_note(row, DISK_FULL)
+            seen_rows.write_note(row, DISK_FULL)
         elif pause is DiskPause.RESUMED:
             log.warning("sandbox %s goes on: the disk of this host has room again", row.id)
-            rows.write_note(row, None)
+            seen_rows.write_note(row, None)
         return pause is not None
 
     def _repair(self, seen: SeenRow, kind: OperationKind) -> None:
-        messages = rows.begin_repair(self._deps.settings, seen, kind)
+        messages = seen_rows.begin_repair(self._deps.settings, seen, kind)
         if messages is not None:
             log.warning("sandbox %s is %s but the host disagrees; repairing by %s", seen.id,
                         seen.status.value, kind.value)
@@ -207,12 +207,12 @@ class Reconciler:
     def _missing(self, seen: SeenRow) -> None:
         """Nothing on the host for a row: never seen in health; say so loudly. `_stop_lost` ends it
         after a while."""
-        if self._deps.driver.inspect(seen.id) is not None or not rows.is_unchanged(seen):
+        if self._deps.driver.inspect(seen.id) is not None or not seen_rows.is_unchanged(seen):
             return
         note = "nothing of it is on its node"
         if seen.operator_note != note:
             log.error("sandbox %s is %s but %s", seen.id, seen.status.value, note)
-            rows.write_note(seen, note)
+            seen_rows.write_note(seen, note)
         if seen.status is _RUNNING:
             self._fell_asleep(seen, note)
 
@@ -240,7 +240,7 @@ class Reconciler:
     def _remove_orphans(self, look: Look) -> None:
         for sandbox_id in self._seen_for_long("sandboxes", look.orphans()):
             fault("reconcile.orphan_seen")
-            if rows.is_wanted(self._deps.settings.node_id, sandbox_id):
+            if seen_rows.is_wanted(self._deps.settings.node_id, sandbox_id):
                 continue
             log.warning("removing machine %s, which has no row", sandbox_id)
             try:

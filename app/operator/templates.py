@@ -4,7 +4,7 @@ import click
 from app.operator.output import as_json, print_rows
 from models.users import User
 from services.accounts import users
-from services.templates import versions
+from services.templates import unused_versions
 
 
 @click.command("template-list")
@@ -13,7 +13,7 @@ from services.templates import versions
 @as_json
 def template_list(email: str | None, unused: bool, machine: bool) -> None:
     """Show the versions of the templates of the account EMAIL, or of the system's catalogue."""
-    found = [use for use in versions.list_versions(_namespace(email))
+    found = [use for use in unused_versions.list_versions(_namespace(email))
              if not (unused and use.is_used)]
     print_rows(found, {
         "VERSION": lambda use: use.id,
@@ -30,7 +30,7 @@ def template_list(email: str | None, unused: bool, machine: bool) -> None:
 def template_remove(version: str, email: str | None) -> None:
     """Remove VERSION (such as web-v3) of a template of EMAIL, or of the system's, if nobody uses
     it."""
-    removed = versions.remove_unused(_namespace(email), version)
+    removed = unused_versions.remove_unused(_namespace(email), version)
     click.echo(f"removed; its snapshot is {removed.snapshot_id}")
 
 

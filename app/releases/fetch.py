@@ -1,17 +1,12 @@
 """Fetches the files of a version from the object store, and compresses those that gain by it."""
-import gzip
 import hashlib
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from app.releases.compressed_files import compress, is_worth_it
 from objects.store import ObjectMissing, ObjectStore
 from services.deploys.prefixes import file_key, list_key
-
-_COMPRESSED = (".html", ".css", ".js", ".mjs", ".json", ".svg", ".txt", ".xml", ".map", ".wasm",
-               ".webmanifest")
-_WORTH_BYTES = 1024
 
 
 class Damaged(Exception):
@@ -34,8 +29,8 @@ def fetch(store: ObjectStore, prefix: str, target: Path) -> None:
                 file.write(piece)
         if digest.hexdigest() != entry["sha256"]:
             raise Damaged(f"{file_key(prefix, entry['path'])} is not what was stored")
-        if path.suffix.lower() in _COMPRESSED and entry["size_bytes"] >= _WORTH_BYTES:
-            _compress(path)
+        if is_worth_it(path, entry["size_bytes"]):
+            compress(path)
 
 
 def _content(store: ObjectStore, key: str, size_bytes: int) -> Iterator[bytes]:
@@ -44,10 +39,3 @@ def _content(store: ObjectStore, key: str, size_bytes: int) -> Iterator[bytes]:
     except ObjectMissing as missing:
         if size_bytes:
             raise Damaged(f"{key} is missing") from missing
-
-
-def _compress(path: Path) -> None:
-    with path.open("rb") as source, open(f"{path}.gz", "wb") as target:
-        # without name and time: the same content gives the same bytes
-        with gzip.GzipFile(filename="", mode="wb", fileobj=target, mtime=0) as packed:
-            shutil.copyfileobj(source, packed)

@@ -10,7 +10,7 @@ from typing import Any
 from marshmallow import Schema, ValidationError, fields, pre_load, validate
 
 from guest.agent.protocol import AGENT_PORT
-from services.hosts.ports import PORTS_MAX
+from services.hosts.sandbox_ports import PORTS_MAX
 
 ENV_MAX_VARIABLES, ENV_MAX_BYTES = 256, 64 * 1024
 TEXT_MAX, PATH_MAX, COMMAND_MAX = 1024, 4096, 128 * 1024

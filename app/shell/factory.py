@@ -4,7 +4,7 @@ from flask import Flask
 from app import wiring
 from app.api import health
 from app.http import converters, credentials, errors, held, request_ids
-from app.shell import offered, routes
+from app.shell import offered_credential, routes
 from config.settings import Settings, get_settings
 from services.accounts.tokens import Authority
 
@@ -19,7 +19,7 @@ def create_app(settings: Settings | None = None, authority: Authority | None = N
     errors.install(app)
     request_ids.install(app)
     held.install(app)
-    credentials.install(app, secret=offered.secret_of)
+    credentials.install(app, secret=offered_credential.secret_of)
     app.register_blueprint(health.routes)
     routes.install(app, settings)
     return app

@@ -6,7 +6,7 @@ import binascii
 from flask import Request
 
 from app.shell.frames import SUBPROTOCOL
-from app.shell.offered import protocols_of
+from app.shell.offered_credential import protocols_of
 from services.errors import InvalidRequest, UpgradeRequired
 
 _VERSION = "13"

@@ -16,7 +16,7 @@ from app.api.shells import shell as refuse_plain
 from app.http.credentials import ACCOUNTS, accepts, check_again, current_caller
 from app.http.held import held
 from app.http.route import route
-from app.shell import handshake, offered, websocket
+from app.shell import handshake, offered_credential, websocket
 from app.shell.limits import ShellLimits
 from app.shell.session import Session
 from app.shell.watch import Watch
@@ -74,7 +74,7 @@ def _enter() -> None:
 
 
 def _again(principal: Principal) -> partial[None]:
-    return partial(check_again, get_wired(), principal, offered.secret_of(request))
+    return partial(check_again, get_wired(), principal, offered_credential.secret_of(request))
 
 
 @accepts(*ACCOUNTS)

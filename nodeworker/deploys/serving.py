@@ -21,6 +21,7 @@ from nodeworker.handlers.waits import NotYet
 from nodeworker.wiring import NodeDeps
 from services.deploys import publishing, runs, variables
 from services.deploys.manifest import BadProject
+from services.deploys.masked_secrets import masked
 from services.deploys.runs import RunClaim
 from services.deploys.served import runtimes
 from services.deploys.served.runtimes import APP_PORT
@@ -100,7 +101,7 @@ def _check_ready(deps: NodeDeps, claimed: RunClaim, sandbox: SandboxOnNode) -> N
     if _listens_inwards(agent):
         why = f"The app accepts connections on port {APP_PORT} of its own machine only; it has to" \
               " listen on all addresses (0.0.0.0)."
-    said = variables.masked(deps.settings, claimed.app_id, app_process.last_said(agent))
+    said = masked(deps.settings, claimed.app_id, app_process.last_said(agent))
     raise BadProject(f"{why} It said last:\n{said}")
 
 

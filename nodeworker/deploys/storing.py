@@ -44,7 +44,7 @@ def store(objects: ObjectStore, prefix: str, tar: Iterable[bytes], *, files_most
     stored: dict[str, StoredFile] = {}
     room, reader = _Room(files_most, bytes_most), _Reader(tar)
     try:
-        with tarfile.open(fileobj=reader, mode="r|") as archive:
+        with tarfile.open(fileobj=reader, mode="r|", tarinfo=_Entry) as archive:
             for entry in archive:
                 path = _path(entry.name) if entry.isreg() else None
                 room.take(entry.size, is_left_out=path is None)
@@ -98,6 +98,20 @@ class _Room:
                                min(self._bytes, self._bytes_out)), self._texts, strict=True):
             if left < 0:
                 raise BadProject(text)
+
+
+class _Entry(tarfile.TarInfo):
+    """An entry whose header is whole: `tarfile` takes a broken one, and a tar that is cut off
+    between two, for the end."""
+
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> "_Entry":
+        try:
+            return super().fromtarfile(archive)
+        except tarfile.HeaderError as error:
+            if isinstance(error, tarfile.EOFHeaderError):  # type: ignore[attr-defined]
+                raise
+            raise tarfile.ReadError(str(error)) from error
 
 
 def _content_bytes(entry: tarfile.TarInfo) -> int:

@@ -20,8 +20,6 @@ from services.protocols import Deps
 NAME_MOST, VALUE_BYTES_MOST, NUMBER_MOST = 128, 32 * 1024, 100
 # A process finds all of them in its environment, which has a most of its own (2 MiB on Linux).
 SEALED_BYTES_MOST = 512 * 1024
-# A value that is shorter is in any text by chance.
-_MASKED_LEAST = 6
 _NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_]{{0,{NAME_MOST - 1}}}", re.ASCII)
 # The port is the contract's (Deploy rule 5); the others are what we tell processes in a guest.
 _OURS = ("PORT",)
@@ -102,16 +100,12 @@ def get_for_build(settings: Settings, app_id: str) -> dict[str, str]:
     return {row.name: _value(settings, row) for row in rows}
 
 
-def masked(settings: Settings, app_id: str, text: str) -> str:
-    """What an app has said, without those of its secrets that have at least six characters: the
-    longest first, as one may be a part of another. Raises Unavailable."""
+def list_secrets(settings: Settings, app_id: str) -> list[str]:
+    """The values of its secrets, to keep them out of a text. Raises Unavailable."""
     with connection():
         rows = list(AppVariable.select().where(
             (AppVariable.app_id == app_id) & AppVariable.secret))
-    for value in sorted((_value(settings, row) for row in rows), key=len, reverse=True):
-        if len(value) >= _MASKED_LEAST:
-            text = text.replace(value, "***")
-    return text
+    return [_value(settings, row) for row in rows]
 
 
 def _check_name(name: str) -> None:

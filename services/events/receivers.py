@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from config.settings import Settings, SettingsError
-
-_VERSION = re.compile(r"(v[1-9]\d{0,2}):(.*)", re.DOTALL)
+from services.events.signing_secrets import Secret, parse_secrets
 
 
 @dataclass(frozen=True)
@@ -24,14 +23,6 @@ class Receiver:
     tls: bool
     target: str
     authority: str
-
-
-@dataclass(frozen=True)
-class Secret:
-    """What a signature is made with, and the version that it stands under in the header."""
-
-    version: str
-    key: bytes
 
 
 @dataclass(frozen=True)
@@ -86,21 +77,3 @@ def _receiver(url: str) -> Receiver:
         target=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
         authority=parts.netloc,
     )
-
-
-def parse_secrets(entries: tuple[str, ...]) -> tuple[Secret, ...]:
-    """`v2:text` stands under v2; a text without a version under the number of its place. v1 comes
-    first; it is always there, for receivers that look at nothing else. Raises SettingsError."""
-    secrets = []
-    for place, entry in enumerate(entries, 1):
-        match = _VERSION.fullmatch(entry)
-        version, text = match.groups() if match else (f"v{place}", entry)
-        if not text:
-            raise SettingsError(f"SVC_WEBHOOK_SECRETS holds no secret after {version}:.")
-        secrets.append(Secret(version, text.encode()))
-    if len({secret.version for secret in secrets}) < len(secrets):
-        raise SettingsError("SVC_WEBHOOK_SECRETS names a version twice.")
-    if secrets and not any(secret.version == "v1" for secret in secrets):
-        raise SettingsError(
-            "SVC_WEBHOOK_SECRETS must have a v1: the secret that receivers are to use.")
-    return tuple(sorted(secrets, key=lambda secret: secret.version != "v1"))

@@ -4,7 +4,7 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 
-from services.events.receivers import Secret
+from services.events.signing_secrets import Secret
 
 ID_HEADER = "X-Svc-Webhook-Id"
 TIMESTAMP_HEADER = "X-Svc-Webhook-Timestamp"

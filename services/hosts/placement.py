@@ -21,7 +21,7 @@ from models.usage import SandboxUsage
 from services.errors import WrongNode
 from services.hosts.capacity import DiskRoom, Load, Promise, Room, refusal
 from services.hosts.nodes import SANDBOX_LANE, NodeFacts
-from services.hosts.ports import move_agent_port
+from services.hosts.sandbox_ports import move_agent_port
 
 
 def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None = None, *,

@@ -15,7 +15,7 @@ from models.operations import OutboxMessage
 from models.sandboxes import PreviewHost, Sandbox
 from models.states import SandboxStatus
 from services.errors import Conflict
-from services.hosts.ports import bind_more
+from services.hosts.sandbox_ports import bind_more
 from services.operations import outbox
 from services.operations.begin import lock_sandbox
 from services.previews.forwards import forward_if_missing

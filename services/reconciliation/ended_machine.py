@@ -10,7 +10,7 @@ from models.database import connection, database
 from models.operations import OutboxMessage
 from models.states import OperationKind, SandboxStatus
 from services.operations.begin import begin_claimed
-from services.reconciliation.rows import RECONCILER, SeenRow, lock_unchanged
+from services.reconciliation.seen_rows import RECONCILER, SeenRow, lock_unchanged
 from services.sandboxes.outcomes import Outcome, finish
 
 

@@ -13,7 +13,7 @@ from models.operations import OutboxMessage
 from models.sandboxes import Sandbox
 from models.states import OperationKind, SandboxStatus
 from services.operations.begin import begin_claimed, lock_sandbox
-from services.reconciliation.rows import RECONCILER
+from services.reconciliation.seen_rows import RECONCILER
 from services.sandboxes.outcomes import Outcome, finish
 
 ERROR = "The sandbox's files are gone from its node, so it cannot be woken any more."

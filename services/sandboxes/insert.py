@@ -16,7 +16,7 @@ from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import OperationKind
-from services.hosts import ports
+from services.hosts import sandbox_ports
 from services.operations import idempotency, outbox
 from services.operations.begin import begin
 from services.operations.open_limit import check_open
@@ -50,7 +50,7 @@ def insert(deps: Deps, new: NewSandbox) -> Sandbox:
     RateLimited, Unavailable."""
     options = new.options.for_preset(new.preset)
     check_open(deps.settings, new.caller.owner.id)
-    bound = ports.bind_ports(deps.settings, new.node, new.id, (AGENT_PORT, *options.ports))
+    bound = sandbox_ports.bind_ports(deps.settings, new.node, new.id, (AGENT_PORT, *options.ports))
     raw = options.is_raw(new.caller.kind)
     copied = {} if new.snapshot is None else {
         "snapshot_id": new.snapshot.id, "cwd": new.snapshot.cwd

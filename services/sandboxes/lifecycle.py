@@ -9,7 +9,7 @@ from models.sandboxes import Sandbox
 from models.states import OperationKind, SandboxStatus
 from services.errors import Conflict, NotFound
 from services.hosts import placement
-from services.hosts.ports import bind_more
+from services.hosts.sandbox_ports import bind_more
 from services.operations import outbox
 from services.operations.begin import begin, lock_sandbox
 from services.operations.open_limit import check_open

@@ -25,12 +25,16 @@ def owned_by(namespace: User | None) -> Any:
     return Template.owner.is_null() if namespace is None else Template.owner == namespace.id
 
 
+def named(namespace: User | None, name: str) -> Any:
+    """The condition on rows that picks all versions of a name in one namespace."""
+    return owned_by(namespace) & (Template.name == name)
+
+
 def find(namespace: User | None, reference: Reference) -> Template | None:
     """The published version that `reference` means in one namespace."""
     which = Template.latest if reference.version is None else Template.version == reference.version
     return Template.get_or_none(
-        owned_by(namespace) & (Template.name == reference.name) & which
-        & Template.deleted_at.is_null())
+        named(namespace, reference.name) & which & Template.deleted_at.is_null())
 
 
 def resolve(owner: User, template_id: str) -> ResolvedTemplate:

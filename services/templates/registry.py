@@ -6,8 +6,6 @@ nobody.
 """
 from dataclasses import dataclass
 
-import peewee
-
 from models import locks
 from models.database import connection, database, now
 from models.locks import LockClass
@@ -17,12 +15,10 @@ from models.templates import Template
 from models.users import User
 from services.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from services.snapshots.find import get_owned, lock_shared
-from services.templates.lookup import find, owned_by
+from services.templates.lookup import find, named
 from services.templates.names import Reference, check_version, parse
 from services.templates.start_command import check_launch
-
-# Longer numbers (a date with its time) are versions too, but not counted on from.
-_NUMBER_DIGITS = 6
+from services.templates.version_numbers import next_version
 
 
 @dataclass(frozen=True)
@@ -68,9 +64,9 @@ def publish(namespace: User | None, template_id: str, release: Release) -> Publi
         latest = find(namespace, Reference(reference.name))
         if version is None and latest is not None and release.is_in(latest):
             return Publication(latest, False)
-        version = version or _next_version(namespace, reference.name)
+        version = version or next_version(namespace, reference.name)
         known = Template.get_or_none(
-            _named(namespace, reference.name) & (Template.version == version))
+            named(namespace, reference.name) & (Template.version == version))
         if known is None:
             made = Template.create(owner=namespace, name=reference.name, version=version,
                                    **release.contents())
@@ -112,7 +108,7 @@ def delete(namespace: User | None, template_id: str) -> Template:
         if namespace is not None:
             Template.update(latest=False).where(Template.id == template.id).execute()
             return template
-        gone = _named(namespace, reference.name) & Template.deleted_at.is_null()
+        gone = named(namespace, reference.name) & Template.deleted_at.is_null()
         if reference.version is not None:
             gone &= Template.version == reference.version
         Template.update(deleted_at=now(), latest=False).where(gone).execute()
@@ -156,28 +152,14 @@ def _lock(namespace: User | None, name: str) -> None:
     locks.take_for_transaction(LockClass.TEMPLATE_NAME, key)
 
 
-def _named(namespace: User | None, name: str) -> peewee.Expression:
-    return owned_by(namespace) & (Template.name == name)
-
-
-def _next_version(namespace: User | None, name: str) -> str:
-    """One more than the highest whole number ever given, deleted ones included."""
-    versions = [
-        row.version for row in Template.select(Template.version).where(_named(namespace, name))
-    ]
-    return str(1 + max((int(text)
-                        for text in versions
-                        if text.isdecimal() and len(text) <= _NUMBER_DIGITS), default=0))
-
-
 def _newest(namespace: User | None, name: str) -> Template | None:
-    standing = _named(namespace, name) & Template.deleted_at.is_null()
+    standing = named(namespace, name) & Template.deleted_at.is_null()
     return Template.select().where(standing).order_by(Template.updated_at.desc(),
                                                       Template.id.desc()).first()
 
 
 def _make_latest(namespace: User | None, template: Template) -> Template:
-    Template.update(latest=False).where(_named(namespace, template.name)
+    Template.update(latest=False).where(named(namespace, template.name)
                                         & Template.latest).execute()
     Template.update(latest=True, updated_at=now()).where(Template.id == template.id).execute()
     return Template.get_by_id(template.id)

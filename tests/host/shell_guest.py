@@ -23,7 +23,7 @@ def running_agent():
         (root / "etc/passwd").write_text(f"me:x:{USER}:{USER}::/home/user:/bin/bash\n")
         profile = root / "home/user/.profile"
         # The host's own profile may have commands speak to the terminal (Ubuntu 26.04).
-        profile.write_text("PS1='$ ' PS0= PROMPT_COMMAND=\n")
+        profile.write_text("PS1='$ '; unset PS0 PROMPT_COMMAND\n")
         for path in (profile.parent, profile):
             os.chown(path, USER, USER)
         running = start_agent(root)

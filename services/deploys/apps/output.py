@@ -8,8 +8,8 @@ from models.database import connection
 from models.nodes import Node
 from models.sandboxes import Sandbox
 from models.states import SandboxStatus
-from services.deploys import variables
 from services.deploys.apps.find import get
+from services.deploys.masked_secrets import masked
 from services.errors import Conflict, Unavailable
 from services.protocols import Deps
 
@@ -42,7 +42,7 @@ def read(deps: Deps, slug: str, lines: int) -> str:
         with connection():
             _check_running(slug, Sandbox.get_by_id(sandbox.id))
         raise Unavailable("The app's sandbox did not answer.", retry_after_s=2) from error
-    return variables.masked(deps.settings, app.app_id, said.stdout.decode("utf-8", "replace"))
+    return masked(deps.settings, app.app_id, said.stdout.decode("utf-8", "replace"))
 
 
 def _check_running(slug: str, sandbox: Sandbox) -> None:

@@ -10,7 +10,7 @@ from models.states import SnapshotState
 from models.templates import Template
 from services.errors import Conflict, InvalidRequest, NotFound
 from services.snapshots import deletion
-from services.templates import versions
+from services.templates import unused_versions
 from tests.contract.templates.caller import SERVE, Caller, row
 
 ENTRY = {
@@ -175,25 +175,25 @@ def test_what_nobody_uses_is_listed_and_removed_by_an_operator(alice, name):
     made = row(alice.create(templateId=f"{name}-v2"))
 
     def unused():
-        found = versions.list_versions(alice.owner)
+        found = unused_versions.list_versions(alice.owner)
         return [use.id for use in found if use.id.startswith(f"{name}-v") and not use.is_used]
 
     assert unused() == [f"{name}-v1"]
     for used in (f"{name}-v2", f"{name}-v3"):
         with pytest.raises(Conflict):
-            versions.remove_unused(alice.owner, used)
+            unused_versions.remove_unused(alice.owner, used)
     alice.delete(name)
     assert unused() == [f"{name}-v1", f"{name}-v3"], "the sandbox of the second goes on"
-    assert versions.remove_unused(alice.owner, f"{name}-v1").snapshot_id == taken[0]
+    assert unused_versions.remove_unused(alice.owner, f"{name}-v1").snapshot_id == taken[0]
     assert alice.get(f"{name}-v1").status_code == 404
     with connection():
         Sandbox.update(status="stopped").where(Sandbox.id == made.id).execute()
         assert not deletion.templates_of(taken[0]).exists()
     assert unused() == [f"{name}-v2", f"{name}-v3"]
     with pytest.raises(NotFound):
-        versions.remove_unused(alice.owner, f"{name}-v1")
+        unused_versions.remove_unused(alice.owner, f"{name}-v1")
     with pytest.raises(InvalidRequest):
-        versions.remove_unused(alice.owner, name)
+        unused_versions.remove_unused(alice.owner, name)
 
 
 def test_the_catalogue_is_everybodys_and_changed_by_services_only(edge, alice, service, name):
@@ -235,5 +235,5 @@ def test_a_snapshot_is_needed_while_any_version_stands_on_it(alice, name):
     assert needed(), "an older version counts"
     alice.delete(name)
     assert needed(), "also when the name is gone"
-    versions.remove_unused(alice.owner, f"{name}-v1")
+    unused_versions.remove_unused(alice.owner, f"{name}-v1")
     assert not needed()

@@ -8,6 +8,7 @@ from models.database import connection
 from models.deploys import AppVariable
 from models.users import User
 from services.deploys import removal, variables
+from services.deploys.masked_secrets import masked
 from services.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unavailable
 from tests.functional.deploys.conftest import app
 
@@ -102,7 +103,7 @@ def test_secrets_are_masked_in_what_an_app_has_said(deps, put):
     put("SHORT", "e")
     put("MODE", "fast and slow", secret=False)
     put()
-    said = variables.masked(deps.settings, app()["app_id"], "hunter2 hunters, fast and slow")
+    said = masked(deps.settings, app()["app_id"], "hunter2 hunters, fast and slow")
     assert said == "*** ***s, fast and slow"
 
 

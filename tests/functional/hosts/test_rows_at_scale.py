@@ -10,7 +10,7 @@ from models.users import User
 from services.hosts import drain, placement
 from services.hosts.nodes import NodeFacts, heartbeat
 from services.metering import counting
-from services.reconciliation import lost_files, rows
+from services.reconciliation import lost_files, seen_rows
 from services.snapshots import on_node
 from tests.fakes.outside import ListQueue
 
@@ -44,9 +44,9 @@ ALTER TABLE sandboxes DROP CONSTRAINT sandboxes_node_id_fkey
 SETTINGS = Settings(node_id="n1")
 ASLEEP = [f"s{number:011}" for number in range(100, 120)]
 CALLS = {
-    "what the reconciler compares": lambda: rows.list_settled("n1", ASLEEP),
+    "what the reconciler compares": lambda: seen_rows.list_settled("n1", ASLEEP),
     "what of the missing had files": lambda: lost_files.list_candidates("n1", ASLEEP),
-    "one that looks orphaned": lambda: rows.is_wanted("n1", ASLEEP[0]),
+    "one that looks orphaned": lambda: seen_rows.is_wanted("n1", ASLEEP[0]),
     "what is promised": lambda: placement.read_load("n1"),
     "nodes by load": lambda: placement.list_by_load(SETTINGS),
     "claim on a node": lambda: placement.claim_node(SETTINGS, 1, 1024).id,
@@ -129,8 +129,8 @@ def test_the_snapshots_of_a_node_are_found_by_an_index(fresh_rows, caplog):
 
 def check_the_ids_come_from_an_index_alone():
     """They are the one thing that grows with what sleeps on a node."""
-    plan = explain(*rows.wanted_query("n1").sql())
+    plan = explain(*seen_rows.wanted_query("n1").sql())
     sleeping = [node for node in nodes(plan) if node.get("Index Name") == "sandboxes_node"]
     assert [node["Node Type"] for node in sleeping] == ["Index Only Scan"]
-    assert plan["Actual Rows"] == len(rows.list_wanted("n1")) == 22_000
+    assert plan["Actual Rows"] == len(seen_rows.list_wanted("n1")) == 22_000
     assert buffers(plan) < 22_000 / 100, "some hundred ids are on a page"

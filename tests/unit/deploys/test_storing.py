@@ -106,9 +106,18 @@ def test_an_output_that_cannot_be_served_is_refused(entries, limits, sentence):
         stored(*entries, **limits)
 
 
-def test_a_broken_tar_is_refused():
+WHOLE = b"".join(tar(INDEX, ("later.html", b"x" * 600)))
+HEADER, END = 1024, 1024 + 512 + 1024
+
+
+@pytest.mark.parametrize("sent", [
+    b"no tar at all" * 100, WHOLE[:HEADER + 100] + bytes(1) + WHOLE[HEADER + 101:], WHOLE[:HEADER],
+    WHOLE[:HEADER + 300], WHOLE[:END],
+], ids=["noise", "a broken header", "cut before a header", "cut in a header", "without its end"])
+def test_a_broken_tar_is_refused(sent):
     with pytest.raises(BadProject, match="broken archive"):
-        store(Kept(), PREFIX, [b"no tar at all" * 100], files_most=9, bytes_most=9)
+        store(Kept(), PREFIX, [sent], files_most=9, bytes_most=9999)
+    assert len(store(Kept(), PREFIX, [WHOLE], files_most=9, bytes_most=9999)) == 2
 
 
 @pytest.mark.parametrize("after", [

@@ -11,8 +11,8 @@ import pytest
 from bin.stack.site import ROOT
 from config.settings import Settings
 from sdk.webhooks import verify
-from services.events.receivers import parse_secrets
 from services.events.signature import sign
+from services.events.signing_secrets import parse_secrets
 from services.events.types import Boot, EventData, EventType, StopReason
 
 TEXT = (ROOT / "docs" / "webhooks.md").read_text()

@@ -4,7 +4,7 @@ what it was.
 Of a running one: 1. A new overlay is made and recorded as the sandbox's own (an empty layer on top
 changes nothing, whenever we die). RAM is copied meanwhile, as it is while the guest writes to it.
 2. `stop`; QEMU switches to the overlay; the layer below is frozen from now on. 3. Device state is
-written while the copy of RAM is made equal to it (`nodeworker/disks/live_copy.py`); `cont`. Only
+written while the copy of RAM is made equal to it (`nodeworker/disks/ram_capture.py`); `cont`. Only
 2 and 3 are the pause. 4. Flush, and rename the directory into its final name: the commit point. The
 memory of a transient capture is not flushed, see `images/lent_memory.py`.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from nodeworker.disks import sparse
 from nodeworker.disks.durable import remove_tree, sync_directory, sync_file, write_json
-from nodeworker.disks.live_copy import LiveCopy
+from nodeworker.disks.ram_capture import RamCapture
 from nodeworker.disks.sizes import occupied_bytes
 from nodeworker.faults import fault
 from nodeworker.hypervisor import locks
@@ -98,7 +98,7 @@ def _capture_running(vm: Vm, directory: Path) -> float:
     fault("snapshot.begun")
     with (
         vm.monitor("snapshot of") as monitor,
-        _live_copy(vm, directory / "ram") as memory,
+        _ram_capture(vm, directory / "ram") as memory,
         ThreadPoolExecutor(max_workers=1) as background,
     ):
         try:
@@ -124,7 +124,7 @@ def _capture_running(vm: Vm, directory: Path) -> float:
 
 
 def _stand_still(vm: Vm, monitor: Monitor, overlay: str, submit: Callable[..., "Future[None]"],
-                 memory: LiveCopy, state: Path) -> None:
+                 memory: RamCapture, state: Path) -> None:
     """Let the guest stand still while disk, device state and memory become those of one instant."""
     monitor.run("stop")
     fault("snapshot.stopped")
@@ -184,11 +184,11 @@ def _copy_ram(source: Path, target: Path) -> None:
 
 
 @contextmanager
-def _live_copy(vm: Vm, target: Path) -> Iterator[LiveCopy]:
+def _ram_capture(vm: Vm, target: Path) -> Iterator[RamCapture]:
     """Of its memory, to a copy of its warm image's that was made ahead, if there is one: most of a
     guest's memory is as it was then."""
     vm.host.spares.take(vm.host.warm_image_of(vm.machine), target)
-    with _opened(vm.rundir.ram, target) as (reader, writer), LiveCopy(reader, writer) as copy:
+    with _opened(vm.rundir.ram, target) as (reader, writer), RamCapture(reader, writer) as copy:
         yield copy
 
 

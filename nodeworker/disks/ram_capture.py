@@ -39,7 +39,7 @@ _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
 _libc.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
-class LiveCopy:
+class RamCapture:
     """A copy of the file `source` to the file `target`, both open descriptors, which stay open
     until the end of this context manager. The target is empty, or of the source's size and thought
     to be much the same."""
@@ -50,7 +50,7 @@ class LiveCopy:
         self._shares = False
         self._maps: dict[int, _Mapping] = {}
 
-    def __enter__(self) -> "LiveCopy":
+    def __enter__(self) -> "RamCapture":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,

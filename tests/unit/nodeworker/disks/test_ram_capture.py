@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeworker.disks import live_copy, sparse
-from nodeworker.disks.live_copy import LiveCopy
+from nodeworker.disks import ram_capture, sparse
+from nodeworker.disks.ram_capture import RamCapture
 
 KB, MB, PAGE = 1 << 10, 1 << 20, 4096
 SIZE = 64 * MB
@@ -58,7 +58,7 @@ def copying(ram, tmp_path, request, monkeypatch):
     copy = tmp_path / "copy"
     copy.touch()
     if request.param == "onto much":
-        monkeypatch.setattr(live_copy, "_AT_ONCE_BYTES", MB)
+        monkeypatch.setattr(ram_capture, "_AT_ONCE_BYTES", MB)
     if request.param != "onto nothing":
         resident(copy, ram.read_bytes())
         put(copy, 17 * MB + 12 * KB, os.urandom(20 * KB))
@@ -68,7 +68,7 @@ def copying(ram, tmp_path, request, monkeypatch):
     with ExitStack() as stack:
         reader = stack.enter_context(ram.open("rb"))
         writer = stack.enter_context(copy.open("r+b"))
-        yield stack.enter_context(LiveCopy(reader.fileno(), writer.fileno()))
+        yield stack.enter_context(RamCapture(reader.fileno(), writer.fileno()))
 
 
 def resident(path, content):
@@ -92,13 +92,13 @@ def put(path, place, content):
 @pytest.fixture
 def written(monkeypatch):
     """How many bytes each write to the copy had."""
-    sizes, write = [], live_copy._Mapping.write
+    sizes, write = [], ram_capture._Mapping.write
 
     def counting(mapping, descriptor, start, end):
         sizes.append(end - start)
         write(mapping, descriptor, start, end)
 
-    monkeypatch.setattr(live_copy._Mapping, "write", counting)
+    monkeypatch.setattr(ram_capture._Mapping, "write", counting)
     return sizes
 
 
@@ -184,7 +184,7 @@ def test_where_extents_can_be_shared_they_are_shared_once_more(ram, copying, tmp
         sparse.copy_ranges(source, target, sparse.data_ranges(source))
         return True
 
-    monkeypatch.setattr(live_copy.sparse, "share_extents", share)
+    monkeypatch.setattr(ram_capture.sparse, "share_extents", share)
     copying.begin()
     put(ram, 5, b"later")
     copying.finish()
@@ -203,11 +203,11 @@ def test_what_is_held_is_used_where_that_is_quicker(ram, tmp_path, written, held
             os.posix_fadvise(writer.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         elif held == "of another size":
             writer.truncate(SIZE // 2)
-        with LiveCopy(reader.fileno(), writer.fileno()) as copying:
+        with RamCapture(reader.fileno(), writer.fileno()) as copying:
             copying.begin()
             copying.finish()
     assert copy.read_bytes() == ram.read_bytes()
-    assert sum(written) == (live_copy._GRAIN_BYTES if held == "in memory" else 8 * MB)
+    assert sum(written) == (ram_capture._GRAIN_BYTES if held == "in memory" else 8 * MB)
 
 
 def test_its_source_has_no_more_pages_than_before(tmp_path):
@@ -224,7 +224,7 @@ def test_its_source_has_no_more_pages_than_before(tmp_path):
         with mmap.mmap(ram, 0) as view:
             assert view[7 * MB] is not None and view[28 * MB] is not None
         before = list(sparse.data_ranges(ram))
-        with LiveCopy(ram, writer.fileno()) as copying:
+        with RamCapture(ram, writer.fileno()) as copying:
             copying.begin()
             copying.finish()
         assert list(sparse.data_ranges(ram)) == before
@@ -249,8 +249,8 @@ def test_what_of_some_ranges_is_in_no_others(ranges, others, rest):
                                     [(n * MB, n * MB + 300 * KB) for n in range(50)]])
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_portions_are_all_of_the_ranges_and_about_equal(ranges, count):
-    dealt = live_copy.portions(ranges, count)
+    dealt = ram_capture.portions(ranges, count)
     assert [piece for part in dealt for piece in part] == list(
-        live_copy.steps(ranges, live_copy._STEP_BYTES))
+        ram_capture.steps(ranges, ram_capture._STEP_BYTES))
     sizes = [sum(end - start for start, end in part) for part in dealt]
     assert len(dealt) <= count and (not sizes or max(sizes) <= sum(sizes) / count + MB)
