@@ -36,7 +36,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "iproute2": ("ip",),
     "redis-server": ("redis-server",),
     "postgresql": ("/usr/lib/postgresql/*/bin/postgres",),
-    "nginx-light": ("nginx",),
+    # not nginx-light, which on Ubuntu 22.04 cannot count connections
+    "nginx": ("nginx",),
     "e2fsprogs": ("mkfs.ext4",),
     "zstd": ("zstd",),
     "cpio": ("cpio",),

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from config.nginx.render import directory_of, find_nginx, render, write
 from config.nginx.workers import holds_the_port, is_nginx
-from config.settings import get_settings
+from config.settings import SettingsError, get_settings
 
 _OPEN_FILES = 65536
 _LETTING_GO_S = 2.0
@@ -79,4 +79,7 @@ def filter_logs() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except SettingsError as error:
+        sys.exit(str(error))

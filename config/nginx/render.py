@@ -17,7 +17,7 @@ import jinja2
 from config.bind import bind_of, reached_at
 from config.media_types import DEFAULT, MEDIA_TYPES
 from config.nginx.certificates import find_certificates
-from config.settings import Settings
+from config.settings import Settings, SettingsError
 
 HERE = Path(__file__).resolve().parent
 DIRECTORY = "edge"
@@ -48,8 +48,12 @@ class Nginx:
 
 @lru_cache(maxsize=1)
 def find_nginx() -> Nginx:
-    """Ask the installed nginx; raises OSError if there is none."""
+    """Ask the installed nginx; raises OSError if there is none, SettingsError for one that cannot
+    be the edge."""
     shown = subprocess.run(["nginx", "-V"], text=True, capture_output=True, check=True).stderr
+    if "--without-http_limit_conn_module" in shown:
+        raise SettingsError("This nginx was built without limit_conn, as nginx-light of Ubuntu 22.04"
+                            " is. Install nginx-core in its place.")
     version = re.search(r"nginx/([0-9.]+)", shown)
     directory = re.search(r"--modules-path=(\S+)", shown)
     found = [Path(directory[1], name) for name in _LUA_MODULES] if directory else []

@@ -20,8 +20,8 @@ def running_agent():
             (root / directory).mkdir(parents=True)
         root.chmod(0o755)
         (root / "opt/svc/initial-token").write_text(TOKEN + "\n")
-        (root / "etc/passwd").write_text(f"me:x:{USER}:{USER}::/home/user:/bin/bash\n")
         profile = root / "home/user/.profile"
+        (root / "etc/passwd").write_text(f"me:x:{USER}:{USER}::{profile.parent}:/bin/bash\n")
         # The host's own profile may have commands speak to the terminal (Ubuntu 26.04).
         profile.write_text("PS1='$ '; unset PS0 PROMPT_COMMAND\n")
         for path in (profile.parent, profile):

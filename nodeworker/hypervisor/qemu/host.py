@@ -23,7 +23,12 @@ from nodeworker.hypervisor.qemu.images.guest_image import (
 from nodeworker.hypervisor.qemu.images.image_users import hold, register
 from nodeworker.hypervisor.qemu.images.ram_copies import SparePool
 from nodeworker.hypervisor.qemu.process import argv
-from nodeworker.hypervisor.qemu.process.accelerator import KVM, TCG, choose_accelerator
+from nodeworker.hypervisor.qemu.process.accelerator import (
+    KVM,
+    TCG,
+    choose_accelerator,
+    keeps_translations,
+)
 from nodeworker.hypervisor.qemu.process.cgroup import CgroupTree
 from nodeworker.hypervisor.qemu.process.timestamp_counter import counter_khz
 from nodeworker.hypervisor.qemu.records import (
@@ -154,13 +159,15 @@ class Host:
     def kernel_command_line(self, image: Image) -> str:
         """The image's, with a root whose deleted files are free on the host too. Under emulation
         with the counter's rate, which the guest could only guess (see `timestamp_counter`), and
-        with programs at the same addresses each time they start: else they are translated anew
-        (docs/decisions/0041)."""
+        by an old QEMU with programs at the same addresses each time they start: else it translates
+        them anew (docs/decisions/0041)."""
         line = argv.with_discard(image.command_line)
         if self.accelerator != TCG:
             return line
         line += f" tsc_early_khz={self.counter_khz}"
-        return line if self.settings.emulated_aslr else f"{line} norandmaps"
+        if self.settings.emulated_aslr or keeps_translations(qemu_version()):
+            return line
+        return f"{line} norandmaps"
 
     def warm_image_dir(self, shape: Shape, *, presets: bool = False) -> Path:
         """Where the warm image of `shape` for this host is, or will be."""

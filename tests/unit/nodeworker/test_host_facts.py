@@ -7,6 +7,7 @@ import re
 import pytest
 
 from nodeworker.hypervisor.driver import LaunchSpec, Shape
+from nodeworker.hypervisor.qemu import host
 from nodeworker.hypervisor.qemu.guest import identity
 from nodeworker.hypervisor.qemu.process import qemu_process, timestamp_counter
 from nodeworker.hypervisor.qemu.process.qemu_process import start_ticks
@@ -30,17 +31,22 @@ def test_the_counter_is_measured_once_per_boot_and_keeps_its_value_within_measur
         assert (timestamp_counter.counter_khz(tmp_path) == known) is kept
 
 
-@pytest.mark.parametrize(("accelerator", "aslr", "same_addresses"),
-                         [("tcg", "0", True), ("tcg", "1", False), ("kvm", "0", False)])
+@pytest.mark.parametrize(("version", "accelerator", "aslr", "same_addresses"), [
+    ("8.2.2 (Debian 1:8.2.2+ds-0ubuntu1.18)", "tcg", "0", True),
+    ("8.2.2 (Debian 1:8.2.2+ds-0ubuntu1.18)", "tcg", "1", False),
+    ("8.2.2 (Debian 1:8.2.2+ds-0ubuntu1.18)", "kvm", "0", False),
+    ("10.0.13 (Debian 1:10.0.13+ds-0+deb13u1)", "tcg", "0", False)])
 def test_programs_start_at_the_same_addresses_where_the_emulator_would_translate_them_again(
-        tmp_path, accelerator, aslr, same_addresses):
+        tmp_path, monkeypatch, version, accelerator, aslr, same_addresses):
+    monkeypatch.setattr(host, "qemu_version", lambda: f"QEMU emulator version {version}")
     node = Node(tmp_path)
+    shipped = node.host.kernel_command_line(node.host.image)
     warm_image = node.host.warm_image_dir(SHAPE)
     node.environ |= {"SVC_ACCELERATOR": accelerator, "SVC_EMULATED_ASLR": aslr}
     node.restart()
-    words = node.host.kernel_command_line(node.host.image).split()
-    assert ("norandmaps" in words) is same_addresses
-    assert (node.host.warm_image_dir(SHAPE) == warm_image) is same_addresses
+    line = node.host.kernel_command_line(node.host.image)
+    assert ("norandmaps" in line.split()) is same_addresses
+    assert (node.host.warm_image_dir(SHAPE) == warm_image) is (line == shipped)
 
 
 def test_a_process_is_known_by_its_start_time():
