@@ -52,8 +52,8 @@ def find_nginx() -> Nginx:
     be the edge."""
     shown = subprocess.run(["nginx", "-V"], text=True, capture_output=True, check=True).stderr
     if "--without-http_limit_conn_module" in shown:
-        raise SettingsError("This nginx was built without limit_conn, as nginx-light of Ubuntu 22.04"
-                            " is. Install nginx-core in its place.")
+        raise SettingsError("This nginx was built without limit_conn, as nginx-light of Ubuntu"
+                            " 22.04 is. Install nginx-core in its place.")
     version = re.search(r"nginx/([0-9.]+)", shown)
     directory = re.search(r"--modules-path=(\S+)", shown)
     found = [Path(directory[1], name) for name in _LUA_MODULES] if directory else []
