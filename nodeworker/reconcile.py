@@ -22,7 +22,7 @@ from nodeworker.faults import fault
 from nodeworker.handlers.lifecycle import ENDED_BY_ITSELF
 from nodeworker.hypervisor.driver import DriverError, VmBusy, VmState
 from nodeworker.hypervisor.facts import DiskPause, UsageReading
-from nodeworker.snapshots.unneeded import remove_unneeded
+from nodeworker.snapshots.unneeded_here import remove_unneeded
 from nodeworker.wiring import NodeDeps
 from services.hosts import nodes
 from services.operations import outbox

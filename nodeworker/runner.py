@@ -22,7 +22,7 @@ from nodeworker.handlers.bring_up import named
 from nodeworker.handlers.waits import NotYet, delay_s
 from nodeworker.hypervisor.driver import StillStarting, VmBusy, VmNotFound
 from nodeworker.leases import LeaseKeeper
-from nodeworker.snapshots.unneeded import forget_transient
+from nodeworker.snapshots.unneeded_here import forget_transient
 from nodeworker.wiring import NodeDeps
 from objects.store import StoreUnavailable
 from services.hosts import assignments

@@ -1,9 +1,9 @@
 """Ends operations with all that their end means for the sandbox and for what waited for them.
 
 1. The rows of operation and sandbox are written, see `services/operations/finish.py`. 2. A sandbox
-that is stopped now gives back its ports and its callback token. 3. The boots that waited for a
-capture are released, or stopped with its error. 4. A captured snapshot is ready or failed; its disk
-is announced for upload. 5. The event is recorded, the usage counted, and the answer kept that a
+that is stopped now gives back what it holds (`freed_when_stopped.py`). 3. The boots that waited for
+a capture are released, or stopped with its error. 4. A captured snapshot is ready or failed; its
+disk is announced for upload. 5. The event is recorded, the usage counted, and the answer kept that a
 create with an agent preset waits for. Each function does all of this in one transaction. The
 sandbox row is locked before its operations.
 """
@@ -18,7 +18,6 @@ from models.sandboxes import Sandbox
 from models.states import CAPTURES, OPEN_STATES, OperationKind, OperationState, SandboxStatus
 from services.events import record
 from services.events.types import StopReason
-from services.hosts.resting_ports import release_ports
 from services.metering import counting
 from services.metering.counting import Sample
 from services.operations import finish as operations
@@ -26,7 +25,7 @@ from services.operations.begin import begin, lock_sandbox, supersede
 from services.operations.claims import Claim, LeaseLost, annotate
 from services.operations.waits import notify
 from services.protocols import Deps
-from services.sandboxes import agent_servers
+from services.sandboxes import freed_when_stopped
 from services.sandboxes.views import sandbox_view
 from services.snapshots import pending
 
@@ -69,7 +68,7 @@ def finish(claimed: Claim, outcome: Outcome) -> list[OutboxMessage]:
         if not operations.end_task(operation, _columns(outcome)):
             raise LeaseLost(f"sandbox {claimed.sandbox_id} moved past operation {claimed.op_seq}")
         if outcome.status is SandboxStatus.STOPPED:
-            _release_held(claimed.sandbox_id)
+            freed_when_stopped.release(claimed.sandbox_id)
         if outcome.ok:
             messages = operations.release_dependents(operation)
             if claimed.kind in CAPTURES and claimed.snapshot_id:
@@ -227,12 +226,4 @@ def _stop_unbooted(boot: Operation, reason: StopReason, error: str) -> None:
     operations.end_task(boot, {"status": SandboxStatus.STOPPED, "stopped_at": now(),
                                "error": error, "vm_ip": ""})
     record.sandbox_stopped(boot.sandbox_id, reason, error)
-    _release_held(boot.sandbox_id)
-
-
-def _release_held(sandbox_id: str) -> None:
-    """Give back the ports of a sandbox that is now stopped, and forget its secrets: variables,
-    agent's token, callback token. Its snapshots have the variables of their own."""
-    release_ports(sandbox_id)
-    agent_servers.forget_bootstrap(sandbox_id)
-    Sandbox.update(env={}, agent_token="").where(Sandbox.id == sandbox_id).execute()
+    freed_when_stopped.release(boot.sandbox_id)

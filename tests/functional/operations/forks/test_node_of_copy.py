@@ -11,7 +11,7 @@ from models.operations import Operation
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import SandboxStatus, SnapshotState
-from nodeworker.snapshots.unneeded import remove_unneeded
+from nodeworker.snapshots.unneeded_here import remove_unneeded
 from services.errors import Unavailable, WrongNode
 from services.hosts.nodes import NodeFacts, heartbeat
 from services.sandboxes import create
