@@ -3,8 +3,8 @@
 1. The rows of operation and sandbox are written, see `services/operations/finish.py`. 2. A sandbox
 that is stopped now gives back what it holds (`freed_when_stopped.py`). 3. The boots that waited for
 a capture are released, or stopped with its error. 4. A captured snapshot is ready or failed; its
-disk is announced for upload. 5. The event is recorded, the usage counted, and the answer kept that a
-create with an agent preset waits for. Each function does all of this in one transaction. The
+disk is announced for upload. 5. The event is recorded, the usage counted, and the answer kept that
+a create with an agent preset waits for. Each function does all of this in one transaction. The
 sandbox row is locked before its operations.
 """
 import logging
