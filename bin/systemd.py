@@ -9,6 +9,7 @@ only root can, and each forgets what the table does not give it.
 import dataclasses
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -72,26 +73,6 @@ _EDGE = """KillMode=mixed
 RestartSec=100ms
 ExecReload=/bin/sh -c 'exec python -m config.nginx.reload'
 """
-# nginx counts requests, and those only once their heads are there; the kernel counts connections.
-# An IPv6 network of a customer is one address.
-_FIREWALL = """# nft takes no name for the number of connections.
-define port = 443
-
-table inet svc_edge
-delete table inet svc_edge
-table inet svc_edge {
-    set four { type ipv4_addr; size 65535; flags dynamic; }
-    set six { type ipv6_addr; size 65535; flags dynamic; }
-    chain arriving {
-        type filter hook input priority filter;
-        tcp dport $port ct state new \
-            add @four { ip saddr ct count over 2000 } reject with tcp reset
-        tcp dport $port ct state new \
-            add @six { ip6 saddr & ffff:ffff:ffff:ffff:: ct count over 2000 } \
-            reject with tcp reset
-    }
-}
-"""
 # A connection that only waits hears within 25 s that its sandbox was put to sleep.
 _SYSCTL = """net.ipv4.tcp_keepalive_time = 15
 net.ipv4.tcp_keepalive_intvl = 5
@@ -142,7 +123,7 @@ def export(target: Path) -> None:
         (directory / "service.conf").write_text(drop_in(PROCESSES[name]))
     (target / "svc-sysusers.conf").write_text(sysusers())
     (target / "svc-edge-sysctl.conf").write_text(_SYSCTL)
-    (target / "svc-edge.nft").write_text(_FIREWALL)
+    shutil.copyfile(ROOT / "config" / "nginx" / "firewall.nft", target / "svc-edge.nft")
 
 
 def main() -> None:

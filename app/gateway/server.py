@@ -2,26 +2,24 @@
 requests, one for each connection.
 
 The edge collects heads before it passes a request on. What a request holds here is bounded: its
-head and four small buffers. So are the requests, in all and for each account, and those that wait
-for a sandbox to wake are among them.
+head and four small buffers. So are the requests (`admission.py`).
 """
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from app.gateway.admission import Admission
 from app.gateway.apps.requests import Requests
 from app.gateway.apps.workers import Workers
 from app.gateway.heads import EdgeWorker, Head, Lookup, TooLong, read_first
-from app.gateway.pages import AWAY, TOO_LARGE, TOO_MANY, Page
+from app.gateway.pages import AWAY, TOO_LARGE, Page
 from app.gateway.reach import BUFFER_BYTES, Link, Reacher, Refused
 from app.gateway.rows import Rows
 from app.gateway.splice import splice
 from models.database import DatabaseFailed
 
 log = logging.getLogger(__name__)
-CONNECTIONS, OF_ONE_OWNER = 2000, 500
 _HEAD_S, _LINGER_S, _LINGER_BYTES = 10.0, 1.0, 1024 * 1024
 NOWHERE, UNKNOWN_HOST = b"-\r\n", b"?\r\n"
 
@@ -34,8 +32,7 @@ class Server:
         self._reacher = reacher
         self._apps = apps
         self._workers = workers
-        self._open = 0
-        self._of_owner: Counter[str] = Counter()
+        self._admission = Admission()
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until it ends."""
@@ -80,7 +77,8 @@ class Server:
     async def _request(self, edge: Link, head: Head) -> None:
         try:
             if head.app:
-                with self._admitted(await self._apps.find_owner(head.app)), _told(app=head.app):
+                owner = await self._apps.find_owner(head.app)
+                with self._admission.admitted(owner), _told(app=head.app):
                     await self._apps.serve(edge, head)
             else:
                 await self._preview(edge, head)
@@ -92,24 +90,10 @@ class Server:
 
     async def _preview(self, edge: Link, head: Head) -> None:
         target = await self._reacher.get_target(head.label)
-        with self._admitted(target.owner_id), _told(sandbox=target.sandbox_id):
+        with self._admission.admitted(target.owner_id), _told(sandbox=target.sandbox_id):
             guest = await self._reacher.connect(
                 target, lambda: self._reacher.get_target(head.label))
             await splice(head.text, edge, guest)
-
-    @contextmanager
-    def _admitted(self, owner_id: str) -> Iterator[None]:
-        if self._open >= CONNECTIONS or self._of_owner[owner_id] >= OF_ONE_OWNER:
-            raise Refused(TOO_MANY)
-        self._open += 1
-        self._of_owner[owner_id] += 1
-        try:
-            yield
-        finally:
-            self._open -= 1
-            self._of_owner[owner_id] -= 1
-            if not self._of_owner[owner_id]:
-                del self._of_owner[owner_id]
 
 
 @contextmanager

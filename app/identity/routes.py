@@ -8,6 +8,7 @@ from flask import Blueprint, Flask, Response, current_app, request
 
 from app.http.credentials import ADMIN, PUBLIC, SESSION
 from app.http.route import route
+from app.identity.origin_check import OriginCheck
 from app.identity.sessions import Sessions
 from app.identity.signing_keys import KeyDirectory
 from app.schemas.identity import (
@@ -41,6 +42,7 @@ class Parts:
     settings: Settings
     keys: KeyDirectory
     sessions: Sessions
+    origins: OriginCheck
 
 
 def attach(app: Flask, parts: Parts) -> None:
@@ -56,7 +58,7 @@ def _parts() -> Parts:
 @routes.before_request
 def check_origin() -> None:
     """Keep pages of other sites out, before anything else of the request counts."""
-    _parts().sessions.check_origin(request)
+    _parts().origins.check(request)
 
 
 @route(routes, "POST /login", accepts=(PUBLIC,), answers=AccountAnswer, body=LoginBody,

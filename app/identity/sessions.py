@@ -4,7 +4,7 @@ sites.
 `SVC_SESSION_SECRET` may hold several secrets separated by commas, newest first: the first signs,
 all verify, so it can be changed without signing everybody out. A page of another site cannot use
 the cookie: it is SameSite=Lax, bodies must be JSON, and a browser that names another origin than
-ours is refused.
+ours is refused (`origin_check.py`).
 """
 from urllib.parse import urlsplit
 
@@ -15,10 +15,9 @@ from app.http.credentials import SESSION_COOKIE
 from config.settings import Settings, SettingsError
 from models.users import User
 from services.accounts import sessions
-from services.errors import Forbidden, Unauthenticated
+from services.errors import Unauthenticated
 
 COOKIE = SESSION_COOKIE
-_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Sessions:
@@ -36,18 +35,6 @@ class Sessions:
         self._secure = urlsplit(settings.auth_url).scheme == "https"
         # Over TLS the browser itself holds other hosts and paths off a cookie of this name.
         self._name = f"__Host-{COOKIE}" if self._secure else COOKIE
-        ours = (settings.auth_url, *settings.browser_origins)
-        self._origins = {_origin(url) for url in ours} - {None}
-
-    def check_origin(self, request: Request) -> None:
-        """Raise Forbidden for a request that changes something and comes from a page of another
-        site."""
-        origin = request.headers.get("Origin")
-        # programs send none, browsers always do
-        if request.method in _SAFE_METHODS or origin is None:
-            return
-        if _origin(origin) not in self._origins:
-            raise Forbidden("Requests from pages of other sites are not taken.")
 
     def start(self, request: Request, response: Response, user: User) -> None:
         """Begin a session in place of the browser's old one, if any, and set its cookie."""
@@ -80,13 +67,3 @@ class Sessions:
         except (BadSignature, ValueError, TypeError, RecursionError):
             return None
         return session_id if isinstance(session_id, str) else None
-
-
-def _origin(url: str) -> tuple[str, str, int] | None:
-    """Scheme, host and port; None for what has no host, such as `null`."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
-    except (ValueError, KeyError):
-        return None
-    return (parts.scheme, parts.hostname, port) if parts.hostname else None

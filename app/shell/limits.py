@@ -1,4 +1,6 @@
-"""How many shells may be open at a time, in this process and of one owner; each holds a thread."""
+"""How many shells may be open at a time, in this process and of one owner, as each holds a thread;
+and how long a client that is silent or does not read has one.
+"""
 from contextlib import ExitStack
 
 from app.http.places import Places
@@ -6,6 +8,10 @@ from config.settings import Settings
 from services.errors import RateLimited, Unavailable
 
 _RETRY_AFTER_S = 5
+# A client has left that reads nothing for so long (s), or of which nothing comes for twice PING_S
+# although it is asked every PING_S.
+SEND_S = 60
+PING_S = 25
 
 
 class ShellLimits:

@@ -18,8 +18,8 @@ import peewee
 from playhouse.pool import MaxConnectionsExceeded
 from wsproto.frame_protocol import CloseReason
 
+from app.shell.limits import PING_S
 from app.shell.session import ASLEEP, Session
-from app.shell.websocket import PING_S
 from services.errors import ServiceError, Unauthenticated
 from services.guest_calls.guest import can_answer
 from services.guest_calls.shells import RENEW_EVERY_S, keep_awake

@@ -28,9 +28,8 @@ from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from app.shell.frames import MESSAGE_BYTES, SUBPROTOCOL
+from app.shell.limits import PING_S, SEND_S
 
-SEND_S = 60
-PING_S = 25
 _CLOSING_S = 2.0
 _SOCKET_OPTIONS = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),

@@ -6,7 +6,7 @@ from pathlib import Path
 from nodeworker.disks.durable import write_atomic
 from nodeworker.network import forwarding, links, nft, ruleset
 from nodeworker.network.addresses import Slot
-from nodeworker.network.connections import end_connections
+from nodeworker.network.end_connections import end_connections
 from nodeworker.network.forwards import ForwardTable
 from nodeworker.network.ruleset import NodePorts
 from nodeworker.network.slots import SlotPool

@@ -3,7 +3,7 @@ import socket
 
 import pytest
 
-from nodeworker.network.connections import end_connections
+from nodeworker.network.end_connections import end_connections
 
 ELSEWHERE = "127.0.0.9"
 
