@@ -37,12 +37,25 @@ def refused(url, headers=None, **more):
                      trust_env=False, timeout=30, **more)
 
 
+class _WebSocket(websocket.WebSocket):
+    """Reads all that the server sent before it left, also if that asks for an answer."""
+
+    def pong(self, payload=""):
+        with contextlib.suppress(ConnectionError):
+            super().pong(payload)
+
+    def send_close(self, *arguments, **options):
+        with contextlib.suppress(ConnectionError):
+            super().send_close(*arguments, **options)
+
+
 class ShellClient:
     """An open shell; `close_code` and `reason` are those of the server's Close."""
 
     def __init__(self, url, headers=None, protocols=(PROTOCOL,), **options):
         self.socket = websocket.create_connection(
-            url, header=headers or {}, subprotocols=list(protocols), timeout=30, **options)
+            url, header=headers or {}, subprotocols=list(protocols), timeout=30,
+            class_=_WebSocket, **options)
         self.seen = bytearray()
         self.controls = []
         self.close_code = self.reason = None

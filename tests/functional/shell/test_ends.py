@@ -154,12 +154,14 @@ def test_the_end_of_the_service_closes_with_1001_and_at_once(sim_stack, alice, b
         deaf.type("yes\n")
         time.sleep(1)
         began = time.monotonic()
-        sim_stack.stop("shell")
-        took_s = time.monotonic() - began
-        assert shell.to_the_end() == 1001 and "connect again" in shell.reason
-        assert took_s < GRACEFUL_S, "it did not wait for shells to end by themselves"
-    sim_stack.start("shell")
-    until(lambda: reaches(sim_stack, alice, box))
+        try:
+            sim_stack.stop("shell")
+            took_s = time.monotonic() - began
+            assert shell.to_the_end() == 1001 and "connect again" in shell.reason
+            assert took_s < GRACEFUL_S, "it did not wait for shells to end by themselves"
+        finally:
+            sim_stack.start("shell")
+            until(lambda: reaches(sim_stack, alice, box))
 
 
 def reaches(stack, persona, sandbox_id):
