@@ -37,6 +37,7 @@ def without_its_lane():
     Node.update(lanes=["bulk", "ctl", "ops"]).where(Node.id == "n1").execute()
 
 
+NO_ARCHIVE = ["bulk", "ctl", "deploy", "ops"]
 UNFIT = [silent, draining, without_its_lane, lambda: heartbeat(FULL)]
 
 
@@ -132,14 +133,14 @@ def test_a_peer_needs_the_lane_that_boots_a_builder(deps, ask, stored):
     ask()
     with connection():
         silent()
-        Node.update(lanes=["bulk", "ctl", "deploy", "ops"]).where(Node.id == "n2").execute()
+        Node.update(lanes=NO_ARCHIVE).where(Node.id == "n2").execute()
         assert take_over(deps) == []
         assert run().operator_error.endswith("has room for a builder and boots it at present.")
         Node.update(lanes=None).where(Node.id == "n2").execute()
     assert nodes_of(take_over(deps)) == [("hello", "n1", "n2")]
     heartbeat(dataclasses.replace(PEER, id="n3", host_port_low=20200, host_port_high=20299))
     with connection():
-        Node.update(lanes=["bulk", "ctl", "deploy", "ops"]).where(Node.id == "n2").execute()
+        Node.update(lanes=NO_ARCHIVE).where(Node.id == "n2").execute()
     assert nodes_of(take_over(deps)) == [("hello", "n2", "n3")], "that lane has died since"
 
 
@@ -151,7 +152,7 @@ def test_one_whose_builder_has_begun_needs_that_lane_no_more(deps, ask, take, st
     builders.start(deps, take(lease_s=-1))
     heartbeat(dataclasses.replace(PEER, id="n3", host_port_low=20200, host_port_high=20299))
     with connection():
-        Node.update(lanes=["bulk", "ctl", "deploy", "ops"]).where(Node.id == "n2").execute()
+        Node.update(lanes=NO_ARCHIVE).where(Node.id == "n2").execute()
     assert take_over(deps) == []
 
 

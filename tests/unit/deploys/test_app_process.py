@@ -37,7 +37,7 @@ def test_it_goes_on_with_the_log_of_the_time_before(folder):
     assert run(folder, "echo two") == "one\ntwo\n"
 
 
-@pytest.mark.skipif("GNU" not in subprocess.getoutput("head --version"),
+@pytest.mark.skipif(condition="GNU" not in subprocess.getoutput("head --version"),
                     reason="guests have GNU's head, this host has another")
 def test_of_a_long_log_the_last_part_is_kept(folder):
     assert len(run(folder, "seq 1 5000")) < MOST

@@ -115,8 +115,10 @@ HEADER, END = 1024, 1024 + 512 + 1024
     WHOLE[:HEADER + 300], WHOLE[:END],
 ], ids=["noise", "a broken header", "cut before a header", "cut in a header", "without its end"])
 def test_a_broken_tar_is_refused(sent):
+    kept = Kept()
     with pytest.raises(BadProject, match="broken archive"):
-        store(Kept(), PREFIX, [sent], files_most=9, bytes_most=9999)
+        store(kept, PREFIX, [sent], files_most=9, bytes_most=9999)
+    assert list_key(PREFIX) not in kept.objects, "without its list a version cannot be published"
     assert len(store(Kept(), PREFIX, [WHOLE], files_most=9, bytes_most=9999)) == 2
 
 
