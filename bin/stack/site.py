@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bin.stack import ports
+from bin.stack.inherited_environment import inherited_by_all, inherited_by_root
 from config.env_file import read_env
 from config.processes import Process
 from config.settings import Settings
@@ -26,12 +27,6 @@ PREFERRED = {
     "postgres": 15432, "redis": 16379, "api": 18080, "identity": 18081, "shell": 18082,
     "gateway": 18083, "guest-gateway": 18084, "edge": 8443, "s3": 19000, "flower": 15555
 }
-# What every process may inherit from the operator's shell. AWS_* stays out: boto3 would read it.
-INHERITED = ("LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
-             "CURL_CA_BUNDLE")
-# And what besides commands and node workers may; the address of a proxy may hold a password.
-INHERITED_BY_ROOT = ("HOME", "TERM", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy",
-                     "NODE_EXTRA_CA_CERTS", "NPM_CONFIG_REGISTRY", "npm_config_registry", "CI")
 # Where tests arm a fault point (nodeworker/faults.py); no setting.
 FAULT_FILE = "SVC_FAULT_FILE"
 # Facts of the host or settings of the operator that hold for test stacks too.
@@ -95,7 +90,7 @@ class Site:
     def environ(self) -> dict[str, str]:
         """The whole environment of a command that root runs for this stack."""
         return {
-            **_inherited(*INHERITED, *INHERITED_BY_ROOT), **_paths(),
+            **inherited_by_root(), **_paths(),
             "SVC_CTL_CONCURRENCY": str(Settings.ctl_concurrency),
             "SVC_OPS_CONCURRENCY": str(Settings.ops_concurrency),
             "SVC_ARCHIVE_CONCURRENCY": str(Settings.archive_concurrency),
@@ -106,7 +101,7 @@ class Site:
     def supervisor_environ(self) -> dict[str, str]:
         """The environment of the supervisor: no setting but the one that tells whose it is. Of it
         and its forks it is to be read as long as they live, which setproctitle is told last."""
-        return {**_inherited(*INHERITED), **_paths(), "SVC_DATA_DIR": str(self.data_dir),
+        return {**inherited_by_all(), **_paths(), "SVC_DATA_DIR": str(self.data_dir),
                 "SPT_NOENV": "1"}
 
     def environ_of(self, process: Process) -> dict[str, str]:
@@ -115,10 +110,10 @@ class Site:
         if "SVC_NPM_REGISTRY" in process.variables and "SVC_NPM_REGISTRY" not in told:
             told["SVC_NPM_REGISTRY"] = _client_registry()
         if not process.is_root:
-            return {**_inherited(*INHERITED), **_paths(), "HOME": "/nonexistent", **told}
+            return {**inherited_by_all(), **_paths(), "HOME": "/nonexistent", **told}
         if FAULT_FILE in self.values:
             told[FAULT_FILE] = self.values[FAULT_FILE]
-        return {**_inherited(*INHERITED, *INHERITED_BY_ROOT), **_paths(), **told}
+        return {**inherited_by_root(), **_paths(), **told}
 
     def directory_of(self, process: Process) -> Path | None:
         """The one directory that a process writes, if it writes any."""
@@ -140,10 +135,6 @@ def _client_registry() -> str:
         shown = subprocess.run(["npm", "config", "get", "registry"], text=True, check=True,
                                capture_output=True, timeout=30).stdout.strip()
     return shown if shown.startswith(("http://", "https://")) else ""
-
-
-def _inherited(*names: str) -> dict[str, str]:
-    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def _paths() -> dict[str, str]:
