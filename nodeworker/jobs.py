@@ -4,9 +4,10 @@ from typing import Any
 
 from models.database import connection
 from models.states import OperationKind
-from nodeworker import reconcile, runner, usage, warm_images
+from nodeworker import runner, usage, warm_images
 from nodeworker.deploys import runner as deploys
 from nodeworker.hypervisor.driver import Shape
+from nodeworker.reconciliation.reconciler import get_reconciler
 from nodeworker.snapshots import deletion, disk_upload, store_sweep
 from nodeworker.wiring import get_deps
 from nodeworker.worker import LANE, app
@@ -34,7 +35,7 @@ def reconcile_node(**payload: Any) -> None:
     left."""
     contracts.parse(contracts.RECONCILE, payload)
     with connection():
-        reconcile.get_reconciler(get_deps()).run()
+        get_reconciler(get_deps()).run()
         warm_images.look_after(get_deps())
 
 

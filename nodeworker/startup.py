@@ -17,7 +17,7 @@ from nodeworker.handlers import archives
 from nodeworker.hypervisor import host_memory
 from nodeworker.hypervisor.driver import DriverError
 from nodeworker.lanes import LaneWatch
-from nodeworker.reconcile import get_reconciler
+from nodeworker.reconciliation.reconciler import get_reconciler
 from nodeworker.snapshots.disk_upload import forget_dead
 from nodeworker.wiring import NodeDeps
 from objects.store import StoreUnavailable

@@ -13,7 +13,7 @@ from models.users import User
 from nodeworker import node_directory
 from nodeworker.hypervisor.driver import LaunchSpec, Shape
 from nodeworker.hypervisor.simulated.driver import SimulatedDriver
-from nodeworker.reconcile import Reconciler
+from nodeworker.reconciliation.reconciler import Reconciler
 from nodeworker.wiring import NodeDeps
 from services.errors import Unavailable
 from services.hosts import nodes

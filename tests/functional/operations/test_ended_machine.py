@@ -6,7 +6,7 @@ from models.operations import Operation
 from models.states import OperationKind, OperationState, SandboxStatus
 from nodeworker.hypervisor.driver import LaunchSpec, Shape
 from nodeworker.hypervisor.simulated.driver import SimulatedDriver
-from nodeworker.reconcile import Reconciler
+from nodeworker.reconciliation.reconciler import Reconciler
 from nodeworker.wiring import NodeDeps
 from tests.rows.operations import boot, row
 

@@ -13,7 +13,8 @@ from models.states import SandboxStatus
 from nodeworker.hypervisor.driver import LaunchSpec, Shape, VmState
 from nodeworker.hypervisor.facts import DiskPause, UsageReading
 from nodeworker.hypervisor.simulated.driver import SimulatedDriver
-from nodeworker.reconcile import DISK_FULL, Reconciler
+from nodeworker.reconciliation.reconciler import Reconciler
+from nodeworker.reconciliation.repairs import DISK_FULL
 from nodeworker.wiring import NodeDeps
 from tests.rows.operations import boot, row
 

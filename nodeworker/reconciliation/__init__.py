@@ -1,0 +1,1 @@
+"""Rows and host are compared, and what differs is mended."""
