@@ -19,7 +19,8 @@ from nodeworker import usage
 from nodeworker.faults import fault
 from nodeworker.handlers import lifecycle
 from nodeworker.handlers.bring_up import named
-from nodeworker.handlers.waits import NotYet, delay_s
+from nodeworker.handlers.not_yet import NotYet
+from nodeworker.handlers.poll_interval import poll_interval_s
 from nodeworker.hypervisor.driver import StillStarting, VmBusy, VmNotFound
 from nodeworker.leases import LeaseKeeper
 from nodeworker.snapshots.unneeded_here import forget_transient
@@ -104,7 +105,7 @@ def _handle(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome |
             raise AttemptsUsedUp(f"its worker died {limit} times in the middle of it")
         return lifecycle.HANDLERS[claimed.kind](deps, claimed, sandbox)
     except NotYet as wait:
-        _park(claimed, delay_s(claimed.waited_for_s(wait.waits_for)), wait.waits_for)
+        _park(claimed, poll_interval_s(claimed.waited_for_s(wait.waits_for)), wait.waits_for)
     except StillStarting as starting:
         _park(claimed, starting.again_in_s, _STARTING)
     except VmBusy:

@@ -20,7 +20,7 @@ from bin.test import WITH_VMS
 from guest.presets import SLUGS
 from models.database import connect, database
 from models.users import User
-from services.operations import waits
+from services.operations import row_changes
 from tests.clients.deploys import Deploys
 from tests.fakes.receiver import Receiver
 from tests.stack.database import Databases, query
@@ -130,7 +130,7 @@ def postgres_url(databases: Databases) -> Iterator[str]:
     """URL of a fresh, migrated, empty database, dropped after the module's last test."""
     url = databases.create()
     yield url
-    waits.stop_listening()
+    row_changes.stop_listening()
     databases.drop(url)
 
 

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 
 from app.gateway.rows import Rows
-from services.operations import waits
+from services.operations import row_changes
 from services.previews.lookup import Target
 from services.previews.wake import Reach
 
@@ -42,7 +42,7 @@ class Wakes:
     async def _bring_up(self, target: Target) -> Reach:
         loop = asyncio.get_running_loop()
         end = loop.time() + self._limit_s
-        with waits.changes(target.sandbox_id) as changed:
+        with row_changes.changes(target.sandbox_id) as changed:
             while True:
                 changed()
                 reach = await self._rows.bring_up(target)

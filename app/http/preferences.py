@@ -9,7 +9,7 @@ import re
 from flask import request
 from werkzeug.http import parse_list_header
 
-from services.operations.waits import ASKED_MAX_S
+from services.operations.row_changes import ASKED_MAX_S
 
 HEADER, APPLIED = "Prefer", "Preference-Applied"
 _WAIT = re.compile(r'wait\s*=\s*"?(\d{1,9})"?\s*(?:;.*)?', re.ASCII | re.IGNORECASE)

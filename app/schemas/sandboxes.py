@@ -31,7 +31,7 @@ from app.wiring import get_wired
 from models.states import PresetState, SandboxKind, SandboxStatus
 from services.llm.prices import dollars
 from services.llm.sandbox_url import is_configured, proxy_url
-from services.operations.waits import ASKED_MAX_S
+from services.operations.row_changes import ASKED_MAX_S
 from services.sandboxes.listing import Page
 from services.sandboxes.requests import CreateRequest, LaunchOptions
 from services.sandboxes.views import SandboxView

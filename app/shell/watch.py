@@ -23,7 +23,7 @@ from app.shell.session import ASLEEP, Session
 from services.errors import ServiceError, Unauthenticated
 from services.guest_calls.guest import can_answer
 from services.guest_calls.shells import RENEW_EVERY_S, keep_awake
-from services.operations.waits import told_of_changes
+from services.operations.row_changes import told_of_changes
 
 log = logging.getLogger(__name__)
 

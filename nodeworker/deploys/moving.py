@@ -21,7 +21,7 @@ from nodeworker.deploys import app_process, databases, replication, runtime
 from nodeworker.deploys.replicas import ReplicaBroken
 from nodeworker.deploys.replication import NotReplicated
 from nodeworker.faults import fault
-from nodeworker.handlers.waits import NotYet
+from nodeworker.handlers.not_yet import NotYet
 from nodeworker.wiring import NodeDeps
 from services.deploys import in_flight, publishing, runs
 from services.deploys.manifest import BadProject

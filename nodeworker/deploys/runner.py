@@ -18,7 +18,7 @@ from nodeworker.deploys.replicas import ReplicaBroken
 from nodeworker.deploys.replication import NotReplicated
 from nodeworker.faults import fault
 from nodeworker.handlers.bring_up import named, printable
-from nodeworker.handlers.waits import NotYet
+from nodeworker.handlers.not_yet import NotYet
 from nodeworker.hypervisor.driver import VmBusy
 from nodeworker.leases import LeaseKeeper
 from nodeworker.snapshots import disk_fetch

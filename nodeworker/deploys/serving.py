@@ -17,7 +17,7 @@ from nodeworker.deploys.replicas import ReplicaBroken
 from nodeworker.deploys.replication import NotReplicated
 from nodeworker.faults import fault
 from nodeworker.handlers.launch_spec import bun_env
-from nodeworker.handlers.waits import NotYet
+from nodeworker.handlers.not_yet import NotYet
 from nodeworker.wiring import NodeDeps
 from services.deploys import publishing, runs, variables
 from services.deploys.manifest import BadProject

@@ -3,7 +3,7 @@ in failure.
 
 A handler may run again after `kill -9` at any instruction, and whenever it had to wait: the
 driver's calls are repeatable, and the row is written only by `services/sandboxes/outcomes.py`,
-under the epoch of the claim. No handler waits for a guest, see `nodeworker/handlers/waits.py`.
+under the epoch of the claim. No handler waits for a guest, see `not_yet.py`.
 """
 import logging
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from nodeworker.handlers.archives import ArchiveFailed, ArchiveUnusable
 from nodeworker.handlers.bring_here import DiskNotHere, bring_here
 from nodeworker.handlers.bring_up import WAITS, bring_up, named, printable, up
 from nodeworker.handlers.launch_spec import launch_spec
-from nodeworker.handlers.waits import NotYet, talk_s
+from nodeworker.handlers.not_yet import NotYet, talk_s
 from nodeworker.hypervisor.driver import (
     DriverError,
     LaunchSpec,

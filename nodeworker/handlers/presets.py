@@ -21,8 +21,8 @@ from models.database import connection
 from models.states import PresetState
 from nodeworker.faults import fault
 from nodeworker.handlers.bring_up import printable
+from nodeworker.handlers.not_yet import NotYet, talk_s
 from nodeworker.handlers.start_service import NotReady
-from nodeworker.handlers.waits import NotYet, talk_s
 from nodeworker.hypervisor.driver import RunningVm
 from nodeworker.wiring import NodeDeps
 from services.hosts.assignments import SandboxOnNode

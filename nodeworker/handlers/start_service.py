@@ -3,7 +3,7 @@ from guest.client.agent_client import AgentClient
 from guest.client.deadline import Deadline
 from guest.client.errors import AgentError, AgentRefused, AgentUnauthorized
 from nodeworker.faults import fault
-from nodeworker.handlers.waits import NotYet, talk_s
+from nodeworker.handlers.not_yet import NotYet, talk_s
 from nodeworker.hypervisor.driver import DriverError
 from nodeworker.wiring import NodeDeps
 from services.hosts.assignments import SandboxOnNode

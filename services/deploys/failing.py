@@ -9,7 +9,7 @@ from services.deploys.builder_removal import stop_builder
 from services.deploys.edges.channel import notify
 from services.deploys.runs import RunClaim
 from services.events import record
-from services.operations import waits
+from services.operations import row_changes
 from services.protocols import Deps
 
 
@@ -28,7 +28,7 @@ def fail(deps: Deps, claimed: RunClaim, error: str,
             notify()
         prefixes.collect((DeployPrefix.app_id == claimed.app_id)
                          & (DeployPrefix.version == claimed.version))
-        waits.notify(claimed.app_id)
+        row_changes.notify(claimed.app_id)
         record.deploy_failed(claimed.owner_id, claimed.slug, run.run_id, run.deploy_intent_id,
                              error)
         return stop_builder(deps, run)

@@ -17,7 +17,7 @@ from services.deploys.runs import RunClaim
 from services.deploys.served import fences, replica_keys, retiring, runtimes
 from services.errors import Unavailable
 from services.events import record
-from services.operations import waits
+from services.operations import row_changes
 from services.protocols import Deps
 
 
@@ -74,5 +74,5 @@ def _leave(deps: Deps, row: Deploy, run: DeployRun, *, drain_s: float) -> None:
         replica_keys.revoke(row.live_sandbox_id)
         retiring.retire(row.live_sandbox_id, drain_s)
     notify()
-    waits.notify(run.app_id)
+    row_changes.notify(run.app_id)
     record.deploy_succeeded(run.owner_id, run.slug, run.run_id, run.deploy_intent_id)

@@ -18,7 +18,7 @@ from services.deploys.builder_removal import stop_builder
 from services.deploys.edges.channel import notify
 from services.deploys.served.retiring import retire
 from services.events import record
-from services.operations import outbox, waits
+from services.operations import outbox, row_changes
 from services.protocols import Deps
 
 _DELETED = "The app was deleted."
@@ -36,7 +36,7 @@ def remove(deps: Deps, owner: User, slug: str) -> DeployView:
             prefixes.collect_all(row.app_id)
             Deploy.delete().where(Deploy.slug == slug).execute()
             notify()
-            waits.notify(row.app_id)
+            row_changes.notify(row.app_id)
         outbox.flush(deps.queue, messages)
     return deploy_view(deps.settings, row, last)
 

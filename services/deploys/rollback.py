@@ -21,7 +21,7 @@ from services.deploys.edges.channel import notify
 from services.deploys.reserve import RollbackRequest, insert_run, node_for
 from services.errors import Conflict, NotFound
 from services.events import record
-from services.operations import outbox, waits
+from services.operations import outbox, row_changes
 from services.protocols import Deps
 
 
@@ -124,6 +124,6 @@ def _flip(deps: Deps, row: Deploy, target: DeployRun, request: RollbackRequest) 
     prefixes.collect(DeployPrefix.prefix == given_up,
                      previous_version.served_for_s(deps.settings, row))
     notify()
-    waits.notify(row.app_id)
+    row_changes.notify(row.app_id)
     record.deploy_succeeded(row.owner_id, row.slug, run.run_id, run.deploy_intent_id)
     return run

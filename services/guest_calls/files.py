@@ -11,7 +11,7 @@ from services.errors import Forbidden, InvalidRequest, NotFound, ServiceError, T
 from services.guest_calls.activity import in_use
 from services.guest_calls.guest import can_answer, connect, get_owned, unreachable
 from services.hosts import placement
-from services.operations.waits import changes
+from services.operations.row_changes import changes
 from services.protocols import Deps
 from services.sandboxes import quotas
 from services.sandboxes.caller import Caller

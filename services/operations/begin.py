@@ -22,8 +22,8 @@ from models.states import OPEN_STATES, OperationKind, OperationState, SandboxSta
 from services.errors import Conflict
 from services.operations.announcements import announce, lane_of
 from services.operations.claims import Claim, claim
+from services.operations.row_changes import notify
 from services.operations.transitions import ARCHIVE_LANE, TRANSITIONS, describe
-from services.operations.waits import notify
 
 _LOCKED = Statement(
     Sandbox,

@@ -20,7 +20,7 @@ from services.hosts import placement
 from services.metering import credit
 from services.metering.plans import Size, choose_size, included_size
 from services.operations import idempotency
-from services.operations.waits import wait_until
+from services.operations.row_changes import wait_until
 from services.protocols import Deps
 from services.sandboxes import quotas
 from services.sandboxes.caller import Caller

@@ -23,7 +23,7 @@ from services.metering.counting import Sample
 from services.operations import finish as operations
 from services.operations.begin import begin, lock_sandbox, supersede
 from services.operations.claims import Claim, LeaseLost, annotate
-from services.operations.waits import notify
+from services.operations.row_changes import notify
 from services.protocols import Deps
 from services.sandboxes import freed_when_stopped
 from services.sandboxes.views import sandbox_view

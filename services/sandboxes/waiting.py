@@ -15,8 +15,8 @@ from models.states import OperationKind, OperationState, SandboxStatus
 from services.errors import Conflict, Unavailable
 from services.operations import outbox
 from services.operations.begin import lock_sandbox
+from services.operations.row_changes import wait_until
 from services.operations.transitions import describe, still_to_come
-from services.operations.waits import wait_until
 from services.protocols import Deps
 from services.sandboxes import find
 from services.sandboxes.caller import Caller

@@ -16,7 +16,7 @@ from app.http.preferences import HEADER as PREFER
 from app.http.route import Content, ListOf, Route, route_of
 from app.schemas.answers import ErrorAnswer
 from services.accounts.principals import Credential
-from services.operations.waits import ASKED_MAX_S
+from services.operations.row_changes import ASKED_MAX_S
 
 Json = dict[str, Any]
 VERSION = "1.0"

@@ -11,7 +11,7 @@ from models.users import User
 from services.deploys import runs
 from services.deploys.apps.views import DeployView, deploy_view
 from services.errors import NotFound
-from services.operations.waits import wait_until
+from services.operations.row_changes import wait_until
 from services.protocols import Deps
 
 

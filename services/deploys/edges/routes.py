@@ -10,7 +10,7 @@ from typing import Any
 
 from models.database import connection, database
 from models.states import DeployStatus
-from services.operations import waits
+from services.operations import row_changes
 
 # The port that an app listens on (contract, Deploy rule 5).
 APP_PORT = 3000
@@ -98,4 +98,4 @@ def drained(gateway_id: str, drain: int, sandbox_id: str) -> None:
     """None of the gateway's requests to the sandbox is in flight."""
     with connection(), database.atomic():
         if database.execute_sql(_DRAINED, (gateway_id, drain)).fetchone():
-            waits.notify(sandbox_id)
+            row_changes.notify(sandbox_id)

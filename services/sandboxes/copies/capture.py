@@ -10,7 +10,7 @@ from services.hosts import placement
 from services.operations import idempotency
 from services.operations.begin import begin
 from services.operations.open_limit import check_open
-from services.operations.waits import wait_until
+from services.operations.row_changes import wait_until
 from services.protocols import Deps
 from services.sandboxes import find, quotas
 from services.sandboxes.caller import Caller

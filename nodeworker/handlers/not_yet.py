@@ -1,11 +1,11 @@
-"""How a handler waits for a guest: it does not, it raises NotYet, and is run again later.
+"""How a handler waits for a guest: it does not, it raises NotYet, and is run again later, see
+`poll_interval.py`.
 
 The operation is a row meanwhile, that no worker holds. A handler finds in its claim what it waited
 for and for how long, all its runs together, and decides when that is enough.
 """
 from services.operations.claims import Claim
 
-_SHORTEST_S, _LONGEST_S = 0.2, 2.0
 # All that one run of a handler says to a guest has this long, and a little more for a guest that
 # has been slow for a while: an honest one may need it.
 _TALK_S, _LONGEST_TALK_S = 2.0, 5.0
@@ -18,11 +18,6 @@ class NotYet(Exception):
     def __init__(self, waits_for: str) -> None:
         super().__init__(waits_for)
         self.waits_for = waits_for
-
-
-def delay_s(waited_s: float) -> float:
-    """How long to wait before the next look, after `waited_s` seconds in vain. Pure."""
-    return min(max(waited_s / 4, _SHORTEST_S), _LONGEST_S)
 
 
 def talk_s(claimed: Claim) -> float:

@@ -7,7 +7,7 @@ import psycopg2
 import pytest
 
 from models.database import connection, database
-from services.operations import waits
+from services.operations import row_changes
 from tests.stack.waiting import eventually, until
 
 LOST = "row listener lost its connection"
@@ -16,8 +16,8 @@ LOST = "row listener lost its connection"
 @pytest.fixture
 def listening(deps):
     """A listener that has its connection, and has told whoever waited until then to look again."""
-    waits.stop_listening()
-    assert waits.wait_until("nobody", lambda: None, 0.0) is None
+    row_changes.stop_listening()
+    assert row_changes.wait_until("nobody", lambda: None, 0.0) is None
     until(lambda: listeners() == 1)
     assert woken("nobody")
 
@@ -32,10 +32,10 @@ def listeners():
 def woken(sandbox_id):
     """True if a waiter notices a change long before it would ask by itself."""
     noticed = threading.Event()
-    with waits.changes(sandbox_id) as changed:
+    with row_changes.changes(sandbox_id) as changed:
         until(lambda: not changed())
         with connection():
-            waits.notify(sandbox_id)
+            row_changes.notify(sandbox_id)
         if eventually(changed, 5.0):
             noticed.set()
     return noticed.is_set()
@@ -43,10 +43,10 @@ def woken(sandbox_id):
 
 def test_one_that_is_stopped_says_nothing_and_the_next_wait_starts_another(listening, caplog):
     with caplog.at_level(logging.WARNING):
-        waits.stop_listening()
+        row_changes.stop_listening()
         until(lambda: listeners() == 0)
         assert LOST not in caplog.text
-    assert waits.wait_until("nobody", lambda: None, 0.0) is None
+    assert row_changes.wait_until("nobody", lambda: None, 0.0) is None
     until(lambda: listeners() == 1)
     assert woken("some")
 
@@ -71,15 +71,15 @@ def test_a_wait_of_many_looks_again_when_something_has_changed_and_hardly_otherw
         looks.append(threading.current_thread().name)
         return True if len(looks) == 2 else None
 
-    assert waits.wait_until("still", lambda: looks.append(1), 4.0, of_many=True) is None
+    assert row_changes.wait_until("still", lambda: looks.append(1), 4.0, of_many=True) is None
     assert len(looks) == 2, "at the beginning and at the end"
     looks.clear()
-    waiter = threading.Thread(target=waits.wait_until, args=("some", probe, 60.0),
+    waiter = threading.Thread(target=row_changes.wait_until, args=("some", probe, 60.0),
                               kwargs={"of_many": True})
     waiter.start()
     until(lambda: len(looks) == 1)
     with connection():
-        waits.notify("some")
+        row_changes.notify("some")
     waiter.join(5.0)
     assert not waiter.is_alive()
 
@@ -88,7 +88,7 @@ def test_a_wait_of_many_looks_again_when_something_has_changed_and_hardly_otherw
 def test_a_change_while_nobody_listens_is_not_missed(listening):
     """Whoever waits looks again as soon as somebody listens again."""
     looks = []
-    waiter = threading.Thread(target=waits.wait_until,
+    waiter = threading.Thread(target=row_changes.wait_until,
                               args=("some", lambda: looks.append(1) or None, 8.0),
                               kwargs={"of_many": True})
     waiter.start()
