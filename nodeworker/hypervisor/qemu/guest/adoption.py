@@ -6,7 +6,6 @@ given last, the one of the snapshot or warm image it was cloned from, or the ima
 boot. All of them are tried, the likeliest first.
 """
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 
 from guest.agent.protocol import AGENT_PORT
@@ -19,15 +18,15 @@ from nodeworker.hypervisor.qemu.records import Task
 from nodeworker.hypervisor.qemu.vm import Vm
 
 _log = logging.getLogger(__name__)
-# Good clocks; a guest that fell back to another would drift, and every clone of it.
-_CLOCK_SOURCES = {"tsc", "kvm-clock"}
-_CLOCK_FILE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
-_WARM_UP_ROUNDS = 5
-_PREPARE_LIMIT_S = 180.0
 
 
 class BadBoot(DriverError):
     """A guest did not come up, or not well; booting it again may help."""
+
+
+def agent_of(vm: Vm, token: str) -> AgentClient:
+    """The agent of a machine's guest, as it answers to `token`."""
+    return AgentClient(vm.slot.address, AGENT_PORT, token)
 
 
 def adopt(vm: Vm, spec: LaunchSpec, *, renew: bool, restored: bool, limit_s: float) -> None:
@@ -41,7 +40,7 @@ def adopt(vm: Vm, spec: LaunchSpec, *, renew: bool, restored: bool, limit_s: flo
     wanted = replace(_identity(spec, renew=renew), rehearse=restored and not warm)
     for token in vm.rundir.tokens():
         try:
-            _adopt(_client(vm, token), wanted, limit_s, restored=restored)
+            _adopt(agent_of(vm, token), wanted, limit_s, restored=restored)
         except AgentUnauthorized:
             continue
         except AgentRefused as refusal:
@@ -74,32 +73,6 @@ def _adopt(agent: AgentClient, wanted: GuestIdentity, limit_s: float, *, restore
         except AgentUnreachable:
             _log.warning("the guest of %s did not take the first connection", wanted.sandbox_id)
     agent.adopt(wanted, timeout_s=limit_s, patient=True)
-
-
-def warm_up(vm: Vm, limit_s: float, *, answered: Callable[[AgentClient], None]) -> None:
-    """Wait for a freshly booted guest, let it settle, and walk its hot path a few times. Raises
-    BadBoot.
-
-    `answered` is called when it has given its first answer; what it does there comes before the
-    guest's memory is tidied up.
-    """
-    agent = _client(vm, vm.host.image_for(vm.machine).agent_token)
-    try:
-        agent.wait_ready(limit_s)
-        answered(agent)
-        source = agent.exec(["cat", _CLOCK_FILE], cwd="/").stdout.decode().strip()
-        agent.prepare(_PREPARE_LIMIT_S)
-        for _ in range(_WARM_UP_ROUNDS):
-            agent.exec(["/bin/true"], cwd="/")
-            agent.ping()
-    except AgentError as error:
-        raise BadBoot(f"warming up the guest: {error}") from error
-    if source not in _CLOCK_SOURCES:
-        raise BadBoot(f"the guest measures time by {source}")
-
-
-def _client(vm: Vm, token: str) -> AgentClient:
-    return AgentClient(vm.slot.address, AGENT_PORT, token)
 
 
 def _identity(spec: LaunchSpec, *, renew: bool) -> GuestIdentity:

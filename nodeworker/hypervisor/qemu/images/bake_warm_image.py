@@ -20,8 +20,9 @@ from nodeworker.disks.layers import warm_image_reference
 from nodeworker.faults import fault
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import Progress, Shape
-from nodeworker.hypervisor.qemu.guest import adoption
+from nodeworker.hypervisor.qemu.guest.adoption import BadBoot
 from nodeworker.hypervisor.qemu.guest.warm_presets import run_once
+from nodeworker.hypervisor.qemu.guest.warm_up import warm_up
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.images.build_presets_image import build_presets_image
 from nodeworker.hypervisor.qemu.images.guest_image import find_presets
@@ -74,7 +75,7 @@ def _boot_until_good(vm: Vm, blank: Machine, progress: Progress) -> None:
     for limit_s in BOOT_LIMITS_S[:-1]:
         try:
             return _boot_and_save(vm, blank, limit_s, progress)
-        except adoption.BadBoot as error:
+        except BadBoot as error:
             _log.warning("booting %s again: %s", vm.sandbox_id, error)
             progress("booting again")
     return _boot_and_save(vm, blank, BOOT_LIMITS_S[-1], progress)
@@ -94,7 +95,7 @@ def _boot_and_save(vm: Vm, blank: Machine, limit_s: float, progress: Progress) -
             fault("bake.spawned")
             with vm.monitor("baking", begun.launched.process) as monitor:
                 begun.go(monitor)
-                adoption.warm_up(vm, limit_s, answered=partial(_run_presets, vm, progress))
+                warm_up(vm, limit_s, answered=partial(_run_presets, vm, progress))
                 progress("saving")
                 monitor.run("stop")
                 monitor.save(vm.rundir.state)
