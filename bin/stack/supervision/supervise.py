@@ -1,16 +1,15 @@
-"""Keeps the processes of a stack alive with supervisord: configuration from the Procfile, control
-over a unix socket. Each is started from a file of its own (bin/stack/supervision/start_files.py).
+"""Keeps the processes of the Procfile alive with supervisord: starts it, and controls it over a
+unix socket. Its configuration is in `supervisord_conf.py`; each process is started from a file of
+its own (`start_files.py`).
 
 honcho ends every process as soon as one of them ends; a crashed worker has to come back by itself
 instead. See docs/decisions/0002-supervisor.md.
 """
 import contextlib
-import hashlib
 import os
 import re
 import resource
 import select
-import shlex
 import signal
 import subprocess
 import time
@@ -23,12 +22,11 @@ from supervisor.xmlrpc import SupervisorTransport
 
 from bin.console import Advice
 from bin.stack.site import ROOT, Site
-from bin.stack.supervision import preloading, start_files
-from config.processes import PROCESSES, STORE
+from bin.stack.supervision import start_files
+from bin.stack.supervision.supervisord_conf import TABLE, configuration, log_of, socket_of
+from config.processes import PROCESSES
 
 RELEASE = "release"
-# Postgres and Redis have accounts of their packages, and no setting of ours.
-TABLE = {**PROCESSES, "s3": STORE}
 _FAULT_NOT_RUNNING, _FAULT_ALREADY_STARTED, _FAULT_UNKNOWN = 70, 60, 10
 # The plug-in that a supervisord of an earlier version has not.
 _FAULT_UNKNOWN_METHOD = 1
@@ -45,59 +43,6 @@ def release_command() -> str:
     return str(re.findall(rf"^{RELEASE}: *(.+)$", (ROOT / "Procfile").read_text(), re.MULTILINE)[0])
 
 
-def configuration(site: Site, names: Iterable[str]) -> str:
-    """The text of supervisord.conf; it holds no setting: each process has a file of its own."""
-    sections = [
-        f"[supervisord]\nuser=root\ndirectory={ROOT}\nlogfile={_log(site, 'supervisord')}\n"
-        f"logfile_maxbytes=5MB\nlogfile_backups=1\npidfile={site.data_dir}/supervisord.pid\n"
-        f"childlogdir={site.data_dir}/log",
-        f"[unix_http_server]\nfile={_socket(site)}\nchmod=0700",
-        "[rpcinterface:supervisor]\n"
-        "supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface",
-        "[rpcinterface:restarts]\n"
-        "supervisor.rpcinterface_factory = bin.stack.supervision.quick_restarts:install",
-        "[rpcinterface:preloading]\n"
-        "supervisor.rpcinterface_factory = bin.stack.supervision.preloading:install",
-    ]
-    owner = shlex.quote(f"SVC_DATA_DIR={site.data_dir}").replace("%", "%%")
-    for name in names:
-        path = start_files.path_of(site, name, TABLE.get(name))
-        program = ([f"{ROOT}/.venv/bin/python", *preloading.COMMAND] if name in TABLE
-                   else ["/bin/sh"])
-        command = shlex.join([*program, str(path)]).replace("%", "%%")
-        sections.append(
-            # Named from the first moment on, so that leftovers.py finds it whenever we are killed.
-            f"[program:{name}]\ncommand=/usr/bin/env -i {owner} {command}\n"
-            f"directory={ROOT}\n"
-            f"autostart=false\n"
-            f"autorestart=true\nstartsecs={_start_s(name)}\nstartretries=1000\nstopwaitsecs=25\n"
-            "killasgroup=true\nredirect_stderr=true\n"
-            f"stopsignal={'INT' if name == 'postgres' else 'TERM'}\n"
-            f"stdout_logfile={_log(site, name)}\nstdout_logfile_maxbytes=10MB\n"
-            "stdout_logfile_backups=2"
-        )
-    return "\n\n".join(sections) + "\n"
-
-
-def _start_s(name: str) -> int:
-    """How long (s) a process must live to count as started. What ends sooner is shown as BACKOFF
-    and tried again at growing intervals: a start of ours that fails does so within two seconds.
-    nginx fails at once. Who kills a process that has started does not wait for the next one."""
-    return 2 if name in PROCESSES and name != "edge" else 1
-
-
-def _log(site: Site, name: str) -> Path:
-    return site.data_dir / "log" / f"{name}.log"
-
-
-def _socket(site: Site) -> Path:
-    """A unix socket's path may have 107 characters; a deep checkout gets one under /run instead."""
-    path = site.data_dir / "supervisor.sock"
-    if len(str(path)) <= 90:
-        return path
-    return Path("/run") / f"svc-{hashlib.sha256(str(path).encode()).hexdigest()[:16]}.sock"
-
-
 class Supervisor:
     """The supervisord of one site. Every call may be repeated; names are those of the Procfile and
     the servers."""
@@ -109,7 +54,7 @@ class Supervisor:
     def _call(self, method: str, *arguments: Any, of: str = "supervisor") -> Any:
         """One remote call, of supervisord or a plug-in, on a connection of its own: the transport
         survives neither an error nor a second thread."""
-        transport = SupervisorTransport(None, None, f"unix://{_socket(self.site)}")
+        transport = SupervisorTransport(None, None, f"unix://{socket_of(self.site)}")
         try:
             proxy = xmlrpc.client.ServerProxy("http://127.0.0.1", transport=transport)
             return getattr(getattr(proxy, of), method)(*arguments)
@@ -152,7 +97,8 @@ class Supervisor:
         deadline = time.monotonic() + 20
         while not self.running():
             if time.monotonic() > deadline:
-                raise Advice(f"supervisord does not answer; see {_log(self.site, 'supervisord')}.")
+                log = log_of(self.site, "supervisord")
+                raise Advice(f"supervisord does not answer; see {log}.")
             time.sleep(0.05)
 
     def _knows_settings(self) -> bool:
@@ -262,7 +208,7 @@ class Supervisor:
 
     def tail(self, name: str, lines: int = 40) -> str:
         """The last lines a process wrote."""
-        path = _log(self.site, name)
+        path = log_of(self.site, name)
         if not path.exists():
             return ""
         return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])

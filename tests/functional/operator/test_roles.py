@@ -13,7 +13,7 @@ from bin.stack.database import make_database, superuser_connection
 from bin.stack.running import Stack
 from bin.stack.site import FAULT_FILE, ROOT, Site
 from bin.stack.supervision import start_files
-from bin.stack.supervision.supervise import TABLE
+from bin.stack.supervision.supervisord_conf import TABLE
 from config.processes import NODE_CAPABILITIES, PROCESSES
 from tests.stack.memory import memory_of
 from tests.stack.waiting import until
