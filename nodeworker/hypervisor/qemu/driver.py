@@ -58,6 +58,7 @@ from nodeworker.hypervisor.qemu.process.cpu_usage import read_usage
 from nodeworker.hypervisor.qemu.process.prepare import replace_in_background
 from nodeworker.hypervisor.qemu.process.qmp import QmpError
 from nodeworker.hypervisor.qemu.suspended import kept, warm_spares
+from nodeworker.hypervisor.qemu.suspended.give_up_for_slot import give_up_for_slot
 from nodeworker.hypervisor.qemu.suspended.making_spares import SpareMaker
 from nodeworker.network.nft import NftError
 from nodeworker.network.slots import NoSlot
@@ -163,8 +164,7 @@ class QemuDriver(Driver):
             try:
                 return start(self.host, spec)
             except NoSlot:
-                if not (prepared.end_eldest(self.host) or warm_spares.end_one(self.host)
-                        or kept.end_eldest(self.host)):
+                if not give_up_for_slot(self.host):
                     raise
 
     @_operation
