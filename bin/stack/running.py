@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from bin.console import Advice, say, step
-from bin.stack import accounts, authority, dev_env, health, leftovers, ports, servers
+from bin.stack import accounts, dev_env, health, leftovers, localhost_certificate, ports, servers
 from bin.stack.guest_image import build_command
 from bin.stack.run_command import run_command
 from bin.stack.site import ROOT, Site
@@ -115,7 +115,7 @@ class Stack:
         there."""
         self.run(f"python -m compileall -q {' '.join(CODE)}")
         self.run("python -m app.operator keys ensure")
-        authority.ensure_certificate(self.site)
+        localhost_certificate.ensure_certificate(self.site)
         self.run(supervise.release_command())
 
     def seed(self) -> None:

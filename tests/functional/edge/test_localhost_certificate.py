@@ -7,9 +7,11 @@ import subprocess
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from bin.console import Advice
-from bin.stack import accounts, authority
+from bin.stack import accounts, localhost_certificate
+from bin.stack.localhost_certificate import ensure_certificate
 from bin.stack.site import Site
 
 _DAY = datetime.timedelta(days=1)
@@ -19,7 +21,7 @@ _DAY = datetime.timedelta(days=1)
 def site(tmp_path):
     made = Site(tmp_path, {"SVC_DATA_DIR": str(tmp_path)})
     accounts.prepare(made)
-    assert authority.ensure_certificate(made)
+    assert ensure_certificate(made)
     return made
 
 
@@ -46,40 +48,40 @@ def test_browsers_take_the_certificate(site):
 
 def test_it_is_made_once(site):
     before = certificate(site).serial_number
-    assert not authority.ensure_certificate(site)
+    assert not ensure_certificate(site)
     assert certificate(site).serial_number == before
 
 
 def test_it_is_made_anew_near_its_end_by_the_same_authority(site, monkeypatch):
     before, trusted = certificate(site).serial_number, (site.data_dir / "ca.pem").read_bytes()
-    later = authority._now() + (397 - 59) * _DAY
-    monkeypatch.setattr(authority, "_now", lambda: later)
-    assert authority.ensure_certificate(site)
+    later = localhost_certificate._now() + (397 - 59) * _DAY
+    monkeypatch.setattr(localhost_certificate, "_now", lambda: later)
+    assert ensure_certificate(site)
     assert certificate(site).serial_number != before
     assert (site.data_dir / "ca.pem").read_bytes() == trusted
 
 
 def test_another_domain_makes_another_certificate(site):
     changed = Site(site.data_dir, {**site.values, "SVC_PREVIEW_DOMAIN": "p.localhost"})
-    assert authority.ensure_certificate(changed)
+    assert ensure_certificate(changed)
     with pytest.raises(Advice, match="SVC_TLS_CERT"):
-        authority.ensure_certificate(
+        ensure_certificate(
             Site(site.data_dir, {**site.values, "SVC_PREVIEW_DOMAIN": "example.test"}))
 
 
 def test_a_certificate_of_the_operator_is_left_alone(tmp_path):
     given = Site(tmp_path, {"SVC_TLS_CERT": "/etc/svc/tls.pem", "SVC_TLS_KEY": "/etc/svc/tls.key"})
-    assert not authority.ensure_certificate(given) and not (tmp_path / "ca.pem").exists()
+    assert not ensure_certificate(given) and not (tmp_path / "ca.pem").exists()
 
 
 @pytest.mark.parametrize(("name", "taken"), [("a.localhost", True), ("bank.example", False)])
 def test_whoever_has_its_key_cannot_vouch_for_other_names(site, tmp_path, name, taken):
-    key = authority.serialization.load_pem_private_key(
+    key = serialization.load_pem_private_key(
         (site.data_dir / "ca.key").read_bytes(), None)
     ca = x509.load_pem_x509_certificate((site.data_dir / "ca.pem").read_bytes())
-    _, forged = authority._sign_leaf([name], ca, key)
+    _, forged = localhost_certificate._sign_leaf([name], ca, key)
     leaf = tmp_path / "leaf.pem"
-    leaf.write_bytes(forged.public_bytes(authority.serialization.Encoding.PEM))
+    leaf.write_bytes(forged.public_bytes(serialization.Encoding.PEM))
     judged = subprocess.run(["openssl", "verify", "-CAfile", site.data_dir / "ca.pem", leaf],
                             text=True, capture_output=True, check=False)
     assert (judged.returncode == 0) is taken, judged.stderr
