@@ -1,7 +1,7 @@
 """`make restart`: our processes start again with the code as it is; databases and virtual machines
 run on."""
 from bin.console import Advice, explained, step
-from bin.stack import accounts
+from bin.stack import unix_accounts
 from bin.stack.running import Stack
 from bin.stack.site import ROOT, Site
 
@@ -16,7 +16,7 @@ def main() -> None:
         if not stack.supervisor.running():
             raise Advice("the stack is stopped; `make up` starts it.")
         with step("Restarting " + ", ".join(stack.processes)):
-            accounts.prepare(stack.site)
+            unix_accounts.prepare(stack.site)
             stack.supervisor.launch()
             stack.prepare()
             stack.restart(*(name for name in stack.processes if name != EDGE))

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from bin.console import Advice
-from bin.stack.accounts import own_file
 from bin.stack.site import Site
+from bin.stack.unix_accounts import own_file
 from config.nginx.render import certificate_of
 from config.processes import PROCESSES
 from config.settings import load

@@ -17,8 +17,9 @@ from functools import partial
 from pathlib import Path
 
 from bin.console import Advice, say, step
-from bin.stack import accounts, dev_env, health, leftovers, localhost_certificate, ports, servers
+from bin.stack import dev_env, health, leftovers, ports, servers, unix_accounts
 from bin.stack.guest_image import build_command
+from bin.stack.localhost_certificate import ensure_certificate
 from bin.stack.run_command import run_command
 from bin.stack.site import ROOT, Site
 from bin.stack.supervision import supervise
@@ -85,7 +86,7 @@ class Stack:
         """Postgres, Redis and the S3 server, answering, with the database made."""
         if not self.supervisor.running():
             leftovers.end(self._processes)
-        accounts.prepare(self.site)
+        unix_accounts.prepare(self.site)
         servers.prepare(self.site, durable=self.durable)
         self.supervisor.launch()
         for name, setting in zip(SERVERS, ("SVC_DATABASE_URL", "SVC_REDIS_URL", "SVC_S3_URL"),
@@ -115,7 +116,7 @@ class Stack:
         there."""
         self.run(f"python -m compileall -q {' '.join(CODE)}")
         self.run("python -m app.operator keys ensure")
-        localhost_certificate.ensure_certificate(self.site)
+        ensure_certificate(self.site)
         self.run(supervise.release_command())
 
     def seed(self) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bin.console import Advice
-from bin.stack.accounts import own_directory, own_file
 from bin.stack.site import ROOT, Site
+from bin.stack.unix_accounts import own_directory, own_file
 from config.processes import STORE
 
 # Postgres refuses to run as root, and root's home is closed to other users, so a server gets its

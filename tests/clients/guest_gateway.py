@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from bin.stack import accounts
+from bin.stack import unix_accounts
 from bin.stack.health import answers, guest_gateway_health
 from bin.stack.running import Stack
 from bin.stack.site import ROOT, Site
@@ -76,7 +76,7 @@ def models_behind(stack, config, directory):
     directory.chmod(0o711)
     values = {**stack.site.values, "SVC_LLM_CONFIG": str(path)}
     told = Stack(Site(stack.site.data_dir, values), durable=False, processes=stack.processes)
-    accounts.prepare(told.site)
+    unix_accounts.prepare(told.site)
     try:
         _restart(told)
         yield

@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from bin.console import Advice
-from bin.stack import accounts, localhost_certificate
+from bin.stack import localhost_certificate, unix_accounts
 from bin.stack.localhost_certificate import ensure_certificate
 from bin.stack.site import Site
 
@@ -20,7 +20,7 @@ _DAY = datetime.timedelta(days=1)
 @pytest.fixture
 def site(tmp_path):
     made = Site(tmp_path, {"SVC_DATA_DIR": str(tmp_path)})
-    accounts.prepare(made)
+    unix_accounts.prepare(made)
     assert ensure_certificate(made)
     return made
 

@@ -14,9 +14,9 @@ from kombu import pools
 from kombu.exceptions import OperationalError
 
 from bin.stack import ports
-from bin.stack.accounts import own_file
 from bin.stack.database import superuser_connection
 from bin.stack.site import ROOT
+from bin.stack.unix_accounts import own_file
 from config.celery import celery_options
 from config.settings import Settings, SettingsError
 from models.database import DatabaseUnavailable, connect, connection, database

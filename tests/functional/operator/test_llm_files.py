@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bin.console import Advice
-from bin.stack import accounts
+from bin.stack import unix_accounts
 from bin.stack.health import answers, guest_gateway_health
 from bin.stack.running import Stack
 from bin.stack.site import ROOT, Site
@@ -44,7 +44,7 @@ def can_read(account, path):
 
 def test_only_the_guest_gateway_reads_them(files):
     assert all(can_read("svc-api", path) for path in files), "or this test shows nothing"
-    accounts.close_llm_files(files[0])
+    unix_accounts.close_llm_files(files[0])
     for path in files:
         assert [name for name in ACCOUNTS if can_read(name, path)] == ["svc-guest-gateway"]
 
@@ -53,7 +53,7 @@ def test_the_gateway_of_a_stack_reads_them_where_they_are_and_when_they_change(s
     path, _ = files
     site = Site(sim_stack.site.data_dir, {**sim_stack.site.values, "SVC_LLM_CONFIG": str(path)})
     other = Stack(site, durable=False)
-    accounts.prepare(site)
+    unix_accounts.prepare(site)
     try:
         other.supervisor.launch()
         other.restart("guest-gateway")
@@ -83,11 +83,11 @@ def test_what_cannot_work_is_told_at_the_start(files):
     path, key = files
     path.parent.chmod(0o700)
     with pytest.raises(Advice, match="may not enter .* chmod 711"):
-        accounts.close_llm_files(path)
+        unix_accounts.close_llm_files(path)
     path.parent.chmod(0o711)
     key.unlink()
     with pytest.raises(Advice, match="openai.key cannot be used: No such file") as told:
-        accounts.close_llm_files(path)
+        unix_accounts.close_llm_files(path)
     assert KEY not in str(told.value)
     with pytest.raises(Advice, match="more of var/"):
-        accounts.close_llm_files(ROOT / "var" / "llm.json")
+        unix_accounts.close_llm_files(ROOT / "var" / "llm.json")

@@ -1,4 +1,4 @@
-"""The accounts that the processes run as, and the directories that belong to them."""
+"""The Unix accounts that the processes run as, and the directories that belong to them."""
 import contextlib
 import fcntl
 import os
