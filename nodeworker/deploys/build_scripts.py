@@ -1,12 +1,11 @@
 """What runs in a builder: the script of a build, and the look at what it has made.
 
-1. The build is a unit of the guest's systemd, with a most for its processes and its memory, and
-less of the processors than the agent: one that forks for ever fails, and the agent goes on
-answering. 2. Its log keeps its beginning; the end of a longer one is in a file of its own. 3. What
-a build leaves running is killed. It may get out of all this, being root: then the run's deadline
-ends it.
+1. The build runs under limits (`build_limits.py`). 2. Its log keeps its beginning; the end of a
+longer one is in a file of its own. 3. What a build leaves running is killed. It may get out of all
+this, being root: then the run's deadline ends it.
 """
 from config import guest_gateway
+from nodeworker.deploys.build_limits import KILL, LIMITED
 from services.deploys.logs import LOG_BYTES_MOST
 
 # In memory: what a build fills the disk with does not keep it from saying so.
@@ -15,7 +14,6 @@ LAST_BYTES = 16 * 1024
 REGISTRY = f"{guest_gateway.URL}/npm"
 # Files of a project that are looked at, for databases; the packages it installs are not.
 LOOKED_AT_MOST = 50_000
-_PROCESSES_MOST, _MEMORY_MOST, _SHARE = 1024, "90%", 50
 
 # Bun takes its own lock, and the addresses that are in it; where it has none, it goes by npm's.
 _INSTALL = r"""
@@ -69,11 +67,10 @@ mkfifo "$work/said"
 ) <"$work/said" &
 (
   export PATH="$work/bin:$PATH" CI=1 NODE_ENV=production HOME=/root
-  exec systemd-run --scope --quiet --collect --unit svc-build -p TasksMax={_PROCESSES_MOST} \
-       -p MemoryMax={_MEMORY_MOST} -p CPUWeight={_SHARE} /bin/sh -c "$inner" build "$@"
+  exec {LIMITED} /bin/sh -c "$inner" build "$@"
 ) >"$work/said" 2>&1 </dev/null
 code=$?
-systemctl kill --signal=KILL svc-build.scope 2>/dev/null
+{KILL} 2>/dev/null
 wait
 echo $code >"$work/exit.new" && mv "$work/exit.new" "$work/exit"
 """
