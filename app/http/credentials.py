@@ -11,12 +11,11 @@ from typing import Any, TypeVar
 from flask import Flask, Request, current_app, g, request
 
 from app.wiring import Wired, get_wired
-from models.states import SandboxKind
 from models.users import User
 from services.accounts import api_keys, principals, tokens, users
 from services.accounts.principals import Credential, Principal
 from services.errors import Forbidden, InvalidRequest, Unauthenticated
-from services.sandboxes.caller import Caller
+from services.sandboxes.caller import Caller, kind_made
 
 View = TypeVar("View", bound=Callable[..., Any])
 
@@ -119,11 +118,10 @@ def current_namespace() -> User | None:
 def current_caller() -> Caller:
     """The owner whom this request is for, what it makes, and the node that it is pinned to.
 
-    With an API key a caller makes programmatic sandboxes (contract, What the service does 3), else
-    apps'. Raises Forbidden as `current_owner`, InvalidRequest for an impossible `X-Svc-Node`.
+    Raises Forbidden as `current_owner`, InvalidRequest for an impossible `X-Svc-Node`.
     """
     owner, principal = current_owner(), g.principal
-    kind = SandboxKind.API if principal.credential is API_KEY else SandboxKind.APP
+    kind = kind_made(with_api_key=principal.credential is API_KEY)
     node = request.headers.get("X-Svc-Node", "").strip()
     if len(node) > 256:
         raise InvalidRequest("X-Svc-Node is too long")
