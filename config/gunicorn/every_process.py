@@ -8,11 +8,12 @@ import importlib
 import os
 from typing import Any
 
-from config.gunicorn import framing
+from config.gunicorn import error_answers
+from config.gunicorn.request_limits import *  # noqa: F401,F403
 from config.logging import logging_config
 from config.settings import get_settings
 
-framing.install()
+error_answers.install()
 worker_class = "app.http.server.worker.PatientWorker"
 # Who we are. gunicorn looks when it is imported, which in a one-box stack is before we became it.
 user, group = os.geteuid(), os.getegid()
@@ -21,9 +22,6 @@ worker_connections = 4000
 keepalive = 30
 timeout = 120
 graceful_timeout = 20
-# Large enough for a bearer token, small enough that a header cannot be a memory attack.
-limit_request_line = 8190
-limit_request_fields = 100
 preload_app = False
 control_socket_disable = True
 accesslog = "-"
