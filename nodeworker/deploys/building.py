@@ -22,9 +22,10 @@ from nodeworker.deploys.build_scripts import (
     REGISTRY,
     WORK,
 )
-from services.deploys import manifest
 from services.deploys.logs import LOG_BYTES_MOST
-from services.deploys.manifest import BadProject, Built, Project
+from services.deploys.projects import manifest, static_or_process
+from services.deploys.projects.manifest import BadProject, Project
+from services.deploys.projects.static_or_process import Built
 
 _TEXT_MOST = 256 * 1024
 _PIECE_BYTES = 256 * 1024
@@ -82,7 +83,7 @@ def last_lines(agent: AgentClient) -> str:
 
 def judge(agent: AgentClient, directory: str, project: Project) -> Built:
     """What there is after the build; raises BadProject, AgentError."""
-    said = agent.exec(["python3", "-c", LOOK, json.dumps(manifest.candidates(project))],
+    said = agent.exec(["python3", "-c", LOOK, json.dumps(static_or_process.candidates(project))],
                       cwd=directory, timeout_ms=_LOOK_MS, cap_bytes=_TEXT_MOST)
     too_many = BadProject(f"The project has more than {LOOKED_AT_MOST} files.")
     if said.timed_out:
@@ -93,7 +94,7 @@ def judge(agent: AgentClient, directory: str, project: Project) -> Built:
         functions, is_too_large = int(found["functions"]), bool(found["tooMany"])
         if is_too_large:
             raise too_many
-        return manifest.judge(project, set(directories), list(databases), functions)
+        return static_or_process.judge(project, set(directories), list(databases), functions)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise BadProject("The builder did not say what was built.") from error
 

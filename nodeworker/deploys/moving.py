@@ -24,7 +24,7 @@ from nodeworker.faults import fault
 from nodeworker.handlers.not_yet import NotYet
 from nodeworker.wiring import NodeDeps
 from services.deploys import in_flight, publishing, runs
-from services.deploys.manifest import BadProject
+from services.deploys.projects.manifest import BadProject
 from services.deploys.runs import RunClaim
 from services.deploys.served import fences, runtimes
 from services.deploys.served.runtimes import APP_PORT, Live

@@ -26,7 +26,8 @@ from nodeworker.wiring import NodeDeps
 from objects.store import ObjectStore, StoreUnavailable
 from services.deploys import builders, failing, logs, prefixes, publishing, runs, variables
 from services.deploys.edges import staging
-from services.deploys.manifest import BadProject, Built
+from services.deploys.projects.manifest import BadProject
+from services.deploys.projects.static_or_process import Built
 from services.deploys.runs import RunClaim
 from services.errors import NotFound, ServiceError, Unavailable
 from services.hosts import assignments

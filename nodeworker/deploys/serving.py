@@ -20,8 +20,8 @@ from nodeworker.handlers.launch_spec import bun_env
 from nodeworker.handlers.not_yet import NotYet
 from nodeworker.wiring import NodeDeps
 from services.deploys import publishing, runs, variables
-from services.deploys.manifest import BadProject
 from services.deploys.masked_secrets import masked
+from services.deploys.projects.manifest import BadProject
 from services.deploys.runs import RunClaim
 from services.deploys.served import runtimes
 from services.deploys.served.runtimes import APP_PORT

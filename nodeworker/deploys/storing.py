@@ -17,8 +17,8 @@ from typing import IO
 
 from config.media_types import media_type
 from objects.store import ObjectStore
-from services.deploys.manifest import BadProject
 from services.deploys.prefixes import file_key, list_key
+from services.deploys.projects.manifest import BadProject
 
 _PATH_MOST, _SPOOL = 512, 4 * 1024 * 1024
 _INDEX = "index.html"

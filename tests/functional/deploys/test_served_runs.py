@@ -19,7 +19,7 @@ from nodeworker.deploys import serving
 from nodeworker.wiring import NodeDeps
 from services.deploys import builders, failing, prefixes, publishing, removal, runs
 from services.deploys.edges import staging
-from services.deploys.manifest import BadProject
+from services.deploys.projects.manifest import BadProject
 from services.deploys.served import fences, replica_keys, retiring, runtimes
 from services.deploys.sweeps.takeover import take_over
 from services.errors import Unavailable

@@ -12,7 +12,7 @@ import pytest
 from nodeworker.deploys import building, replication
 from nodeworker.deploys.build_scripts import LOOKED_AT_MOST
 from nodeworker.deploys.storing import store
-from services.deploys.manifest import BadProject, read_project
+from services.deploys.projects.manifest import BadProject, read_project
 from tests.host.agent_process import TOKEN, start_agent, stop_agent
 
 SITE = read_project('{"output": "dist"}', None)

@@ -8,8 +8,8 @@ import pytest
 from guest.agent import archives
 from guest.client.errors import AgentError
 from nodeworker.deploys.storing import store
-from services.deploys.manifest import BadProject
 from services.deploys.prefixes import list_key
+from services.deploys.projects.manifest import BadProject
 
 PREFIX = "apps/app_x/v1-1/"
 

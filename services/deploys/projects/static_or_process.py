@@ -1,0 +1,60 @@
+"""Says whether a built project is a static app or one with a process of its own. Pure.
+
+1. The output is looked for where it was said to be, or where builds put it; the project's directory
+itself is one if nothing is to be started. 2. The claims of `svc.json` decide nothing: an app is
+static only if there is an output with an `index.html`, no database and no function (contract,
+Deploy rule 3), and `svc.json` has no start command.
+"""
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from services.deploys.projects.manifest import FILE, BadProject, Project, is_text
+
+OUTPUTS = ("dist", "build", "public")
+
+
+@dataclass(frozen=True)
+class Built:
+    """What there is after the build: `output` is the directory that is served, None if the app is
+    served by its own process."""
+
+    output: str | None
+    start: str | None
+    database: str | None
+    functions: int
+
+    @property
+    def is_static(self) -> bool:
+        """Whether files alone make the app."""
+        return self.output is not None
+
+
+def judge(project: Project, directories: Collection[str], databases: Collection[str],
+          functions: int) -> Built:
+    """What was built. `directories` are those of the candidates that hold an `index.html`,
+    `databases` the SQLite files of the tree, `functions` the files in `functions/`.
+
+    Raises BadProject for a project with neither an output nor a start command.
+    """
+    database = project.database or next(iter(sorted(databases)), None)
+    if database is not None and not is_text(database):
+        raise BadProject("The name of a SQLite file of the project is not UTF-8.")
+    output = next((name for name in candidates(project) if name in directories), None)
+    served = database is not None or functions > 0 or project.must_start
+    if output is not None and not served:
+        return Built(output, None, None, 0)
+    if project.start is None:
+        if served:
+            raise BadProject("The app has a database or functions, so it needs a start command:"
+                             f" `start` in {FILE}, or a start script in package.json.")
+        where = " nor in ".join(candidates(project))
+        raise BadProject(f"Nothing to serve: there is no index.html in {where}, and no start"
+                         " command.")
+    return Built(None, project.start, database, functions)
+
+
+def candidates(project: Project) -> list[str]:
+    """Directories in which an `index.html` is looked for after the build, the first one counts."""
+    if project.output:
+        return [project.output]
+    return list(OUTPUTS) if project.start else [*OUTPUTS, "."]
