@@ -2,6 +2,7 @@
 
 import pytest
 
+from guest.client.agent_client import AgentClient
 from nodeworker.faults import FAULT_POINTS
 from nodeworker.hypervisor.driver import VmState
 from nodeworker.network.addresses import slot_capacity
@@ -31,6 +32,18 @@ def with_note(lab, content=b"first"):
     spec = lab.create()
     lab.agent(spec).write_file("/home/user/note", content)
     return spec
+
+
+def note_rehearsals(monkeypatch):
+    """Whether each guest that is adopted from now on is told to rehearse a command, in order."""
+    told, adopt = [], AgentClient.adopt
+
+    def note(agent, identity, *arguments, **named):
+        told.append(identity.rehearse)
+        adopt(agent, identity, *arguments, **named)
+
+    monkeypatch.setattr(AgentClient, "adopt", note)
+    return told
 
 
 def memory_copied_ahead(lab):

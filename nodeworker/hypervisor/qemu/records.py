@@ -89,12 +89,18 @@ class Starting:
 
 @dataclass(frozen=True)
 class Baseline:
-    """What the counters of a process said when its sandbox was woken with it: what it used before
-    is another run's, or nobody's. `number` tells one such run of a process from the next."""
+    """What the counters of a process said when its sandbox was given it: what it used before is
+    another run's, or nobody's. `number` tells one such run of a process from the next."""
 
     number: int
     cpu_ms: int
     age_ms: int
+
+    @property
+    def has_run(self) -> bool:
+        """Whether a guest ran in it before. In a process that was only started ahead none has: of
+        that one the CPU time counts from its start on."""
+        return self.cpu_ms > 0
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,7 @@ class SandboxRecord:
     host it was written in; `starting` is there until its guest has answered.
 
     `kept_since_s` (s, the monotonic clock of this run of the host) is there while the process of a
-    saved sandbox is kept, `baseline` while one that was woken with a kept process runs.
+    saved sandbox is kept, `baseline` while one runs in a process that was kept or started ahead.
     """
 
     sandbox_id: str

@@ -13,7 +13,14 @@ from nodeworker.hypervisor import host_memory
 from nodeworker.hypervisor.driver import DriverError, VmState
 from nodeworker.hypervisor.qemu.guest import adoption
 from nodeworker.hypervisor.qemu.rundir import RunDir
-from tests.host.driver_checks import before, check_alive, fill_slots, points, with_note
+from tests.host.driver_checks import (
+    before,
+    check_alive,
+    fill_slots,
+    note_rehearsals,
+    points,
+    with_note,
+)
 from tests.host.driver_lab import Lab
 
 LEAVE = ("echo kept > /dev/shm/memory; setsid sleep 100000 > /dev/null 2>&1 < /dev/null &"
@@ -64,6 +71,16 @@ def test_a_wake_goes_on_with_the_process_again_and_again(keeping):
         keeping.driver.hibernate(spec.sandbox_id)
         keeping.driver.hibernate(spec.sandbox_id)
         assert is_kept(keeping, spec)
+
+
+def test_its_guest_rehearses_nothing_since_the_emulator_knows_its_code(keeping, monkeypatch):
+    told = note_rehearsals(monkeypatch)
+    spec = asleep(keeping)
+    keeping.driver.wake(spec)
+    check_woken(keeping, spec)
+    keeping.driver.hibernate(spec.sandbox_id)
+    keeping.driver.wake(spec)
+    assert told == [True, False, False]
 
 
 def test_it_answers_before_its_ports_lead_to_it_and_is_awake_once_they_do(keeping, monkeypatch):

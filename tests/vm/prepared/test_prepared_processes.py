@@ -9,7 +9,13 @@ from pathlib import Path
 from nodeworker.hypervisor import host_memory
 from nodeworker.hypervisor.qemu.process import argv, prepare, prepared
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
-from tests.host.driver_checks import GROWN_BYTES, check_grown, fill_slots, with_note
+from tests.host.driver_checks import (
+    GROWN_BYTES,
+    check_grown,
+    fill_slots,
+    note_rehearsals,
+    with_note,
+)
 from tests.host.driver_lab import SHAPE, Lab
 from tests.vm.prepared.checks import check_nothing_left, check_runs, make, pid_of
 
@@ -32,6 +38,16 @@ def test_a_create_a_wake_and_a_fork_take_one_over(preparing):
         assert preparing.shell(each, "cat /dev/shm/memory /root/disk") == "here\nthere\n"
     preparing.clean()
     check_nothing_left(preparing)
+
+
+def test_its_guest_rehearses_a_command_like_any_other_that_was_restored(preparing, monkeypatch):
+    told = note_rehearsals(monkeypatch)
+    make(preparing)
+    spec = preparing.create()
+    preparing.driver.hibernate(spec.sandbox_id)
+    make(preparing)
+    preparing.driver.wake(spec)
+    assert told == [True, True]
 
 
 def test_its_disk_is_captured_flattened_grown_and_saved_like_any_other(preparing):

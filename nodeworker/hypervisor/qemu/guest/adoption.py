@@ -35,9 +35,11 @@ def adopt(vm: Vm, spec: LaunchSpec, *, renew: bool, restored: bool, limit_s: flo
 
     Raises BadBoot if it is silent, DriverError if it refuses.
     """
-    # a process that has run the guest's code before; that of a spare has no caller yet
-    warm = vm.record.baseline is not None or vm.record.task is Task.SPARE
-    wanted = replace(_identity(spec, renew=renew), rehearse=restored and not warm)
+    before = vm.record.baseline
+    has_run = before is not None and before.has_run
+    # nobody calls what is still to be a spare
+    rehearse = restored and not has_run and vm.record.task is not Task.SPARE
+    wanted = replace(_identity(spec, renew=renew), rehearse=rehearse)
     for token in vm.rundir.tokens():
         try:
             _adopt(agent_of(vm, token), wanted, limit_s, restored=restored)
