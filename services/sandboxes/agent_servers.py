@@ -1,5 +1,5 @@
-"""Keeps what the agent server of a sandbox needs, and decides what of it a fork gets and how long
-its callback token is kept.
+"""Decides whether a new sandbox has an agent server, keeps what that needs, and decides what of it
+a fork gets and how long its callback token is kept.
 
 A raw sandbox has none. A fork runs the same server, but reports to nobody: the session of its
 source is not its own.
@@ -11,6 +11,8 @@ from typing import Any
 from models.row import Statement
 from models.sandboxes import AgentServer
 from models.snapshots import Snapshot
+from models.states import SandboxKind
+from services.sandboxes.requests import LaunchOptions
 
 _KEPT = Statement(
     AgentServer,
@@ -24,6 +26,14 @@ class AgentServerSpec:
 
     source: str | None
     bootstrap: Mapping[str, Any] | None = field(repr=False)
+
+
+def is_raw(options: LaunchOptions, kind: SandboxKind) -> bool:
+    """True if a new sandbox has no agent server. Contract, Create body: API-key callers get a raw
+    sandbox unless they say what its agent server is."""
+    if options.skip_app_processes is not None:
+        return options.skip_app_processes
+    return kind is SandboxKind.API and options.agent_server_source is None
 
 
 def keep(sandbox_id: str, source: str | None, bootstrap: dict[str, Any] | None) -> None:

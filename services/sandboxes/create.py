@@ -22,7 +22,7 @@ from services.metering.plans import Size, choose_size, included_size
 from services.operations import idempotency
 from services.operations.row_changes import wait_until
 from services.protocols import Deps
-from services.sandboxes import quotas
+from services.sandboxes import agent_servers, quotas
 from services.sandboxes.caller import Caller
 from services.sandboxes.copies import node_of_copy
 from services.sandboxes.insert import NewSandbox, begin_boot, insert, make_once
@@ -97,8 +97,8 @@ def _with_preset(deps: Deps, caller: Caller, sandbox_id: str, key: str | None) -
 def _asked_for(request: CreateRequest) -> dict[str, Any]:
     """What the request asks for, for its hash: the same whether or not it spells out a default, and
     whatever credential it has."""
-    options = replace(request.options,
-                      skip_app_processes=request.options.is_raw(SandboxKind.API))
+    raw = agent_servers.is_raw(request.options, SandboxKind.API)
+    options = replace(request.options, skip_app_processes=raw)
     return asdict(replace(request, options=options, idempotency_key=None))
 
 

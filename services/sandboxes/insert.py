@@ -51,7 +51,7 @@ def insert(deps: Deps, new: NewSandbox) -> Sandbox:
     options = new.options.for_preset(new.preset)
     check_open(deps.settings, new.caller.owner.id)
     bound = sandbox_ports.bind_ports(deps.settings, new.node, new.id, (AGENT_PORT, *options.ports))
-    raw = options.is_raw(new.caller.kind)
+    raw = agent_servers.is_raw(options, new.caller.kind)
     copied = {} if new.snapshot is None else {
         "snapshot_id": new.snapshot.id, "cwd": new.snapshot.cwd
     }

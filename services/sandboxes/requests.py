@@ -2,7 +2,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from models.states import SandboxKind, SnapshotKind
+from models.states import SnapshotKind
 from services.templates.presets import PresetOfSandbox
 
 
@@ -25,13 +25,6 @@ class LaunchOptions:
     app_id: str | None = None
     agent_server_source: str | None = None
     agent_bootstrap: dict[str, Any] | None = None
-
-    def is_raw(self, kind: SandboxKind) -> bool:
-        """True if the sandbox has no agent server. Contract, Create body: API-key callers get a raw
-        sandbox unless they say what its agent server is."""
-        if self.skip_app_processes is not None:
-            return self.skip_app_processes
-        return kind is SandboxKind.API and self.agent_server_source is None
 
     def for_preset(self, chosen: PresetOfSandbox | None) -> "LaunchOptions":
         """These options with what a preset decides: its sandboxes are raw, whatever was asked for,
