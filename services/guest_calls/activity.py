@@ -17,7 +17,8 @@ from models.operations import Operation
 from models.sandboxes import Activity, Sandbox
 from models.states import OperationKind, OperationState, SandboxStatus
 from services.errors import Conflict
-from services.operations.transitions import HARMLESS, describe
+from services.operations.transitions import describe
+from services.operations.usable_during import USABLE_DURING
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ WITH {_RELAXED},
 touched AS (
     UPDATE sandboxes SET last_active_at = %(present)s, idle_at = %(idle_at)s FROM relaxed
     WHERE id = %(sandbox_id)s AND status = '{SandboxStatus.RUNNING.value}'
-      AND (task IS NULL OR task IN ({", ".join(f"'{kind.value}'" for kind in HARMLESS)}))
+      AND (task IS NULL OR task IN ({", ".join(f"'{kind.value}'" for kind in USABLE_DURING)}))
     RETURNING id
 )
 INSERT INTO activities (sandbox_id, expires_at) SELECT id, %(expires_at)s FROM touched RETURNING id
@@ -74,7 +75,7 @@ def require_running(sandbox: Sandbox, what: str) -> None:
 
 def is_running(sandbox: Sandbox) -> bool:
     """Whether calls may use the sandbox, by the row as it was read."""
-    return sandbox.status == SandboxStatus.RUNNING and sandbox.task in (None, *HARMLESS)
+    return sandbox.status == SandboxStatus.RUNNING and sandbox.task in (None, *USABLE_DURING)
 
 
 @contextmanager
@@ -149,7 +150,7 @@ def still_running(sandbox: Sandbox) -> bool:
             .where(
                 (Sandbox.id == sandbox.id)
                 & (Sandbox.status == SandboxStatus.RUNNING)
-                & (Sandbox.task.is_null() | Sandbox.task.in_(HARMLESS))
+                & (Sandbox.task.is_null() | Sandbox.task.in_(USABLE_DURING))
             )
             .exists()
         )

@@ -3,7 +3,7 @@ status may still come."""
 from collections.abc import Set
 from dataclasses import dataclass
 
-from models.states import CAPTURES, OperationKind, SandboxStatus
+from models.states import OperationKind, SandboxStatus
 
 # Apart from the others, because moving a large directory takes minutes: neither may wait for the
 # other.
@@ -39,11 +39,6 @@ TRANSITIONS: dict[OperationKind, Transition] = {
     OperationKind.STOP: Transition({_PROVISIONING, _RUNNING, _HIBERNATED}, _STOPPED, "stopping",
                                    lane="ctl"),
 }
-
-
-# What a running guest goes on through: a capture pauses it for a moment, an archive is read beside
-# everything else, a wake or forward only adds ports, a disk grows under it. The rest end it.
-HARMLESS = (*CAPTURES, OperationKind.WAKE, OperationKind.GROW, OperationKind.FORWARD)
 
 
 def still_to_come(status: SandboxStatus, task: OperationKind | None,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from models.database import connection, database
 from models.states import CAPTURES, OperationKind, SandboxStatus
-from services.operations.transitions import HARMLESS
+from services.operations.usable_during import USABLE_DURING
 
 # Operations after which a guest is reached as before.
 CHANGING_NOTHING = (*CAPTURES, OperationKind.GROW)
@@ -40,7 +40,7 @@ class Target:
     def is_up(self) -> bool:
         """True if the guest runs, and nothing is done to it that ends that."""
         return (self.status == SandboxStatus.RUNNING and not self.is_stopped
-                and (self.task is None or self.task in HARMLESS))
+                and (self.task is None or self.task in USABLE_DURING))
 
     @property
     def is_settled(self) -> bool:
