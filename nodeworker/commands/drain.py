@@ -11,7 +11,7 @@ import time
 from config.logging import configure
 from nodeworker.wiring import NodeDeps, get_deps
 from services.hosts import nodes
-from services.hosts.drain import begin_hibernating
+from services.hosts.hibernate_all import begin_hibernating
 
 
 def drain(deps: NodeDeps, timeout_s: float) -> int:

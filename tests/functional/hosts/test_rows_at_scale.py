@@ -7,7 +7,7 @@ from config.settings import Settings
 from models.database import connection, database, now
 from models.states import Plan
 from models.users import User
-from services.hosts import drain, placement
+from services.hosts import hibernate_all, placement
 from services.hosts.nodes import NodeFacts, heartbeat
 from services.metering import counting
 from services.reconciliation import lost_files, seen_rows
@@ -51,7 +51,7 @@ CALLS = {
     "nodes by load": lambda: placement.list_by_load(SETTINGS),
     "claim on a node": lambda: placement.claim_node(SETTINGS, 1, 1024).id,
     "what is metered": lambda: counting.list_metered("n1"),
-    "what is drained": lambda: drain.begin_hibernating(SETTINGS, ListQueue()),
+    "what is drained": lambda: hibernate_all.begin_hibernating(SETTINGS, ListQueue()),
 }
 
 

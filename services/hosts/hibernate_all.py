@@ -1,4 +1,5 @@
-"""Puts the running sandboxes of a node to sleep, before the node goes down."""
+"""Begins to put every running sandbox of a node to sleep, before the node goes down
+(`python -m nodeworker.commands.drain`)."""
 from config.settings import Settings
 from models.database import connection, database
 from models.sandboxes import Sandbox
