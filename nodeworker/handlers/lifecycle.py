@@ -31,7 +31,7 @@ from nodeworker.hypervisor.driver import (
     VmState,
 )
 from nodeworker.wiring import NodeDeps
-from services.guest_calls.disks import DEVICE_BYTES
+from services.guest_calls.disk_growth import DEVICE_BYTES
 from services.hosts import warm_images
 from services.hosts.assignments import SandboxOnNode
 from services.operations import claims, outbox

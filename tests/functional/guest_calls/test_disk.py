@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from services.guest_calls.disks import DEVICE_BYTES, FLOOR_BYTES
+from services.guest_calls.disk_growth import DEVICE_BYTES, FLOOR_BYTES
 
 FIELDS = {"totalBytes", "usedBytes", "availableBytes"}
 SMALL_BYTES = 4 * 1024**3
