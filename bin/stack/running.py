@@ -24,7 +24,7 @@ from bin.stack.run_command import run_command
 from bin.stack.site import ROOT, Site
 from bin.stack.supervision import supervise
 from config.settings import Settings, load
-from nodeworker.hypervisor.qemu.images.image_users import unregister
+from nodeworker.hypervisor.qemu.images.image_holders import unregister
 
 SERVERS = ("postgres", "redis", "s3")
 CODE = ("app", "config", "guest", "models", "objects", "services", "tasks")

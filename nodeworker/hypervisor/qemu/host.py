@@ -20,7 +20,7 @@ from nodeworker.hypervisor.qemu.images.guest_image import (
     image_of,
     presets_image,
 )
-from nodeworker.hypervisor.qemu.images.image_users import hold, register
+from nodeworker.hypervisor.qemu.images.image_holders import hold, register
 from nodeworker.hypervisor.qemu.images.ram_copies import SparePool
 from nodeworker.hypervisor.qemu.process import argv
 from nodeworker.hypervisor.qemu.process.accelerator import (

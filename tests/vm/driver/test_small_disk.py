@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from bin.stack import running as stacks
-from nodeworker.hypervisor.qemu.images.image_users import unregister
+from nodeworker.hypervisor.qemu.images.image_holders import unregister
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from services.guest_calls.disk_growth import FLOOR_BYTES
 from tests.host.qemu_img import opened, qemu_img

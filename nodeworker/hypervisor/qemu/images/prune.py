@@ -21,7 +21,7 @@ from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import DriverError
 from nodeworker.hypervisor.qemu.disk.references import UnreadableRecord, references
 from nodeworker.hypervisor.qemu.images.guest_image import BUILD_LOCK
-from nodeworker.hypervisor.qemu.images.image_users import is_held, registered
+from nodeworker.hypervisor.qemu.images.image_holders import is_held, registered
 from nodeworker.hypervisor.qemu.records import find_warm_image
 
 

@@ -11,7 +11,7 @@ from bin.stack.site import ROOT
 from guest.presets import LOCK
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import DriverError
-from nodeworker.hypervisor.qemu.images import image_users
+from nodeworker.hypervisor.qemu.images import image_holders
 from nodeworker.hypervisor.qemu.images import prune as pruning
 from nodeworker.hypervisor.qemu.images.prune import prune
 from tests.host.disk_node import SHAPE, Node, make_image, make_warm_image
@@ -81,7 +81,7 @@ def test_a_node_that_was_removed_on_purpose_is_not_asked_about(node, no_processe
     renew(node)
     shutil.rmtree(tmp_path / "other")
     for _ in range(2):
-        image_users.unregister(node.images, tmp_path / "other")
+        image_holders.unregister(node.images, tmp_path / "other")
     assert len(found(node)) == 2
 
 

@@ -1,5 +1,5 @@
-"""Who uses an image directory, which nodes of one host may share: node directories by name,
-processes by a lock."""
+"""Who holds the images of a directory, which nodes of one host may share: node directories hold
+them by name, processes by a lock. `prune.py` asks here before it removes one."""
 import fcntl
 import hashlib
 import os
