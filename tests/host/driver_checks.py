@@ -5,6 +5,7 @@ import pytest
 from guest.client.agent_client import AgentClient
 from nodeworker.faults import FAULT_POINTS
 from nodeworker.hypervisor.driver import VmState
+from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.network.addresses import slot_capacity
 from nodeworker.network.slots import NoSlot
 from tests.host.driver_lab import SHAPE
@@ -26,6 +27,15 @@ def check_alive(lab, spec, content):
     agent = lab.agent(spec)
     assert agent.ping().adopted == spec.sandbox_id
     assert agent.read_file("/home/user/note", 100) == content
+
+
+def check_disk_limits(lab, spec):
+    """Its QEMU has been told how fast the guest may use its disk."""
+    with Monitor.of(lab.driver.host.rundir(spec.sandbox_id)) as monitor:
+        (disk,) = monitor.run("query-block")
+    most = lab.settings.vm_io_mb_s * 1024**2
+    assert {disk["inserted"][name] for name in ("bps_rd", "bps_wr")} == {most}
+    assert {disk["inserted"][name] for name in ("iops_rd", "iops_wr")} == {lab.settings.vm_iops}
 
 
 def with_note(lab, content=b"first"):

@@ -12,8 +12,8 @@ import pytest
 
 from guest.agent.protocol import AGENT_PORT
 from nodeworker.disks import qcow2
-from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.network import addresses, namespaces, nft
+from tests.host.driver_checks import check_disk_limits
 from tests.host.guest_network import PUBLIC, connects, own_addresses, reached, server_at
 
 
@@ -124,12 +124,7 @@ def test_qemu_sees_no_data_of_the_host_and_no_process_of_another(real):
 
 
 def test_a_guest_reads_and_writes_its_disk_no_faster_than_is_allowed(real):
-    spec, settings = real.create(), real.settings
-    with Monitor.of(real.driver.host.rundir(spec.sandbox_id)) as monitor:
-        (disk,) = monitor.run("query-block")
-    most = settings.vm_io_mb_s * 1024**2
-    assert {disk["inserted"][name] for name in ("bps_rd", "bps_wr")} == {most}
-    assert {disk["inserted"][name] for name in ("iops_rd", "iops_wr")} == {settings.vm_iops}
+    check_disk_limits(real, real.create())
 
 
 def test_qemu_has_no_file_of_another_sandbox_open(real):

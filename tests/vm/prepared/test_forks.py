@@ -10,7 +10,7 @@ import pytest
 
 from bin.stack.site import ROOT
 from nodeworker.hypervisor.qemu.process import given_ahead
-from tests.host.driver_checks import points, with_note
+from tests.host.driver_checks import check_disk_limits, points, with_note
 from tests.stack.waiting import until
 from tests.vm.prepared.checks import check_nothing_left, check_runs, make, pid_of
 
@@ -73,14 +73,16 @@ def test_a_fork_takes_over_what_has_its_memory_already(preparing, source, given)
     capture(preparing, source)
     fork = preparing.create("carrier")
     [waiting] = given
-    assert waiting.has_machine and waiting.process.pid == pid == pid_of(preparing, fork)
+    assert waiting.monitor is not None and waiting.process.pid == pid == pid_of(preparing, fork)
     assert not rundir.path.exists()
     check_is_copy(preparing, fork)
+    check_disk_limits(preparing, fork)
     preparing.shell(source, "true")
     assert os.stat(preparing.driver.host.rundir(fork.sandbox_id).ram).st_nlink == 1
 
 
-def test_nobody_else_gets_it(preparing, source):
+def test_nobody_else_gets_it(preparing, source, monkeypatch):
+    monkeypatch.setattr(given_ahead, "_LONGEST_S", 60.0)
     pid, _ = make(preparing)
     capture(preparing, source)
     other = preparing.create()
@@ -95,9 +97,9 @@ def test_one_that_nobody_comes_for_is_ended_and_has_changed_nothing(
     pid, rundir = make(preparing)
     known, before = given_ahead.make_machine, []
 
-    def make_machine(host, waiting, frozen, ram):
+    def make_machine(host, waiting, monitor, frozen, ram):
         before.append(digest(f"/proc/self/fd/{ram}"))
-        known(host, waiting, frozen, ram)
+        known(host, waiting, monitor, frozen, ram)
 
     monkeypatch.setattr(given_ahead, "make_machine", make_machine)
     ram = capture(preparing, source)

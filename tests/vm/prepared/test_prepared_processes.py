@@ -11,6 +11,7 @@ from nodeworker.hypervisor.qemu.process import argv, prepare, prepared
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from tests.host.driver_checks import (
     GROWN_BYTES,
+    check_disk_limits,
     check_grown,
     fill_slots,
     note_rehearsals,
@@ -101,6 +102,16 @@ def test_it_is_as_confined_as_any_other(preparing):
     preparing.driver.wake(spec)
     other = pid_of(preparing, spec)
     assert other != pid and Path(f"/proc/{other}/limits").read_text() == limits
+
+
+def test_its_guest_may_use_its_disk_as_fast_as_any_other(preparing):
+    make(preparing)
+    spec = preparing.create()
+    check_disk_limits(preparing, spec)
+    preparing.driver.hibernate(spec.sandbox_id)
+    make(preparing)
+    preparing.driver.wake(spec)
+    check_disk_limits(preparing, spec)
 
 
 def test_what_it_was_shown_is_gone_before_its_guest_executes(preparing):

@@ -97,12 +97,11 @@ def _capture_running(vm: Vm, directory: Path) -> float:
         recover(vm)
     fault("snapshot.begun")
     with (
-        vm.monitor("snapshot of") as monitor,
         _ram_capture(vm, directory / "ram") as memory,
-        ThreadPoolExecutor(max_workers=1) as background,
+        _in_background(memory.begin) as (begun, background),
+        vm.monitor("snapshot of") as monitor,
     ):
         try:
-            begun = background.submit(memory.begin)
             flatten.settle(vm, monitor)
             _grow_chain(vm, Task.SNAPSHOT)
             overlay = _attach_overlay(vm, monitor)
@@ -110,7 +109,7 @@ def _capture_running(vm: Vm, directory: Path) -> float:
             begun.result()
             fault("snapshot.ram_begun")
             began = time.monotonic()
-            _stand_still(vm, monitor, overlay, background.submit, memory, directory / "state")
+            _stand_still(vm, monitor, overlay, background, memory, directory / "state")
             pause_ms = (time.monotonic() - began) * 1000
             flatten.begin(vm, monitor)
         except Exception:
@@ -123,7 +122,15 @@ def _capture_running(vm: Vm, directory: Path) -> float:
     return pause_ms
 
 
-def _stand_still(vm: Vm, monitor: Monitor, overlay: str, submit: Callable[..., "Future[None]"],
+@contextmanager
+def _in_background(work: Callable[[], None]) -> Iterator[tuple["Future[None]", ThreadPoolExecutor]]:
+    """A thread that has begun with `work` and takes more; at the end of the block it is waited
+    for."""
+    with ThreadPoolExecutor(max_workers=1) as background:
+        yield background.submit(work), background
+
+
+def _stand_still(vm: Vm, monitor: Monitor, overlay: str, background: ThreadPoolExecutor,
                  memory: RamCapture, state: Path) -> None:
     """Let the guest stand still while disk, device state and memory become those of one instant."""
     monitor.run("stop")
@@ -131,7 +138,7 @@ def _stand_still(vm: Vm, monitor: Monitor, overlay: str, submit: Callable[..., "
     below = argv.node_name(vm.machine.chain[-2])
     monitor.run("blockdev-snapshot", {"node": below, "overlay": overlay})
     fault("snapshot.switched")
-    copied = submit(memory.finish)
+    copied = background.submit(memory.finish)
     monitor.save(state)
     fault("snapshot.state_written")
     copied.result()

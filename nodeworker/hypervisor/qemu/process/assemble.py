@@ -15,7 +15,7 @@ from nodeworker.faults import fault
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process import argv, prepared
 from nodeworker.hypervisor.qemu.process.argv import Node
-from nodeworker.hypervisor.qemu.process.monitor import Monitor
+from nodeworker.hypervisor.qemu.process.monitor import IoLimit, Monitor
 from nodeworker.hypervisor.qemu.process.prepared import Prepared
 from nodeworker.hypervisor.qemu.records import Machine
 from nodeworker.hypervisor.qemu.vm import Vm
@@ -43,11 +43,11 @@ def assemble(vm: Vm, waiting: Prepared, state: Path) -> None:
     DriverError: then it is of no use."""
     with (
         _closing(vm.rundir.take_vm_lock()) as lock,
-        Monitor.of(waiting.rundir, deadline_s=_ANSWER_LIMIT_S) as monitor,
+        waiting.monitor or connect(waiting) as monitor,
     ):
-        if not waiting.has_machine:
+        if waiting.monitor is None:
             with _closing(os.open(vm.rundir.ram, os.O_RDWR | os.O_CLOEXEC)) as ram:
-                _make_machine(vm.host, waiting, monitor, below_top(vm.machine), ram)
+                make_machine(vm.host, waiting, monitor, below_top(vm.machine), ram)
         _put_disk_in(vm, monitor)
         fault("prepared.assembled")
         monitor.run("getfd", {"fdname": _LOCK}, lock)
@@ -58,11 +58,9 @@ def assemble(vm: Vm, waiting: Prepared, state: Path) -> None:
     prepared.forget(vm.host, waiting.rundir)
 
 
-def make_machine(host: Host, waiting: Prepared, frozen: Machine, ram: int) -> None:
-    """Give the process the machine that it shall be of, but for the top layer of its disk: memory,
-    which is the file open as `ram`, and the layers of `frozen`. Raises what `assemble` raises."""
-    with Monitor.of(waiting.rundir, deadline_s=_ANSWER_LIMIT_S) as monitor:
-        _make_machine(host, waiting, monitor, frozen, ram)
+def connect(waiting: Prepared) -> Monitor:
+    """A connection to the monitor of a process that waits; raises DriverError."""
+    return Monitor.of(waiting.rundir, deadline_s=_ANSWER_LIMIT_S)
 
 
 def below_top(machine: Machine) -> Machine:
@@ -70,8 +68,11 @@ def below_top(machine: Machine) -> Machine:
     return replace(machine, chain=machine.chain[:-1])
 
 
-def _make_machine(host: Host, waiting: Prepared, monitor: Monitor, frozen: Machine,
-                  ram: int) -> None:
+def make_machine(host: Host, waiting: Prepared, monitor: Monitor, frozen: Machine,
+                 ram: int) -> None:
+    """Give the process the machine that it shall be of, but for the top layer of its disk: memory,
+    which is the file open as `ram`, and the layers of `frozen`, as fast as a guest may use them.
+    Raises what `assemble` raises."""
     uid = host.settings.vm_uid_base + waiting.slot
     with _shown(ram, waiting, uid) as path:
         monitor.run("object-add", {"qom-type": "memory-backend-file", "id": argv.RAM,
@@ -86,6 +87,7 @@ def _make_machine(host: Host, waiting: Prepared, monitor: Monitor, frozen: Machi
         below = _pass_layer(host, monitor, number, reference, below=below)
     if isinstance(below, dict):  # all of them by one command
         monitor.run("blockdev-add", below)
+    monitor.limit_io(IoLimit.of(host.settings))
 
 
 @contextmanager

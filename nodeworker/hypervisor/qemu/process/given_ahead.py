@@ -11,14 +11,14 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from nodeworker.faults import fault
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process import prepared
-from nodeworker.hypervisor.qemu.process.assemble import below_top, make_machine
+from nodeworker.hypervisor.qemu.process.assemble import below_top, connect, make_machine
 from nodeworker.hypervisor.qemu.process.prepared import Prepared
 from nodeworker.hypervisor.qemu.records import Machine
 from nodeworker.hypervisor.qemu.vm import Vm
@@ -48,18 +48,20 @@ class _Preparation(threading.Thread):
             os.close(self._ram)
 
     def _give(self, waiting: Prepared) -> None:
-        try:
-            fault("given.taken")
-            make_machine(self._host, waiting, self._frozen, self._ram)
-            fault("given.made")
-            self._waiting = replace(waiting, has_machine=True)
-        except Exception as error:
-            _log.warning("the process %s is of no use: %s", waiting.rundir.sandbox_id, error)
-        self._whole.set()
-        if self._waiting is not None and (self._wanted.wait(_LONGEST_S) or not _forget(self)):
-            self._used.wait()
-        else:
-            prepared.discard(self._host, waiting.rundir)
+        with ExitStack() as held:
+            try:
+                fault("given.taken")
+                monitor = held.enter_context(connect(waiting))
+                make_machine(self._host, waiting, monitor, self._frozen, self._ram)
+                fault("given.made")
+                self._waiting = replace(waiting, monitor=monitor)
+            except Exception as error:
+                _log.warning("the process %s is of no use: %s", waiting.rundir.sandbox_id, error)
+            self._whole.set()
+            if self._waiting is not None and (self._wanted.wait(_LONGEST_S) or not _forget(self)):
+                self._used.wait()
+            else:
+                prepared.discard(self._host, waiting.rundir)
 
     def fits(self, vm: Vm) -> bool:
         """Whether it was made for the memory and the disk of this machine."""

@@ -12,7 +12,8 @@ from nodeworker.hypervisor.qemu.process.qemu_process import QemuProcess
 from nodeworker.hypervisor.qemu.rundir import RunDir
 
 _MIGRATION_LIMIT_S = 120.0
-_FINISH_LIMIT_S, _FINISH_PAUSE_S = 5.0, 0.005
+# It is over within a millisecond mostly, and a guest stands still for it.
+_FINISH_LIMIT_S, _FINISH_PAUSE_S, _FINISH_LONGEST_PAUSE_S = 5.0, 0.0005, 0.02
 _FINISHING = "Migration is not finalized yet"  # QEMU's words; its class says nothing
 
 
@@ -85,7 +86,7 @@ class Monitor(qmp.QmpClient):
     def cont(self) -> None:
         """Let the guest execute. For a moment after the event that ends a migration QEMU still
         finishes it and refuses; that is waited for."""
-        deadline = time.monotonic() + _FINISH_LIMIT_S
+        deadline, pause_s = time.monotonic() + _FINISH_LIMIT_S, _FINISH_PAUSE_S
         while True:
             try:
                 self.run("cont")
@@ -93,7 +94,8 @@ class Monitor(qmp.QmpClient):
             except qmp.QmpError as error:
                 if _FINISHING not in str(error) or time.monotonic() > deadline:
                     raise
-            time.sleep(_FINISH_PAUSE_S)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _FINISH_LONGEST_PAUSE_S)
 
     def _leave_ram_out(self) -> None:
         """RAM shared with a file is not part of a saved state; the end of a migration is told by an

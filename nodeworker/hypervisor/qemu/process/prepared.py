@@ -21,6 +21,7 @@ from nodeworker.disks.durable import read_json, remove_tree, write_json
 from nodeworker.hypervisor import host_memory
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process import argv
+from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.hypervisor.qemu.process.qemu_process import QemuProcess, end_vm
 from nodeworker.hypervisor.qemu.records import Machine
 from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id
@@ -33,13 +34,16 @@ _LONGEST_S = 3600.0
 
 @dataclass(frozen=True)
 class Prepared:
-    """A process that stands ready: its directory, itself, the number of its network slot, and
-    whether it has got the machine that it is to be of (see `given_ahead.py`)."""
+    """A process that stands ready: its directory, itself, and the number of its network slot.
+
+    `monitor` is there if it has got the machine that it is to be of (see `given_ahead.py`): the
+    connection by which it got it. Another one at once takes QEMU some milliseconds.
+    """
 
     rundir: RunDir
     process: QemuProcess
     slot: int
-    has_machine: bool = False
+    monitor: Monitor | None = None
 
     @property
     def shown(self) -> Path:

@@ -26,16 +26,18 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Stopped:
-    """A QEMU whose guest stands still; host ports and cgroup may still be in the making."""
+    """A QEMU whose guest stands still; host ports and cgroup may still be in the making. `limit` is
+    what is still to be said of how fast it may use its disk."""
 
     forwarded: "Future[None]"
     confined: "Future[None] | None"
-    limit: IoLimit
+    limit: IoLimit | None
 
     def go(self, monitor: Monitor) -> None:
         """Let the guest execute, but not before it is confined. Its agent is asked at the address
         of the slot, so it need not be reachable from elsewhere yet."""
-        monitor.limit_io(self.limit)
+        if self.limit is not None:
+            monitor.limit_io(self.limit)
         if self.confined is not None:
             self.confined.result()
         monitor.cont()
@@ -107,8 +109,7 @@ def _taken_over(vm: Vm, state: Path | None, background: ThreadPoolExecutor) -> _
             # It is as old as it is, but this sandbox's from now on only.
             baseline = Baseline(vm.record.revision, 0, age_ms(waiting.process))
             launched = Launched(waiting.process, STATE)
-            limit = IoLimit.of(vm.host.settings)
-            return slot, Started(forwarded, confined, limit, launched), baseline
+            return slot, Started(forwarded, confined, None, launched), baseline
         except Exception as error:
             _log.warning("the process %s is of no use: %s", waiting.rundir.sandbox_id, error)
             wait(works)
