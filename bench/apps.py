@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.figures import Figure
 from bench.load import ROUNDS, load, nginx, pointed_at
-from bin.stack.ports import free_port
+from bin.stack.free_ports import free_port
 from config.nginx.render import RELEASES
 from config.settings import Settings
 from models.database import connection

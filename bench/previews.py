@@ -15,7 +15,7 @@ import httpx
 from bench.api import Api
 from bench.figures import Figure, timed
 from bench.load import GUEST_PORT, ROUNDS, host_port, load, nginx, pointed_at
-from bin.stack.ports import free_port
+from bin.stack.free_ports import free_port
 from config.settings import Settings
 
 _BODY = "x" * 257

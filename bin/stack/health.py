@@ -12,7 +12,7 @@ from celery import Celery
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
-from bin.stack import ports
+from bin.stack import free_ports
 from bin.stack.database import make_database
 from bin.stack.site import Site
 from config.settings import Settings, load
@@ -74,7 +74,7 @@ def database_made(site: Site) -> bool:
 
 def servers_listen(site: Site) -> bool:
     """True if Redis and the S3 server have their ports."""
-    return not any(ports.is_free(site.port(name)) for name in ("SVC_REDIS_URL", "SVC_S3_URL"))
+    return not any(free_ports.is_free(site.port(name)) for name in ("SVC_REDIS_URL", "SVC_S3_URL"))
 
 
 def node_reports(site: Site, node_id: str) -> bool:

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from bin.console import Advice, say, step
-from bin.stack import dev_env, health, leftovers, ports, servers, unix_accounts
+from bin.stack import dev_env, free_ports, health, host_shares, leftovers, servers, unix_accounts
 from bin.stack.guest_image import build_command
 from bin.stack.localhost_certificate import ensure_certificate
 from bin.stack.run_command import run_command
@@ -92,7 +92,7 @@ class Stack:
         for name, setting in zip(SERVERS, ("SVC_DATABASE_URL", "SVC_REDIS_URL", "SVC_S3_URL"),
                                  strict=True):
             port = self.site.port(setting)
-            if not self.supervisor.pid(name) and not ports.is_free(port):
+            if not self.supervisor.pid(name) and not free_ports.is_free(port):
                 raise Advice(
                     f"port {port}, which {name} of this stack uses, is taken by another program."
                     f" Stop that, or remove {setting} from {self.site.data_dir}/stack.env to choose"
@@ -228,13 +228,13 @@ class Stack:
         leftovers.end(self._processes, patience_s=0)
         leftovers.end(self._vms, patience_s=0)
         # Without a claim, what has the names of its share may be another stack's by now.
-        if share := ports.share_of(self.site.data_dir):
+        if share := host_shares.share_of(self.site.data_dir):
             leftovers.end(self._bakes, patience_s=0)
             with contextlib.suppress(Advice):
                 self.run("python -m nodeworker.network.teardown",
                          env={**self.env, "SVC_NET_PREFIX": share.net_prefix})
             leftovers.remove_cgroups(share.net_prefix)
-        ports.release_share(self.site.data_dir)
+        host_shares.release_share(self.site.data_dir)
         if {"SVC_IMAGE_DIR", "SVC_NODE_DIR"} <= self.site.values.keys():  # pruning needs it there
             unregister(Path(self.site.values["SVC_IMAGE_DIR"]),
                        Path(self.site.values["SVC_NODE_DIR"]))

@@ -15,13 +15,15 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bin.stack import ports
+from bin.stack import free_ports, host_shares
 from bin.stack.inherited_environment import inherited_by_all, inherited_by_root
 from config.env_file import read_env
 from config.processes import Process
 from config.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+# Where the stack of `make up` has its files.
+DEVELOPMENT = ROOT / "var"
 # Ports of the development stack, where free: setting's purpose -> port.
 PREFERRED = {
     "postgres": 15432, "redis": 16379, "api": 18080, "identity": 18081, "shell": 18082,
@@ -48,9 +50,9 @@ class Site:
     def development(cls) -> "Site":
         """The stack under var/; lines of `.env` and SVC_* of the caller's environment win over what
         was generated."""
-        data_dir = ROOT / "var"
+        data_dir = DEVELOPMENT
         remembered = read_env(data_dir / "stack.env")
-        share = ports.claim_share(data_dir, 0)
+        share = host_shares.claim_share(data_dir, 0)
         values = {**_generated(data_dir, PREFERRED), **remembered, **_share_values(share)}
         values["SVC_NODE_ID"] = remembered.get("SVC_NODE_ID", "node-1")
         write_env(data_dir / "stack.env", values | _derived(values))
@@ -61,7 +63,7 @@ class Site:
         """A stack of its own in `data_dir`, on free ports, sharing only the images; `settings` are
         SVC_* values."""
         data_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
-        share = ports.claim_share(data_dir, 1)
+        share = host_shares.claim_share(data_dir, 1)
         values = {
             **_generated(data_dir, {name: share.server_port(place)
                                     for place, name in enumerate(PREFERRED)}),
@@ -83,7 +85,7 @@ class Site:
         """The stack whose directory is there already; for the development stack with the operator's
         settings."""
         values = read_env(data_dir / "stack.env") or {"SVC_DATA_DIR": str(data_dir)}
-        chosen = _operators_settings() if data_dir == ROOT / "var" else {}
+        chosen = _operators_settings() if data_dir == DEVELOPMENT else {}
         return cls(data_dir, {**values, **chosen, "SVC_DATA_DIR": str(data_dir)})
 
     @property
@@ -153,7 +155,7 @@ def _operators_settings() -> dict[str, str]:
     }
 
 
-def _share_values(share: ports.Share) -> dict[str, str]:
+def _share_values(share: host_shares.Share) -> dict[str, str]:
     ranges = {"SVC_HOST_PORTS": share.host_ports, "SVC_AGENT_PORTS": share.agent_ports}
     return {"SVC_NET_PREFIX": share.net_prefix, "SVC_SLOT_NETWORK": share.slot_network,
             **{name: f"{low},{high}" for name, (low, high) in ranges.items()},
@@ -162,7 +164,7 @@ def _share_values(share: ports.Share) -> dict[str, str]:
 
 def _generated(data_dir: Path, preferred: dict[str, int]) -> dict[str, str]:
     """Addresses on free ports (the preferred ones where possible) and fresh secrets."""
-    port = ports.choose_ports(preferred)
+    port = free_ports.choose_ports(preferred)
     database, broker = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
     return {
         "SVC_DATA_DIR": str(data_dir),

@@ -16,7 +16,7 @@ import time
 import httpx
 import pytest
 
-from bin.stack.ports import free_port
+from bin.stack.free_ports import free_port
 from bin.stack.site import ROOT
 from tests.clients.load import Load
 from tests.clients.shells import ShellClient

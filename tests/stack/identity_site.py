@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import psycopg2
 
-from bin.stack import health, ports
+from bin.stack import free_ports, health
 from bin.stack.site import ROOT
 from tests.stack.operator import run_operator
 from tests.stack.waiting import until
@@ -35,7 +35,7 @@ class Site:
     def start(self, what):
         """Another API or identity process on a port of its own; the API's has no keys. Returns its
         URL."""
-        url = f"http://127.0.0.1:{ports.free_port(0)}"
+        url = f"http://127.0.0.1:{free_ports.free_port(0)}"
         name = {"api": "SVC_API_BIND", "identity": "SVC_AUTH_BIND"}[what]
         environ = self.stack.env | {name: url.removeprefix("http://")}
         if what == "api":

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from bin.stack import health
-from bin.stack.ports import free_port
+from bin.stack.free_ports import free_port
 from bin.stack.running import Stack, private_stack
 from bin.stack.site import ROOT
 from bin.stack.supervision.supervise import procfile

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from bin.stack.ports import free_port
+from bin.stack.free_ports import free_port
 from services.accounts.sign_in_throttle import PAIR_TRIES
 from tests.stack.waiting import eventually
 from tests.tls.clients import client, connect, curl, talk

@@ -9,7 +9,7 @@ import httpx
 import psycopg2
 import pytest
 
-from bin.stack import health, ports
+from bin.stack import free_ports, health
 from tests.stack.processes import Process
 
 AT_ONCE = 100
@@ -90,7 +90,7 @@ def test_a_hundred_at_once_on_one_sandbox_while_the_api_answers_as_ever(
 @pytest.fixture
 def small_api(sim_stack, tmp_path):
     """One API process with few threads beside those of the stack; gives its URL."""
-    url = f"http://127.0.0.1:{ports.free_port(0)}"
+    url = f"http://127.0.0.1:{free_ports.free_port(0)}"
     values = {
         "SVC_API_BIND": url.removeprefix("http://"), "SVC_API_WORKERS": "1",
         "SVC_API_THREADS": str(THREADS)

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from app.http.places import Places
-from bin.stack.ports import free_port
+from bin.stack.free_ports import free_port
 from guest.client.execs import ExecCalls
 from models.database import connection, now
 from models.nodes import PortBinding

@@ -5,7 +5,7 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from bin.stack import health, ports
+from bin.stack import free_ports, health
 from models.database import connection, now
 from models.sandboxes import Activity, Sandbox
 from models.states import SandboxKind
@@ -118,7 +118,7 @@ def test_it_gives_no_right_to_use_what_does_not_run(sandbox, changed):
 
 def test_a_process_that_exits_ends_what_lingers(sim_stack, alice, tmp_path):
     made = alice.create()["id"]
-    url = f"http://127.0.0.1:{ports.free_port(0)}"
+    url = f"http://127.0.0.1:{free_ports.free_port(0)}"
     values = {"SVC_API_BIND": url.removeprefix("http://"), "SVC_API_WORKERS": "1"}
     with Process(sim_stack, "api", values, tmp_path / "api.log") as api:
         until(lambda: health.answers(f"{url}/health"), 60)

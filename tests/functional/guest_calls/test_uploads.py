@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import psycopg2
 import pytest
 
-from bin.stack.ports import free_port
+from bin.stack.free_ports import free_port
 from tests.host.agent_process import TOKEN, start_agent, stop_agent
 from tests.stack.memory import Watch, children
 from tests.stack.processes import Process

@@ -8,7 +8,7 @@ import threading
 import httpx
 import pytest
 
-from bin.stack.ports import free_port
+from bin.stack.free_ports import free_port
 from tests.fakes.hostile_guest import ENDED, RESULT, frame
 from tests.stack.memory import children
 from tests.stack.processes import Process

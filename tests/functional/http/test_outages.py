@@ -7,7 +7,7 @@ import pytest
 from flask import Response
 from flask.testing import FlaskClient
 
-from bin.stack.ports import free_port
+from bin.stack.free_ports import free_port
 from models.database import connection, database
 from tests.stack.edge import make_edge
 

@@ -13,7 +13,7 @@ from celery import Celery
 from kombu import pools
 from kombu.exceptions import OperationalError
 
-from bin.stack import ports
+from bin.stack import free_ports
 from bin.stack.database import superuser_connection
 from bin.stack.site import ROOT
 from bin.stack.unix_accounts import own_file
@@ -52,7 +52,7 @@ def served(command, port, environ=None):
     with subprocess.Popen(command, env={**os.environ, **(environ or {})}, cwd="/",
                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            until(lambda: process.poll() is not None or not ports.is_free(port))
+            until(lambda: process.poll() is not None or not free_ports.is_free(port))
             assert process.poll() is None
             yield
         finally:
@@ -128,7 +128,7 @@ def test_what_is_no_url_of_libpq_is_told_without_its_password():
 @pytest.fixture(scope="module")
 def redis_port(authority, tmp_path_factory):
     """A Redis that takes nothing but TLS."""
-    port, directory = ports.free_port(), tmp_path_factory.mktemp("redis")
+    port, directory = free_ports.free_port(), tmp_path_factory.mktemp("redis")
     bundled = ROOT / ".venv" / "bin" / "redis-server"
     program = str(bundled) if bundled.exists() else "redis-server"
     command = [
@@ -192,7 +192,7 @@ def test_rediss_without_options_is_never_plain_text(redis_url):
 @pytest.fixture(scope="module")
 def store(authority, tmp_path_factory):
     """Settings of an S3 server that speaks TLS."""
-    directory, port = tmp_path_factory.mktemp("s3"), ports.free_port()
+    directory, port = tmp_path_factory.mktemp("s3"), free_ports.free_port()
     (directory / "svc").mkdir()
     command = [
         str(ROOT / ".venv/bin/rclone"), "serve", "s3", "--addr", f"127.0.0.1:{port}", "--cert",

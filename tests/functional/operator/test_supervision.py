@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bin.stack import health, leftovers, ports
+from bin.stack import health, host_shares, leftovers
 from bin.stack.running import SERVERS, remove_abandoned
 from bin.stack.site import ROOT
 from tasks import contracts
@@ -88,7 +88,7 @@ def test_what_a_killed_session_left_is_removed(servers, supervisor_too):
     assert remove_abandoned() == [data_dir.name]
     assert not leftovers.processes_of(data_dir)
     assert not data_dir.exists()
-    assert str(data_dir) not in [claim.read_text() for claim in ports.CLAIMS.iterdir()]
+    assert str(data_dir) not in [claim.read_text() for claim in host_shares.CLAIMS.iterdir()]
     assert servers.supervisor.running()
 
 

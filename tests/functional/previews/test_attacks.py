@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from bench.load import nginx
-from bin.stack.ports import free_port
+from bin.stack.free_ports import free_port
 from tests.stack.database import query
 from tests.stack.memory import Watch
 from tests.stack.previews import GUEST_PORT, PreviewLoad

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from bin.stack import health, ports
+from bin.stack import free_ports, health
 from models.ids import new_id
 from tests.stack.memory import children
 from tests.stack.processes import Process
@@ -124,7 +124,7 @@ def test_a_preset_is_waited_for_in_any_case(alice):
 def small_api(sim_stack, tmp_path):
     """One API process with few threads beside those of the stack: 3 wait for a status, 2 for one
     owner. Gives it and a client of it."""
-    url = f"http://127.0.0.1:{ports.free_port(0)}"
+    url = f"http://127.0.0.1:{free_ports.free_port(0)}"
     values = {"SVC_API_BIND": url.removeprefix("http://"), "SVC_API_WORKERS": "1",
               "SVC_API_THREADS": "20"}
     with (Process(sim_stack, "api", values, tmp_path / "api.log") as process,

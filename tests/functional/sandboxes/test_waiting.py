@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from bin.stack import health, ports
+from bin.stack import free_ports, health
 from models.ids import new_id
 from tests.stack.processes import Process
 from tests.stack.waiting import until
@@ -145,7 +145,7 @@ def test_a_bad_query_is_400_and_named(alice, sandbox, asked, named):
 @pytest.fixture
 def small_api(sim_stack, tmp_path):
     """One API process with few threads beside those of the stack, and a client of it."""
-    url = f"http://127.0.0.1:{ports.free_port(0)}"
+    url = f"http://127.0.0.1:{free_ports.free_port(0)}"
     values = {"SVC_API_BIND": url.removeprefix("http://"), "SVC_API_WORKERS": "1",
               "SVC_API_THREADS": str(THREADS)}
     limits = httpx.Limits(max_connections=200)

@@ -5,7 +5,7 @@ import time
 import httpx
 import pytest
 
-from bin.stack.ports import free_port
+from bin.stack.free_ports import free_port
 from tests.clients.shells import DATA, ShellClient, refused
 from tests.host.shell_guest import point_at
 from tests.stack.memory import growth

@@ -6,7 +6,7 @@ import pytest
 
 from app.http.server import handing_over
 from app.http.server.handing_over import GUEST_GATEWAY, SHELL
-from bin.stack.ports import free_port
+from bin.stack.free_ports import free_port
 
 HEAD = b"GET /v1/sandboxes/abc/shell HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n\r\n"
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from bin.console import Advice
-from bin.stack import leftovers, ports
-from bin.stack.ports import SHARES, Share, choose_ports, free_port, is_free
+from bin.stack import host_shares, leftovers
+from bin.stack.free_ports import choose_ports, free_port, is_free
+from bin.stack.host_shares import SHARES, Share
 from bin.stack.site import PREFERRED
 from tests.stack.waiting import until
 
@@ -53,7 +54,7 @@ def test_a_preferred_port_is_taken_only_while_free():
 
 def test_two_servers_of_a_stack_never_get_one_port(monkeypatch):
     picked = iter((40001, 40001, 40001, 40002))
-    monkeypatch.setattr("bin.stack.ports.free_port", lambda preferred=0: next(picked))
+    monkeypatch.setattr("bin.stack.free_ports.free_port", lambda preferred=0: next(picked))
     assert choose_ports({"redis": 0, "s3": 0}) == {"redis": 40001, "s3": 40002}
 
 
@@ -61,8 +62,8 @@ def test_two_servers_of_a_stack_never_get_one_port(monkeypatch):
 def stack_directory(tmp_path, monkeypatch):
     """Makes directories of stacks for a host of their own, that has room for two and no VM of
     another stack: one that runs here beside the tests holds nothing of theirs."""
-    monkeypatch.setattr(ports, "CLAIMS", tmp_path / "claims")
-    monkeypatch.setattr(ports, "SHARES", 2)
+    monkeypatch.setattr(host_shares, "CLAIMS", tmp_path / "claims")
+    monkeypatch.setattr(host_shares, "SHARES", 2)
     monkeypatch.setattr(Share, "net_prefix", property(lambda share: f"tried{share.number}"))
 
     def make(name, *, owned=True):
@@ -76,44 +77,44 @@ def stack_directory(tmp_path, monkeypatch):
 
 def test_a_full_host_is_told_with_the_stacks_that_fill_it(stack_directory):
     first, second = (stack_directory(name) for name in ("test-1", "test-2"))
-    assert [ports.claim_share(each) for each in (first, second, first)] == [
+    assert [host_shares.claim_share(each) for each in (first, second, first)] == [
         Share(0), Share(1), Share(0)]
     with pytest.raises(Advice, match=f"(?s){first}.*{second}"):
-        ports.claim_share(stack_directory("test-3"))
-    ports.release_share(second)
-    assert ports.share_of(second) is None
-    assert ports.claim_share(stack_directory("test-4")) == Share(1)
+        host_shares.claim_share(stack_directory("test-3"))
+    host_shares.release_share(second)
+    assert host_shares.share_of(second) is None
+    assert host_shares.claim_share(stack_directory("test-4")) == Share(1)
 
 
 def test_the_claim_of_a_killed_session_lapses_once_nothing_of_it_lives(stack_directory):
     killed = stack_directory("test-killed", owned=False)
-    ports.claim_share(killed)
+    host_shares.claim_share(killed)
     with subprocess.Popen(["sleep", "600"], env={"SVC_DATA_DIR": str(killed)},
                           stdin=subprocess.DEVNULL, start_new_session=True) as left:
         try:
             # The kernel lets Popen return a moment before it shows the environment.
             until(lambda: Path(f"/proc/{left.pid}/environ").read_bytes(), timeout_s=5)
-            assert ports.claim_share(stack_directory("test-1")) == Share(1)
+            assert host_shares.claim_share(stack_directory("test-1")) == Share(1)
         finally:
             left.kill()
-    assert ports.claim_share(stack_directory("test-2")) == Share(0)
-    assert ports.share_of(killed) is None
+    assert host_shares.claim_share(stack_directory("test-2")) == Share(0)
+    assert host_shares.share_of(killed) is None
 
 
 def test_of_many_that_find_a_lapsed_claim_one_gets_it(stack_directory):
     for name, owned in (("test-living", True), ("test-killed", False)):
-        ports.claim_share(stack_directory(name, owned=owned))
+        host_shares.claim_share(stack_directory(name, owned=owned))
     asking = [stack_directory(f"test-{number}") for number in range(8)]
 
     def claims(data_dir):
         with contextlib.suppress(Advice):
-            return ports.claim_share(data_dir)
+            return host_shares.claim_share(data_dir)
     with ThreadPoolExecutor(len(asking)) as at_once:
         assert [each for each in at_once.map(claims, asking) if each] == [Share(1)]
 
 
 def test_a_development_stack_that_is_down_keeps_its_share(stack_directory):
     sleeping = stack_directory("checkout/var", owned=False)
-    ports.claim_share(sleeping)
-    assert ports.claim_share(stack_directory("test-1")) == Share(1)
-    assert ports.share_of(sleeping) == Share(0)
+    host_shares.claim_share(sleeping)
+    assert host_shares.claim_share(stack_directory("test-1")) == Share(1)
+    assert host_shares.share_of(sleeping) == Share(0)

@@ -1,5 +1,5 @@
-"""TCP ports of this host: which are free, and host-wide shares so that stacks side by side never
-overlap.
+"""Shares of this host, so that stacks side by side never overlap: names, addresses, ports and user
+ids.
 
 Two stacks on one host (two checkouts, or `make test` beside `make up`) must differ in namespace and
 table names, in slot addresses, in forwarded ports and in user ids of their VMs. All of these follow
@@ -9,8 +9,6 @@ and nothing of it lives.
 """
 import fcntl
 import os
-import socket
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,37 +65,6 @@ class Share:
     @property
     def vm_uid_base(self) -> int:
         return 900_000 + 100_000 * self.number
-
-
-def is_free(port: int) -> bool:
-    """True if a server could listen on 127.0.0.1:`port` now."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
-
-
-def free_port(preferred: int = 0) -> int:
-    """`preferred` if it is free, else one that the kernel picks."""
-    if preferred and is_free(preferred):
-        return preferred
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def choose_ports(preferred: Mapping[str, int]) -> dict[str, int]:
-    """A free port for each name, its preferred one where possible; no two are the same."""
-    chosen: dict[str, int] = {}
-    for name, number in preferred.items():
-        port = free_port(number)
-        while port in chosen.values():  # the kernel may pick one twice
-            port = free_port()
-        chosen[name] = port
-    return chosen
 
 
 def claim_share(data_dir: Path, first: int = 0) -> Share:
