@@ -18,7 +18,7 @@ from typing import Any
 
 import setproctitle
 
-from bin.stack.supervision import become
+from bin.stack.supervision import become, merging
 from objects import store
 
 COMMAND = ("-m", "bin.stack.supervision.become")
@@ -82,6 +82,7 @@ def load() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+    merging.mark()
 
 
 def _modules() -> list[str]:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
-from bin.stack.site import ROOT, Site
+from bin.stack.site import DEVELOPMENT, ROOT, Site
 from bin.stack.supervision import preloading, start_files
 from config.processes import PROCESSES, STORE
 
@@ -28,6 +28,9 @@ def configuration(site: Site, names: Iterable[str]) -> str:
         "[rpcinterface:preloading]\n"
         "supervisor.rpcinterface_factory = bin.stack.supervision.preloading:install",
     ]
+    if site.data_dir == DEVELOPMENT:  # others are gone before it pays
+        sections += ["[rpcinterface:merging]\n"
+                     "supervisor.rpcinterface_factory = bin.stack.supervision.merging:install"]
     owner = shlex.quote(f"SVC_DATA_DIR={site.data_dir}").replace("%", "%%")
     for name in names:
         path = start_files.path_of(site, name, TABLE.get(name))
