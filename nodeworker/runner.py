@@ -95,7 +95,9 @@ def _run(deps: NodeDeps, claimed: Claim) -> Outcome | None:
     if sandbox.status == SandboxStatus.RUNNING and ends:
         usage.sample_sandbox(deps, sandbox.id)
     outcome = _handle(deps, claimed, sandbox)
-    return None if outcome is None else usage.with_reading(deps, sandbox, outcome)
+    if outcome is None or claimed.kind in CAPTURES:  # what is captured runs on, counted as before
+        return outcome
+    return usage.with_reading(deps, sandbox, outcome)
 
 
 def _handle(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome | None:

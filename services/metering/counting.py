@@ -159,7 +159,9 @@ def _locked_rows(ids: Sequence[str]) -> dict[str, SandboxUsage]:
     rows = {row.sandbox_id: row for row in locked}
     new = [{"sandbox_id": sandbox_id} for sandbox_id in ids if sandbox_id not in rows]
     if new:
-        SandboxUsage.insert_many(new).on_conflict_ignore().execute()
+        made = SandboxUsage.insert_many(new).on_conflict_ignore().returning(SandboxUsage)
+        rows |= {row.sandbox_id: row for row in made.execute()}
+    if len(rows) < len(ids):  # somebody else has made one meanwhile
         rows = {row.sandbox_id: row for row in locked.clone()}
     return rows
 

@@ -66,13 +66,13 @@ def test_a_node_is_told_of_a_sandbox_by_two(deps, asked):
     assert len(asked()) == 3, "the row, its ports, and the row that this test read"
 
 
-def test_the_end_of_a_boot_is_eleven(deps, asked):
+def test_the_end_of_a_boot_is_ten(deps, asked):
     made = create.create(deps, caller("alice"), CREATE).id
     claimed = claim(made)
     asked()
     with connection():
         finish(claimed, run(made, 1))
-    assert len(found := asked()) == 11, found
+    assert len(found := asked()) == 10, found
 
 
 def test_the_end_of_a_wake_is_six(deps, asked):

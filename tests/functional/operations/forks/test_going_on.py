@@ -54,6 +54,15 @@ def test_the_boot_of_a_fork_follows_its_capture_in_the_same_worker(deps, node, s
     assert sent(deps) == [source] and left_over() == []
 
 
+def test_what_is_captured_is_not_metered_meanwhile_and_the_fork_is_from_its_start(
+        deps, node, source, done, monkeypatch):
+    asked = []
+    monkeypatch.setattr(node.driver, "read_usage", asked.append)
+    fork = fork_of(deps, source)
+    run(node, source)
+    assert asked == [fork]
+
+
 def test_who_has_waited_longer_comes_first_and_is_named_by_nobody(deps, node, source, done):
     fork = fork_of(deps, source)
     older = create.create(deps, caller("mallory"), CREATE).id
