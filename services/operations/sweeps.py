@@ -13,6 +13,7 @@ from typing import Any
 from config.settings import Settings
 from models.database import UNLOCKED_ROWS, connection, database, now
 from models.operations import Operation, OutboxMessage
+from models.row import Statement
 from models.states import OperationState
 from services.operations import outbox
 from services.operations.announcements import announce
@@ -25,18 +26,28 @@ def announce_neglected(deps: Deps) -> int:
     """Announce again what no worker took in time, or whose worker's lease has run out; returns how
     many of them were not just parked."""
     silent = (Operation.state == OperationState.RUNNING) & (Operation.lease_until < now())
-    announced = _announce(deps.settings, deps.queue, _unclaimed() | silent)
+    announced = _announce(deps.settings, deps.queue, _unclaimed(now()) | silent)
     return sum(operation.due_at is None for operation in announced)
 
 
 def announce_due(settings: Settings, queue: Queue, node_id: str) -> int:
     """Announce the parked operations of this node whose time has come; returns how many."""
-    parked = (Operation.node_id == node_id) & Operation.due_at.is_null(False)
-    return len(_announce(settings, queue, _unclaimed() & parked))
+    with connection():
+        if _ANY_DUE.find(node_id, now()) is None:
+            return 0
+        return len(_announce(settings, queue, _parked(node_id, now())))
 
 
-def _unclaimed() -> Any:
-    return (Operation.state == OperationState.PENDING) & (Operation.announce_at <= now())
+def _unclaimed(moment: Any) -> Any:
+    return (Operation.state == OperationState.PENDING) & (Operation.announce_at <= moment)
+
+
+def _parked(node_id: Any, moment: Any) -> Any:
+    return _unclaimed(moment) & (Operation.node_id == node_id) & Operation.due_at.is_null(False)
+
+
+_ANY_DUE = Statement(Operation, lambda node_id, moment: Operation.select(Operation.id).where(
+    _parked(node_id, moment)).limit(1), values=2)
 
 
 def _announce(settings: Settings, queue: Queue, which: Any) -> list[Operation]:
