@@ -11,14 +11,13 @@ from bench.figures import Figure
 
 # Figure -> ratio to its floor that it must not exceed. Those without a floor are only told.
 BOUNDS: dict[str, float] = {
-    # the goals are 1.25 and 0.5
-    "create_to_exec": 1.5,
-    "create_spare_to_exec": 0.55,
-    # the goals are 1.25 and 0.4
-    "wake_to_exec": 1.5,
-    "wake_kept_to_exec": 0.5,
-    # the goal is 1.25
-    "fork_to_exec": 1.8,
+    # goals, as they are
+    "create_to_exec": 1.25,
+    "create_spare_to_exec": 0.5,
+    "wake_kept_to_exec": 0.4,
+    # the goal of both is 1.25; quiet runs gave 1.18 to 1.30 and 1.18 to 1.33
+    "wake_to_exec": 1.4,
+    "fork_to_exec": 1.4,
     "preview_wake": 1.3,
     "preview_throughput": 1.3,
     # the goals are 0.9, 0.9 and 0.8 of nginx: 1.11, 1.11 and 1.25
