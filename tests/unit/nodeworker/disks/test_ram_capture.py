@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 import pytest
 
 from nodeworker.disks import ram_capture, sparse
 from nodeworker.disks.ram_capture import RamCapture
+from tests.stack.waiting import until
 
 KB, MB, PAGE = 1 << 10, 1 << 20, 4096
 SIZE = 64 * MB
@@ -208,6 +209,19 @@ def test_what_is_held_is_used_where_that_is_quicker(ram, tmp_path, written, held
             copying.finish()
     assert copy.read_bytes() == ram.read_bytes()
     assert sum(written) == (ram_capture._GRAIN_BYTES if held == "in memory" else 8 * MB)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_nothing_stays_mapped(ram, tmp_path, broken):
+    copy = tmp_path / "copy"
+    with ram.open("rb") as reader, copy.open("w+b") as writer:
+        with pytest.raises(ZeroDivisionError) if broken else nullcontext():
+            with RamCapture(reader.fileno(), writer.fileno()) as copying:
+                copying.begin()
+                assert str(ram) in Path("/proc/self/maps").read_text()
+                1 / (0 if broken else 1)
+                copying.finish()
+    until(lambda: str(tmp_path) not in Path("/proc/self/maps").read_text(), 5)
 
 
 def test_its_source_has_no_more_pages_than_before(tmp_path):
