@@ -11,7 +11,7 @@ import pytest
 from bin.stack.site import ROOT, Site
 from bin.stack.supervision import merging, supervisord_conf
 
-HOUR = merging._MINUTES
+PERIOD = merging._MINUTES
 # Two forks hold marked memory and wait, and so does a program.
 MARKED = """
 import mmap, os, signal, subprocess
@@ -33,6 +33,7 @@ def kernel(tmp_path):
     directory.mkdir()
     (directory / "run").write_text("0\n")
     (directory / "full_scans").write_text("7\n")
+    (directory / "pages_to_scan").write_text("100\n")
     return directory
 
 
@@ -59,6 +60,10 @@ def switch(kernel):
     return (kernel / "run").read_text().strip()
 
 
+def pace(kernel):
+    return (kernel / "pages_to_scan").read_text().strip()
+
+
 def scan(kernel, times):
     scans = kernel / "full_scans"
     scans.write_text(f"{int(scans.read_text()) + times}\n")
@@ -75,24 +80,24 @@ def test_it_has_the_kernel_search_a_while_after_the_start_until_it_has_seen_all(
     after(plugin, 1)
     assert switch(kernel) == "0"
     after(plugin, 1)
-    assert switch(kernel) == "1"
+    assert switch(kernel) == "1" and pace(kernel) == "1000"
     scan(kernel, merging._SCANS - 1)
     after(plugin, 1)
     assert switch(kernel) == "1"
     scan(kernel, 1)
     after(plugin, 1)
-    assert switch(kernel) == "0"
+    assert switch(kernel) == "0" and pace(kernel) == "100"
 
 
-def test_and_again_every_hour(kernel, made):
+def test_and_again_every_two_hours(kernel, made):
     plugin, begun = made(), []
-    for minute in range(1, 3 * HOUR):
+    for minute in range(1, 3 * PERIOD):
         scan(kernel, merging._SCANS)
         before = switch(kernel)
         after(plugin, 1)
         if (before, switch(kernel)) == ("0", "1"):
             begun.append(minute)
-    assert begun == [2, 2 + HOUR, 2 + 2 * HOUR]
+    assert begun == [2, 2 + PERIOD, 2 + 2 * PERIOD]
 
 
 def test_a_search_that_takes_too_long_is_ended(kernel, made):
@@ -105,14 +110,14 @@ def test_it_ends_with_supervisord(kernel, made):
     plugin = made()
     after(plugin, 2)
     plugin.end()
-    assert switch(kernel) == "0"
+    assert switch(kernel) == "0" and pace(kernel) == "100"
 
 
 @pytest.mark.parametrize("state", ["1", "2"])
 def test_what_somebody_else_has_switched_is_left_alone(kernel, made, state):
     (kernel / "run").write_text(f"{state}\n")
     plugin = made()
-    after(plugin, 2 * HOUR)
+    after(plugin, 2 * PERIOD)
     plugin.end()
     assert switch(kernel) == state
 
@@ -123,7 +128,15 @@ def test_what_somebody_else_switches_off_meanwhile_stays_off(kernel, made):
     (kernel / "run").write_text("2\n")
     scan(kernel, merging._SCANS)
     after(plugin, 10)
-    assert switch(kernel) == "2"
+    assert switch(kernel) == "2" and pace(kernel) == "100"
+
+
+def test_another_pace_that_somebody_else_sets_meanwhile_stays(kernel, made):
+    plugin = made()
+    after(plugin, 2)
+    (kernel / "pages_to_scan").write_text("250\n")
+    plugin.end()
+    assert switch(kernel) == "0" and pace(kernel) == "250"
 
 
 def test_a_search_left_behind_by_a_killed_supervisord_is_ended_by_the_next(kernel, made):
@@ -134,11 +147,21 @@ def test_a_search_left_behind_by_a_killed_supervisord_is_ended_by_the_next(kerne
     after(second, 1)
     scan(kernel, merging._SCANS)
     after(second, 1)
-    assert switch(kernel) == "0"
+    assert switch(kernel) == "0" and pace(kernel) == "100"
     (kernel / "run").write_text("1\n")  # from here on it is somebody's
-    after(second, 2 * HOUR)
+    after(second, 2 * PERIOD)
     second.end()
     assert switch(kernel) == "1"
+
+
+def test_one_that_dies_before_it_switches_on_loses_no_pace(kernel, made, tmp_path):
+    (tmp_path / "search").write_text("100\n")
+    (kernel / "pages_to_scan").write_text("1000\n")
+    plugin = made()
+    after(plugin, 2)
+    assert switch(kernel) == "1"
+    plugin.end()
+    assert switch(kernel) == "0" and pace(kernel) == "100"
 
 
 def test_of_two_on_one_host_one_looks_after_a_search(kernel, made):
@@ -154,7 +177,7 @@ def test_of_two_on_one_host_one_looks_after_a_search(kernel, made):
 
 def test_without_such_a_kernel_it_does_nothing(tmp_path):
     plugin = merging.Merging(tmp_path / "none", tmp_path / "search")
-    after(plugin, 2 * HOUR)
+    after(plugin, 2 * PERIOD)
     plugin.end()
 
 
