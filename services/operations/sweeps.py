@@ -26,7 +26,11 @@ def announce_neglected(deps: Deps) -> int:
     """Announce again what no worker took in time, or whose worker's lease has run out; returns how
     many of them were not just parked."""
     silent = (Operation.state == OperationState.RUNNING) & (Operation.lease_until < now())
-    announced = _announce(deps.settings, deps.queue, _unclaimed(now()) | silent)
+    neglected = _unclaimed(now()) | silent
+    with connection():
+        if not Operation.select().where(neglected).exists():
+            return 0
+        announced = _announce(deps.settings, deps.queue, neglected)
     return sum(operation.due_at is None for operation in announced)
 
 
@@ -53,14 +57,11 @@ _ANY_DUE = Statement(Operation, lambda node_id, moment: Operation.select(Operati
 def _announce(settings: Settings, queue: Queue, which: Any) -> list[Operation]:
     messages: list[OutboxMessage] = []
     again = now() + timedelta(seconds=settings.operation_sweep_s * 3)
-    with connection():
-        if not Operation.select().where(which).exists():
-            return []
-        with database.atomic():
-            found = Operation.select().where(which).order_by(Operation.id).limit(_BATCH)
-            neglected = list(found.for_update(UNLOCKED_ROWS))
-            for operation in neglected:
-                Operation.update(announce_at=again).where(Operation.id == operation.id).execute()
-                messages.append(announce(operation))
-        outbox.flush(queue, messages)
-    return neglected
+    with database.atomic():
+        found = Operation.select().where(which).order_by(Operation.id).limit(_BATCH)
+        due = list(found.for_update(UNLOCKED_ROWS))
+        for operation in due:
+            Operation.update(announce_at=again).where(Operation.id == operation.id).execute()
+            messages.append(announce(operation))
+    outbox.flush(queue, messages)
+    return due
