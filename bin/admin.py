@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from bin.console import Advice, explained
-from bin.stack.site import ROOT, Site
+from bin.stack.site import DEVELOPMENT, ROOT, Site
 from config.env_file import read_env
 
 SERVICE_ENV = Path("/etc/svc/service.env")
@@ -20,8 +20,8 @@ def environment() -> dict[str, str]:
     meant."""
     if "SVC_DATABASE_URL" in os.environ:
         return dict(os.environ)
-    if (ROOT / "var" / "stack.env").exists():
-        return Site.existing(ROOT / "var").environ
+    if (DEVELOPMENT / "stack.env").exists():
+        return Site.existing(DEVELOPMENT).environ
     if os.access(SERVICE_ENV, os.R_OK):
         return {**os.environ, **read_env(SERVICE_ENV)}
     raise Advice(

@@ -11,7 +11,7 @@ import sys
 from bin.bootstrap import BENCH, install_packages, missing_packages
 from bin.console import Advice, explained, step
 from bin.stack.running import Stack, private_stack, remove_abandoned
-from bin.stack.site import ROOT, Site
+from bin.stack.site import DEVELOPMENT, ROOT, Site
 from guest.presets import SLUGS
 
 # What a measurement needs of the stack, by its option; a spare for each create of a burst.
@@ -29,7 +29,7 @@ def measure(stack: Stack, arguments: list[str]) -> int:
 def main(arguments: list[str]) -> None:
     with explained():
         if os.environ.get("RUNNING"):
-            stack = Stack(Site.existing(ROOT / "var"))
+            stack = Stack(Site.existing(DEVELOPMENT))
             if not stack.supervisor.running():
                 raise Advice("no stack is running; `make up` starts one.")
             sys.exit(measure(stack, arguments))

@@ -5,7 +5,7 @@ import sys
 
 from bin.console import explained, say
 from bin.stack.running import Stack, remove_abandoned
-from bin.stack.site import ROOT, Site
+from bin.stack.site import DEVELOPMENT, Site
 
 # Costly to make and of no sandbox: kept by `make clean`, removed by `make clean-all`.
 CACHES = {"images", "wheels"}
@@ -16,7 +16,7 @@ def main(arguments: list[str]) -> None:
     downloads)."""
     action = arguments[0] if arguments else "down"
     with explained():
-        data_dir = ROOT / "var"
+        data_dir = DEVELOPMENT
         remove_abandoned()
         if (data_dir / "stack.env").exists():
             stack = Stack(Site.existing(data_dir))

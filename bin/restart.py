@@ -3,14 +3,14 @@ run on."""
 from bin.console import Advice, explained, step
 from bin.stack import unix_accounts
 from bin.stack.running import Stack
-from bin.stack.site import ROOT, Site
+from bin.stack.site import DEVELOPMENT, Site
 
 EDGE = "edge"
 
 
 def main() -> None:
     with explained():
-        if not (ROOT / "var" / "stack.env").exists():
+        if not (DEVELOPMENT / "stack.env").exists():
             raise Advice("there is no stack here yet; `make up` makes one.")
         stack = Stack(Site.development())
         if not stack.supervisor.running():

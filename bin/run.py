@@ -4,7 +4,7 @@ import os
 import sys
 
 from bin.console import Advice, explained
-from bin.stack.site import ROOT, Site
+from bin.stack.site import DEVELOPMENT, ROOT, Site
 
 
 def main(command: list[str]) -> None:
@@ -12,9 +12,9 @@ def main(command: list[str]) -> None:
     with explained():
         if not command:
             raise Advice("say which command: bin.run COMMAND...")
-        if not (ROOT / "var" / "stack.env").exists():
+        if not (DEVELOPMENT / "stack.env").exists():
             raise Advice("there is no stack here yet; `make up` makes one.")
-        site = Site.existing(ROOT / "var")
+        site = Site.existing(DEVELOPMENT)
         os.chdir(ROOT)
         os.execvpe(command[0], command, site.environ)
 

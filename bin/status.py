@@ -7,7 +7,7 @@ import peewee
 from bin.console import explained
 from bin.stack import health
 from bin.stack.running import SERVERS, Stack
-from bin.stack.site import ROOT, Site
+from bin.stack.site import DEVELOPMENT, Site
 from config.settings import Settings
 from models.database import connect, database, now
 from models.states import WarmImageState
@@ -22,10 +22,10 @@ _UP = ("RUNNING", "STARTING")
 def main() -> None:
     """Print the state; the exit code is 1 unless everything runs."""
     with explained():
-        if not (ROOT / "var" / "stack.env").exists():
+        if not (DEVELOPMENT / "stack.env").exists():
             print("There is no stack here yet; `make up` makes one.")
             sys.exit(1)
-        stack = Stack(Site.existing(ROOT / "var"))
+        stack = Stack(Site.existing(DEVELOPMENT))
         if not stack.supervisor.running():
             print("The stack is stopped; `make up` starts it.")
             sys.exit(1)

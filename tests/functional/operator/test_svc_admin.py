@@ -263,7 +263,7 @@ def nowhere(monkeypatch, tmp_path):
     """No settings in the environment, and no stack."""
     for name in [name for name in os.environ if name.startswith("SVC_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr(admin, "ROOT", tmp_path)
+    monkeypatch.setattr(admin, "DEVELOPMENT", tmp_path / "var")
     monkeypatch.setattr(admin, "SERVICE_ENV", tmp_path / "service.env")
     return tmp_path
 
