@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from bin.stack.site import ROOT, Site
+from bin.stack.site import DEVELOPMENT, ROOT, Site
 from bin.stack.supervision import merging, supervisord_conf
 
 PERIOD = merging._MINUTES
-# Two forks hold marked memory and wait, and so does a program.
+# Two forks of a process that has marked its memory wait, and so does a program.
 MARKED = """
-import mmap, os, signal, subprocess
+import os, signal, subprocess
 from bin.stack.supervision import merging
-memory = mmap.mmap(-1, 8 << 20)
 merging.mark()
 for _ in range(2):
     if os.fork() == 0:
@@ -188,8 +187,7 @@ def test_a_kernel_that_does_not_tell_its_scans_is_left_alone(kernel, made, tmp_p
 
 
 def test_only_the_stack_of_make_up_has_it(tmp_path):
-    private = Site.private(tmp_path / "private", {})
-    development = Site(ROOT / "var", private.values)
+    development, private = Site(DEVELOPMENT, {}), Site(tmp_path, {})
     assert "merging:install" in supervisord_conf.configuration(development, [])
     assert "merging:install" not in supervisord_conf.configuration(private, [])
 
