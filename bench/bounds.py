@@ -1,9 +1,9 @@
 """How far each figure may be from its floor: the tables that `make bench` is judged by, and that
 the README and `docs/presets.md` repeat.
 
-A bound is a ratio of medians of one run, so far above what a quiet run shows that it is passed on a
-busy machine, and not by a step that was added to the way. Of an agent preset it is what the preset
-may add to a plain create.
+A bound is a ratio of medians of one run. Where it is not the goal itself it is so far above what a
+quiet run shows that it is passed on a busy machine, and not by a step that was added to the way. Of
+an agent preset it is what the preset may add to a plain create.
 """
 from collections.abc import Iterable
 
