@@ -66,13 +66,18 @@ class Guest(Protocol):
 
     def exec(self, argv: Sequence[str] | None = None, *, shell: str | None, cwd: str | None,
              env: Mapping[str, str], timeout_ms: int, detached: bool, cap_bytes: int,
-             wanted: Callable[[], bool], take: Callable[[int], bool]) -> ExecResult:
+             wanted: Callable[[], bool], keep: bool = ...,
+             take: Callable[[int], bool]) -> ExecResult:
         """Run a command and wait for it (or, detached, only for its start).
 
         `wanted` is asked about once a second while the guest is silent; AgentUnreachable as soon
         as it says False. `take` is asked for room for each piece of output; once it says False,
-        the output is cut there, and marked.
+        the output is cut there, and marked. `keep` leaves the connection open for the next such
+        call, which comes soon, or for `close`.
         """
+
+    def close(self) -> None:
+        """Close the connection that was kept, if there is one."""
 
     def write_file(self, path: str, content: bytes | Iterable[bytes], mode: int = ..., *,
                    size_bytes: int | None = None, timeout_s: float = ...,

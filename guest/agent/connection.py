@@ -3,7 +3,8 @@ the peer is gone.
 
 A connection lives through three stages: waiting for its REQUEST (bounded in time and size), serving
 it through a session, and ending: the last bytes are sent, the sending side is closed, and the
-socket goes once the peer has closed too, so that the reply is not destroyed by a reset.
+socket goes once the peer has closed too, so that the reply is not destroyed by a reset. One that
+its peer wants to keep waits for the next REQUEST after each RESULT, as it did for the first.
 
 A session that takes input may keep a connection for days, and its peer may rest for as long: there
 only the kernel's keepalive decides that the peer is gone.
@@ -17,6 +18,8 @@ from .loop import READ, WRITE, Loop
 from .protocol import (
     CHUNK_BYTES,
     REQUEST,
+    REQUEST_WAIT_S,
+    RESULT,
     FrameReader,
     ProtocolError,
     decode_json,
@@ -24,7 +27,6 @@ from .protocol import (
     encode_json,
 )
 
-REQUEST_WAIT_S = 10.0
 STALLED_PEER_S = 60.0
 LINGER_S = 2.0
 OUTPUT_HIGH_BYTES = 256 * 1024
@@ -74,7 +76,7 @@ class Connection:
         self._input: InputSession | None = None
         self._input_paused = False
         self._gone: select.epoll | None = None
-        self._requested = self._flushing = self._ending = self._closed = False
+        self._requested = self._kept = self._flushing = self._ending = self._closed = False
         self._timer = loop.call_later(REQUEST_WAIT_S, self.close)
         self._watch()
 
@@ -90,6 +92,7 @@ class Connection:
     def attach_for_input(self, session: InputSession) -> None:
         """Let `session` serve this connection from now on, and take all frames that follow."""
         self._session = self._input = session
+        self._kept = False
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         # while input is paused the socket is not read, and so would not tell that the peer is gone
         self._gone = select.epoll()
@@ -107,10 +110,15 @@ class Connection:
         self._queue(encode_frame(kind, payload))
 
     def finish(self, kind: int, reply: dict) -> None:
-        """Queue the frame that ends the reply, then close once it is sent."""
+        """Queue the frame that ends the reply, then close once it is sent, unless the connection is
+        kept."""
         self._session = self._input = None
         self._input_paused = False  # it is read, and forgotten, until the peer closes
-        self._ending = True
+        if self._kept and kind == RESULT:
+            self._requested = False
+            reply = {**reply, "kept": True}
+        else:
+            self._ending = True
         self._queue(encode_json(kind, reply))
 
     def detach(self) -> tuple[socket.socket, bytes]:
@@ -201,7 +209,9 @@ class Connection:
             raise ProtocolError("the first frame is not a request")
         self._requested = True
         self._timer.cancel()
-        self._serve(self, decode_json(payload))
+        request = decode_json(payload)
+        self._kept = request.pop("keep", False) is True
+        self._serve(self, request)
 
     def _pass_input_on(self) -> None:
         try:
@@ -243,3 +253,5 @@ class Connection:
                 self._socket.shutdown(socket.SHUT_WR)
             except OSError:
                 self.close()
+        elif not self._requested:
+            self._timer = self._loop.call_later(REQUEST_WAIT_S, self.close)

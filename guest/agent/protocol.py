@@ -1,10 +1,13 @@
 """The wire format between the service and the guest agent: frames, their types, operation names,
 failure codes.
 
-A connection carries one request. Every frame is one type byte, a four-byte big-endian length and
-that many bytes. The client opens with REQUEST (JSON with `op` and `token`); the agent ends its
-reply with RESULT or FAILURE and then closes. Both sides treat a bad type or length as the end of
-the connection, because the other side may be hostile or half dead.
+Every frame is one type byte, a four-byte big-endian length and that many bytes. The client opens
+with REQUEST (JSON with `op` and `token`); the agent ends its reply with RESULT or FAILURE and then
+closes. Both sides treat a bad type or length as the end of the connection, because the other side
+may be hostile or half dead.
+
+A connection carries one request. If that says `"keep": true` and the RESULT `"kept": true`, the
+client may send the next one, with a token of its own, within REQUEST_WAIT_S.
 
 An open shell (`shell`) is the request after which both sides go on sending, for hours if need be:
 
@@ -34,6 +37,9 @@ FRAME_TYPES = frozenset({REQUEST, DATA, STDOUT, STDERR, RESULT, FAILURE, CONTROL
 MAX_PAYLOAD_BYTES = 1024 * 1024
 CHUNK_BYTES = 64 * 1024
 HEADER = struct.Struct(">BI")
+# How long the agent waits for a request, in seconds of its own clock, which a sleeping guest has
+# not.
+REQUEST_WAIT_S = 10.0
 
 DEFAULT_CAP_BYTES = 8 * 1024 * 1024
 DEFAULT_TIMEOUT_MS = 60_000

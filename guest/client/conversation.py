@@ -52,17 +52,20 @@ class Conversation:
         self._wanted = wanted
         self._buffer = bytearray()
         self._budget = FrameBudget()
+        self._owned = True
         self._small_pieces = 0
 
     def __enter__(self) -> "Conversation":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._socket.close()
+        if self._owned:
+            self._socket.close()
 
     def detach(self) -> tuple[socket.socket, bytes]:
         """Give the connection away, with what was received beyond the last frame taken; it is the
         caller's to close."""
+        self._owned = False
         return self._socket, bytes(self._buffer)
 
     def ask(self, request: dict[str, Any]) -> None:
@@ -121,10 +124,7 @@ class Conversation:
                     f"the connection to the guest agent broke: {error}") from error
 
     def _answer_waits(self) -> bool:
-        # poll, because select fails for a process with more than 1023 open files
-        poller = select.poll()
-        poller.register(self._socket, select.POLLIN)
-        return bool(poller.poll(0))
+        return has_input(self._socket)
 
     def _receive_frame(self) -> tuple[int, bytes]:
         try:
@@ -182,6 +182,14 @@ class Conversation:
             return decode_json(payload)
         except ProtocolError as error:
             raise AgentProtocolError(str(error)) from error
+
+
+def has_input(connection: socket.socket) -> bool:
+    """Whether bytes of the guest's wait to be read, or the end of the connection."""
+    # poll, because select fails for a process with more than 1023 open files
+    poller = select.poll()
+    poller.register(connection, select.POLLIN)
+    return bool(poller.poll(0))
 
 
 def failure(reply: dict[str, Any]) -> AgentError:

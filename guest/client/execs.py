@@ -19,7 +19,7 @@ class ExecCalls(AgentCaller):
              cwd: str | None = None, env: Mapping[str, str] | None = None,
              timeout_ms: int = DEFAULT_TIMEOUT_MS, detached: bool = False,
              cap_bytes: int = DEFAULT_CAP_BYTES, grace_s: float = EXEC_GRACE_S,
-             wanted: Callable[[], bool] | None = None,
+             wanted: Callable[[], bool] | None = None, keep: bool = False,
              take: Callable[[int], bool] = lambda _: True) -> ExecResult:
         """Run a program (`argv`) or a line of bash (`shell`) as root and wait for it, unless it is
         `detached`.
@@ -27,22 +27,27 @@ class ExecCalls(AgentCaller):
         The call ends at the latest `grace_s` after the command's own time limit.
         `wanted` is asked about once a second while the guest is silent; AgentUnreachable as soon
         as it says False. `take` is asked for room for each piece of output; once it says False,
-        the output is cut there.
+        the output is cut there. `keep` leaves the connection open for the next such call, which
+        must come soon (REQUEST_WAIT_S) and not from another thread meanwhile, or for `close`.
         """
         request = {
             "argv": None if argv is None else list(argv), "shell": shell, "cwd": cwd,
             "env": None if env is None else dict(env), "timeoutMs": timeout_ms,
-            "detached": detached, "capBytes": cap_bytes
+            "detached": detached, "capBytes": cap_bytes, "keep": keep or None
         }
         outputs = {kind: _Output(cap_bytes, take) for kind in (STDOUT, STDERR)}
-        with self._open(Deadline(timeout_ms / 1000 + grace_s), wanted=wanted) as conversation:
+        deadline = Deadline(timeout_ms / 1000 + grace_s)
+        with self._go_on(deadline, wanted) as conversation:
             conversation.ask(self._request("exec", request))
             for kind, payload in conversation.frames():
                 if kind not in outputs:
                     raise AgentProtocolError(
                         f"the guest agent sent a frame of type {kind} in the reply of an exec")
                 outputs[kind].add(payload)
-            return _result(conversation.outcome, outputs[STDOUT], outputs[STDERR])
+            result = _result(conversation.outcome, outputs[STDOUT], outputs[STDERR])
+            if keep:
+                self._keep(conversation)
+            return result
 
 
 class _Output:

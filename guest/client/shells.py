@@ -1,6 +1,5 @@
 """Opens a shell with a terminal in a guest."""
 from collections.abc import Mapping
-from contextlib import ExitStack
 
 from guest.agent.protocol import CONTROL, DEFAULT_TERM, RESULT, ProtocolError, decode_json
 from guest.client.caller import AgentCaller
@@ -36,12 +35,10 @@ class ShellCalls(AgentCaller):
             "cols": cols, "rows": rows, "cwd": cwd, "env": None if env is None else dict(env),
             "term": term, "id": shell_id,
         }
-        with ExitStack() as stack:
-            conversation = stack.enter_context(self._open(Deadline(timeout_s), patient=patient))
+        with self._open(Deadline(timeout_s), patient=patient) as conversation:
             conversation.ask(self._request("shell", request))
             _wait_until_opened(conversation)
-            stack.pop_all()
-        return OpenShell(*conversation.detach())
+            return OpenShell(*conversation.detach())
 
 
 def _wait_until_opened(conversation: Conversation) -> None:

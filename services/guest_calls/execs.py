@@ -4,7 +4,7 @@ from collections.abc import Callable
 from guest.client.errors import AgentError, AgentRefused
 from guest.client.results import ExecResult
 from services.errors import InvalidRequest
-from services.guest_calls.guest import can_answer, connect, get_owned, unreachable
+from services.guest_calls.guest import can_answer, get_owned, unreachable
 from services.guest_calls.lingering_activity import in_use_lingering
 from services.hosts.process_environment import environment
 from services.operations.row_changes import changes
@@ -27,13 +27,13 @@ def run(deps: Deps, caller: Caller, sandbox_id: str, request: ExecRequest,
     sandbox = get_owned(caller, sandbox_id)
     hold_s = request.timeout_ms / 1000 + _SLACK_S
     with (
-        in_use_lingering(sandbox, for_s=hold_s, what="exec"),
+        in_use_lingering(deps, sandbox, for_s=hold_s, what="exec") as guest,
         changes(sandbox.id) as changed,
     ):
         try:
             # Asked every second by each of perhaps a hundred calls: the row is read only when it
             # may have changed.
-            return connect(deps, sandbox).exec(
+            return guest.exec(
                 request.argv,
                 shell=request.shell,
                 cwd=request.cwd,
@@ -42,6 +42,7 @@ def run(deps: Deps, caller: Caller, sandbox_id: str, request: ExecRequest,
                 detached=request.detached,
                 cap_bytes=OUTPUT_CAP_BYTES,
                 wanted=lambda: not changed() or can_answer(sandbox),
+                keep=True,
                 take=take,
             )
         except AgentRefused as refusal:

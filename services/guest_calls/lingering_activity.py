@@ -1,10 +1,12 @@
-"""Lets the activity of a call linger for a moment, for the next call of this process on the same
-sandbox: of calls that follow each other closely only the first writes to the database.
+"""Lets the activity of a call linger for a moment, and its connection to the guest, for the next
+call of this process on the same sandbox: of calls that follow each other closely only the first
+writes to the database and connects.
 
 1. A call takes the activity that lingers if that lasts as long as the call may; else it begins one.
 2. An activity that no call has taken for LINGER_S is ended by a thread, as of the end of its last
 call. Until then it keeps the sandbox from the idle sweep. 3. A process that exits ends what
-lingers; what one was killed with expires.
+lingers; what one was killed with expires. 4. A connection from before an operation on the sandbox,
+which may have slept since, is closed, not used.
 """
 import atexit
 import threading
@@ -18,18 +20,23 @@ from datetime import datetime
 from models.database import connection, now
 from models.sandboxes import Sandbox
 from services.guest_calls import activity
+from services.guest_calls.guest import connect
+from services.protocols import Deps, Guest
 
 LINGER_S = 1.0
 # So much longer than the call that began it an activity lasts.
 _MARGIN_S = 5.0
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Lingering:
-    """An activity, until when it lasts, and when its last call ended."""
+    """An activity and until when it lasts; the guest, which may have kept a connection, as it was
+    after operation `op_seq`; and when the last call ended."""
 
     activity_id: int
     lasts_until_s: float
+    guest: Guest
+    op_seq: int
     since_s: float
     ended_at: datetime
 
@@ -40,17 +47,22 @@ _ender: threading.Thread | None = None
 
 
 @contextmanager
-def in_use_lingering(sandbox: Sandbox, *, for_s: float, what: str) -> Iterator[None]:
+def in_use_lingering(deps: Deps, sandbox: Sandbox, *, for_s: float, what: str) -> Iterator[Guest]:
     """Hold `sandbox`, whose row has just been read, awake while the block runs, as `in_use` does,
-    and for a moment more.
+    and for a moment more. Gives its guest, which may keep a connection for as long.
 
     Raises Conflict naming the state, and runs nothing, unless the sandbox is running.
     """
-    activity_id, lasts_until_s = _take(sandbox, for_s) or _begin(sandbox, for_s, what)
+    lingering = _take(sandbox, for_s)
+    if lingering is None:
+        lingering = _begin(deps, sandbox, for_s, what)
+    elif lingering.op_seq != sandbox.op_seq:
+        lingering.guest.close()
+        lingering.guest, lingering.op_seq = connect(deps, sandbox), sandbox.op_seq
     try:
-        yield
+        yield lingering.guest
     finally:
-        _keep(sandbox.id, _Lingering(activity_id, lasts_until_s, time.monotonic(), now()))
+        _keep(sandbox.id, lingering)
 
 
 def end_lingering(for_s: float = 0.0) -> None:
@@ -63,10 +75,11 @@ def end_lingering(for_s: float = 0.0) -> None:
             if not known:
                 del _lingering[sandbox_id]
     for sandbox_id, each in ended:
+        each.guest.close()
         activity.finish(sandbox_id, each.activity_id, each.ended_at)
 
 
-def _take(sandbox: Sandbox, for_s: float) -> tuple[int, float] | None:
+def _take(sandbox: Sandbox, for_s: float) -> _Lingering | None:
     """None also for a sandbox that does not run: who begins an activity is told so."""
     needed_s = time.monotonic() + for_s
     with _lock:
@@ -75,17 +88,21 @@ def _take(sandbox: Sandbox, for_s: float) -> tuple[int, float] | None:
         if found is None or not activity.is_running(sandbox):
             return None
         known.remove(found)
-        return found.activity_id, found.lasts_until_s
+    return found
 
 
-def _begin(sandbox: Sandbox, for_s: float, what: str) -> tuple[int, float]:
+def _begin(deps: Deps, sandbox: Sandbox, for_s: float, what: str) -> _Lingering:
     lasts_s = for_s + _MARGIN_S
     with connection():
-        return activity.begin(sandbox, lasts_s, what), time.monotonic() + lasts_s
+        activity_id = activity.begin(sandbox, lasts_s, what)
+    present_s = time.monotonic()
+    return _Lingering(activity_id, present_s + lasts_s, connect(deps, sandbox), sandbox.op_seq,
+                      present_s, now())
 
 
 def _keep(sandbox_id: str, lingering: _Lingering) -> None:
     global _ender
+    lingering.since_s, lingering.ended_at = time.monotonic(), now()
     with _lock:
         _lingering[sandbox_id].append(lingering)
         if _ender is None or not _ender.is_alive():

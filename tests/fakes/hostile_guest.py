@@ -23,13 +23,14 @@ def frame(kind, payload):
 
 class HostileGuest(socketserver.ThreadingTCPServer):
     """Sends `reply` after `delay_s`, then `for_ever` again and again if there is any, and hangs up
-    (or is silent first). `asked` counts its calls, `heard` are their first pieces; what one of them
-    holds may have a reply of its own, in `replies`."""
+    (or is silent first, or `keeps` the connection). `asked` counts its calls, `heard` are their
+    first pieces; what one of them holds may have a reply of its own, in `replies`."""
 
     allow_reuse_address = daemon_threads = True
     reply = for_ever = b""
     delay_s = silent_s = 0.0
-    asked = 0
+    asked = connected = 0
+    keeps = False
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -42,8 +43,17 @@ class HostileGuest(socketserver.ThreadingTCPServer):
 
 class _Connection(socketserver.BaseRequestHandler):
     def handle(self):
+        self.server.connected += 1
+        self._answer()
+        while self.server.keeps and self._answer():
+            pass
+
+    def _answer(self):
+        """False once the caller has hung up."""
         self.request.settimeout(5)
         piece = self.request.recv(65536)
+        if not piece and self.server.keeps:
+            return False
         self.request.settimeout(60)  # of all that is sent, on a busy machine
         self.server.asked += 1
         self.server.heard.append(piece)
@@ -53,8 +63,9 @@ class _Connection(socketserver.BaseRequestHandler):
             while self.server.for_ever:
                 self.request.sendall(self.server.for_ever)
         except OSError:
-            return
+            return False
         time.sleep(self.server.silent_s)
+        return True
 
 
 @contextlib.contextmanager

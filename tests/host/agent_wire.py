@@ -4,7 +4,7 @@ import socket
 import struct
 from typing import Any
 
-from guest.agent.protocol import REQUEST, RESULT, FrameReader, decode_json, encode_json
+from guest.agent.protocol import FAILURE, REQUEST, RESULT, FrameReader, decode_json, encode_json
 
 
 class Wire:
@@ -45,6 +45,15 @@ class Wire:
         """The last frame of the reply, decoded."""
         kind, payload = self.frames()[-1]
         return kind, decode_json(payload)
+
+    def kept_answer(self) -> tuple[int, dict[str, Any]]:
+        """The last frame of a reply, decoded, without waiting for the agent to close."""
+        reader = FrameReader()
+        while True:
+            reader.feed(self.socket.recv(65536))
+            for kind, payload in reader.frames():
+                if kind in (RESULT, FAILURE):
+                    return kind, decode_json(payload)
 
     def reset(self) -> None:
         """Close with a TCP reset."""

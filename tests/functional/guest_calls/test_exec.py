@@ -72,6 +72,7 @@ def test_many_at_once(alice, sandbox):
 
 def test_it_never_wakes_a_sandbox(alice):
     made = alice.create()["id"]
+    assert run(alice, made, cmd="true").status_code == 200
     alice.post(f"/v1/sandboxes/{made}/hibernate")
     answer = run(alice, made, cmd="true")
     assert answer.status_code == 409 and "hibernated" in answer.json()["error"]

@@ -1,6 +1,9 @@
-"""Calls that follow each other closely use one activity, which is ended behind them."""
+"""Calls that follow each other closely use one activity and one guest, which are ended behind
+them."""
 import time
+from contextlib import contextmanager
 from datetime import timedelta
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -13,6 +16,7 @@ from models.users import User
 from services.errors import Conflict
 from services.guest_calls import lingering_activity
 from services.guest_calls.activity import forget_expired
+from services.guest_calls.guest import get_owned
 from services.guest_calls.lingering_activity import LINGER_S, end_lingering, in_use_lingering
 from services.sandboxes import lifecycle
 from services.sandboxes.caller import Caller
@@ -40,10 +44,40 @@ def activities(sandbox):
         return [each.id for each in Activity.select().where(Activity.sandbox_id == sandbox)]
 
 
+class Guest:
+    """Stands for the client of a guest, which may have kept a connection."""
+
+    def __init__(self, *address):
+        self.address = address
+        self.closed = False
+
+    def close(self):
+        self.closed = True
+
+
+DEPS = SimpleNamespace(connect_guest=Guest)
+
+
+@contextmanager
+def under_way(sandbox, *, for_s=30):
+    """A call that has just read the sandbox's row; gives the guest that it has."""
+    with connection():
+        owner = User.get_by_id(row(sandbox).owner_id)
+    found = get_owned(Caller(owner, SandboxKind.API), sandbox)
+    with in_use_lingering(DEPS, found, for_s=for_s, what="exec") as guest:
+        yield guest
+
+
 def call(sandbox, *, for_s=30):
-    """The activities while a call is under way that has just read the sandbox's row."""
-    with in_use_lingering(row(sandbox), for_s=for_s, what="exec"):
+    """The activities while a call is under way."""
+    with under_way(sandbox, for_s=for_s):
         return activities(sandbox)
+
+
+def guest_of(sandbox):
+    """What a call has been given."""
+    with under_way(sandbox) as guest:
+        return guest
 
 
 def test_the_next_call_takes_it_and_writes_nothing(sandbox):
@@ -86,8 +120,8 @@ def test_what_has_fallen_asleep_since_does_not_become_idle(sandbox):
 
 def test_calls_at_once_have_their_own(sandbox):
     call(sandbox)
-    with in_use_lingering(row(sandbox), for_s=30, what="exec"):
-        assert len(call(sandbox)) == 2
+    with under_way(sandbox) as guest:
+        assert len(call(sandbox)) == 2 and guest_of(sandbox) is not guest
 
 
 def test_one_that_the_call_could_outlast_is_not_taken(sandbox):
@@ -100,11 +134,31 @@ def test_it_lasts_as_long_as_the_call_that_takes_it(sandbox, monkeypatch):
     monkeypatch.setattr(lingering_activity, "_MARGIN_S", 0.5)
     call(sandbox, for_s=0.5)
     began = time.monotonic()
-    with in_use_lingering(row(sandbox), for_s=0.5, what="exec"):
+    with under_way(sandbox, for_s=0.5):
         while time.monotonic() - began < 0.5:
             forget_expired()
             assert activities(sandbox), "the idle sweep would see a sandbox that nobody uses"
             time.sleep(0.05)
+
+
+def test_the_next_call_has_its_guest_with_the_connection(sandbox):
+    guest = guest_of(sandbox)
+    assert guest_of(sandbox) is guest and not guest.closed
+    assert guest.address[1:] == (row(sandbox).agent_port, row(sandbox).agent_token)
+
+
+def test_its_connection_is_closed_soon(sandbox):
+    guest = guest_of(sandbox)
+    until(lambda: guest.closed, 10 * LINGER_S)
+
+
+def test_no_connection_outlasts_an_operation(sandbox):
+    """The guest may have slept since, and its network gone to somebody else."""
+    guest = guest_of(sandbox)
+    with connection():
+        Sandbox.update(op_seq=Sandbox.op_seq + 2).where(Sandbox.id == sandbox).execute()
+    other = guest_of(sandbox)
+    assert guest.closed and other is not guest and guest_of(sandbox) is other
 
 
 @pytest.mark.parametrize("changed", [{"status": "hibernated"}, {"task": "hibernate"}])
