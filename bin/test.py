@@ -29,8 +29,8 @@ QUICK = ("unit", "functional", "contract")
 PARALLEL = (*QUICK, "chaos")
 ALONE = ("functional", "contract", "vm", "browser", "chaos")
 WITH_VMS = ("vm", "browser", "chaos")
-# Two thirds of the time of a worker are waited for, so there are more than there are cores: one, or
-# two where nothing is killed or tried under load. More gain nothing: the longest files stay.
+# Two thirds of the time of a worker are waited for, so there are two more than there are cores. More
+# gain nothing: the longest files stay.
 MAX_WORKERS = 4
 # Guests take the CPU; but two leave a fifth of two cores idle, and three a tenth at most.
 VM_WORKERS = 3
@@ -40,7 +40,7 @@ COUNT = re.compile(r"(\d+) (passed|failed|error)")
 
 def runs(rooms: Sequence[str], *, quick: bool) -> list[list[str]]:
     """Arguments of each pytest run, in order."""
-    workers = min(MAX_WORKERS, (os.cpu_count() or 1) + (2 if quick else 1))
+    workers = min(MAX_WORKERS, (os.cpu_count() or 1) + 2)
     beside = [f"tests/{room}" for room in rooms if room in PARALLEL]
     alone = [f"tests/{room}" for room in rooms if room in ALONE]
     if quick:
