@@ -29,8 +29,8 @@ QUICK = ("unit", "functional", "contract")
 PARALLEL = (*QUICK, "chaos")
 ALONE = ("functional", "contract", "vm", "browser", "chaos")
 WITH_VMS = ("vm", "browser", "chaos")
-# Two thirds of the time of a worker are waited for, so there are two more than there are cores. More
-# gain nothing: the longest files stay.
+# Two thirds of the time of a worker are waited for, so there are two more than there are cores.
+# More gain nothing: the longest files stay.
 MAX_WORKERS = 4
 # Guests take the CPU; but two leave a fifth of two cores idle, and three a tenth at most.
 VM_WORKERS = 3

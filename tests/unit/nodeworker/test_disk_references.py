@@ -4,6 +4,7 @@ dying among them.
 The real driver works on real disk layers, of sandboxes that are always asleep, so that no machine
 is started.
 """
+import os
 import random
 import threading
 import time
@@ -11,7 +12,9 @@ from dataclasses import replace
 
 import pytest
 
+from nodeworker.disks.sizes import tree_bytes
 from nodeworker.hypervisor.driver import DriverError, VmNotFound
+from nodeworker.hypervisor.qemu.disk.disk_use import installed_bytes
 from tests.host.disk_node import BLOCK, BLOCKS, Node
 
 DEATHS = {
@@ -210,3 +213,18 @@ def test_each_layer_counts_once_for_the_eldest_that_needs_it(node):
     assert after.snapshots[snapshot_id] >= before.snapshots[snapshot_id] + frozen
     assert sum(after.sandboxes.values()) + sum(after.snapshots.values()) < total
     assert after.node["images"] > 0 and after.node["warm_images"] > 0
+
+
+def test_what_presets_are_built_of_is_looked_at_once(tmp_path):
+    assert installed_bytes(tmp_path / "presets") == 0
+    for name in ("one", "two"):
+        (tmp_path / "presets" / name / "deep").mkdir(parents=True)
+        (tmp_path / "presets" / name / "deep" / "file").write_bytes(bytes(BLOCK))
+    first = installed_bytes(tmp_path / "presets")
+    assert first == sum(tree_bytes(tmp_path / "presets" / name) for name in ("one", "two"))
+    (tmp_path / "presets" / "one" / "deep" / "unseen").write_bytes(bytes(BLOCK))
+    assert installed_bytes(tmp_path / "presets") == first
+    os.rename(tmp_path / "presets" / "one", tmp_path / "draft")
+    assert installed_bytes(tmp_path / "presets") == first - first // 2
+    os.rename(tmp_path / "draft", tmp_path / "presets" / "one")
+    assert installed_bytes(tmp_path / "presets") == first + BLOCK
