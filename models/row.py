@@ -2,7 +2,8 @@
 peewee spends longer on writing the SQL of a wide row than Postgres on answering it.
 
 What is inserted, or looked up by its key, is such a statement, and so are the few others that every
-request or operation makes; everything else is written as an ordinary query.
+request or operation makes, or a sweep all the time; everything else is written as an ordinary
+query.
 """
 import json
 from collections.abc import Callable, Iterable

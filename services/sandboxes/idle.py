@@ -7,6 +7,7 @@ import peewee
 
 from models.database import UNLOCKED_ROWS, connection, database, now
 from models.operations import OutboxMessage
+from models.row import Statement
 from models.sandboxes import Activity, Sandbox
 from models.states import OperationKind, SandboxKind
 from models.usage import SandboxUsage
@@ -24,6 +25,10 @@ _AT_ONCE = 4
 # What uses this much of a CPU works, although nobody calls it; an idle guest uses a hundredth of
 # it.
 _WORKING_PERMILLE = 100
+# Asked every second and mostly answered no, so it is a statement of its own.
+_ANY_IDLE = Statement(Sandbox, lambda moment: Sandbox.select(Sandbox.id).where(
+    Sandbox.status.in_(TRANSITIONS[OperationKind.HIBERNATE].starts) & Sandbox.task.is_null()
+    & (Sandbox.idle_at <= moment)).limit(1))
 
 
 def touch_values(idle_timeout_s: int) -> dict[str, object]:
@@ -35,6 +40,9 @@ def touch_values(idle_timeout_s: int) -> dict[str, object]:
 def hibernate_idle(deps: Deps) -> int:
     """Begin to hibernate running sandboxes whose idle time is over and that nothing uses; returns
     how many."""
+    with connection():
+        if _ANY_IDLE.find(now()) is None:
+            return 0
     return _hibernate(deps, Sandbox.idle_at <= now(), Sandbox.idle_at, _BATCH)
 
 

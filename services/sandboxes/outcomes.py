@@ -14,6 +14,7 @@ from typing import Any
 from config.settings import Settings
 from models.database import connection, database, now
 from models.operations import Operation, OutboxMessage
+from models.row import Statement
 from models.sandboxes import Sandbox
 from models.states import CAPTURES, OPEN_STATES, OperationKind, OperationState, SandboxStatus
 from services.events import record
@@ -31,6 +32,18 @@ from services.snapshots import pending
 
 log = logging.getLogger(__name__)
 _BATCH = 200
+
+
+def _overdue(moment: Any) -> Any:
+    return (
+        Operation.state.in_(OPEN_STATES) & (Operation.deadline_at < moment)
+        & (Operation.lease_until.is_null() | (Operation.lease_until < moment))
+        & (Operation.kind != OperationKind.STOP)
+    )
+
+
+_ANY_OVERDUE = Statement(Operation, lambda moment: Operation.select(Operation.id).where(
+    _overdue(moment)).limit(1))
 
 
 @dataclass(frozen=True)
@@ -175,17 +188,9 @@ def fail_overdue(deps: Deps) -> int:
     present = now()
     count = 0
     with connection():
-        overdue = list(
-            Operation.select()
-            .where(
-                Operation.state.in_(OPEN_STATES)
-                & (Operation.deadline_at < present)
-                & (Operation.lease_until.is_null() | (Operation.lease_until < present))
-                & (Operation.kind != OperationKind.STOP)
-            )
-            .limit(_BATCH)
-        )
-        for operation in overdue:
+        if _ANY_OVERDUE.find(present) is None:
+            return 0
+        for operation in list(Operation.select().where(_overdue(present)).limit(_BATCH)):
             with database.atomic():
                 failed = fail_unclaimed(operation, f"The {operation.kind} did not finish in time.")
             if failed:

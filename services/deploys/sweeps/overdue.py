@@ -14,6 +14,8 @@ def give_up(deps: Deps) -> list[str]:
     """End them as failed; returns the slugs of their apps."""
     given_up = []
     with connection():
+        if not runs.any_open():
+            return []
         overdue = list(
             DeployRun.select(DeployRun.id, DeployRun.node_id, DeployRun.operator_error).where(
                 DeployRun.state.in_(runs.OPEN) & (DeployRun.deadline_at < now())

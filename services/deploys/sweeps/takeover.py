@@ -64,6 +64,8 @@ def take_over(deps: Deps) -> list[Move]:
     """Move the runs that can be, and say of the others what they wait for; returns the moves."""
     moves, hosts = [], _Hosts(deps.settings)
     with connection():
+        if not runs.any_open():
+            return []
         for row in list(DeployRun.select().where(DeployRun.state.in_(runs.OPEN) & _is_free())):
             move = _decide(hosts, row)
             if move is not None:
