@@ -6,7 +6,8 @@ writes to the database and connects.
 2. An activity that no call has taken for LINGER_S is ended by a thread, as of the end of its last
 call. Until then it keeps the sandbox from the idle sweep. 3. A process that exits ends what
 lingers; what one was killed with expires. 4. A connection from before an operation on the sandbox,
-which may have slept since, is closed, not used.
+which may have slept since, is closed, not used. Few linger after many calls at once: a guest has
+only so many for all its callers.
 """
 import atexit
 import threading
@@ -26,6 +27,8 @@ from services.protocols import Deps, Guest
 LINGER_S = 1.0
 # So much longer than the call that began it an activity lasts.
 _MARGIN_S = 5.0
+# Connections that linger to one guest.
+_CONNECTIONS_MOST = 16
 
 
 @dataclass
@@ -104,6 +107,8 @@ def _keep(sandbox_id: str, lingering: _Lingering) -> None:
     global _ender
     lingering.since_s, lingering.ended_at = time.monotonic(), now()
     with _lock:
+        if len(_lingering[sandbox_id]) >= _CONNECTIONS_MOST:
+            lingering.guest.close()
         _lingering[sandbox_id].append(lingering)
         if _ender is None or not _ender.is_alive():
             _ender = threading.Thread(target=_end_them, name="activity-ender", daemon=True)

@@ -1,7 +1,7 @@
 """Calls that follow each other closely use one activity and one guest, which are ended behind
 them."""
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -150,6 +150,13 @@ def test_the_next_call_has_its_guest_with_the_connection(sandbox):
 def test_its_connection_is_closed_soon(sandbox):
     guest = guest_of(sandbox)
     until(lambda: guest.closed, 10 * LINGER_S)
+
+
+def test_few_connections_linger_after_many_calls_at_once(sandbox):
+    with ExitStack() as calls:
+        guests = [calls.enter_context(under_way(sandbox)) for _ in range(20)]
+    assert [guest.closed for guest in guests].count(False) == 16
+    assert len(activities(sandbox)) == 20
 
 
 def test_no_connection_outlasts_an_operation(sandbox):
