@@ -32,7 +32,7 @@ from tests.stack.waiting import until
 
 ORDER = ("unit", "functional", "contract", "vm", "browser", "chaos")
 # In parallel the rooms with long files go first: at the end no worker is to wait for another.
-PARALLEL_ORDER = ("browser", "chaos", "vm/deploys", "vm", "contract", "functional", "unit")
+PARALLEL_ORDER = ("browser", "chaos", "vm", "contract", "functional", "unit")
 EVIDENCE = ROOT / "var" / "evidence"
 
 
@@ -53,15 +53,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     def room(item: pytest.Item) -> str:
         return item.path.relative_to(Path(__file__).parent).parts[0]
 
-    def place(item: pytest.Item) -> int:
-        folders = item.path.relative_to(Path(__file__).parent).parts
-        known = [each for each in ("/".join(folders[:2]), folders[0]) if each in order]
-        return order.index(known[0]) if known else len(order)
-
     def on_vm_stack(item: pytest.Item) -> bool:
         return "vm_stack" in getattr(item, "fixturenames", ())
 
-    items.sort(key=lambda item: (on_vm_stack(item), place(item)))
+    items.sort(key=lambda item: (
+        on_vm_stack(item), order.index(room(item)) if room(item) in order else len(order)))
     for item in items:
         if room(item) in ("vm", "chaos"):
             item.add_marker(room(item))
