@@ -26,7 +26,7 @@ BOUNDS: dict[str, float] = {
     "static_route": 1.5,
     "static_script": 1.11,
     "served_app": 1.5,
-    "exec_overhead": 1.7,
+    "exec_overhead": 1.6,
     "api_get": 1.6,
     "enqueue": 8.0,
 }
