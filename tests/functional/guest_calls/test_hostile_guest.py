@@ -74,14 +74,14 @@ def check_not_in_use(sandbox):
         assert Activity.select().where(Activity.sandbox_id == sandbox).count() == 0
 
 
-def test_commands_that_follow_each_other_closely_use_one_connection(edge, owner, sandbox, guest):
+def test_commands_that_follow_each_other_closely_share_a_connection(edge, owner, sandbox, guest):
     guest.keeps, guest.reply = True, frame(RESULT, ENDED | {"kept": True})
     assert {run(edge, owner, sandbox).status_code for _ in range(5)} == {200}
-    assert (guest.asked, guest.connected) == (5, 1)
+    assert guest.asked == 5 and guest.connected < 5
     guest.reply = frame(STDOUT, b"x")[:-1] + frame(RESULT, ENDED)
     assert run(edge, owner, sandbox).status_code == 503
-    guest.reply = frame(RESULT, ENDED)
-    assert run(edge, owner, sandbox).status_code == 200 and guest.connected == 2
+    guest.reply, before = frame(RESULT, ENDED), guest.connected
+    assert run(edge, owner, sandbox).status_code == 200 and guest.connected == before + 1
 
 
 def test_nobody_there_is_503(edge, owner, sandbox):
