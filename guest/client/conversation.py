@@ -81,7 +81,7 @@ class Conversation:
         answers before the end."""
         for chunk in chunks:
             for start in range(0, len(chunk), MAX_PAYLOAD_BYTES):
-                if self._answer_waits():
+                if has_input(self._socket):
                     return
                 self._send(encode_frame(DATA, chunk[start:start + MAX_PAYLOAD_BYTES]))
         self._send(encode_frame(DATA))
@@ -118,13 +118,10 @@ class Conversation:
                 self._require_wanted()
             except OSError as error:
                 # it may have refused, and closed, before it had read everything
-                if self._answer_waits():
+                if has_input(self._socket):
                     return
                 raise AgentUnreachable(
                     f"the connection to the guest agent broke: {error}") from error
-
-    def _answer_waits(self) -> bool:
-        return has_input(self._socket)
 
     def _receive_frame(self) -> tuple[int, bytes]:
         try:

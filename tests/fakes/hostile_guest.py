@@ -44,28 +44,28 @@ class HostileGuest(socketserver.ThreadingTCPServer):
 class _Connection(socketserver.BaseRequestHandler):
     def handle(self):
         self.server.connected += 1
-        self._answer()
-        while self.server.keeps and self._answer():
+        while self._answer() and self.server.keeps:
             pass
 
     def _answer(self):
-        """False once the caller has hung up."""
+        """False once the caller has hung up, or is to be hung up on: there was nothing to send."""
         self.request.settimeout(5)
         piece = self.request.recv(65536)
-        if not piece and self.server.keeps:
+        if not piece:
             return False
         self.request.settimeout(60)  # of all that is sent, on a busy machine
         self.server.asked += 1
         self.server.heard.append(piece)
         time.sleep(self.server.delay_s)
         try:
-            self.request.sendall(self.server.reply_to(piece))
+            reply = self.server.reply_to(piece)
+            self.request.sendall(reply)
             while self.server.for_ever:
                 self.request.sendall(self.server.for_ever)
         except OSError:
             return False
         time.sleep(self.server.silent_s)
-        return True
+        return bool(reply)
 
 
 @contextlib.contextmanager

@@ -1,30 +1,21 @@
 """A connection that an exec keeps, at both ends: the next request goes on it, if it is good; none
 is lost, and none is run twice."""
-import contextlib
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from guest.agent import connection as agent_connection
 from guest.agent.connection import Connection
 from guest.agent.loop import Loop
-from guest.agent.protocol import (
-    FAILURE,
-    REQUEST,
-    RESULT,
-    STDOUT,
-    decode_json,
-    encode_frame,
-    encode_json,
-)
+from guest.agent.protocol import FAILURE, REQUEST, RESULT, STDOUT, encode_frame, encode_json
 from guest.client import caller
 from guest.client.agent_client import AgentClient
 from guest.client.conversation import has_input
 from guest.client.dialing import dial
 from guest.client.errors import AgentProtocolError, AgentRefused, AgentUnreachable
+from tests.fakes.hostile_guest import HostileGuest, serving
 from tests.host.agent_process import TOKEN, RunningAgent
 from tests.host.agent_wire import Wire
 from tests.stack.waiting import eventually, is_alive
@@ -47,38 +38,18 @@ def dialled(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
 
 
 @pytest.fixture
-def guest_of() -> Iterator[Callable[..., AgentClient]]:
-    """Make a guest that answers each request, on whichever connection, with the next of some
-    replies, and hangs up after an empty one; `heard` of its client are the requests."""
-    ends = []
+def guest() -> Iterator[HostileGuest]:
+    """One that keeps each connection and says so."""
+    with serving() as server:
+        server.keeps, server.reply = True, KEPT
+        yield server
 
-    def make(*replies: bytes) -> AgentClient:
-        listener, left, heard = socket.create_server(("127.0.0.1", 0)), list(replies), []
-        ends.append(listener)
 
-        def answer(peer: socket.socket) -> None:
-            while left and (received := peer.recv(65536)):
-                heard.append(decode_json(received[5:])["argv"])
-                reply = left.pop(0)
-                peer.sendall(reply)
-                if not reply:
-                    return
-
-        def serve() -> None:
-            # a client may reset what it wants no more, and a test may end before it asks again
-            with contextlib.suppress(OSError):
-                while left:
-                    with listener.accept()[0] as peer:
-                        answer(peer)
-
-        threading.Thread(target=serve, daemon=True).start()
-        client = AgentClient("127.0.0.1", listener.getsockname()[1], "token")
-        client.heard = heard  # type: ignore[attr-defined]
-        return client
-
-    yield make
-    for listener in ends:
-        listener.close()
+@pytest.fixture
+def its_client(guest: HostileGuest) -> Iterator[AgentClient]:
+    client = AgentClient("127.0.0.1", guest.server_address[1], "token")
+    yield client
+    client.close()
 
 
 def test_the_next_command_goes_on_it(agent: RunningAgent, client: AgentClient, dialled) -> None:
@@ -115,39 +86,57 @@ def test_a_refusal_ends_it(client: AgentClient, dialled) -> None:
     assert client.exec(["true"]).exit_code == 0 and len(dialled) == 2
 
 
-def test_one_that_the_guest_has_closed_is_not_used(guest_of, dialled) -> None:
-    client = guest_of(KEPT, b"", KEPT)
-    client.exec(["first"], keep=True)
+def test_one_that_the_guest_has_closed_is_not_used(guest, its_client, dialled) -> None:
+    guest.keeps = False
+    its_client.exec(["first"], keep=True)
+    assert eventually(lambda: has_input(dialled[0]))
+    its_client.exec(["second"], keep=True)
+    assert guest.asked == len(dialled) == 2
+
+
+def test_what_was_sent_is_never_sent_again(guest, its_client) -> None:
+    its_client.exec(["first"], keep=True)
+    guest.reply = b""  # and it hangs up
     with pytest.raises(AgentUnreachable):
-        client.exec(["lost"], keep=True)
-    client.exec(["next"], keep=True)
-    assert client.heard == [["first"], ["lost"], ["next"]], "a command was sent twice"
-    assert len(dialled) == 2
-    client.close()
+        its_client.exec(["lost"], keep=True)
+    guest.reply = KEPT
+    its_client.exec(["next"], keep=True)
+    assert [b'"lost"' in piece for piece in guest.heard] == [False, True, False]
+    assert guest.connected == 2
 
 
-def test_an_agent_that_keeps_none_is_connected_to_each_time(guest_of, dialled) -> None:
+def test_an_agent_that_keeps_none_is_connected_to_each_time(guest, its_client, dialled) -> None:
     """As those in guests made before connections were kept."""
-    client = guest_of(encode_json(RESULT, EXEC_REPLY))
-    client.exec(["first"], keep=True)
+    guest.keeps, guest.reply = False, encode_json(RESULT, EXEC_REPLY)
+    its_client.exec(["first"], keep=True)
     assert dialled[0].fileno() == -1
 
 
 @pytest.mark.parametrize("unasked", [KEPT, b"\x05", encode_frame(STDOUT, b"mine")],
                          ids=["result", "byte", "output"])
-def test_what_a_guest_says_unasked_answers_nothing(guest_of, dialled, unasked: bytes) -> None:
-    client = guest_of(KEPT + unasked, KEPT)
-    client.exec(["first"], keep=True)
+def test_what_a_guest_says_unasked_answers_nothing(guest, its_client, dialled,
+                                                   unasked: bytes) -> None:
+    guest.reply = KEPT + unasked
+    its_client.exec(["first"], keep=True)
     assert eventually(lambda: dialled[0].fileno() == -1 or has_input(dialled[0]))
-    assert client.exec(["second"], keep=True).stdout == b"" and len(dialled) == 2
-    client.close()
+    guest.reply = KEPT
+    assert its_client.exec(["second"], keep=True).stdout == b"" and len(dialled) == 2
 
 
-def test_a_lie_ends_it(guest_of, dialled) -> None:
-    client = guest_of(KEPT, encode_json(RESULT, {"kept": True}), KEPT)
-    client.exec(["true"], keep=True)
+def test_what_it_says_before_the_next_command_answers_nothing_either(guest, its_client) -> None:
+    ours, theirs = socket.socketpair()
+    its_client._kept = ours
+    with theirs:
+        theirs.sendall(encode_frame(STDOUT, b"mine") + KEPT)
+        assert its_client.exec(["true"], keep=True).stdout == b""
+    assert guest.asked == 1 and ours.fileno() == -1
+
+
+def test_a_lie_ends_it(guest, its_client, dialled) -> None:
+    its_client.exec(["true"], keep=True)
+    guest.reply = encode_json(RESULT, {"kept": True})
     with pytest.raises(AgentProtocolError):
-        client.exec(["true"], keep=True)
+        its_client.exec(["true"], keep=True)
     assert [each.fileno() for each in dialled] == [-1]
 
 
