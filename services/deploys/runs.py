@@ -14,7 +14,6 @@ from models.database import ROW_LOCK, connection, database, now
 from models.deploys import Deploy, DeployRun
 from models.locks import LockClass
 from models.operations import OutboxMessage
-from models.row import Statement
 from models.states import RunState, RunStep
 from services.operations.claims import LeaseLost
 from services.operations.due_work import DueWork
@@ -37,9 +36,6 @@ RUNS = DueWork(
     longest_pause_s=30,
     lane=LANE,
 )
-
-_ANY_OPEN = Statement(DeployRun, lambda: DeployRun.select(DeployRun.id).where(
-    DeployRun.state.in_(OPEN)).limit(1), values=0)
 
 
 @dataclass(frozen=True)
@@ -80,11 +76,6 @@ def resume(node_id: str) -> None:
         DeployRun.update(lease_until=now()).where(
             (DeployRun.node_id == node_id) & (DeployRun.state == RunState.RUNNING)).execute()
         RUNS.make_due(node_id)
-
-
-def any_open() -> bool:
-    """True while a run of any app is under way."""
-    return _ANY_OPEN.find() is not None
 
 
 def has_open(slug: str) -> bool:

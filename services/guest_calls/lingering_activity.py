@@ -15,7 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from models.database import connection, now
@@ -40,8 +40,8 @@ class _Lingering:
     lasts_until_s: float
     guest: Guest
     op_seq: int
-    since_s: float
-    ended_at: datetime
+    since_s: float = field(default_factory=time.monotonic)
+    ended_at: datetime = field(default_factory=now)
 
 
 _lock = threading.Lock()
@@ -98,9 +98,8 @@ def _begin(deps: Deps, sandbox: Sandbox, for_s: float, what: str) -> _Lingering:
     lasts_s = for_s + _MARGIN_S
     with connection():
         activity_id = activity.begin(sandbox, lasts_s, what)
-    present_s = time.monotonic()
-    return _Lingering(activity_id, present_s + lasts_s, connect(deps, sandbox), sandbox.op_seq,
-                      present_s, now())
+    return _Lingering(activity_id, time.monotonic() + lasts_s, connect(deps, sandbox),
+                      sandbox.op_seq)
 
 
 def _keep(sandbox_id: str, lingering: _Lingering) -> None:

@@ -1,6 +1,8 @@
 """Hibernates sandboxes that nobody has used for their idle timeout, and on a node that has promised
 all that it can, the idlest before that."""
+from collections.abc import Callable, Iterable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import peewee
@@ -25,10 +27,6 @@ _AT_ONCE = 4
 # What uses this much of a CPU works, although nobody calls it; an idle guest uses a hundredth of
 # it.
 _WORKING_PERMILLE = 100
-# Asked every second and mostly answered no, so it is a statement of its own.
-_ANY_IDLE = Statement(Sandbox, lambda moment: Sandbox.select(Sandbox.id).where(
-    Sandbox.status.in_(TRANSITIONS[OperationKind.HIBERNATE].starts) & Sandbox.task.is_null()
-    & (Sandbox.idle_at <= moment)).limit(1))
 
 
 def touch_values(idle_timeout_s: int) -> dict[str, object]:
@@ -40,10 +38,7 @@ def touch_values(idle_timeout_s: int) -> dict[str, object]:
 def hibernate_idle(deps: Deps) -> int:
     """Begin to hibernate running sandboxes whose idle time is over and that nothing uses; returns
     how many."""
-    with connection():
-        if _ANY_IDLE.find(now()) is None:
-            return 0
-    return _hibernate(deps, Sandbox.idle_at <= now(), Sandbox.idle_at, _BATCH)
+    return _hibernate(deps, partial(_IDLE.all, now()))
 
 
 def hibernate_idlest(deps: Deps, node: NodeFacts, unused_s: float) -> int:
@@ -65,31 +60,40 @@ def hibernate_idlest(deps: Deps, node: NodeFacts, unused_s: float) -> int:
         (Sandbox.node_id == node.id) & Sandbox.kind.in_((SandboxKind.API, SandboxKind.APP))
         & (used_at <= now() - timedelta(seconds=unused_s)) & ~peewee.fn.EXISTS(working)
     )
-    return _hibernate(deps, which, used_at, max(_AT_ONCE - len(soon), 0), excess)
+    most = max(_AT_ONCE - len(soon), 0)
+    return _hibernate(deps, lambda: _unused(now(), which, used_at, most), excess)
 
 
-def _hibernate(deps: Deps, which: Any, order: Any, most: int, excess: Load | None = None) -> int:
-    """Begin with those first in `order`, until they are as much as `excess`. The row lock and the
-    condition on `idle_at` settle the race with a call that begins at the same moment."""
+def _unused(moment: Any, which: Any, order: Any, most: int) -> Any:
+    """Those of `which` that could be put to sleep and that no call uses, locked. The row lock and
+    the condition on `idle_at` settle the race with a call that begins at the same moment."""
+    in_flight = Activity.select().where(
+        (Activity.sandbox_id == Sandbox.id) & (Activity.expires_at > moment))
+    return (
+        Sandbox.select()
+        .where(
+            Sandbox.status.in_(TRANSITIONS[OperationKind.HIBERNATE].starts)
+            & Sandbox.task.is_null()
+            & which
+            & ~peewee.fn.EXISTS(in_flight)
+        )
+        .order_by(order)
+        .limit(most)
+        .for_update(UNLOCKED_ROWS)
+    )
+
+
+_IDLE = Statement(Sandbox, lambda moment: _unused(
+    moment, Sandbox.idle_at <= moment, Sandbox.idle_at, _BATCH))
+
+
+def _hibernate(deps: Deps, find: Callable[[], Iterable[Sandbox]],
+               excess: Load | None = None) -> int:
+    """Begin with the first of what `find` gives, until they are as much as `excess`."""
     messages: list[OutboxMessage] = []
     with connection():
         with database.atomic():
-            in_flight = Activity.select().where(
-                (Activity.sandbox_id == Sandbox.id) & (Activity.expires_at > now())
-            )
-            idle = (
-                Sandbox.select()
-                .where(
-                    Sandbox.status.in_(TRANSITIONS[OperationKind.HIBERNATE].starts)
-                    & Sandbox.task.is_null()
-                    & which
-                    & ~peewee.fn.EXISTS(in_flight)
-                )
-                .order_by(order)
-                .limit(most)
-                .for_update(UNLOCKED_ROWS)
-            )
-            for sandbox in idle:
+            for sandbox in find():
                 if excess is not None:
                     if not excess.is_something():
                         break

@@ -32,18 +32,10 @@ from services.snapshots import pending
 
 log = logging.getLogger(__name__)
 _BATCH = 200
-
-
-def _overdue(moment: Any) -> Any:
-    return (
-        Operation.state.in_(OPEN_STATES) & (Operation.deadline_at < moment)
-        & (Operation.lease_until.is_null() | (Operation.lease_until < moment))
-        & (Operation.kind != OperationKind.STOP)
-    )
-
-
-_ANY_OVERDUE = Statement(Operation, lambda moment: Operation.select(Operation.id).where(
-    _overdue(moment)).limit(1))
+_OVERDUE = Statement(Operation, lambda moment: Operation.select().where(
+    Operation.state.in_(OPEN_STATES) & (Operation.deadline_at < moment)
+    & (Operation.lease_until.is_null() | (Operation.lease_until < moment))
+    & (Operation.kind != OperationKind.STOP)).limit(_BATCH))
 
 
 @dataclass(frozen=True)
@@ -185,12 +177,9 @@ def fail_overdue(deps: Deps) -> int:
     A stop is never given up. A sandbox whose node is gone for good stays what it was, except one
     that never booted.
     """
-    present = now()
     count = 0
     with connection():
-        if _ANY_OVERDUE.find(present) is None:
-            return 0
-        for operation in list(Operation.select().where(_overdue(present)).limit(_BATCH)):
+        for operation in _OVERDUE.all(now()):
             with database.atomic():
                 failed = fail_unclaimed(operation, f"The {operation.kind} did not finish in time.")
             if failed:

@@ -2,26 +2,24 @@
 their node is gone for good."""
 from models.database import connection, database, now
 from models.deploys import DeployRun
+from models.row import Statement
 from services.deploys import failing, runs
 from services.operations import outbox
 from services.protocols import Deps
 
 _BATCH, _LEASE_S = 50, 10.0
 _WORKER = "control"
+_OVERDUE = Statement(DeployRun, lambda moment: DeployRun.select(
+    DeployRun.id, DeployRun.node_id, DeployRun.operator_error).where(
+    DeployRun.state.in_(runs.OPEN) & (DeployRun.deadline_at < moment)
+    & (DeployRun.lease_until.is_null() | (DeployRun.lease_until < moment))).limit(_BATCH))
 
 
 def give_up(deps: Deps) -> list[str]:
     """End them as failed; returns the slugs of their apps."""
     given_up = []
     with connection():
-        if not runs.any_open():
-            return []
-        overdue = list(
-            DeployRun.select(DeployRun.id, DeployRun.node_id, DeployRun.operator_error).where(
-                DeployRun.state.in_(runs.OPEN) & (DeployRun.deadline_at < now())
-                & (DeployRun.lease_until.is_null() | (DeployRun.lease_until < now())))
-            .limit(_BATCH))
-        for row in overdue:
+        for row in _OVERDUE.all(now()):
             messages = []
             with database.atomic():
                 claimed = runs.claim(row.id, row.node_id, _WORKER, _LEASE_S)

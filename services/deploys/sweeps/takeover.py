@@ -17,6 +17,7 @@ from config.settings import Settings
 from models.database import connection, database, now
 from models.deploys import DeployRun
 from models.operations import OutboxMessage
+from models.row import Statement
 from models.snapshots import Snapshot
 from models.states import OperationKind, RunState, RunStep, SnapshotKind
 from services.deploys import logs, runs
@@ -64,9 +65,7 @@ def take_over(deps: Deps) -> list[Move]:
     """Move the runs that can be, and say of the others what they wait for; returns the moves."""
     moves, hosts = [], _Hosts(deps.settings)
     with connection():
-        if not runs.any_open():
-            return []
-        for row in list(DeployRun.select().where(DeployRun.state.in_(runs.OPEN) & _is_free())):
+        for row in _FREE.all(now()):
             move = _decide(hosts, row)
             if move is not None:
                 messages = _move(deps, row, move)
@@ -133,8 +132,12 @@ def _move(deps: Deps, row: DeployRun, move: Move) -> list[OutboxMessage] | None:
 
 def _unchanged(row: DeployRun) -> Any:
     return ((DeployRun.id == row.id) & (DeployRun.epoch == row.epoch)
-            & (DeployRun.node_id == row.node_id) & DeployRun.state.in_(runs.OPEN) & _is_free())
+            & (DeployRun.node_id == row.node_id) & DeployRun.state.in_(runs.OPEN) & _is_free(now()))
 
 
-def _is_free() -> Any:
-    return DeployRun.lease_until.is_null() | (DeployRun.lease_until < now())
+def _is_free(moment: Any) -> Any:
+    return DeployRun.lease_until.is_null() | (DeployRun.lease_until < moment)
+
+
+_FREE = Statement(DeployRun, lambda moment: DeployRun.select().where(
+    DeployRun.state.in_(runs.OPEN) & _is_free(moment)))
