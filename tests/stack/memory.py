@@ -1,8 +1,11 @@
 """How much memory processes of a stack take, as the kernel counts it."""
 import contextlib
 import re
+import statistics
 import threading
 from pathlib import Path
+
+from bin.stack import leftovers
 
 
 class Watch(threading.Thread):
@@ -24,6 +27,43 @@ class Watch(threading.Thread):
         self._over.set()
         self.join()
         return self.most_bytes
+
+
+class GrowthWatch(threading.Thread):
+    """By how many bytes each process of a stack grows at most, those that start meanwhile included.
+
+    What a process maps of files is left out: the workers look at guests' memory that way.
+    `most_bytes` has the figures by (pid, command).
+    """
+
+    def __init__(self, data_dir):
+        super().__init__(daemon=True)
+        self._data_dir = data_dir
+        self._over = threading.Event()
+        self._before = self._held()
+        self._ordinary = statistics.median(self._before.values())
+        self.most_bytes = {}
+
+    def run(self):
+        while not self._over.wait(0.1):
+            for process, size in self._held().items():
+                before = self._before.setdefault(process, max(size, self._ordinary))
+                self.most_bytes[process] = max(self.most_bytes.get(process, 0), size - before)
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *error):
+        self._over.set()
+        self.join()
+
+    def _held(self):
+        held = {}
+        for process in leftovers.processes_of(self._data_dir).items():
+            with contextlib.suppress(OSError):
+                held[process] = _read(process[0], "RssAnon")
+        return held
 
 
 def children(pid):

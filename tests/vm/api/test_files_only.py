@@ -1,22 +1,23 @@
 """Project directories of real guests, out to the store and into a fork: by checksum, in number, in
 size, through a kill -9, and in little memory."""
 import base64
-import contextlib
 import hashlib
 import json
 import os
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-from bin.stack import leftovers
 from objects.store import ObjectStore
+from tests.stack.memory import GrowthWatch
 
-MEMORY_LIMIT_KB, AGENT_LIMIT_KB = 180_000, 60_000
-# With that much more than it has anyway, any of the processes would hold more than it may.
+GROWTH_LIMIT_BYTES, AGENT_LIMIT_KB = 48 * 1024 * 1024, 60_000
+# More than twice what a process may grow by.
 BLOCK_BYTES, BLOCKS = 8 * 1024 * 1024, 16
+# No archive passes identity, of which each sign-in takes 64 MiB, by intent; the store is not ours.
+LEFT_OUT = re.compile("svc-identity|rclone")
 # Makes every kind of thing that a directory can hold; names are bytes.
 MAKE = r"""
 import os, socket
@@ -149,7 +150,16 @@ def test_a_large_directory_through_a_kill_and_in_little_memory(vm_alice, vm_stac
     item = {"path": "/home/user/block", "content": base64.b64encode(block).decode()}
     assert vm_alice.post(f"/v1/sandboxes/{source}/files", json=[item]).status_code == 204
     run(vm_alice, source, f"for i in $(seq {BLOCKS}); do cat block; done > big; rm block")
-    forget_peaks(vm_stack)
+    with GrowthWatch(vm_stack.site.data_dir) as watch:
+        carry_out_and_back(vm_alice, vm_stack, sandboxes, source, block)
+    growths = sorted((grown, command) for (_, command), grown in watch.most_bytes.items()
+                     if not LEFT_OUT.search(command))
+    assert any("archive" in command for _, command in growths)
+    assert growths[-1][0] < GROWTH_LIMIT_BYTES, growths[-5:]
+
+
+def carry_out_and_back(vm_alice, vm_stack, sandboxes, source, block):
+    """The directory of `source` to the store, through a kill, and into a fork."""
     with ThreadPoolExecutor(1) as pool:
         pending = pool.submit(archive, vm_alice, source)
         wait_for_part(vm_stack)
@@ -167,12 +177,6 @@ def test_a_large_directory_through_a_kill_and_in_little_memory(vm_alice, vm_stac
         whole.update(block)
     assert run(vm_alice, copy, "md5sum big").split()[0] == whole.hexdigest()
     assert agent_peak_kb(vm_alice, copy) < AGENT_LIMIT_KB
-    peaks = {
-        command: peak_kb(pid)
-        for pid, command in leftovers.processes_of(vm_stack.site.data_dir).items()
-    }
-    assert any("archive" in command for command in peaks)
-    assert max(peaks.values()) < MEMORY_LIMIT_KB, peaks
 
 
 def wait_for_part(stack):
@@ -181,22 +185,6 @@ def wait_for_part(stack):
     while not store.list_uploads("snapshots/"):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-
-
-def forget_peaks(stack):
-    """Let VmHWM begin again: what other tests did with these processes does not count."""
-    for pid in leftovers.processes_of(stack.site.data_dir):
-        with contextlib.suppress(OSError):  # it may have ended
-            Path(f"/proc/{pid}/clear_refs").write_text("5")
-
-
-def peak_kb(pid):
-    """VmHWM of a process of this host; 0 if it has ended."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1])
-    return 0
 
 
 def agent_peak_kb(persona, sandbox_id):
