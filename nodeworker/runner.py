@@ -15,7 +15,7 @@ import logging
 
 from models.database import DatabaseUnavailable, connection, when_database_answers
 from models.states import CAPTURES, OperationKind, SandboxStatus
-from nodeworker import usage
+from nodeworker import parked, usage
 from nodeworker.faults import fault
 from nodeworker.handlers import lifecycle
 from nodeworker.handlers.bring_up import named
@@ -95,6 +95,8 @@ def _run(deps: NodeDeps, claimed: Claim) -> Outcome | None:
     if sandbox.status == SandboxStatus.RUNNING and ends:
         usage.sample_sandbox(deps, sandbox.id)
     outcome = _handle(deps, claimed, sandbox)
+    if outcome is None:
+        parked.tell_ctl(deps.settings.node_dir)
     if outcome is None or claimed.kind in CAPTURES:  # what is captured runs on, counted as before
         return outcome
     return usage.with_reading(deps, sandbox, outcome)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from models.database import DatabaseFailed, when_database_answers
-from nodeworker import lanes, node_directory, usage, warm_images
+from nodeworker import lanes, node_directory, parked, usage, warm_images
 from nodeworker.deploys import replicas
 from nodeworker.disks.space import MIB
 from nodeworker.faults import fault
@@ -25,13 +25,12 @@ from services.deploys import runs
 from services.hosts import nodes
 from services.hosts.nodes import NodeFacts
 from services.hosts.warm_images import BAKES
-from services.operations import claims, sweeps
+from services.operations import claims
 from services.operations.transitions import ARCHIVE_LANE
 from services.sandboxes import idle
 from services.snapshots import deletion, disk_upload
 
 log = logging.getLogger(__name__)
-_DUE_POLL_S = 0.2
 _HOLD_POLL_S = 0.5
 
 
@@ -56,7 +55,7 @@ def begin(deps: NodeDeps, lane: str) -> None:
         _when_database_answers(lambda: warm_images.compare(deps, node_facts(deps)))
         threading.Thread(target=_heartbeats, args=(deps, watch), name="heartbeat",
                          daemon=True).start()
-        threading.Thread(target=_announcements, args=(deps,), name="announcements",
+        threading.Thread(target=parked.announce, args=(deps,), name="announcements",
                          daemon=True).start()
         threading.Thread(target=_hold_growing, args=(deps,), name="hold", daemon=True).start()
     if lane == ARCHIVE_LANE:
@@ -117,19 +116,6 @@ def _heartbeats(deps: NodeDeps, watch: LaneWatch) -> None:
             log.critical("no heartbeat can be made, so this worker ends", exc_info=True)
             os.kill(os.getpid(), signal.SIGTERM)
             return
-
-
-def _announcements(deps: NodeDeps) -> None:
-    """Announce parked operations of this node as soon as they are due."""
-    settings = deps.settings
-    while True:
-        time.sleep(_DUE_POLL_S)
-        try:
-            sweeps.announce_due(settings, deps.queue, settings.node_id)
-            runs.announce_due(deps.rules, settings.node_id)
-        except DatabaseFailed as error:
-            log.warning("parked operations not announced: %s", type(error).__name__)
-            time.sleep(1)
 
 
 def _hold_growing(deps: NodeDeps) -> None:

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from guest.client.errors import AgentError, AgentTimeout
 from models.database import DatabaseUnavailable, connection, when_database_answers
 from models.states import RunStep, SandboxStatus
+from nodeworker import parked
 from nodeworker.deploys import building, moving, serving, storing
 from nodeworker.deploys.replicas import ReplicaBroken
 from nodeworker.deploys.replication import NotReplicated
@@ -50,9 +51,14 @@ def run_announced(deps: NodeDeps, run_id: int) -> None:
             run_id, settings.node_id, f"{settings.node_id}/{runs.LANE}",
             settings.operation_lease_s,
             share=max(1, int(settings.deploy_concurrency * settings.owner_share)))
-    if claimed is None:
-        return
-    fault("deploy.claimed")
+    if claimed is not None:
+        fault("deploy.claimed")
+        _work_under_lease(deps, claimed)
+    parked.tell_ctl(settings.node_dir)
+
+
+def _work_under_lease(deps: NodeDeps, claimed: RunClaim) -> None:
+    settings = deps.settings
     lease = LeaseKeeper(lambda: runs.renew(claimed, settings.operation_lease_s),
                         settings.operation_lease_s, f"deploy run {claimed.id}")
     with lease:

@@ -6,7 +6,7 @@ and not to one sandbox. A message only hints at a run; a claim by compare-and-se
 worker writes counts only under its epoch, so one that lost its lease changes nothing any more.
 """
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from models import locks
@@ -14,6 +14,7 @@ from models.database import ROW_LOCK, connection, database, now
 from models.deploys import Deploy, DeployRun
 from models.locks import LockClass
 from models.operations import OutboxMessage
+from models.row import Statement
 from models.states import RunState, RunStep
 from services.operations.claims import LeaseLost
 from services.operations.due_work import DueWork
@@ -65,9 +66,19 @@ def announce(run: DeployRun) -> list[OutboxMessage]:
     return RUNS.announce(DeployRun.id == run.id)
 
 
-def announce_due(deps: Deps, node_id: str) -> None:
-    """Announce the runs of a node that have waited long enough."""
-    RUNS.announce_due(deps, DeployRun.node_id == node_id)
+def announce_due(deps: Deps, node_id: str) -> datetime | None:
+    """Announce the runs of a node that have waited long enough; returns when the first of them was
+    due or will be, None if there is no run."""
+    with connection():
+        first = _FIRST.find(node_id)
+    if first is not None and first.announce_at <= now():
+        RUNS.announce_due(deps, DeployRun.node_id == node_id)
+    return None if first is None else first.announce_at
+
+
+_FIRST = Statement(DeployRun, lambda node_id: DeployRun.select(DeployRun.announce_at).where(
+    RUNS.waiting & (DeployRun.node_id == node_id) & DeployRun.announce_at.is_null(False)
+).order_by(DeployRun.announce_at).limit(1))
 
 
 def resume(node_id: str) -> None:

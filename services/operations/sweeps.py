@@ -1,13 +1,12 @@
 """Announces operations again that are due: parked ones whose time has come, those that no worker
 took in time, and those whose worker's lease has run out.
 
-The due times are columns. Most looks find nothing, so a look is one statement (several a second are
-what an idle host does); what it finds is locked and looked at again. The sweep takes what is due
-with SKIP LOCKED, so two of them do no harm: the control plane sweeps all nodes, which is the
-guarantee, and each node its own parked operations, more often, so that what waits for a guest goes
-on at once.
+The due times are columns. Most looks find nothing, so a look is one statement; what it finds is
+locked and looked at again. The sweep takes what is due with SKIP LOCKED, so two of them do no harm:
+the control plane sweeps all nodes, which is the guarantee, and each node its own parked operations
+when they are due, so that what waits for a guest goes on at once.
 """
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from config.settings import Settings
@@ -26,7 +25,8 @@ def announce_neglected(deps: Deps) -> int:
     """Announce again what no worker took in time, or whose worker's lease has run out; returns how
     many of them were not just parked."""
     silent = (Operation.state == OperationState.RUNNING) & (Operation.lease_until < now())
-    neglected = _unclaimed(now()) | silent
+    unclaimed = (Operation.state == OperationState.PENDING) & (Operation.announce_at <= now())
+    neglected = unclaimed | silent
     with connection():
         if not Operation.select().where(neglected).exists():
             return 0
@@ -34,24 +34,23 @@ def announce_neglected(deps: Deps) -> int:
     return sum(operation.due_at is None for operation in announced)
 
 
-def announce_due(settings: Settings, queue: Queue, node_id: str) -> int:
-    """Announce the parked operations of this node whose time has come; returns how many."""
+def announce_due(settings: Settings, queue: Queue, node_id: str) -> datetime | None:
+    """Announce the parked operations of this node whose time has come; returns when the first was
+    due or will be, None if nothing is parked."""
     with connection():
-        if _ANY_DUE.find(node_id, now()) is None:
-            return 0
-        return len(_announce(settings, queue, _parked(node_id, now())))
+        first = _FIRST_PARKED.find(node_id)
+        if first is not None and first.announce_at <= now():
+            _announce(settings, queue, _parked(node_id) & (Operation.announce_at <= now()))
+    return None if first is None else first.announce_at
 
 
-def _unclaimed(moment: Any) -> Any:
-    return (Operation.state == OperationState.PENDING) & (Operation.announce_at <= moment)
+def _parked(node_id: Any) -> Any:
+    return ((Operation.state == OperationState.PENDING) & (Operation.node_id == node_id)
+            & Operation.due_at.is_null(False))
 
 
-def _parked(node_id: Any, moment: Any) -> Any:
-    return _unclaimed(moment) & (Operation.node_id == node_id) & Operation.due_at.is_null(False)
-
-
-_ANY_DUE = Statement(Operation, lambda node_id, moment: Operation.select(Operation.id).where(
-    _parked(node_id, moment)).limit(1), values=2)
+_FIRST_PARKED = Statement(Operation, lambda node_id: Operation.select(Operation.announce_at).where(
+    _parked(node_id)).order_by(Operation.announce_at).limit(1))
 
 
 def _announce(settings: Settings, queue: Queue, which: Any) -> list[Operation]:
