@@ -134,9 +134,9 @@ class Settings:
     archive_timeout_s: float = 900.0
     archive_max_mb: int = 20480
     archive_min_kib_per_s: int = 64
-    idle_sweep_s: float = 1.0
-    operation_sweep_s: float = 2.0
-    relay_poll_s: float = 0.5
+    idle_sweep_s: float = 2.0
+    operation_sweep_s: float = 3.0
+    relay_poll_s: float = 1.0
     idempotency_hours: int = 24
     snapshot_days: int = 0
     store_sweep_s: float = 3600.0
@@ -230,7 +230,7 @@ class Settings:
     deploy_files_most: int = 20000
     deploy_mb_most: int = 1024
     deploy_concurrency: int = 8
-    deploy_sweep_s: float = 2.0
+    deploy_sweep_s: float = 5.0
     deploy_ready_s: float = 30.0
     deploy_fence_s: float = 30.0
     deploy_drain_s: float = 30.0
