@@ -35,9 +35,18 @@ def tell_ctl(node_dir: Path) -> None:
             os.close(pipe)
 
 
-def announce(deps: NodeDeps) -> None:
-    """Announce for ever."""
-    pipe = _listen(deps.settings.node_dir)
+def listen(node_dir: Path) -> int:
+    """The end of the pipe from which the ctl lane hears the others."""
+    pipe = _pipe(node_dir)
+    pipe.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.mkfifo(pipe, 0o600)
+    # Open for writing, too, so that it has no end when a lane closes it.
+    return os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def announce(deps: NodeDeps, pipe: int) -> None:
+    """Announce what is parked once it is due; never returns."""
     said = select.poll()
     said.register(pipe, select.POLLIN)
     while True:
@@ -57,15 +66,6 @@ def announce_due(deps: NodeDeps) -> float:
         log.warning("parked operations not announced: %s", type(error).__name__)
         return 1.0
     return min([_LOOK_S, *((due - now()).total_seconds() for due in seen if due)])
-
-
-def _listen(node_dir: Path) -> int:
-    pipe = _pipe(node_dir)
-    pipe.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with contextlib.suppress(FileExistsError):
-        os.mkfifo(pipe, 0o600)
-    # Open for writing, too, so that it has no end when a lane closes it.
-    return os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _pipe(node_dir: Path) -> Path:

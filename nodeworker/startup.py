@@ -55,7 +55,8 @@ def begin(deps: NodeDeps, lane: str) -> None:
         _when_database_answers(lambda: warm_images.compare(deps, node_facts(deps)))
         threading.Thread(target=_heartbeats, args=(deps, watch), name="heartbeat",
                          daemon=True).start()
-        threading.Thread(target=parked.announce, args=(deps,), name="announcements",
+        pipe = parked.listen(deps.settings.node_dir)
+        threading.Thread(target=parked.announce, args=(deps, pipe), name="announcements",
                          daemon=True).start()
         threading.Thread(target=_hold_growing, args=(deps,), name="hold", daemon=True).start()
     if lane == ARCHIVE_LANE:

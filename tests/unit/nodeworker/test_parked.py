@@ -1,8 +1,8 @@
 """Lanes tell the ctl lane through a pipe that they parked something."""
 import contextlib
+import os
 import queue
 import threading
-from types import SimpleNamespace
 
 import pytest
 
@@ -17,9 +17,11 @@ class Over(Exception):
 def announcer(tmp_path, monkeypatch):
     """Starts the ctl lane's thread with that for a look at the database."""
 
+    pipe = parked.listen(tmp_path)
+
     def announce():
         with contextlib.suppress(Over):
-            parked.announce(SimpleNamespace(settings=SimpleNamespace(node_dir=tmp_path)))
+            parked.announce(None, pipe)
 
     def start(look):
         monkeypatch.setattr(parked, "announce_due", look)
@@ -27,7 +29,8 @@ def announcer(tmp_path, monkeypatch):
         thread.start()
         return thread
 
-    return start
+    yield start
+    os.close(pipe)
 
 
 def test_a_lane_that_parks_something_is_heard_and_otherwise_nobody_looks(tmp_path, announcer):
