@@ -1,6 +1,6 @@
-"""`python -m config.celery_command -A APP worker|beat OPTIONS`: two commands of Celery alone.
+"""`python -m config.celery_command -A APP worker|beat|flower OPTIONS`: a command of Celery alone.
 
-The program `celery` loads a shell, monitors and Flower before it becomes a worker.
+The program `celery` loads a shell, monitors and Flower before it becomes any of them.
 """
 import click
 from celery.app.utils import find_app
@@ -9,11 +9,22 @@ from celery.bin.beat import beat
 from celery.bin.worker import worker
 
 
-@click.group()
+class _Commands(click.Group):
+    """Celery's own commands, and Flower's, which is loaded for nothing else."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name."""
+        if cmd_name != "flower":
+            return super().get_command(ctx, cmd_name)
+        from flower.command import flower
+        return flower
+
+
+@click.group(cls=_Commands)
 @click.option("-A", "--app", required=True, help="The module of the Celery app.")
 @click.pass_context
 def main(context: click.Context, app: str) -> None:
-    """Run a process of a Celery app; the options are Celery's."""
+    """Run a process of a Celery app; the options are Celery's, or Flower's."""
     context.obj = CLIContext(app=find_app(app), no_color=True, workdir=None)
 
 

@@ -32,7 +32,7 @@ ENTRIES = {
     "webhooks": (CELERY, "tasks.webhooks"),
     "relay": ("tasks.relay",),
     "beat": (CELERY, "tasks.celery_app"),
-    "flower": ("tasks.celery_app", "config.flowerconfig"),
+    "flower": (CELERY, "tasks.celery_app", "config.flowerconfig"),
     **{f"node-{lane}": NODE for lane in LANES},
 }
 # Modules that come along with an import, but decide nothing in that process.
@@ -140,6 +140,18 @@ def test_a_worker_loads_nothing_that_only_other_programs_use(name):
                             capture_output=True, text=True).stdout.split()
     assert CELERY in loaded
     assert not {"flower", "tornado", "prompt_toolkit", "boto3", "flask"} & set(loaded)
+
+
+def test_flower_loads_no_shell():
+    script = """
+import sys
+from config.celery_command import main
+assert main.get_command(None, "flower").name == "flower"
+print(*sys.modules)
+"""
+    loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=60,
+                            capture_output=True, text=True).stdout.split()
+    assert "tornado" in loaded and not {"prompt_toolkit", "click_repl"} & set(loaded)
 
 
 @pytest.mark.parametrize("name", ["api", "identity", "shell"])
