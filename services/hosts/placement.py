@@ -5,7 +5,8 @@ so parallel claims on one node are serial and never promise more than there is; 
 in a column that could drift.
 """
 import math
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
 import peewee
@@ -45,8 +46,7 @@ def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None =
             asked & Node.accepting & Node.presets.contains([preset]))]
         asked = asked & Node.id.in_(have_it) if have_it else asked
     for node_id in [pinned] if pinned is not None else _by_load(asked, image):
-        node = Node.select().where(
-            (Node.id == node_id) & alive).for_update(ROW_LOCK).get_or_none()
+        node = _locking(lane).find(node_id, _since(settings))
         if node is not None and node.accepting and _room(node, new_files).can_hold(vcpus, mem_mb):
             return node
     if pinned is not None and not Node.select().where(Node.id == pinned).exists():
@@ -81,8 +81,16 @@ def claim_capacity(settings: Settings, sandbox: Sandbox) -> None:
 
 def _alive(settings: Settings) -> Any:
     """Nodes that report, and whose lane for sandboxes has started."""
-    fresh = Node.heartbeat_at > now() - timedelta(seconds=settings.node_dead_after_s)
-    return fresh & _works(SANDBOX_LANE)
+    return _reports(_since(settings)) & _works(SANDBOX_LANE)
+
+
+def _since(settings: Settings) -> datetime:
+    """Whoever has not reported since then is silent."""
+    return now() - timedelta(seconds=settings.node_dead_after_s)
+
+
+def _reports(since: Any) -> Any:
+    return Node.heartbeat_at > since
 
 
 def _works(lane: str) -> Any:
@@ -143,6 +151,14 @@ def _coming(node_id: Any, heartbeat_at: Any) -> Any:
         Operation, on=(Operation.sandbox_id == Sandbox.id)
     ).where((Sandbox.node_id == node_id) & Operation.state.in_(OPEN_STATES) & begun_since
             & Operation.kind.in_((OperationKind.BOOT, OperationKind.WAKE)))
+
+
+@cache
+def _locking(lane: str) -> Statement:
+    """The node of an id, locked, if it is alive and this lane of it works."""
+    return Statement(Node, lambda node_id, since: Node.select().where(
+        (Node.id == node_id) & _reports(since) & _works(SANDBOX_LANE) & _works(lane)
+    ).for_update(ROW_LOCK), values=2)
 
 
 _LOAD = Statement(Sandbox, _load)

@@ -19,7 +19,10 @@ from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from typing import Protocol
 
+import peewee
+
 from models.database import ROW_LOCK, connection, database, now, relaxed_transaction
+from models.row import Statement
 from models.sandboxes import Sandbox
 from models.states import SandboxStatus
 from models.usage import SandboxUsage, UsageTally
@@ -154,16 +157,19 @@ def _count(samples: Sequence[Sample], *, running: bool = True, under_claim: bool
 
 def _locked_rows(ids: Sequence[str]) -> dict[str, SandboxUsage]:
     """The usage rows of these sandboxes, locked; those that were never counted get one."""
-    which = SandboxUsage.select().where(SandboxUsage.sandbox_id.in_(ids))
-    locked = which.order_by(SandboxUsage.sandbox_id).for_update(ROW_LOCK)
-    rows = {row.sandbox_id: row for row in locked}
+    rows = {row.sandbox_id: row for row in _LOCKED.all(list(ids))}
     new = [{"sandbox_id": sandbox_id} for sandbox_id in ids if sandbox_id not in rows]
     if new:
         made = SandboxUsage.insert_many(new).on_conflict_ignore().returning(SandboxUsage)
         rows |= {row.sandbox_id: row for row in made.execute()}
     if len(rows) < len(ids):  # somebody else has made one meanwhile
-        rows = {row.sandbox_id: row for row in locked.clone()}
+        rows = {row.sandbox_id: row for row in _LOCKED.all(list(ids))}
     return rows
+
+
+_LOCKED = Statement(SandboxUsage, lambda ids: SandboxUsage.select().where(
+    SandboxUsage.sandbox_id == peewee.fn.ANY(ids)
+).order_by(SandboxUsage.sandbox_id).for_update(ROW_LOCK))
 
 
 _STORE = """

@@ -76,9 +76,8 @@ def announce_left_behind(lane: Lane, owner_id: str) -> list[OutboxMessage]:
     """Write the message for the oldest operation of an owner that waits in the lane, if there is
     one, after a claim of this owner has ended and that is committed: its own message may have come
     while the owner was at the cap."""
-    waiting = _of(lane.node_id, lane.name) & free(now()) & (Operation.owner_id == owner_id)
-    oldest = Operation.select().where(waiting).order_by(Operation.id).limit(1)
-    return [announce(operation) for operation in oldest]
+    oldest = _OLDEST_OF_OWNER.find(lane.node_id, lane.name, now(), owner_id)
+    return [announce(oldest)] if oldest else []
 
 
 def _claim(lane: Lane, announced: tuple[str, int], lease_s: float) -> Claim | None:
@@ -120,5 +119,9 @@ def _take_fairest(node_id: Any, name: Any, cap: Any, sandbox_id: Any, op_seq: An
     return taking(Operation.id == fairest, worker, present, lease_until)
 
 
+_OLDEST_OF_OWNER = Statement(Operation, lambda node_id, name, present, owner_id: (
+    Operation.select().where(
+        _of(node_id, name) & free(present) & (Operation.owner_id == owner_id)
+    ).order_by(Operation.id).limit(1)), values=4)
 # The other workers of the lane wait meanwhile.
 _TAKE_FAIREST = Statement(Operation, _take_fairest, values=8)

@@ -54,11 +54,11 @@ def _check(owner: User, quotas: Mapping[str, int], used: Callable[[], int], what
 
 
 def _count_sandboxes(owner: User) -> int:
-    return int(Sandbox.select().where((Sandbox.owner == owner.id)
-                                      & (Sandbox.status != SandboxStatus.STOPPED)).count())
+    kept = (Sandbox.owner == owner.id) & (Sandbox.status != SandboxStatus.STOPPED)
+    return int(Sandbox.select(Sandbox.id).where(kept).count())
 
 
 def _count_snapshots(owner: User) -> int:
-    kept = (SnapshotState.PENDING, SnapshotState.READY)
-    return int(Snapshot.select().where((Snapshot.owner == owner.id) & ~Snapshot.transient
-                                       & Snapshot.state.in_(kept)).count())
+    kept = (Snapshot.owner == owner.id) & ~Snapshot.transient & Snapshot.state.in_(
+        (SnapshotState.PENDING, SnapshotState.READY))
+    return int(Snapshot.select(Snapshot.id).where(kept).count())

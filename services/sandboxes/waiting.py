@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from models.database import connection, database
 from models.operations import Operation, OutboxMessage
+from models.row import Statement
 from models.sandboxes import Sandbox
 from models.states import OperationKind, OperationState, SandboxStatus
 from services.errors import Conflict, Unavailable
@@ -25,6 +26,9 @@ from services.sandboxes.views import SandboxView, sandbox_view
 
 Result = TypeVar("Result")
 _FINAL = (OperationState.SUCCEEDED, OperationState.FAILED, OperationState.SUPERSEDED)
+_ENDED = Statement(Operation, lambda sandbox_id, op_seq: Operation.select().where(
+    (Operation.sandbox_id == sandbox_id) & (Operation.op_seq == op_seq)
+    & Operation.state.in_(_FINAL)), values=2)
 
 
 class _Busy(Exception):
@@ -86,8 +90,8 @@ def wait_for_operation(deps: Deps, sandbox_id: str, op_seq: int, *,
     superseded."""
 
     def probe() -> Operation | None:
-        return Operation.get_or_none((Operation.sandbox_id == sandbox_id)
-                                     & (Operation.op_seq == op_seq) & Operation.state.in_(_FINAL))
+        ended: Operation | None = _ENDED.find(sandbox_id, op_seq)
+        return ended
 
     operation = wait_until(sandbox_id, probe, deps.settings.operation_wait_s)
     if operation is None and more_s and _waits_for_its_guest(sandbox_id, op_seq):
