@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import TextIO
 
+DIRECTORY = "lanes"
 LANES = ("ctl", "ops", "bulk", "archive", "deploy")
 # Locks go with the last file that is closed, so these stay open as long as the process lives.
 _held: list[TextIO] = []
@@ -51,7 +52,13 @@ def is_held(node_dir: Path, lane: str) -> bool:
     return False
 
 
-def _open(node_dir: Path, lane: str) -> TextIO:
-    directory = node_dir / "lanes"
+def make_directory(node_dir: Path) -> Path:
+    """Where the lanes of a node say things to each other; made if it is not there."""
+    directory = node_dir / DIRECTORY
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return directory
+
+
+def _open(node_dir: Path, lane: str) -> TextIO:
+    directory = make_directory(node_dir)
     return os.fdopen(os.open(directory / lane, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")

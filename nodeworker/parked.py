@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from models.database import DatabaseFailed, now
+from nodeworker import lanes
 from nodeworker.wiring import NodeDeps
 from services.deploys import runs
 from services.operations import sweeps
@@ -37,8 +38,8 @@ def tell_ctl(node_dir: Path) -> None:
 
 def listen(node_dir: Path) -> int:
     """The end of the pipe from which the ctl lane hears the others."""
+    lanes.make_directory(node_dir)
     pipe = _pipe(node_dir)
-    pipe.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         os.mkfifo(pipe, 0o600)
     # Open for writing, too, so that it has no end when a lane closes it.
@@ -69,4 +70,4 @@ def announce_due(deps: NodeDeps) -> float:
 
 
 def _pipe(node_dir: Path) -> Path:
-    return node_dir / "lanes" / "parked"
+    return node_dir / lanes.DIRECTORY / "parked"

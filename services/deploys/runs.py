@@ -89,6 +89,11 @@ def resume(node_id: str) -> None:
         RUNS.make_due(node_id)
 
 
+def unheld(moment: Any) -> Any:
+    """The condition on runs that picks those nobody works on at a moment."""
+    return DeployRun.lease_until.is_null() | (DeployRun.lease_until < moment)
+
+
 def has_open(slug: str) -> bool:
     """True while a run of the app is under way."""
     return bool(DeployRun.select().where(

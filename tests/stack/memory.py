@@ -33,22 +33,23 @@ class GrowthWatch(threading.Thread):
     """By how many bytes each process of a stack grows at most, those that start meanwhile included.
 
     What a process maps of files is left out: the workers look at guests' memory that way.
-    `most_bytes` has the figures by (pid, command).
+    `most_bytes` has the figures by pid, `commands` what these processes were called last.
     """
 
     def __init__(self, data_dir):
         super().__init__(daemon=True)
         self._data_dir = data_dir
         self._over = threading.Event()
+        self.commands = {}
         self._before = self._held()
         self._ordinary = statistics.median(self._before.values())
         self.most_bytes = {}
 
     def run(self):
         while not self._over.wait(0.1):
-            for process, size in self._held().items():
-                before = self._before.setdefault(process, max(size, self._ordinary))
-                self.most_bytes[process] = max(self.most_bytes.get(process, 0), size - before)
+            for pid, size in self._held().items():
+                before = self._before.setdefault(pid, max(size, self._ordinary))
+                self.most_bytes[pid] = max(self.most_bytes.get(pid, 0), size - before)
 
     def __enter__(self):
         self.start()
@@ -60,9 +61,10 @@ class GrowthWatch(threading.Thread):
 
     def _held(self):
         held = {}
-        for process in leftovers.processes_of(self._data_dir).items():
+        for pid, command in leftovers.processes_of(self._data_dir).items():
             with contextlib.suppress(OSError):
-                held[process] = _read(process[0], "RssAnon")
+                held[pid] = _read(pid, "RssAnon")
+                self.commands[pid] = command
         return held
 
 

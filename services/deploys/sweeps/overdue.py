@@ -11,8 +11,8 @@ _BATCH, _LEASE_S = 50, 10.0
 _WORKER = "control"
 _OVERDUE = Statement(DeployRun, lambda moment: DeployRun.select(
     DeployRun.id, DeployRun.node_id, DeployRun.operator_error).where(
-    DeployRun.state.in_(runs.OPEN) & (DeployRun.deadline_at < moment)
-    & (DeployRun.lease_until.is_null() | (DeployRun.lease_until < moment))).limit(_BATCH))
+    DeployRun.state.in_(runs.OPEN) & (DeployRun.deadline_at < moment) & runs.unheld(moment)
+).limit(_BATCH))
 
 
 def give_up(deps: Deps) -> list[str]:

@@ -132,12 +132,9 @@ def _move(deps: Deps, row: DeployRun, move: Move) -> list[OutboxMessage] | None:
 
 def _unchanged(row: DeployRun) -> Any:
     return ((DeployRun.id == row.id) & (DeployRun.epoch == row.epoch)
-            & (DeployRun.node_id == row.node_id) & DeployRun.state.in_(runs.OPEN) & _is_free(now()))
-
-
-def _is_free(moment: Any) -> Any:
-    return DeployRun.lease_until.is_null() | (DeployRun.lease_until < moment)
+            & (DeployRun.node_id == row.node_id) & DeployRun.state.in_(runs.OPEN)
+            & runs.unheld(now()))
 
 
 _FREE = Statement(DeployRun, lambda moment: DeployRun.select().where(
-    DeployRun.state.in_(runs.OPEN) & _is_free(moment)))
+    DeployRun.state.in_(runs.OPEN) & runs.unheld(moment)))

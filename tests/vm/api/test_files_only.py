@@ -152,8 +152,8 @@ def test_a_large_directory_through_a_kill_and_in_little_memory(vm_alice, vm_stac
     run(vm_alice, source, f"for i in $(seq {BLOCKS}); do cat block; done > big; rm block")
     with GrowthWatch(vm_stack.site.data_dir) as watch:
         carry_out_and_back(vm_alice, vm_stack, sandboxes, source, block)
-    growths = sorted((grown, command) for (_, command), grown in watch.most_bytes.items()
-                     if not LEFT_OUT.search(command))
+    growths = sorted((grown, watch.commands[pid]) for pid, grown in watch.most_bytes.items()
+                     if not LEFT_OUT.search(watch.commands[pid]))
     assert any("archive" in command for _, command in growths)
     assert growths[-1][0] < GROWTH_LIMIT_BYTES, growths[-5:]
 
