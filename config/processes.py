@@ -125,7 +125,7 @@ PROCESSES: dict[str, Process] = {
         "svc-webhooks", *_ROWS, *_BROKER, "webhook_receiver_url", "webhook_secrets",
         "webhook_waits", "webhook_timeout_s", "webhook_slots", "event_days"),
     "relay": _row("svc-relay", *_ROWS, *_BROKER, "relay_poll_s"),
-    "beat": _row("svc-beat", *_BROKER, *_TICKS, "webhook_receiver_url", directory="beat"),
+    "beat": _row("svc-beat", *_ROWS, *_BROKER, *_TICKS, "webhook_receiver_url", directory="beat"),
     "node-ctl": _NODE,
     "node-ops": _NODE,
     "node-bulk": _NODE,

@@ -11,7 +11,7 @@ settings = get_settings()
 app = Celery("svc-control", include=["tasks.control"])
 app.conf.update(celery_options(settings))
 app.conf.beat_schedule = beat_schedule(settings)
-app.conf.beat_scheduler = "tasks.schedule:Scheduler"
+app.conf.beat_scheduler = "tasks.scheduler:Scheduler"
 app.conf.beat_schedule_filename = str(settings.data_dir / "beat" / "schedule")
 # Beat writes its clock to disk at most this often (s); losing it costs nothing, every tick is a
 # sweep over due columns.

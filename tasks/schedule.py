@@ -1,20 +1,9 @@
 """The beat schedule: every entry is a tick that expires before the next one (or within two
-seconds), so a backlog never piles up."""
+seconds), so a backlog never piles up. `due_sweeps.py` says which of them are sent."""
 from typing import Any
-
-from celery.beat import PersistentScheduler
 
 from config.settings import Settings
 from tasks import contracts
-
-
-class Scheduler(PersistentScheduler):
-    """Celery's, but it sleeps until a tick is due. Celery's own wakes 10 ms before and asks again
-    and again until then, which at several ticks a second is most of what beat costs."""
-
-    def adjust(self, n: float | None, drift: float = 0.0) -> float | None:
-        """When to wake, in seconds from now."""
-        return n
 
 
 def beat_schedule(settings: Settings) -> dict[str, dict[str, Any]]:

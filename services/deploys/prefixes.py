@@ -75,18 +75,22 @@ def cancel_removal(prefix: str) -> bool:
 def take_due() -> list[str]:
     """Prefixes to remove now. One that is not removed is given out again, later each time."""
     with connection(), database.atomic():
-        written_to = RelayKey.select().where(
-            RelayKey.prefix == DeployPrefix.prefix.concat(_DATABASE))
-        due = (DeployPrefix.select()
-               .where((DeployPrefix.due_at <= now()) & ~peewee.fn.EXISTS(written_to))
-               .order_by(DeployPrefix.due_at).limit(_BATCH).for_update(UNLOCKED_ROWS))
-        taken = list(due)
+        due = due_query(now()).order_by(DeployPrefix.due_at).limit(_BATCH)
+        taken = list(due.for_update(UNLOCKED_ROWS))
         for row in taken:
             pause_s = min(_AGAIN_S * 2 ** min(row.attempts, 10), _LONGEST_S)
             DeployPrefix.update(attempts=DeployPrefix.attempts + 1,
                                 due_at=now() + timedelta(seconds=pause_s)).where(
                 DeployPrefix.prefix == row.prefix).execute()
     return [row.prefix for row in taken]
+
+
+def due_query(moment: Any) -> Any:
+    """Those that `take_due` gives out at a moment."""
+    written_to = RelayKey.select().where(
+        RelayKey.prefix == DeployPrefix.prefix.concat(_DATABASE))
+    return DeployPrefix.select().where(
+        (DeployPrefix.due_at <= moment) & ~peewee.fn.EXISTS(written_to))
 
 
 def removed(prefix: str) -> None:

@@ -41,6 +41,15 @@ def prefix_served(row: Deploy) -> str | None:
 def end_due() -> None:
     """Stop serving version N-1 of the apps whose time for it is over."""
     with connection(), database.atomic():
-        ended = Deploy.update(**NONE).where(Deploy.collect_previous_at <= now()).execute()
+        ended = Deploy.update(**NONE).where(_is_over(now())).execute()
         if ended:
             notify()
+
+
+def due_query(moment: Any) -> Any:
+    """The apps whose version N-1 `end_due` ends at a moment."""
+    return Deploy.select().where(_is_over(moment))
+
+
+def _is_over(moment: Any) -> Any:
+    return Deploy.collect_previous_at <= moment

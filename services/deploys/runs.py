@@ -89,6 +89,11 @@ def resume(node_id: str) -> None:
         RUNS.make_due(node_id)
 
 
+def unheld_query(moment: Any) -> Any:
+    """Those that are not at their end and that nobody works on at a moment."""
+    return DeployRun.select().where(DeployRun.state.in_(OPEN) & unheld(moment))
+
+
 def unheld(moment: Any) -> Any:
     """The condition on runs that picks those nobody works on at a moment."""
     return DeployRun.lease_until.is_null() | (DeployRun.lease_until < moment)

@@ -122,6 +122,22 @@ def route(receivers: Sequence[str], first_wait_s: float) -> int:
     return len(fresh)
 
 
+def unrouted_query(moment: Any) -> Any:
+    """The events that `route` makes deliveries of, at any moment."""
+    return Event.select().where(Event.routed_at.is_null())
+
+
+def pending_query(moment: Any) -> Any:
+    """The deliveries that are due, or will be."""
+    return Delivery.select().where(Delivery.state == DeliveryState.PENDING)
+
+
+def sending_query(moment: Any) -> Any:
+    """The deliveries that a sender has, at any moment: it may have died. Apart from those that are
+    pending, because each state has an index of its own."""
+    return Delivery.select().where(Delivery.state == DeliveryState.SENDING)
+
+
 def list_due(receivers: Iterable[str]) -> list[str]:
     """Those of `receivers` that have a delivery due."""
     due = (Delivery.state == DeliveryState.PENDING) & (Delivery.next_attempt_at <= now())

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
-from typing import Protocol
+from typing import Any, Protocol
 
 import peewee
 
@@ -30,6 +30,7 @@ from models.usage import SandboxUsage, UsageTally
 BATCH = 200
 # A share of a CPU over less time than this says nothing.
 _SHORTEST_SHARE_MS = 1000
+_RUNS = Sandbox.status == SandboxStatus.RUNNING
 
 
 class Reading(Protocol):
@@ -110,9 +111,14 @@ def month_of(moment: datetime) -> date:
     return moment.astimezone(timezone.utc).date().replace(day=1)
 
 
+def metered_query(moment: Any) -> Any:
+    """The running sandboxes of all nodes, at any moment."""
+    return Sandbox.select().where(_RUNS)
+
+
 def list_metered(node_id: str, sandbox_id: str | None = None) -> list[Metered]:
     """The running sandboxes of a node, or just one of them; ask this before the host is read."""
-    wanted = (Sandbox.node_id == node_id) & (Sandbox.status == SandboxStatus.RUNNING)
+    wanted = (Sandbox.node_id == node_id) & _RUNS
     if sandbox_id is not None:
         wanted &= Sandbox.id == sandbox_id
     columns = (Sandbox.id, Sandbox.owner, Sandbox.vcpus, Sandbox.mem_mb, SandboxUsage.run)

@@ -9,12 +9,10 @@ the row whether it is still to be done.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import Any
 
 from models.database import UNLOCKED_ROWS, connection, database, now
 from models.operations import OutboxMessage
-from models.row import Statement
 from services.operations import outbox
 from services.protocols import Deps
 
@@ -61,10 +59,8 @@ class DueWork:
         how many."""
         messages: list[OutboxMessage] = []
         moment = now()
-        due = self.model.select().where(self.waiting & (self.due <= moment) & which)
+        due = self.due_query(moment).where(which)
         with connection():
-            if self._any_due.find(moment) is None or not due.exists():
-                return 0
             with database.atomic():
                 batch = due.order_by(self.due).limit(_BATCH).for_update(UNLOCKED_ROWS)
                 for row in list(batch):
@@ -72,12 +68,9 @@ class DueWork:
             outbox.flush(deps.queue, messages)
         return len(messages)
 
-    @cached_property
-    def _any_due(self) -> Statement:
-        """Whether anything at all is due, at a moment: hardly ever, and this costs less to ask than
-        about the rows of some condition."""
-        return Statement(self.model, lambda moment: self.model.select(self.key[0]).where(
-            self.waiting & (self.due <= moment)).limit(1))
+    def due_query(self, moment: Any) -> Any:
+        """What is due at a moment, on any node."""
+        return self.model.select().where(self.waiting & (self.due <= moment))
 
     def make_due(self, node_id: str) -> None:
         """The lane of this node has just started: what it was at, or had been told of, is

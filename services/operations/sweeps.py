@@ -1,8 +1,7 @@
 """Announces operations again that are due: parked ones whose time has come, those that no worker
 took in time, and those whose worker's lease has run out.
 
-The due times are columns. Most looks find nothing, so a look is one statement; what it finds is
-locked and looked at again. The sweep takes what is due with SKIP LOCKED, so two of them do no harm:
+The due times are columns. The sweep takes what is due with SKIP LOCKED, so two of them do no harm:
 the control plane sweeps all nodes, which is the guarantee, and each node its own parked operations
 when they are due, so that what waits for a guest goes on at once.
 """
@@ -24,14 +23,20 @@ _BATCH = 200
 def announce_neglected(deps: Deps) -> int:
     """Announce again what no worker took in time, or whose worker's lease has run out; returns how
     many of them were not just parked."""
-    silent = (Operation.state == OperationState.RUNNING) & (Operation.lease_until < now())
-    unclaimed = (Operation.state == OperationState.PENDING) & (Operation.announce_at <= now())
-    neglected = unclaimed | silent
     with connection():
-        if not Operation.select().where(neglected).exists():
-            return 0
-        announced = _announce(deps.settings, deps.queue, neglected)
+        announced = _announce(deps.settings, deps.queue, _neglected(now()))
     return sum(operation.due_at is None for operation in announced)
+
+
+def due_query(moment: Any) -> Any:
+    """Those that `announce_neglected` announces at a moment."""
+    return Operation.select().where(_neglected(moment))
+
+
+def _neglected(moment: Any) -> Any:
+    silent = (Operation.state == OperationState.RUNNING) & (Operation.lease_until < moment)
+    unclaimed = (Operation.state == OperationState.PENDING) & (Operation.announce_at <= moment)
+    return unclaimed | silent
 
 
 def announce_due(settings: Settings, queue: Queue, node_id: str) -> datetime | None:

@@ -61,30 +61,28 @@ def hibernate_idlest(deps: Deps, node: NodeFacts, unused_s: float) -> int:
         & (used_at <= now() - timedelta(seconds=unused_s)) & ~peewee.fn.EXISTS(working)
     )
     most = max(_AT_ONCE - len(soon), 0)
-    return _hibernate(deps, lambda: _unused(now(), which, used_at, most), excess)
+    found = _unused(now(), which).order_by(used_at).limit(most)
+    return _hibernate(deps, lambda: found.for_update(UNLOCKED_ROWS), excess)
 
 
-def _unused(moment: Any, which: Any, order: Any, most: int) -> Any:
-    """Those of `which` that could be put to sleep and that no call uses, locked. The row lock and
-    the condition on `idle_at` settle the race with a call that begins at the same moment."""
+def _unused(moment: Any, which: Any) -> Any:
+    """Those of `which` that could be put to sleep and that no call uses."""
     in_flight = Activity.select().where(
         (Activity.sandbox_id == Sandbox.id) & (Activity.expires_at > moment))
-    return (
-        Sandbox.select()
-        .where(
-            Sandbox.status.in_(TRANSITIONS[OperationKind.HIBERNATE].starts)
-            & Sandbox.task.is_null()
-            & which
-            & ~peewee.fn.EXISTS(in_flight)
-        )
-        .order_by(order)
-        .limit(most)
-        .for_update(UNLOCKED_ROWS)
-    )
+    return Sandbox.select().where(
+        Sandbox.status.in_(TRANSITIONS[OperationKind.HIBERNATE].starts) & Sandbox.task.is_null()
+        & which & ~peewee.fn.EXISTS(in_flight))
 
 
-_IDLE = Statement(Sandbox, lambda moment: _unused(
-    moment, Sandbox.idle_at <= moment, Sandbox.idle_at, _BATCH))
+def due_query(moment: Any) -> Any:
+    """Those that `hibernate_idle` puts to sleep at a moment."""
+    return _unused(moment, Sandbox.idle_at <= moment)
+
+
+# The row lock and the condition on `idle_at` settle the race with a call that begins at the same
+# moment.
+_IDLE = Statement(Sandbox, lambda moment: due_query(moment).order_by(
+    Sandbox.idle_at).limit(_BATCH).for_update(UNLOCKED_ROWS))
 
 
 def _hibernate(deps: Deps, find: Callable[[], Iterable[Sandbox]],

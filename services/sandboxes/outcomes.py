@@ -14,7 +14,6 @@ from typing import Any
 from config.settings import Settings
 from models.database import connection, database, now
 from models.operations import Operation, OutboxMessage
-from models.row import Statement
 from models.sandboxes import Sandbox
 from models.states import CAPTURES, OPEN_STATES, OperationKind, OperationState, SandboxStatus
 from services.events import record
@@ -32,10 +31,6 @@ from services.snapshots import pending
 
 log = logging.getLogger(__name__)
 _BATCH = 200
-_OVERDUE = Statement(Operation, lambda moment: Operation.select().where(
-    Operation.state.in_(OPEN_STATES) & (Operation.deadline_at < moment)
-    & (Operation.lease_until.is_null() | (Operation.lease_until < moment))
-    & (Operation.kind != OperationKind.STOP)).limit(_BATCH))
 
 
 @dataclass(frozen=True)
@@ -179,13 +174,21 @@ def fail_overdue(deps: Deps) -> int:
     """
     count = 0
     with connection():
-        for operation in _OVERDUE.all(now()):
+        for operation in overdue_query(now()).limit(_BATCH):
             with database.atomic():
                 failed = fail_unclaimed(operation, f"The {operation.kind} did not finish in time.")
             if failed:
                 log.error("%s of %s missed its deadline", operation.kind, operation.sandbox_id)
                 count += 1
     return count
+
+
+def overdue_query(moment: Any) -> Any:
+    """Those that `fail_overdue` gives up at a moment."""
+    return Operation.select().where(
+        Operation.state.in_(OPEN_STATES) & (Operation.deadline_at < moment)
+        & (Operation.lease_until.is_null() | (Operation.lease_until < moment))
+        & (Operation.kind != OperationKind.STOP))
 
 
 def begin_stop(settings: Settings, sandbox: Sandbox, *,

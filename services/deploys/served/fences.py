@@ -43,12 +43,21 @@ def forget_expired() -> None:
     """Clear the fences whose time is over, as when the worker inside one has died: nobody waits for
     the requests to what is live any more."""
     with connection(), database.atomic():
-        ended = list(Deploy.update(fence_until=None).where(Deploy.fence_until <= now())
+        ended = list(Deploy.update(fence_until=None).where(_is_over(now()))
                      .returning(Deploy).execute())
         for row in ended:
             in_flight.clear(row.live_sandbox_id)
         if ended:
             notify()
+
+
+def due_query(moment: Any) -> Any:
+    """The apps whose fence `forget_expired` clears at a moment."""
+    return Deploy.select().where(_is_over(moment))
+
+
+def _is_over(moment: Any) -> Any:
+    return Deploy.fence_until <= moment
 
 
 def stands(row: Deploy, until: datetime) -> bool:

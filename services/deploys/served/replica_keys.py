@@ -11,6 +11,7 @@ import hashlib
 import hmac
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 from config.settings import Settings
 from models import deploys
@@ -93,6 +94,11 @@ def revoke_ended() -> None:
         before = now() - timedelta(seconds=_STOPPING_MOST_S)
         database.execute_sql(_REVOKE_ENDED, (SandboxStatus.STOPPED.value, OperationKind.STOP.value,
                                              tuple(state.value for state in OPEN_STATES), before))
+
+
+def due_query(moment: Any) -> Any:
+    """The keys that `revoke_ended` looks at: all that there are."""
+    return deploys.RelayKey.select()
 
 
 def has_key(sandbox_id: str) -> bool:

@@ -2,24 +2,21 @@
 their node is gone for good."""
 from models.database import connection, database, now
 from models.deploys import DeployRun
-from models.row import Statement
 from services.deploys import failing, runs
 from services.operations import outbox
 from services.protocols import Deps
 
 _BATCH, _LEASE_S = 50, 10.0
 _WORKER = "control"
-_OVERDUE = Statement(DeployRun, lambda moment: DeployRun.select(
-    DeployRun.id, DeployRun.node_id, DeployRun.operator_error).where(
-    DeployRun.state.in_(runs.OPEN) & (DeployRun.deadline_at < moment) & runs.unheld(moment)
-).limit(_BATCH))
 
 
 def give_up(deps: Deps) -> list[str]:
     """End them as failed; returns the slugs of their apps."""
     given_up = []
     with connection():
-        for row in _OVERDUE.all(now()):
+        moment = now()
+        overdue = runs.unheld_query(moment).where(DeployRun.deadline_at < moment)
+        for row in overdue.limit(_BATCH):
             messages = []
             with database.atomic():
                 claimed = runs.claim(row.id, row.node_id, _WORKER, _LEASE_S)

@@ -17,7 +17,6 @@ from config.settings import Settings
 from models.database import connection, database, now
 from models.deploys import DeployRun
 from models.operations import OutboxMessage
-from models.row import Statement
 from models.snapshots import Snapshot
 from models.states import OperationKind, RunState, RunStep, SnapshotKind
 from services.deploys import logs, runs
@@ -65,7 +64,7 @@ def take_over(deps: Deps) -> list[Move]:
     """Move the runs that can be, and say of the others what they wait for; returns the moves."""
     moves, hosts = [], _Hosts(deps.settings)
     with connection():
-        for row in _FREE.all(now()):
+        for row in runs.unheld_query(now()):
             move = _decide(hosts, row)
             if move is not None:
                 messages = _move(deps, row, move)
@@ -134,7 +133,3 @@ def _unchanged(row: DeployRun) -> Any:
     return ((DeployRun.id == row.id) & (DeployRun.epoch == row.epoch)
             & (DeployRun.node_id == row.node_id) & DeployRun.state.in_(runs.OPEN)
             & runs.unheld(now()))
-
-
-_FREE = Statement(DeployRun, lambda moment: DeployRun.select().where(
-    DeployRun.state.in_(runs.OPEN) & runs.unheld(moment)))

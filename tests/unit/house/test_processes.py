@@ -31,7 +31,7 @@ ENTRIES = {
     "control": (CELERY, "tasks.celery_app", "tasks.control"),
     "webhooks": (CELERY, "tasks.webhooks"),
     "relay": ("tasks.relay",),
-    "beat": (CELERY, "tasks.celery_app"),
+    "beat": (CELERY, "tasks.celery_app", "tasks.scheduler"),
     "flower": (CELERY, "tasks.celery_app", "config.flowerconfig"),
     **{f"node-{lane}": NODE for lane in LANES},
 }
@@ -48,11 +48,13 @@ NOT_RUN = {
               "services.metering.prices"},
     "control": {"tasks.schedule", "services.llm.callers", "services.llm.sandbox_url"},
     "webhooks": {"services.hosts.nodes", "services.snapshots.deletion"},
-    "beat": {"services.hosts.nodes", "services.snapshots.deletion"},
     "flower": {"tasks.schedule", "services.hosts.nodes", "services.snapshots.deletion"},
     # what a node makes, the builders of deploys, it makes under no key
     **{f"node-{lane}": {"services.operations.idempotency"} for lane in LANES},
 }
+# A module of which a process runs, and of all that comes along with it, only the making of queries,
+# for which no setting is read.
+MAKES_QUERIES = {"beat": "tasks.due_sweeps"}
 # Settings read where the process never comes: only the identity host and operators mint tokens,
 # and operators alone those of services; only `control` ends old snapshots.
 NOT_READ = {"api": {"user_jwt_s", "service_token_s", "snapshot_days", "node_id"},
@@ -88,6 +90,8 @@ def reads(module):
 def read_by(graph, name):
     modules = set(ENTRIES[name]).union(*map(graph.find_upstream_modules, ENTRIES[name]))
     modules -= NOT_RUN["*"] | NOT_RUN.get(name, set())
+    if name in MAKES_QUERIES:
+        modules -= graph.find_upstream_modules(MAKES_QUERIES[name])
     return set().union(*map(reads, modules)) - NOT_READ.get(name, set())
 
 
@@ -125,7 +129,7 @@ def test_only_the_node_workers_are_root_and_no_two_others_share_an_account():
     ("guest_secret", {"api", "shell", "guest-gateway",
                       *(name for name in PROCESSES if name.startswith("node-"))}),
     ("variables_secret", {"api", *(name for name in PROCESSES if name.startswith("node-"))}),
-    ("database_url", set(PROCESSES) - {"beat", "edge", "flower"}),
+    ("database_url", set(PROCESSES) - {"edge", "flower"}),
 ])
 def test_who_holds_a_secret(secret, holders):
     assert {name for name, row in PROCESSES.items() if secret in row.settings} == holders

@@ -37,30 +37,18 @@ def image_below(lab, sandbox_id):
     return lab.driver.host.rundir(sandbox_id).chain()[0]
 
 
-def versions(lab, spec):
-    """What each agent says of itself, in a guest."""
-    record = json.loads(lab.shell(spec, "cat /opt/svc/presets/presets.json"))["presets"]
-    lab.shell(spec, "mkdir -p /opt/svc/shim && ln -sf /usr/local/bin/bun /opt/svc/shim/node")
-    path = "PATH=/opt/svc/shim:$PATH BUN_JSC_useDFGJIT=0"
-    said = {}
-    for slug, each in record.items():
-        for program in each["bins"].values():
-            said[slug] = lab.agent(spec).exec(
-                shell=f"su user -c '{path} /opt/svc/presets/{program} --version'",
-                timeout_ms=180_000).stdout.decode()
-    return record, said
-
-
-def test_every_agent_says_its_version_in_a_guest_with_the_presets(presets):
+def test_a_guest_with_the_presets_has_the_agents_that_the_node_says(presets):
     facts = presets.driver.presets_facts()
     assert facts.ready and facts.failed == {}, facts
     spec, vm = create(presets)
     assert not vm.cold, vm.cold_reason
-    record, said = versions(presets, spec)
-    assert set(said) == {"opencode", "pi", "codex", "claude"}
-    for slug, text in said.items():
-        assert record[slug]["version"] == facts.versions[slug]
-        assert facts.versions[slug] in text, said
+    record = json.loads(presets.shell(spec, "cat /opt/svc/presets/presets.json"))["presets"]
+    agents = {slug: each for slug, each in record.items() if each["bins"]}
+    assert set(agents) == {"opencode", "pi", "codex", "claude"}
+    for slug, each in agents.items():
+        assert each["version"] == facts.versions[slug]
+        for program in each["bins"].values():
+            presets.shell(spec, f"test -s /opt/svc/presets/{program}")
     assert presets.shell(spec, "stat -c '%U %a' /opt/svc/presets /opt/svc/presets/presets.json"
                          ).split() == ["root", "755", "root", "644"]
     assert presets.shell(spec, "command -v pi codex claude opencode node || true") == ""
