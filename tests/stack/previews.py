@@ -72,7 +72,8 @@ class Served:
     def __init__(self):
         self.server = WebServer(0, "127.0.0.1")
         self.port = self.server.server_port
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05},
+                         daemon=True).start()
 
     def close(self):
         self.server.shutdown()

@@ -115,7 +115,7 @@ def test_flower_shows_what_the_workers_do_while_it_runs(sim_stack, flower):
         tasks = httpx.get(f"{flower}/api/tasks", auth=user, trust_env=False).json()
         return {task["name"] for task in tasks.values() if task["state"] == "SUCCESS"}
 
-    until(lambda: {contracts.IDLE_SWEEP, contracts.RECONCILE} <= names())
+    until(lambda: {contracts.RECONCILE_ALL, contracts.RECONCILE} <= names())
 
 
 def test_logs_hold_no_query_string(sim_stack):
