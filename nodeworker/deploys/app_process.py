@@ -116,10 +116,15 @@ def thaw(agent: AgentClient) -> None:
 
 
 def drop_database(agent: AgentClient, path: str) -> None:
-    """Remove the database of the app, which does not run; raises AgentError."""
+    """Remove the database of the app, which does not run; raises AgentError.
+
+    What replicates it ends first: it makes a new one if it opens what has just been removed, and
+    SQLite would prefer the log of that to the database that is put there next.
+    """
     name = shlex.quote(path)
     state = shlex.quote(replication.state_directory(path))
-    _do(agent, f"rm -rf -- {name} {name}-wal {name}-shm {name}-journal {state}", 15)
+    _do(agent, f"{replication.END_NOW}"
+        f"rm -rf -- {name} {name}-wal {name}-shm {name}-journal {state}", 15)
 
 
 def last_said(agent: AgentClient) -> str:

@@ -63,6 +63,13 @@ mkdir -p {_WANTED.rpartition("/")[0]}
 ln -sf $unit {_WANTED}
 systemctl start --no-block {UNIT}
 """
+# Ends what replicates, without waiting for what it has still to store.
+END_NOW = f"""
+if [ -e {_UNIT_FILE} ]; then
+  systemctl kill -s KILL {UNIT} 2>/dev/null
+  systemctl stop {UNIT}
+fi
+"""
 # Arguments: the database, the time for it all, the question.
 _SYNC = f"""
 [ -s "$1" ] || exit {_NO_DATABASE}

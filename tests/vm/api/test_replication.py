@@ -9,13 +9,15 @@ import pytest
 from guest.client.agent_client import AgentClient
 from models.database import connect, connection, database
 from models.sandboxes import Sandbox
-from nodeworker.deploys import replication
+from nodeworker.deploys import app_process, replication
 from objects.store import ObjectStore
 from services.deploys.served import replica_keys
 from tests.clients.replicas import signed
+from tests.stack.waiting import until
 
 pytestmark = pytest.mark.vm
 PATH, PREFIX, OTHERS = "/home/user/app.db", "apps/one/v1-1/db/", "apps/two/v1-1/db/"
+DROPPED, AFTER_IT = "apps/three/v1-1/db/", "apps/three/v1-2/db/"
 INSERT = """
 import sqlite3, sys
 rows = sqlite3.connect("/home/user/app.db")
@@ -56,17 +58,44 @@ def curl(persona, machine, key, method, path, body=b""):
     return int(done["stdout"])
 
 
-def test_a_guest_replicates_and_reaches_nothing_else(vm_stack, vm_alice, machine, tmp_path):
-    settings, target = vm_stack.settings, tmp_path / "app.db"
+def agent_of(stack, machine):
     with connection():
         row = Sandbox.get_by_id(machine)
-    agent = AgentClient(settings.node_address, row.agent_port, row.agent_token)
+    return AgentClient(stack.settings.node_address, row.agent_port, row.agent_token)
+
+
+def test_what_replicates_a_database_that_is_dropped_has_ended_before(vm_stack, vm_alice, machine):
+    """It would make an empty one of what it opens too late."""
+    agent, settings = agent_of(vm_stack, machine), vm_stack.settings
+    replication.configure(agent, PATH, replica_keys.issue(settings, machine, DROPPED))
+    insert(vm_alice, machine, 1)
+    app_process.drop_database(agent, PATH)
+    unit = vm_alice.exec(machine, "systemctl", "is-active", replication.UNIT)["stdout"].strip()
+    assert unit in ("inactive", "failed")
+    found = vm_alice.exec(machine, "pgrep", "-x", "litestream.*")
+    assert (found["exitCode"], found["stdout"]) == (1, "")
+    assert vm_alice.exec(machine, "bash", "-c", "ls -A /home/user | grep app.db")["exitCode"] == 1
+    replication.configure(agent, PATH, replica_keys.issue(settings, machine, AFTER_IT))
+    insert(vm_alice, machine, 1)
+    until(lambda: replicates(agent))
+
+
+def replicates(agent):
+    with contextlib.suppress(replication.NotReplicated):
+        return replication.sync(agent, PATH) is not None
+    return False
+
+
+def test_a_guest_replicates_and_reaches_nothing_else(vm_stack, vm_alice, machine, tmp_path):
+    settings, target = vm_stack.settings, tmp_path / "app.db"
+    agent = agent_of(vm_stack, machine)
     key = replica_keys.issue(settings, machine, PREFIX)
     for _ in range(2):
         replication.configure(agent, PATH, key)
     assert replication.sync(agent, PATH) is None, "there is no database yet"
     assert replication.restore(settings, PREFIX, target) is False
     insert(vm_alice, machine, 100)
+    until(lambda: replicates(agent))  # what replicates may just be starting
     first = replication.sync(agent, PATH)
     assert replication.restore(settings, PREFIX, target, first) and rows(target) == 100
 
