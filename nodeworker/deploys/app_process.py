@@ -123,8 +123,8 @@ def drop_database(agent: AgentClient, path: str) -> None:
     """
     name = shlex.quote(path)
     state = shlex.quote(replication.state_directory(path))
-    _do(agent, f"{replication.END_NOW}"
-        f"rm -rf -- {name} {name}-wal {name}-shm {name}-journal {state}", 15)
+    remove = f"rm -rf -- {name} {name}-wal {name}-shm {name}-journal {state}"
+    _do(agent, replication.END_NOW + remove, 15)
 
 
 def last_said(agent: AgentClient) -> str:

@@ -48,6 +48,24 @@ def test_beat_sleeps_until_a_tick_is_due(tmp_path, monkeypatch):
     assert looks <= 10 * len(sent), "it asked again and again before one was due"
 
 
+def test_beat_sends_the_ticks_that_are_due_and_no_others(tmp_path, monkeypatch):
+    app = Celery(broker="memory://")
+    app.conf.beat_schedule = {name: {"task": name, "schedule": 0.01, "options": {"queue": name}}
+                              for name in ("something", "nothing")}
+    asked = set()
+    monkeypatch.setattr(beat, "get_deps", lambda: None)
+    monkeypatch.setattr(beat, "is_due", lambda job: asked.add(job) or job == "something")
+    scheduler = beat.Scheduler(app, schedule_filename=str(tmp_path / "schedule"))
+    deadline = time.monotonic() + 10
+    while asked != {"something", "nothing"} and time.monotonic() < deadline:
+        time.sleep(max(scheduler.tick() or 0, 0))
+    scheduler.close()
+    with app.connection_for_read() as link:
+        waiting = {name: link.SimpleQueue(name).qsize() for name in ("something", "nothing")}
+    assert asked == {"something", "nothing"}
+    assert waiting["something"] and not waiting["nothing"]
+
+
 def test_a_payload_is_parsed_into_its_record():
     payload = contracts.parse("node.sandbox.boot", {"sandbox_id": "x", "op_seq": 3})
     assert payload == contracts.OperationPayload("x", 3)

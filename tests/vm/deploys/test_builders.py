@@ -22,8 +22,7 @@ HOLES = ("mkdir -p dist && cd dist && echo page > index.html && ln -s / root && 
 # More than a log keeps, then more processes than there may be.
 FORKS = "yes flood | head -c 1500000; python3 -c 'import os, time\nwhile True:" \
         " os.fork() or time.sleep(1000)'"
-# 8 GiB, which the kernel finds room for at once: a fault for each page would take an emulated guest
-# a minute. The machine has 2.
+# 8 GiB, by system calls: an emulated guest is slower with a fault for each page. The machine has 2.
 MEMORY = ("python3 -c 'import mmap\nkept = []\nwhile len(kept) < 128:"
           " kept.append(mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS"
           " | mmap.MAP_POPULATE))'")
