@@ -11,6 +11,9 @@ from config.settings import Settings
 # hangs.
 WORKER_SOCKET_TIMEOUT_S = 5.0
 PRODUCER_SOCKET_TIMEOUT_S = 1.0
+# How long Redis lets a worker wait for a message before it answers that there is none. kombu's one
+# second is most of what an idle worker does.
+WAIT_FOR_MESSAGE_S = 3
 
 
 def celery_options(settings: Settings, *,
@@ -46,6 +49,7 @@ def celery_options(settings: Settings, *,
             "socket_connect_timeout": 1.0,
             "socket_keepalive": True,
             "health_check_interval": 5,
+            "polling_interval": WAIT_FOR_MESSAGE_S,
             "retry_on_timeout": False,
             "max_retries": 1,
             "interval_start": 0,

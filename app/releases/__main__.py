@@ -22,7 +22,7 @@ from services.deploys.edges.listener import Listener
 
 log = logging.getLogger(__name__)
 DIRECTORY = "releases"
-_ROUND_S = 2.0
+_ROUND_S = 4.0
 
 
 class Releases:

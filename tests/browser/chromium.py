@@ -37,7 +37,7 @@ class Chromium:
         _certutil(store, "-N", "--empty-password")
         if authority is not None:
             _certutil(store, "-A", "-t", "C,,", "-n", "svc", "-i", str(authority))
-        profile = home / "profile"
+        self._profile = profile = home / "profile"
         self._process = subprocess.Popen(
             [sys.executable, deaf.__file__, PROGRAM or "chromium",
              "--headless", "--no-sandbox", "--disable-gpu", *_QUIET,
@@ -112,8 +112,10 @@ class Chromium:
 
     def close(self):
         self._link.close()
+        socket = (self._profile / "SingletonSocket").readlink()
         self._process.terminate()
         self._process.wait(30)
+        shutil.rmtree(socket.parent, ignore_errors=True)  # under /tmp; it leaves it there
 
 
 def _certutil(store, *arguments):

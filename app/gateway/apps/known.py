@@ -1,5 +1,5 @@
 """Holds where the names of served apps lead, as new as the database has told, and reads it again
-after each change and every second.
+after each change and every second, or every two while there is no such app.
 
 Who asks for what is newer than his question waits for a read that begins after it; many share one.
 What was read counts for VALID_S seconds: without a database nobody is sent anywhere. An app that
@@ -19,7 +19,7 @@ from services.deploys.edges.routes import Kind, Route, Routes
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 VALID_S = 5.0
-_ROUND_S, _AGAIN_S, _LINKED_S = 1.0, 0.2, 1.0
+_ROUND_S, _EMPTY_ROUND_S, _AGAIN_S, _LINKED_S = 1.0, 2.0, 0.2, 1.0
 
 
 class Known:
@@ -52,6 +52,11 @@ class Known:
         """False if the routes are too old to go by."""
         return time.time() < self.valid_until
 
+    @property
+    def round_s(self) -> float:
+        """How long to wait for a change."""
+        return _ROUND_S if self.routes.by_name else _EMPTY_ROUND_S
+
     def find(self, name: str) -> Route | None:
         """Where a name leads by what is known now."""
         return self.routes.by_name.get(name)
@@ -83,10 +88,10 @@ class Known:
         return kind
 
     async def keep_reading(self) -> None:
-        """Read after each change, and every second, until cancelled."""
+        """Read after each change, and when a round is over, until cancelled."""
         while True:
             try:
-                await asyncio.wait_for(self._asked.wait(), _ROUND_S)
+                await asyncio.wait_for(self._asked.wait(), self.round_s)
             except asyncio.TimeoutError:
                 pass
             self._asked.clear()

@@ -22,7 +22,7 @@ from app.gateway.reach import Link
 from services.deploys.edges.routes import APP_PORT, Route
 from services.previews.lookup import Target
 
-_ROUND_S, _DRAINING_S, _ANSWER_S = 1.0, 0.02, 3.0
+_DRAINING_S, _ANSWER_S = 0.02, 3.0
 
 
 @dataclass(eq=False)
@@ -53,7 +53,8 @@ class Workers:
         self._quiet_at.pop(pid, None)
         try:
             while await self._tell(edge, worker):
-                await self._known.change(_DRAINING_S if self._known.routes.drains else _ROUND_S)
+                await self._known.change(
+                    _DRAINING_S if self._known.routes.drains else self._known.round_s)
         finally:
             if self._connected.get(pid) is worker:
                 del self._connected[pid]
