@@ -36,8 +36,6 @@ _LIBRARIES = ("celery.app.amqp", "celery.app.control", "celery.app.events", "cel
               "celery.worker.autoscale", "celery.worker.components",
               "celery.worker.consumer.delayed_delivery", "celery.worker.strategy",
               "gunicorn.app.wsgiapp", "gunicorn.glogging", "kombu.transport.redis")
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGCHLD,
-            signal.SIGUSR2)
 
 
 class Preloading:
@@ -122,10 +120,9 @@ def _versions(paths: str) -> bytes:
 
 
 def _forget_the_parent() -> None:
-    """Signals and standard streams as a program that has just started has them."""
+    """Signals and standard streams as a Python that has just started has them
+    (`early_signals.py`)."""
     signal.set_wakeup_fd(-1)
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.stdin = open(0, closefd=False)
     sys.stdout = open(1, "w", buffering=1, closefd=False)

@@ -185,8 +185,7 @@ class Supervisor:
         """End the main processes as a crash would, all before any is looked at again, and keep
         them down.
 
-        supervisord is asked to stop them while they cannot notice: one that it starts again may
-        lose the request, which then takes it `stopwaitsecs`, between its fork and its program.
+        supervisord is asked to stop them while they cannot notice, so it starts none again.
         """
         pids = [pid for name in names if (pid := self.pid(name))]
         _signal(pids, signal.SIGSTOP)

@@ -25,6 +25,8 @@ def configuration(site: Site, names: Iterable[str]) -> str:
         "supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface",
         "[rpcinterface:restarts]\n"
         "supervisor.rpcinterface_factory = bin.stack.supervision.quick_restarts:install",
+        "[rpcinterface:signals]\n"
+        "supervisor.rpcinterface_factory = bin.stack.supervision.early_signals:install",
         "[rpcinterface:preloading]\n"
         "supervisor.rpcinterface_factory = bin.stack.supervision.preloading:install",
     ]

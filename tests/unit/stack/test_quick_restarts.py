@@ -16,7 +16,7 @@ from bin.stack.supervision.supervise import Supervisor
 from tests.stack.waiting import until
 
 LONG_S = 20
-# A request to stop that is lost takes supervisord 25 s.
+# A request to stop that is lost takes supervisord 25 s (`early_signals.py`).
 AT_ONCE_S = 10
 
 
