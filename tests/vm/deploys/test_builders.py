@@ -26,7 +26,7 @@ FORKS = "yes flood | head -c 1500000; python3 -c 'import os, time\nwhile True:" 
 MEMORY = ("python3 -c 'import mmap\nkept = []\nwhile len(kept) < 128:"
           " kept.append(mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS"
           " | mmap.MAP_POPULATE))'")
-FILES = ("mkdir many && cd many && python3 -c 'import os\nfor number in range(60000):"
+FILES = ("mkdir many && cd many && python3 -c 'import os\nfor number in range(50500):"
          " os.mknod(str(number))'")
 LISTENS = "bun -e 'Bun.serve({port: 3000, fetch: () => new Response()})'"
 
