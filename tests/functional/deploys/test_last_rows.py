@@ -19,6 +19,7 @@ def lost_its_key(stack, sandbox_id):
     replica_keys.revoke(sandbox_id)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("event", [waited_long, lost_its_key])
 def test_a_guest_that_does_not_store_them_is_stopped_in_the_end(
         sim_stack, stack_rows, alice, hostile, guest, event):

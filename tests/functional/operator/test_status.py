@@ -27,6 +27,7 @@ def test_a_stack_that_works_has_no_fault(sim_stack, capsys):
     assert "BUT" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["api", "control", "edge", "node-ops", "shell"])
 def test_a_process_that_runs_and_does_not_answer_is_told(sim_stack, capsys, name):
     pid = sim_stack.supervisor.pid(name)

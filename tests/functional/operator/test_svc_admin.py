@@ -252,6 +252,7 @@ def test_a_mistake_is_one_sentence(program, arguments, complaint):
     assert complaint in program(*arguments, ok=False)
 
 
+@pytest.mark.slow
 def test_servers_that_are_away_are_one_sentence(program, sandbox):
     away = program("node-list", ok=False, SVC_DATABASE_URL="postgresql://svc@127.0.0.1:1/svc")
     assert "The database does not answer" in away

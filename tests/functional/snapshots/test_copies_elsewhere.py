@@ -12,6 +12,7 @@ from tests.stack.waiting import becomes, until
 
 OTHER = "node-e"
 KEPT = base64.b64encode(b"kept").decode()
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -53,6 +53,7 @@ def install(pins, path, target):
     return subprocess.run(command, text=True, capture_output=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_wheel_that_somebody_exchanged_is_refused(wheel, tmp_path):
     pins, path = wheel
     assert install(pins, path, tmp_path / "one").returncode == 0
