@@ -11,8 +11,8 @@ from config.settings import Settings
 # hangs.
 WORKER_SOCKET_TIMEOUT_S = 5.0
 PRODUCER_SOCKET_TIMEOUT_S = 1.0
-# How long Redis lets a worker wait for a message before it answers that there is none. kombu's one
-# second is most of what an idle worker does.
+# How long Redis lets a worker wait for a message before it answers that there is none; each answer
+# costs an idle worker CPU (docs/decisions/0050). A message ends the wait at once.
 WAIT_FOR_MESSAGE_S = 3
 
 

@@ -120,8 +120,8 @@ def _versions(paths: str) -> bytes:
 
 
 def _forget_the_parent() -> None:
-    """Signals and standard streams as a Python that has just started has them
-    (`early_signals.py`)."""
+    """Ctrl-C and standard streams as a Python that has just started has them. Signals are a
+    program's since the fork (`early_signals.py`)."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.stdin = open(0, closefd=False)
