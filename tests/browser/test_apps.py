@@ -35,18 +35,12 @@ def editor(vm_alice, editor):
     return editor
 
 
-def has_ended(app):
-    return app["error"] or app["servingVersion"] == app["version"]
-
-
 @pytest.mark.timeout(900)
 def test_a_react_site_is_deployed_and_opened(vm_alice, deploys, registry, editor, browser):
     """That a second version takes the place of the first is proven by plain pages, which need no
     build."""
     taken = vm_alice.post(f"/v1/sandboxes/{editor}/snapshot").raise_for_status().json()["id"]
-    deploys.publish("react", taken, **{"async": True})
-    until(lambda: has_ended(deploys.get("react")), 400)
-    made = deploys.get("react")
+    made = deploys.publish_patiently("react", taken, 400)
     assert made["servingVersion"] == made["version"], made["error"]
     assert made["static"] is True
     log = deploys.log("react")
