@@ -1,4 +1,5 @@
 """What a driver's sandbox must be after any operation, and the fault points of each operation."""
+import time
 
 import pytest
 
@@ -27,6 +28,13 @@ def check_alive(lab, spec, content):
     agent = lab.agent(spec)
     assert agent.ping().adopted == spec.sandbox_id
     assert agent.read_file("/home/user/note", 100) == content
+
+
+def check_clock(lab, spec):
+    """The guest's clock is within a second of the node's, however long the question takes."""
+    before_s = time.time()
+    guest_s = float(lab.shell(spec, "date +%s.%N"))
+    assert before_s - 1 < guest_s < time.time() + 1
 
 
 def check_disk_limits(lab, spec):
