@@ -33,9 +33,11 @@ class Store:
         self._url = f"{settings.s3_url.rstrip('/')}/{settings.s3_bucket}"
         self._signer = _Signer(Credentials(settings.s3_access_key, settings.s3_secret_key), "s3",
                                _REGION)
-        context = ssl.create_default_context(cafile=settings.s3_ca_file or None)
+        ca_file = settings.s3_ca_file
+        # True is aiohttp's own, with the authorities of the system, which this process has already.
+        tls = ssl.create_default_context(cafile=ca_file) if ca_file else True
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=context, enable_cleanup_closed=False),
+            connector=aiohttp.TCPConnector(limit=0, ssl=tls, enable_cleanup_closed=False),
             cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, read_bufsize=_READ_BYTES,
             skip_auto_headers=("User-Agent", "Content-Type"))
 

@@ -35,7 +35,8 @@ _LIBRARIES = ("celery.app.amqp", "celery.app.control", "celery.app.events", "cel
               "celery.fixups.django", "celery.loaders.app", "celery.worker.consumer",
               "celery.worker.autoscale", "celery.worker.components",
               "celery.worker.consumer.delayed_delivery", "celery.worker.strategy",
-              "gunicorn.app.wsgiapp", "gunicorn.glogging", "kombu.transport.redis")
+              "encodings.idna", "gunicorn.app.wsgiapp", "gunicorn.glogging", "httpcore",
+              "kombu.transport.redis")
 
 
 class Preloading:
