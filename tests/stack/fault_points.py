@@ -4,6 +4,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bin.stack.running import Stack
+from tests.stack.waiting import until
 
 
 class FaultPoint:
@@ -13,9 +14,11 @@ class FaultPoint:
     def __init__(self, stack: Stack) -> None:
         self._path = Path(stack.site.values["SVC_FAULT_FILE"])
         self._done = self._path.with_name(self._path.name + ".done")
+        self._kills = False
 
     def __call__(self, point: str, action: str = "kill") -> None:
         self._done.unlink(missing_ok=True)
+        self._kills = action == "kill"
         # In one step: a process may look at any moment.
         draft = self._path.with_name(self._path.name + ".draft")
         draft.write_text(f"{point} {action}")
@@ -25,6 +28,10 @@ class FaultPoint:
         """Whether a process has come to the armed point."""
         return self._done.exists()
 
+    def has_killed(self) -> bool:
+        """Whether it has ended a process."""
+        return self._kills and self.reached()
+
     def disarm(self) -> None:
         """Nothing happens any more."""
         self._path.unlink(missing_ok=True)
@@ -33,9 +40,19 @@ class FaultPoint:
 
 @contextmanager
 def fault_point(stack: Stack) -> Iterator[FaultPoint]:
-    """A fault point of `stack` to arm, disarmed at the end."""
+    """A fault point of `stack` to arm, disarmed at the end. Whom it killed has started by then, as
+    supervisord sees it: who is killed again sooner than that is started later each time."""
     point = FaultPoint(stack)
     try:
         yield point
     finally:
+        killed = point.has_killed()
         point.disarm()
+        if killed:
+            until(lambda: not _starting(stack))
+
+
+def _starting(stack: Stack) -> list[str]:
+    supervisor = stack.supervisor
+    return [name for name in supervisor.programs
+            if supervisor.state(name) in ("STARTING", "BACKOFF")]
