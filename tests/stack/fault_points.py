@@ -14,11 +14,9 @@ class FaultPoint:
     def __init__(self, stack: Stack) -> None:
         self._path = Path(stack.site.values["SVC_FAULT_FILE"])
         self._done = self._path.with_name(self._path.name + ".done")
-        self._kills = False
 
     def __call__(self, point: str, action: str = "kill") -> None:
         self._done.unlink(missing_ok=True)
-        self._kills = action == "kill"
         # In one step: a process may look at any moment.
         draft = self._path.with_name(self._path.name + ".draft")
         draft.write_text(f"{point} {action}")
@@ -30,7 +28,7 @@ class FaultPoint:
 
     def has_killed(self) -> bool:
         """Whether it has ended a process."""
-        return self._kills and self.reached()
+        return self.reached() and self._done.read_text().endswith(" kill")
 
     def disarm(self) -> None:
         """Nothing happens any more."""
