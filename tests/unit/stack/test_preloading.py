@@ -35,7 +35,7 @@ def test_the_code_of_every_process_is_loaded_and_no_setting_is_read(loaded):
     assert {"app.api.factory", "app.identity.factory", "app.shell.factory", "app.gateway.server",
             "app.guest_gateway.npm", "app.releases.tree", "tasks.relay", "nodeworker.startup",
             "nodeworker.hypervisor.qemu.driver", "celery.apps.worker", "boto3",
-            "gunicorn.app.wsgiapp"} <= loaded
+            "gunicorn.app.wsgiapp", "httpcore"} <= loaded
 
 
 def test_what_reads_settings_when_it_is_imported_is_not_loaded(loaded):
