@@ -71,7 +71,7 @@ def test_processes_memory_files_and_clock_survive_sleeps(real, box):
     for _ in range(CYCLES):
         real.driver.hibernate(box.sandbox_id)
         assert not real.driver.wake(box).cold
-        check_clock(real, box)
+        check_clock(real.shell, box)
         assert (real.shell(box, ASK), real.shell(box, SUMS)) == (nonce, sums)
     real.driver.hibernate(box.sandbox_id)
     check_disks(real)

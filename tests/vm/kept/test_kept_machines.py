@@ -58,7 +58,7 @@ def check_woken(lab, spec):
     """Its memory, its processes and its files are what they were, and its clock is right."""
     check_alive(lab, spec, b"first")
     assert lab.shell(spec, LOOK).split() == ["kept", "lives"]
-    check_clock(lab, spec)
+    check_clock(lab.shell, spec)
 
 
 def test_a_wake_goes_on_with_the_process_again_and_again(keeping):

@@ -101,7 +101,7 @@ def check_runs(lab, spec):
     assert lab.agent(spec).ping().adopted == spec.sandbox_id
     assert lab.shell(spec, "hostname; echo $NUMBER").split() == [
         spec.sandbox_id, spec.env["NUMBER"]]
-    check_clock(lab, spec)
+    check_clock(lab.shell, spec)
 
 
 def test_a_create_goes_on_with_its_process_as_a_computer_of_its_own(sparing):
