@@ -1,7 +1,8 @@
 """A node worker whose start fails exits with the reason, and works as soon as the reason is
 gone.
 
-Of the lanes one with threads and one with a pool of processes are tried: all start the same way.
+Of the lanes the one that has most to do at its start and one of the others are tried: these start
+the same way.
 """
 import pytest
 

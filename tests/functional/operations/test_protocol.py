@@ -20,7 +20,7 @@ from services.errors import (
     Unavailable,
     WrongNode,
 )
-from services.operations import outbox
+from services.operations import claims, outbox, sweeps
 from services.operations.claims import LeaseLost
 from services.protocols import QueueUnavailable
 from services.sandboxes import create, find, lifecycle
@@ -95,6 +95,19 @@ def test_an_expired_lease_is_taken_over_and_the_first_worker_cannot_finish(deps)
     with connection():
         finish(second, Outcome(True, SandboxStatus.RUNNING))
     assert (row(view.id).status, row(view.id).task) == ("running", None)
+
+
+def test_a_worker_that_comes_back_ends_its_own_leases_and_the_next_sweep_announces(deps):
+    """However long they would have lasted."""
+    dead, alive = (create.create(deps, caller("alice"), CREATE).id for _ in range(2))
+    claim(dead, lease_s=1000)
+    with connection():
+        claims.claim(alive, 1, "n1/bulk", 1000)
+        deps.queue.sent.clear()
+        assert sweeps.announce_neglected(deps) == 0
+        assert claims.release_leases("n1/ops") == 1
+        assert sweeps.announce_neglected(deps) == 1
+    assert [payload["sandbox_id"] for _, _, payload in deps.queue.sent] == [dead]
 
 
 def test_a_stop_supersedes_the_boot(deps):
