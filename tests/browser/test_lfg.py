@@ -1,5 +1,6 @@
 """The preset lfg in a real sandbox, through its preview, in a real browser: `codex` works there by
-a model of the tests, is put to sleep, woken by the browser, and on it goes."""
+a model of the tests, is put to sleep, woken by the browser, and on it goes. Its server comes back
+after a crash, and after a power off."""
 import pytest
 
 from bin.stack.site import ROOT
@@ -13,7 +14,7 @@ from tests.host.lfg_page import Page
 from tests.stack.previews import Preview
 from tests.stack.waiting import eventually
 
-pytestmark = [pytest.mark.vm, pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium")]
+pytestmark = pytest.mark.vm
 PICTURES = ROOT / "var" / "pictures"
 PROJECT = {
     ".gitignore": ".*\n!.gitignore\n__pycache__/\n",
@@ -53,7 +54,7 @@ def model(vm_stack, tmp_path_factory):
 @pytest.fixture(scope="module")
 def preview(vm_stack, presets_alice, model):
     made = presets_alice.post("/v1/sandboxes", json={"size": "small", "template": "lfg"}).json()
-    assert made["templateStatus"] == "ready", made
+    assert (made["templateStatus"], made["servePort"]) == ("ready", 8766), made
     sandbox = made["id"]
     url = f"{guest_gateway.URL}/s/{secret_of(vm_stack.settings, sandbox)}"
     presets_alice.write(sandbox, PROJECT | codex_at_work(url))
@@ -73,6 +74,7 @@ def ask(page, text):
     page.type("")
 
 
+@pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium")
 def test_an_agent_is_driven_sleeps_and_goes_on(browser, preview, model):
     page = Page(browser, preview.url)
     page.resize(1280, 720)
@@ -115,6 +117,7 @@ def test_an_agent_is_driven_sleeps_and_goes_on(browser, preview, model):
     page.shows("Still here.", 60)
     assert running(preview, "codex") == agents != []
     assert page.problems() == []
+    browser.open("about:blank")  # a page that stays would wake the sandbox in the tests below
 
 
 def test_a_server_that_crashes_is_started_again_and_one_that_is_told_to_end_is_not(preview):
@@ -127,6 +130,18 @@ def test_a_server_that_crashes_is_started_again_and_one_that_is_told_to_end_is_n
     execute(preview, "pkill", "-TERM", *words)
     assert eventually(lambda: not running(preview, "-f", words[-1]), 30)
     assert "ended with 137 and starts again" in read(preview, "/var/log/svc/lfg.log")
+
+
+def test_it_has_all_four_and_serves_its_page_also_after_a_power_off(preview):
+    for slug in ("opencode", "pi", "codex", "claude"):
+        assert execute(preview, "readlink", f"/usr/local/bin/{slug}")["exitCode"] == 0, slug
+    execute(preview, "sync")
+    path = f"/v1/sandboxes/{preview.sandbox_id}"
+    preview.owner.post(f"{path}/exec", json={"cmd": "poweroff -f", "detached": True})
+    preview.owner.wait_for(preview.sandbox_id, "hibernated")
+    woken = preview.owner.post(f"{path}/wake").json()
+    assert woken["status"] == "running" and "error" not in woken, woken
+    assert preview.get("/").status_code == 200
 
 
 def execute(preview, *words):

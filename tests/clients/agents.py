@@ -44,6 +44,11 @@ def tell(persona, sandbox_id, slug, url):
     persona.exec(sandbox_id, "chown", "-R", "user:user", "/home/user")
 
 
+def install_log(persona, shown):
+    """The lines of the log of a preset's start, in the sandbox that the API shows."""
+    return persona.exec(shown["id"], "cat", shown["installLogPath"])["stdout"].splitlines()
+
+
 def has_a_turn(persona, sandbox_id, slug, url):
     """The exec result of the agent's turn, as its user."""
     _, line = TOLD[slug]

