@@ -29,6 +29,7 @@ def test_what_keeps_a_sandbox_awake_also_dates_it(alice, sandbox, use):
     assert last_active(alice, sandbox["id"]) > before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", [USES["a file written"], USES["extend"]],
                          ids=["a file written", "extend"])
 def test_a_sandbox_in_use_outlives_its_idle_timeout(alice, use):

@@ -56,6 +56,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_comes(sim_stack, host, pa
     assert status == 413 and json.loads(body)["error"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", [API, IDENTITY])
 def test_a_head_that_trickles_is_ended(sim_stack, impatient, host):
     with connect(sim_stack, host) as link:

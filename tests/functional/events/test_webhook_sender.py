@@ -230,6 +230,7 @@ def test_two_senders_and_two_beats_send_each_event_once(stack, receiver, sender,
     assert Counter(one.event_id for one in receiver.arrivals("/ok?6")) == dict.fromkeys(ids, 1)
 
 
+@pytest.mark.slow
 def test_a_dropped_event_is_sent_again_when_the_operator_says_so(receiver, sender):
     process = sender("/twice?7", SVC_WEBHOOK_WAITS="0.2,0.2")
     event_id = occur()
@@ -255,6 +256,7 @@ def test_a_receiver_that_was_removed_is_not_told_any_more(receiver, sender):
     assert receiver.arrivals("/hang?8") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "code", "text"), [
     ("/ok?9", 0, "delivered after 1 attempts"),
     ("/fail?9", 1, "dropped after 2 attempts: HTTP 500"),

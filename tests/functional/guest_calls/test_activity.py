@@ -45,6 +45,7 @@ def activities(sandbox):
         return Activity.select().where(Activity.sandbox_id == sandbox.id).count()
 
 
+@pytest.mark.slow
 def test_a_result_survives_the_database_going_away(edge, sandbox):
     with contextlib.ExitStack() as away:
         with in_use(sandbox, for_s=30, what="exec"):

@@ -86,6 +86,7 @@ def test_a_command_goes_on_while_the_disk_grows(alice, sandbox):
     assert alice.exec(sandbox, "cat", "/home/user/kept")["stdout"] == "kept"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point",
                          ["runner.claimed", "grow.recorded", "grow.resized", "runner.handled"])
 def test_a_worker_that_dies_while_it_grows_a_disk_is_made_up_for(alice, sandbox, point, fault):

@@ -84,6 +84,7 @@ def test_it_never_wakes_a_sandbox(alice):
     assert answer.status_code == 409 and "stopped" in answer.json()["error"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["hibernate", "delete"])
 def test_a_command_whose_sandbox_goes_away_is_answered_soon(alice, ending):
     made = alice.create()["id"]

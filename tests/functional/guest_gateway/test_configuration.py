@@ -36,6 +36,7 @@ def model_asked_for(asker, upstream, model, wanted, patience_s=15):
         time.sleep(0.2)
 
 
+@pytest.mark.slow
 def test_a_changed_file_counts_within_seconds_and_drops_no_stream(asker, upstream, upstreams, log):
     upstream.words, upstream.pause_s = 100, 0.05
     link, answer = asker.begin("/v1/chat/completions", question(stream=True))

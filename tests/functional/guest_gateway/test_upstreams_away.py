@@ -63,6 +63,7 @@ def ask(asker, model, away):
     return asker.chat(model, messages=[{"role": "user", "content": content}])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("away", AWAY)
 def test_the_next_upstream_answers(asker, upstream, log, away):
     before = log.read_text().count("an upstream does not answer")
@@ -88,6 +89,7 @@ def test_where_none_answers_the_caller_is_told_to_come_again_and_pays_nothing(
     assert upstream.seen == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "model"), [
     (CHAT, "impatient"), (RESPONSES, "impatient"), (MESSAGES, "impatient-too")])
 def test_one_that_falls_silent_on_the_way_is_broken_off_and_what_it_said_counted(

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from bin.stack.free_ports import free_port
 from config.settings import Settings
 from models.database import connection
 from models.ids import new_id
@@ -132,7 +133,7 @@ def test_an_operation_under_way_is_left_to_itself(node):
 def test_one_whose_files_are_back_is_left_alone(node):
     made, *_ = asleep()
     driver = node._deps.driver
-    spec = LaunchSpec(made[0], Shape(1, 1024), "token-0123456789", 30000)
+    spec = LaunchSpec(made[0], Shape(1, 1024), "token-0123456789", free_port())
 
     def back(found):
         """The host was listed before, and the row is looked at after, the files came back."""

@@ -79,6 +79,7 @@ def test_a_capture_nothing_needs_is_removed(sim_stack, alice, host, sandbox):
     becomes(lambda: taken in host.list_snapshots(), False)
 
 
+@pytest.mark.slow
 def test_a_capture_whose_removal_was_cut_short_is_removed_again(sim_stack, alice, sandbox):
     fork = alice.post(f"/v1/sandboxes/{sandbox}/fork", json={}).json()["id"]
     alice.wait_for(fork, "running")

@@ -39,6 +39,7 @@ def accepts_connections(url):
     return True
 
 
+@pytest.mark.slow
 def test_without_redis_everything_but_new_lifecycle_steps_goes_on(sim_stack, alice, sandbox):
     sim_stack.stop("redis")
     try:
@@ -71,6 +72,7 @@ def test_without_postgres_503_and_back_without_a_restart(sim_stack, alice, sandb
         200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["runner.claimed", "runner.handled"])
 def test_a_worker_holds_its_operation_across_an_outage_of_postgres(sim_stack, alice, sandbox, fault,
                                                                    point):

@@ -39,6 +39,7 @@ def connect(url):
     return socket.create_connection((parts.hostname, parts.port), timeout=20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("payload", SLOW.values(), ids=SLOW)
 def test_hundreds_of_slow_clients_hold_nobody_up(sim_stack, payload):
     with contextlib.ExitStack() as slow:
@@ -87,6 +88,7 @@ def drip(url, payload):
         return statuses(bytes(answer))
 
 
+@pytest.mark.slow
 def test_a_head_that_trickles_is_given_up(impatient):
     assert drip(impatient, b"GET /health HTTP/1.1\r\nX: " + b"x" * 300) == [408]
 

@@ -141,6 +141,7 @@ def test_an_operator_sees_and_grants_credit(limited, operator):
     assert "credit no limit" in operator("show", limited.newcomer(Plan.PRO).email)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("amount", ["0", "-1", "x", "nan", "1e12"])
 def test_a_senseless_grant_is_refused_in_words(limited, operator, amount):
     said = operator("grant", "--", limited.newcomer().email, amount, refused=True)

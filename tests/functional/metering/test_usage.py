@@ -64,6 +64,7 @@ def test_while_it_sleeps_nothing_is_counted(alice, sandbox):
     assert usage(alice, sandbox) == asleep
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("worker", ["node-ctl", "node-ops", "control", "beat"])
 def test_killing_a_process_loses_nothing(sim_stack, alice, sandbox, worker):
     burn(alice, sandbox, 5)
@@ -75,6 +76,7 @@ def test_killing_a_process_loses_nothing(sim_stack, alice, sandbox, worker):
     becomes(alice, sandbox, lambda seen: seen["wallClockMs"] > after["wallClockMs"])
 
 
+@pytest.mark.slow
 def test_machines_that_die_keep_what_was_sampled_and_go_on_from_there(sim_stack, alice, sandbox):
     burn(alice, sandbox, 5)
     before = becomes(alice, sandbox, lambda seen: seen["cpuMs"] == 5000)
@@ -96,6 +98,7 @@ def insist(persona, path, timeout_s=60):
         time.sleep(0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("action", "point"), [("hibernate", "runner.claimed"),
                                                ("hibernate", "hibernate.begun"),
                                                ("hibernate", "hibernate.ended"),

@@ -1,6 +1,7 @@
 """A machine that ended by itself: its row is written by an operation of the protocol."""
 from dataclasses import replace
 
+from bin.stack.free_ports import free_port
 from models.database import connection
 from models.operations import Operation
 from models.states import OperationKind, OperationState, SandboxStatus
@@ -15,7 +16,7 @@ def test_the_end_of_a_hibernation_says_that_it_is_asleep(deps, tmp_path):
     sandbox_id = boot(deps)
     settings = replace(deps.settings, node_id="n1", node_dir=tmp_path)
     driver = SimulatedDriver(settings)
-    driver.create(LaunchSpec(sandbox_id, Shape(1, 1024), "token-0123456789", 30000))
+    driver.create(LaunchSpec(sandbox_id, Shape(1, 1024), "token-0123456789", free_port()))
     driver.hibernate(sandbox_id)
     before = list(deps.queue.sent)
     Reconciler(NodeDeps(settings, driver, deps.queue, None)).run()

@@ -1,6 +1,7 @@
 """A boot that fails in the hands of a worker that has lost it removes nothing."""
 from dataclasses import replace
 
+from bin.stack.free_ports import free_port
 from nodeworker import runner
 from nodeworker.handlers import lifecycle
 from nodeworker.hypervisor.driver import LaunchSpec, Shape, VmState
@@ -17,7 +18,7 @@ def test_the_machine_that_another_worker_has_made_meanwhile_stays(deps, tmp_path
     driver = SimulatedDriver(settings)
     node = NodeDeps(settings, driver, deps.queue, None)
     late, present = claim(sandbox_id, lease_s=-1), claim(sandbox_id)
-    driver.create(LaunchSpec(sandbox_id, Shape(1, 1024), "token-0123456789", 30000))
+    driver.create(LaunchSpec(sandbox_id, Shape(1, 1024), "token-0123456789", free_port()))
     sandbox = assignments.get_assigned(settings, sandbox_id)
     for claimed, left in ((late, VmState.RUNNING), (present, None)):
         outcome = lifecycle.failure(node, claimed, sandbox, RuntimeError("a failure"))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from bin.stack.free_ports import free_port
 from models.database import connection
 from models.nodes import Node
 from models.sandboxes import Sandbox
@@ -53,7 +54,7 @@ def reconciler(deps, host, tmp_path):
 def test_a_machine_that_waits_for_the_disk_is_running_and_noted_until_it_goes_on(
         deps, host, reconciler, caplog):
     sandbox_id = boot(deps)
-    host.create(LaunchSpec(sandbox_id, Shape(1, 1024), "token-0123456789", 30000))
+    host.create(LaunchSpec(sandbox_id, Shape(1, 1024), "token-0123456789", free_port()))
     reconciler.run()
     host.pause = DiskPause.WAITING
     with caplog.at_level(logging.ERROR):
@@ -93,7 +94,7 @@ def test_a_machine_whose_row_needs_it_again_is_not_removed_as_an_orphan(
         deps, host, reconciler, tmp_path, monkeypatch):
     """As after a restored backup: the row says that it runs between the look and the removal."""
     sandbox_id = boot(deps)
-    host.create(LaunchSpec(sandbox_id, Shape(1, 1024), "token-0123456789", 30000))
+    host.create(LaunchSpec(sandbox_id, Shape(1, 1024), "token-0123456789", free_port()))
     write_status(sandbox_id, SandboxStatus.STOPPED)
     fault = tmp_path / "fault"
     fault.write_text("reconcile.orphan_seen sleep:1")

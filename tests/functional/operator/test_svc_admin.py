@@ -199,6 +199,7 @@ def test_force_stop_is_the_owners_delete_and_says_who_did_it(sim_stack, alice, s
     assert "by the operator and has succeeded" in svc_admin("explain", sandbox)
 
 
+@pytest.mark.slow
 def test_force_stop_of_what_is_still_booting(sim_stack, alice, svc_admin, fault):
     fault("create.recorded", "sleep:9")
     sandbox_id = alice.post("/v1/sandboxes", json={}).json()["id"]

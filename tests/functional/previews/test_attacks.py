@@ -83,6 +83,7 @@ def test_the_gateway_is_killed_under_load(preview, sim_stack):
     assert max(load.counts().values()) == 1
 
 
+@pytest.mark.slow
 def test_a_request_to_a_sleeping_sandbox_waits_for_a_gateway_that_was_killed(preview, sim_stack):
     preview.sleep()
     sim_stack.kill("gateway")

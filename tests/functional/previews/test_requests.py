@@ -110,6 +110,7 @@ def test_the_server_is_told_who_asks_and_for_what(preview, asleep):
     assert seen["X-Edge-Host"] == preview.host
 
 
+@pytest.mark.slow
 @STATES
 def test_large_bodies_pass_and_nobody_stores_them(preview, sim_stack, asleep):
     memory = Watch([sim_stack.supervisor.pid("gateway"), sim_stack.supervisor.pid("edge")])

@@ -31,6 +31,7 @@ def there(sim_stack, alice, served, other):
     preview.delete()
 
 
+@pytest.mark.slow
 @STATES
 def test_it_is_reached_at_the_address_of_its_node(there, asleep):
     if asleep:

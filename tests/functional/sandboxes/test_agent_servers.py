@@ -43,6 +43,7 @@ def test_the_guest_gets_its_launch_and_its_bootstrap(alice, made):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point",
                          [point for point in FAULT_POINTS if point.startswith("agent_server.")])
 def test_a_worker_that_dies_on_the_way_leaves_a_started_server(alice, made, point, fault):

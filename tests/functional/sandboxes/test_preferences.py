@@ -154,6 +154,7 @@ def workers_of(pid):
     return [leaf for child in below for leaf in workers_of(child)] if below else [pid]
 
 
+@pytest.mark.slow
 def test_a_killed_worker_loses_the_answer_only(small_api, alice, made, fault):
     process, client = small_api
     key = {"idempotencyKey": new_id()}

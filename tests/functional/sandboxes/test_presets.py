@@ -137,6 +137,7 @@ def test_presets_that_are_being_built_are_waited_for(create, host, sim_stack):
         assert asked.result().json()["templateStatus"] == "ready"
 
 
+@pytest.mark.slow
 def test_presets_that_are_not_built_in_time_fail_and_say_how_to_look(alice, create, host):
     host.write({"building": "2 of 5"})
     shown = create(template="lfg").json()
@@ -168,6 +169,7 @@ def test_a_web_ui_that_does_not_listen_has_failed(create, host):
     assert shown["servePort"] == 8766, "a wake tries again"
 
 
+@pytest.mark.slow
 def test_a_preset_that_takes_its_time_holds_no_worker(alice, create, host, sim_stack):
     """Longer than a worker may look for: then it is a row that nobody holds."""
     host(pi={"takes": 3})

@@ -192,6 +192,7 @@ def test_the_own_command_of_a_fork_runs_although_its_port_is_open_in_the_copied_
     assert starts(alice, three) == 2, "it is the source's own pinned command by now"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["runner.parking", "runner.parked", "service.started"])
 def test_a_worker_that_dies_while_a_service_is_waited_for_starts_it_once(alice, made, sandbox,
                                                                          fault, point):

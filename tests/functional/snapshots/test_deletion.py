@@ -132,6 +132,7 @@ def test_forks_that_race_a_deletion_are_booted_or_refused(alice, sim_stack, deps
                 alice.delete(f"/v1/sandboxes/{answer.json()['id']}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "point", ["delete.begun", "delete.files_removed", "delete.here", "delete.objects_removed"])
 def test_a_worker_killed_while_deleting_finishes_it_later(alice, deps, store, driver, sandbox,

@@ -115,6 +115,7 @@ def test_wrong_credentials_are_refused(sim_stack):
         ObjectStore(stranger).find_size("anything")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["upload.image_stored", "upload.stored"])
 def test_an_outage_of_postgres_delays_the_upload_by_seconds(alice, sim_stack, sandbox, fault,
                                                             point):

@@ -177,6 +177,7 @@ def test_receivers_are_told_that_it_is_recorded_and_uploaded(alice, sim_stack, s
         } == {name: taken[name] for name in ("kind", "rootfsSha", "sizeBytes", "tarballSizeBytes")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["archive.begun", "archive.stored"])
 def test_the_sandbox_works_on_meanwhile_and_a_delete_ends_it(alice, source, store, fault, point):
     before = set(objects(store, ""))
@@ -195,6 +196,7 @@ def test_the_sandbox_works_on_meanwhile_and_a_delete_ends_it(alice, source, stor
     until(lambda: set(objects(store, "")) <= before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", [point for point in FAULT_POINTS if point.startswith("archive.")])
 def test_a_worker_that_dies_on_the_way_out_is_replaced(alice, source, store, fork, fault, point):
     fault(point, "kill")
@@ -206,6 +208,7 @@ def test_a_worker_that_dies_on_the_way_out_is_replaced(alice, source, store, for
     assert {path: read(alice, copy, path) for path in CONTENT} == CONTENT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point",
                          [point for point in FAULT_POINTS if point.startswith("unarchive.")])
 def test_a_worker_that_dies_on_the_way_in_is_replaced(alice, source, fork, fault, point):

@@ -59,6 +59,7 @@ def test_who_answers_no_ping_has_left(pair):
     assert pair.left.wait(5)
 
 
+@pytest.mark.slow
 def test_who_answers_pings_stays(pair):
     for _ in range(5):
         pair.client.sendall(b"\x8a\x80\0\0\0\0")  # a pong

@@ -126,6 +126,7 @@ def test_a_database_is_told_by_what_it_holds(project):
         assert not project.holds_database(name), name
 
 
+@pytest.mark.slow
 def test_more_files_than_are_looked_at_are_told(project):
     project.fill("src", LOOKED_AT_MOST)
     with pytest.raises(BadProject, match="more than 50000 files"):

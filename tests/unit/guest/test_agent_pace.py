@@ -54,6 +54,7 @@ def test_a_guest_that_is_silent_fails_too():
         list(agent.archive("/home/user", 60, min_bytes_per_s=LEAST))
 
 
+@pytest.mark.slow
 def test_a_reader_of_ours_that_takes_its_time_does_not_count():
     def send(peer):
         for _ in range(4):

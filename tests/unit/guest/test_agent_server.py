@@ -35,6 +35,7 @@ def test_the_token_is_in_one_file_that_only_its_user_reads(directory):
     assert not (directory(bootstrap=None) / "bootstrap.json").exists(), "an earlier one goes"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "bootstrap", "told"),
     [

@@ -38,6 +38,7 @@ def test_one_that_takes_nothing_more_is_given_up(stop_after):
         asyncio.run(body.watch(sent(body, Answer(), stop_after=stop_after)))
 
 
+@pytest.mark.slow
 def test_one_that_takes_something_now_and_then_may_take_long():
     body, answer = Sending(BODY, 2.0), Answer()
     assert asyncio.run(body.watch(sent(body, answer, pause_s=0.4))) is answer

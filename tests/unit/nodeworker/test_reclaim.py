@@ -132,6 +132,7 @@ def test_what_dead_workers_left_of_a_deletion_goes_once_nobody_can_be_at_it(node
     node.check_content("sandboxes", kept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_work", [False, True])
 def test_what_was_made_anew_under_its_name_stays(node, long_ago, monkeypatch, at_work):
     box = node.create()

@@ -60,6 +60,7 @@ def sleepers(tmp_path):
         made.shutdown()
 
 
+@pytest.mark.slow
 def test_what_crashes_stays_down(sleepers):
     """One after the other, so that many are started again just when they are to stop."""
     for name in sleepers.programs:
@@ -69,6 +70,7 @@ def test_what_crashes_stays_down(sleepers):
         assert sleepers.state(name) == "STOPPED" and not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.slow
 def test_what_is_killed_has_ended_by_then(sleepers):
     for name in sleepers.programs:
         pid = sleepers.kill(name)
