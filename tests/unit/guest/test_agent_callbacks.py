@@ -41,6 +41,28 @@ def receive():
         yield make
 
 
+@pytest.fixture
+def resolve(monkeypatch):
+    """Lets names have addresses; returns the list of those names that are asked for from then on.
+    What other threads of this process ask for they find as ever."""
+    original = socket.getaddrinfo
+
+    def use(addresses):
+        asked = []
+
+        def find(host, port, *arguments, **options):
+            if host not in addresses:
+                return original(host, port, *arguments, **options)
+            asked.append(host)
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))
+                    for address in addresses[host]]
+
+        monkeypatch.setattr(socket, "getaddrinfo", find)
+        return asked
+
+    return use
+
+
 def anywhere(address):
     """In place of the rule, so that a test may receive on this host."""
     return True
@@ -113,16 +135,9 @@ def test_a_special_address_is_refused_before_anything_is_sent(receive, host):
     assert receiver.requests == []
 
 
-def test_one_special_address_among_the_answers_is_enough(receive, monkeypatch):
+def test_one_special_address_among_the_answers_is_enough(receive, resolve):
     """The name is resolved once, so what was looked at is what is connected to."""
-    receiver, asked = receive(), []
-
-    def resolve(host, port, **_):
-        asked.append(host)
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))
-                for address in ("1.1.1.1", "127.0.0.1")]
-
-    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    receiver, asked = receive(), resolve({"rebinding.example": ["1.1.1.1", "127.0.0.1"]})
     assert attempt(receiver.url(host="rebinding.example"), "t", b"{}")[0] == REFUSED
     assert asked == ["rebinding.example"] and receiver.requests == []
 
@@ -161,12 +176,11 @@ def certificate(tmp_path_factory):
     return path
 
 
-def test_https_is_to_the_name_at_the_checked_address(receive, certificate, monkeypatch):
+def test_https_is_to_the_name_at_the_checked_address(receive, certificate, resolve):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     receiver = receive(context=context)
-    address = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", receiver.port))
-    monkeypatch.setattr(socket, "getaddrinfo", lambda host, port, **_: [address])
+    resolve({"dashboard.example": ["127.0.0.1"], "other.example": ["127.0.0.1"]})
     trusted = ssl.create_default_context(cafile=str(certificate))
     url = receiver.url(scheme="https", host="dashboard.example")
     assert attempt(url, "t", b"{}", allowed=anywhere, trusted=trusted)[0] == DELIVERED
