@@ -30,7 +30,8 @@ pytestmark = pytest.mark.timeout(900)
 SITE, SHOP = "busy-site", "busy-shop"
 SQLITE = "SQLite format 3\0"
 # What is deployed to which app: kinds of `FAILING`, or True for a version that goes live.
-SHORT = [(SITE, True), (SITE, "build"), (SHOP, True), (SHOP, "restore"), (SITE, True)]
+SHORT = [(SITE, True), (SITE, "build"), (SITE, "output"), (SITE, "garbage"), (SHOP, True),
+         (SHOP, "restore"), (SITE, True)]
 WHOLE = [
     *[(SITE, True)] * 3, (SITE, "build"), (SHOP, True), (SHOP, "build"), *[(SITE, True)] * 3,
     (SITE, "manifest"), *[(SHOP, True)] * 2, (SHOP, "restore"), (SITE, "output"),

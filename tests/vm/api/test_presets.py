@@ -8,8 +8,7 @@ import subprocess
 import pytest
 
 from guest.image.published import point
-from guest.presets import SLUGS
-from tests.clients.agents import codex_at_work, install_log
+from tests.clients.agents import TOLD, codex_at_work, install_log
 from tests.stack.waiting import until
 
 EMULATED = "BUN_JSC_useDFGJIT"
@@ -50,7 +49,7 @@ def shell(alice, sandbox, line, **body):
 def test_without_a_preset_there_is_no_agent_and_no_node(presets_alice, create):
     plain = create()["id"]
     presets_alice.wait_for(plain, "running")
-    for program in ("node", *SLUGS):
+    for program in ("node", *TOLD):
         assert run(presets_alice, plain, f"command -v {program}")["exitCode"], program
 
 
