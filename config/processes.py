@@ -12,8 +12,8 @@ ROOT_ACCOUNT = "root"
 _EVERY = ("data_dir", "log_level")
 _ROWS = ("database_url", "db_pool_size")
 _BROKER = ("redis_url",)
-_TICKS = ("deploy_sweep_s", "idle_sweep_s", "operation_sweep_s", "reconcile_s", "usage_sample_s",
-          "disk_sample_s", "store_sweep_s", "webhook_sweep_s")
+_TICKS = ("deploy_sweep_s", "idle_sweep_s", "operation_sweep_s", "usage_sample_s", "disk_sample_s",
+          "store_sweep_s", "webhook_sweep_s")
 # Whether there is an LLM proxy, and what makes the secret of a sandbox.
 _LLM = ("llm_config", "guest_secret")
 _DEADLINES = ("boot_deadline_s", "archive_timeout_s", "operation_sweep_s", "operation_lease_s")
@@ -63,9 +63,9 @@ _NODE = _row(
     "driver", "accelerator", "emulated_aslr",
     "machine", "guest_distro", "guest_dns", "bake_sizes", "node_vcpus", "node_mem_mb",
     "vcpu_overcommit", "mem_overcommit", "oversell", "ram_share", "strained_idle_s",
-    "node_heartbeat_s", "node_dead_after_s", "orphan_grace_s", "orphan_brake", "host_ports",
-    "agent_ports", "agent_sources", "edge_sources",
-    "guest_gateway_port", "disk_floor_mb",
+    "node_heartbeat_s", "node_dead_after_s", "reconcile_s", "orphan_grace_s", "orphan_brake",
+    "host_ports", "agent_ports", "agent_sources", "edge_sources", "guest_gateway_port",
+    "disk_floor_mb",
     "slot_network", "slot_pool", "vm_uid_base", "chain_depth_limit", "simulated_latency_ms",
     "simulated_disk_mb", "simulated_failures", "ops_concurrency", "list_rates", "vm_io_mb_s",
     "vm_iops", "presets",
@@ -118,9 +118,9 @@ PROCESSES: dict[str, Process] = {
         "svc-releases", *_ROWS, "s3_url", "s3_bucket", "s3_access_key", "s3_secret_key",
         "s3_ca_file", directory="releases", shown=True),
     "control": _row(
-        "svc-control", *_ROWS, *_BROKER, *_DEADLINES, "reconcile_s", "usage_sample_s",
-        "disk_sample_s", "store_sweep_s", "idempotency_hours", "snapshot_days",
-        "node_dead_after_s", "llm_call_days", "builder_size", "port_rest_s"),
+        "svc-control", *_ROWS, *_BROKER, *_DEADLINES, "usage_sample_s", "disk_sample_s",
+        "store_sweep_s", "idempotency_hours", "snapshot_days", "node_dead_after_s", "llm_call_days",
+        "builder_size", "port_rest_s"),
     "webhooks": _row(
         "svc-webhooks", *_ROWS, *_BROKER, "webhook_receiver_url", "webhook_secrets",
         "webhook_waits", "webhook_timeout_s", "webhook_slots", "event_days"),

@@ -136,7 +136,7 @@ class Settings:
     archive_min_kib_per_s: int = 64
     idle_sweep_s: float = 2.0
     operation_sweep_s: float = 3.0
-    relay_poll_s: float = 1.0
+    relay_poll_s: float = 2.0
     idempotency_hours: int = 24
     snapshot_days: int = 0
     store_sweep_s: float = 3600.0

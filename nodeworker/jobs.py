@@ -2,12 +2,10 @@
 function."""
 from typing import Any
 
-from models.database import connection
 from models.states import OperationKind
 from nodeworker import runner, usage, warm_images
 from nodeworker.deploys import runner as deploys
 from nodeworker.hypervisor.driver import Shape
-from nodeworker.reconciliation.reconciler import get_reconciler
 from nodeworker.snapshots import deletion, disk_upload, store_sweep
 from nodeworker.wiring import get_deps
 from nodeworker.worker import LANE, app
@@ -27,16 +25,6 @@ def _operation_job(name: str) -> None:
 
 for kind in OperationKind:
     _operation_job(job_name(kind))
-
-
-@app.task(name=contracts.RECONCILE)  # type: ignore[untyped-decorator]
-def reconcile_node(**payload: Any) -> None:
-    """Compare the machines of this host with the rows, and look for bakes that their workers
-    left."""
-    contracts.parse(contracts.RECONCILE, payload)
-    with connection():
-        get_reconciler(get_deps()).run()
-        warm_images.look_after(get_deps())
 
 
 @app.task(name=contracts.SAMPLE)  # type: ignore[untyped-decorator]

@@ -1,4 +1,5 @@
-"""What a lane does when its worker starts, and the heartbeat of the node."""
+"""What a lane does when its worker starts, and what the ctl lane of a node does ever after: its
+heartbeat, its reconciler, and a look at memory that grows."""
 import dataclasses
 import logging
 import math
@@ -17,7 +18,7 @@ from nodeworker.handlers import archives
 from nodeworker.hypervisor import host_memory
 from nodeworker.hypervisor.driver import DriverError
 from nodeworker.lanes import LaneWatch
-from nodeworker.reconciliation.reconciler import get_reconciler
+from nodeworker.reconciliation.reconciler import Reconciler
 from nodeworker.snapshots.disk_upload import forget_dead
 from nodeworker.wiring import NodeDeps
 from objects.store import StoreUnavailable
@@ -51,14 +52,13 @@ def begin(deps: NodeDeps, lane: str) -> None:
         _when_database_answers(
             lambda: nodes.heartbeat(node_facts(deps), watch.list_up(), started=True))
         _when_database_answers(lambda: node_directory.claim(deps))
-        _when_database_answers(lambda: get_reconciler(deps).run())
+        reconciler = Reconciler(deps)
+        _when_database_answers(reconciler.run)
         _when_database_answers(lambda: warm_images.compare(deps, node_facts(deps)))
-        threading.Thread(target=_heartbeats, args=(deps, watch), name="heartbeat",
-                         daemon=True).start()
-        pipe = parked.listen(deps.settings.node_dir)
-        threading.Thread(target=parked.announce, args=(deps, pipe), name="announcements",
-                         daemon=True).start()
-        threading.Thread(target=_hold_growing, args=(deps,), name="hold", daemon=True).start()
+        _keep_doing(_heartbeats, deps, watch)
+        _keep_doing(_reconcile, deps, reconciler)
+        _keep_doing(parked.announce, deps, parked.listen(deps.settings.node_dir))
+        _keep_doing(_hold_growing, deps)
     if lane == ARCHIVE_LANE:
         _when_database_answers(lambda: _discard_abandoned(deps))
     if lane == runs.LANE:
@@ -103,6 +103,12 @@ def _when_database_answers(action: Callable[[], object]) -> None:
     when_database_answers(action, limit_s=math.inf)
 
 
+def _keep_doing(chore: Callable[..., None], *arguments: object) -> None:
+    """Begin what goes on beside the jobs of the lane until its process ends."""
+    threading.Thread(target=chore, args=arguments, name=chore.__name__.strip("_"),
+                     daemon=True).start()
+
+
 def _heartbeats(deps: NodeDeps, watch: LaneWatch) -> None:
     while True:
         time.sleep(deps.settings.node_heartbeat_s)
@@ -117,6 +123,20 @@ def _heartbeats(deps: NodeDeps, watch: LaneWatch) -> None:
             log.critical("no heartbeat can be made, so this worker ends", exc_info=True)
             os.kill(os.getpid(), signal.SIGTERM)
             return
+
+
+def _reconcile(deps: NodeDeps, reconciler: Reconciler) -> None:
+    """Compare the machines of this host with the rows, and look for bakes that their workers left,
+    by this host's own clock: it goes on while beat or the broker is away."""
+    while True:
+        time.sleep(deps.settings.reconcile_s)
+        try:
+            reconciler.run()
+            warm_images.look_after(deps)
+        except DatabaseFailed as error:
+            log.warning("machines and rows not compared: %s", type(error).__name__)
+        except Exception:
+            log.exception("machines and rows could not be compared; trying again")
 
 
 def _hold_growing(deps: NodeDeps) -> None:

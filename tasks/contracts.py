@@ -67,8 +67,6 @@ LLM_SWEEP = "control.llm.sweep"
 WEBHOOKS_SWEEP = "control.webhooks.sweep"
 WEBHOOKS_DELIVER = "control.webhooks.deliver"
 WEBHOOKS_TIDY = "control.webhooks.tidy"
-RECONCILE_ALL = "control.nodes.reconcile"
-RECONCILE = "node.reconcile"
 SAMPLE_ALL = "control.usage.sample"
 SAMPLE = "node.usage.sample"
 BAKE = warm_images.JOB
@@ -98,8 +96,6 @@ JOBS: dict[str, type] = {
     WEBHOOKS_SWEEP: NoPayload,
     WEBHOOKS_DELIVER: ReceiverPayload,
     WEBHOOKS_TIDY: NoPayload,
-    RECONCILE_ALL: NoPayload,
-    RECONCILE: NoPayload,
     SAMPLE_ALL: NoPayload,
     SAMPLE: NoPayload,
     BAKE: ShapePayload,

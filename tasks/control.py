@@ -90,12 +90,6 @@ def llm_sweep() -> None:
     call_rows.forget_old(settings.llm_call_days)
 
 
-@app.task(name=contracts.RECONCILE_ALL)  # type: ignore[untyped-decorator]
-def reconcile_all() -> None:
-    """Ask every live node to compare its machines with the rows."""
-    _tick_nodes(contracts.RECONCILE, settings.reconcile_s)
-
-
 @app.task(name=contracts.SAMPLE_ALL)  # type: ignore[untyped-decorator]
 def sample_all() -> None:
     """Ask every live node what its sandboxes have used."""

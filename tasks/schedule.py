@@ -14,7 +14,6 @@ def beat_schedule(settings: Settings) -> dict[str, dict[str, Any]]:
         contracts.DEPLOYS_SWEEP: settings.deploy_sweep_s,
         contracts.EXPIRY_SWEEP: 60.0,
         contracts.LLM_SWEEP: 30.0,
-        contracts.RECONCILE_ALL: settings.reconcile_s,
         contracts.SAMPLE_ALL: settings.usage_sample_s,
         contracts.DISK_SAMPLE_ALL: settings.disk_sample_s,
         contracts.STORE_SWEEP_ANY: settings.store_sweep_s,

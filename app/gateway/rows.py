@@ -36,6 +36,7 @@ class Rows:
         self._asking: asyncio.Task[None] | None = None
         self._used: set[str] = set()
         self._unknown: set[str] = set()
+        self._looked_up = asyncio.Event()
 
     async def find(self, label: str) -> Target | None:
         """What a preview host leads to, None if there is no such host; raises DatabaseFailed."""
@@ -60,6 +61,7 @@ class Rows:
                     answer.exception()  # heard of, even if nobody asks any more
             else:
                 self._unknown |= answers.keys() - found.keys()
+                self._looked_up.set()
                 for label, answer in answers.items():
                     answer.set_result(found.get(label))
         self._asking = None
@@ -80,11 +82,15 @@ class Rows:
     def note_used(self, sandbox_ids: Iterable[str]) -> None:
         """The same of sandboxes whose requests did not come through here."""
         self._used.update(sandbox_ids)
+        self._looked_up.set()
 
     async def keep_noting(self) -> None:
-        """Write what is used, every second, until cancelled; and forget who was unknown."""
+        """Write what is used, every second in which something is looked up, until cancelled; and
+        forget who was unknown."""
         while True:
+            await self._looked_up.wait()
             await asyncio.sleep(_NOTE_S)
+            self._looked_up.clear()
             self._unknown.clear()
             used, self._used = self._used, set()
             if not used:
@@ -92,5 +98,5 @@ class Rows:
             try:
                 await self.read(use.looked_up, used)
             except DatabaseFailed as error:
-                self._used |= used
+                self.note_used(used)
                 log.warning("what is used is noted later: %s", type(error).__name__)

@@ -27,6 +27,8 @@ class NodeNetwork:
         self._prefix = prefix
         self._offered = offered
         self._table_ready = False
+        # The generation of the host's tables, and what was loaded then, when they last agreed.
+        self._intact_at: tuple[int, bytes] | None = None
         self.slots = SlotPool(directory, prefix, slot_network, pool_target)
         self.forwards = ForwardTable(prefix, directory)
 
@@ -45,12 +47,20 @@ class NodeNetwork:
 
     def is_intact(self) -> bool:
         """True if the packet policy is what was loaded last, by whatever process of the node, and
-        the host forwards."""
+        the host forwards. The policy is listed only if some table has changed since it was: a list
+        is a process more."""
         try:
             loaded = self._loaded.read_bytes()
         except FileNotFoundError:
             return False
-        return forwarding.is_on() and loaded == nft.rules(self._prefix).encode() != b""
+        if not forwarding.is_on():
+            return False
+        present = nft.generation(), loaded  # first, so that a later change is seen the next time
+        if present == self._intact_at:
+            return True
+        intact = loaded == nft.rules(self._prefix).encode() != b""
+        self._intact_at = present if intact else None
+        return intact
 
     def claim(self, owner: str) -> Slot:
         """A slot for `owner`; one it already has is removed first. Raises NoSlot, OSError,

@@ -11,7 +11,6 @@ guest may have halted it for good, or it stands still before a full disk and can
 is decided from memory except how long an orphan or a loss has been seen.
 """
 import logging
-import threading
 import time
 
 from models.database import connection
@@ -31,35 +30,29 @@ log = logging.getLogger(__name__)
 
 
 class Reconciler:
-    """One per process; `run` may be called from several threads, one of them works."""
+    """One per node; one thread at a time calls it."""
 
     def __init__(self, deps: NodeDeps) -> None:
         self._deps = deps
         self._repairs = Repairs(deps)
-        self._lock = threading.Lock()
         self._first_seen: dict[str, float] = {}
         self._suspended_told: dict[str, int] = {}
 
     def run(self) -> None:
         """Compare once and mend."""
-        if not self._lock.acquire(blocking=False):
-            return
-        try:
-            self._restore_network()
-            with connection():
-                # The host first: a row that appears in between belongs to a machine we did not see,
-                # never the other way round.
-                found = self._deps.driver.list_sandboxes()
-                kept = self._deps.driver.list_snapshots()
-                self._pace_writes()
-                self._tend_suspended()
-                look = Look(found, seen_rows.list_wanted(self._deps.settings.node_id))
-                self._repairs.mend(look)
-                self._stop_lost(look)
-                self._remove_orphans(look)
-                self._remove_snapshots(kept)
-        finally:
-            self._lock.release()
+        self._restore_network()
+        with connection():
+            # The host first: a row that appears in between belongs to a machine we did not see,
+            # never the other way round.
+            found = self._deps.driver.list_sandboxes()
+            kept = self._deps.driver.list_snapshots()
+            self._pace_writes()
+            self._tend_suspended()
+            look = Look(found, seen_rows.list_wanted(self._deps.settings.node_id))
+            self._repairs.mend(look)
+            self._stop_lost(look)
+            self._remove_orphans(look)
+            self._remove_snapshots(kept)
 
     def _restore_network(self) -> None:
         """First of all: without the policy only the rules inside the slots hold a guest back."""
@@ -160,16 +153,3 @@ class Reconciler:
                       len(for_long), what)
             return []
         return sorted(for_long)
-
-
-_reconciler: Reconciler | None = None
-_reconciler_lock = threading.Lock()
-
-
-def get_reconciler(deps: NodeDeps) -> Reconciler:
-    """The reconciler of this process."""
-    global _reconciler
-    with _reconciler_lock:
-        if _reconciler is None:
-            _reconciler = Reconciler(deps)
-        return _reconciler

@@ -11,6 +11,7 @@ from typing import Any
 
 from models.database import UNLOCKED_ROWS, connection, database, now, relaxed_transaction
 from models.operations import OutboxMessage
+from models.row import Statement
 from services.protocols import Queue, QueueUnavailable
 
 # A row younger than this is still in the hands of the process that wrote it.
@@ -42,12 +43,20 @@ def flush(queue: Queue, messages: Messages) -> None:
 def relay_once(queue: Queue) -> int:
     """Send what was left behind, oldest first; returns how many. Raises QueueUnavailable, leaving
     the rest."""
-    left = OutboxMessage.select().where(OutboxMessage.created_at < now() - _SETTLE)
-    if not left.exists():
+    settled = now() - _SETTLE
+    if _LEFT.find(settled) is None:
         return 0
     with database.atomic():
-        messages = list(left.order_by(OutboxMessage.id).limit(_BATCH).for_update(UNLOCKED_ROWS))
+        messages = list(_left(settled).for_update(UNLOCKED_ROWS))
         for message in messages:
             queue.publish(message.queue, message.job, message.payload)
             message.delete_instance()
     return len(messages)
+
+
+def _left(settled: Any) -> Any:
+    return OutboxMessage.select().where(OutboxMessage.created_at < settled).order_by(
+        OutboxMessage.id).limit(_BATCH)
+
+
+_LEFT = Statement(OutboxMessage, _left)

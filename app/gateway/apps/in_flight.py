@@ -14,7 +14,7 @@ from app.gateway.apps.workers import Workers
 from models.database import DatabaseFailed
 
 log = logging.getLogger(__name__)
-_LOOK_S, _IDLE_S = 0.02, 1.0
+_LOOK_S, _IDLE_S = 0.02, 5.0
 
 
 class InFlight:

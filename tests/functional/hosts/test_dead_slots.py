@@ -164,6 +164,32 @@ def test_a_node_notices_that_forwarding_was_switched_off(hosts, tmp_path):
     namespaces.in_namespace("tdead-node", lost_and_found)
 
 
+def test_the_policy_is_listed_again_only_after_a_change(hosts, tmp_path, monkeypatch):
+    network = NodeNetwork(tmp_path, prefix="tdead", slot_network=NETWORK, pool_target=0,
+                          offered=NodePorts(NODE, (20000, 20009), (30000, 30009)))
+
+    def looks():
+        network.reload()
+        assert network.is_intact()
+        with monkeypatch.context() as without_nft:
+            without_nft.setenv("PATH", "")
+            assert network.is_intact()
+        nft.apply("add table inet tdead2\n")  # of others
+        with monkeypatch.context() as without_nft, pytest.raises(FileNotFoundError):
+            without_nft.setenv("PATH", "")
+            network.is_intact()
+        assert network.is_intact()
+        nft.apply("insert rule inet tdead from_guest accept\n")
+        assert not network.is_intact() and not network.is_intact()
+        network.reload()
+        assert network.is_intact()
+        nft.apply("delete table inet tdead\n")
+        assert not network.is_intact()
+        network.reload()
+        assert network.is_intact()
+    namespaces.in_namespace("tdead-node", looks)
+
+
 def test_a_node_that_goes_never_takes_forwarding_from_one_that_comes(hosts, tmp_path):
     """Both look and switch; in between the other must not."""
     asked, go_on = threading.Event(), threading.Event()

@@ -51,6 +51,19 @@ def test_a_machine_asleep_under_a_running_row_makes_the_row_say_so(sim_stack, al
     assert alice.post(f"/v1/sandboxes/{sandbox}/wake").json()["status"] == "running"
 
 
+@pytest.mark.slow
+def test_a_node_compares_also_while_beat_and_the_broker_are_away(sim_stack, alice, host, sandbox):
+    for name in ("beat", "redis"):
+        sim_stack.stop(name)
+    try:
+        host.hibernate(sandbox)
+        becomes(lambda: alice.get(f"/v1/sandboxes/{sandbox}").json()["status"], "hibernated")
+    finally:
+        for name in ("redis", "beat"):
+            sim_stack.start(name)
+    assert alice.post(f"/v1/sandboxes/{sandbox}/wake").json()["status"] == "running"
+
+
 @pytest.mark.parametrize("asleep", [False, True])
 @pytest.mark.slow
 def test_a_row_whose_files_are_gone_for_good_becomes_stopped_and_says_why(

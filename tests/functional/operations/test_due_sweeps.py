@@ -160,7 +160,7 @@ def test_an_operation_is_looked_after_if_nobody_takes_it_or_goes_on_with_it(deps
 
 
 def test_other_ticks_are_always_sent_and_all_while_the_database_is_away(nothing):
-    assert due_sweeps.is_due(contracts.RECONCILE_ALL)
+    assert due_sweeps.is_due(contracts.EXPIRY_SWEEP)
     told = dict(database.connect_params)
     database.close_all()
     try:

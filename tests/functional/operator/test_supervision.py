@@ -108,14 +108,14 @@ def test_flower_shows_nothing_without_its_password(sim_stack, flower, path):
 
 
 @pytest.mark.slow
-def test_flower_shows_what_the_workers_do_while_it_runs(sim_stack, flower):
+def test_flower_shows_what_the_workers_do_while_it_runs(sim_stack, flower, sandbox):
     user = tuple(sim_stack.settings.flower_basic_auth.split(":"))
 
     def names():
         tasks = httpx.get(f"{flower}/api/tasks", auth=user, trust_env=False).json()
         return {task["name"] for task in tasks.values() if task["state"] == "SUCCESS"}
 
-    until(lambda: {contracts.RECONCILE_ALL, contracts.RECONCILE} <= names())
+    until(lambda: {contracts.SAMPLE_ALL, contracts.SAMPLE} <= names())
 
 
 def test_logs_hold_no_query_string(sim_stack):
