@@ -18,7 +18,7 @@ from tests.stack.previews import GUEST_PORT, PreviewLoad
 from tests.stack.waiting import until
 from tests.tls.clients import client, connect
 
-UNKNOWN, ROUNDS, QUIET_S, LOADED_S = 10_000, 5, 2.0, 1.5
+UNKNOWN, ROUNDS, QUIET_S, LOADED_S = 10_000, 5, 1.2, 1.5
 # Asks for hosts that do not exist, as fast as it can; the edge ends a connection after 1000.
 FLOOD = """
 import secrets, socket, ssl, sys
