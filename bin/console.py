@@ -1,9 +1,11 @@
 """What the operator sees: steps with their times, and failures as one sentence that says what to
 do."""
 import contextlib
+import signal
 import sys
 import time
 from collections.abc import Iterator
+from types import FrameType
 
 _BEGAN = time.monotonic()
 
@@ -26,6 +28,18 @@ def step(title: str) -> Iterator[None]:
     took = time.monotonic() - began
     if took >= 1.0:
         say(f"  done in {took:.1f} s")
+
+
+def end_as_by_ctrl_c() -> None:
+    """Let SIGTERM and SIGHUP end this command as Ctrl-C does, so that it ends what it has
+    started."""
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signum) is not signal.SIG_IGN:  # nohup
+            signal.signal(signum, _interrupt)
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

@@ -1,10 +1,10 @@
 """`make test`: the rooms of tests/ by pytest, and one line with the totals at the end.
 
-1. The guest image is made where VMs are used. 2. What does not disturb each other runs in parallel,
-one stack for each worker process. 3. What measures times against each other, or waits for an idle
-host, runs after that, alone. 4. What boots VMs comes last, three files at a time, first what needs
-no stack. Each is a run of pytest of its own, so that the stacks of one do not stand by in the next.
-The exit code is that of the first run that failed.
+1. Where VMs are used, their images are made meanwhile (`bin/vm_test_needs.py`). 2. What does not
+disturb each other runs in parallel, one stack for each worker process. 3. What measures times
+against each other, or waits for an idle host, runs after that, alone. 4. What boots VMs comes last,
+three files at a time, first what needs no stack. Each is a run of pytest of its own, so that the
+stacks of one do not stand by in the next. The exit code is that of the first run that failed.
 
 `quick` is for who changes code and looks again: what runs in parallel and needs no VM, without the
 tests marked `slow`.
@@ -12,16 +12,13 @@ tests marked `slow`.
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
-from types import FrameType
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from bin.bootstrap import install_browser
-from bin.console import explained
-from bin.image import ensure_images
+from bin.console import Advice, end_as_by_ctrl_c, explained
 from bin.stack.running import remove_abandoned
 from bin.stack.site import ROOT
 
@@ -29,6 +26,7 @@ QUICK = ("unit", "functional", "contract")
 PARALLEL = (*QUICK, "chaos")
 ALONE = ("functional", "contract", "vm", "browser", "chaos")
 WITH_VMS = ("vm", "browser", "chaos")
+WITHOUT_VMS = "not alone and not vm"
 # Two thirds of the time of a worker are waited for, so there are two more than there are cores.
 # More gain nothing: the longest files stay.
 MAX_WORKERS = 4
@@ -44,10 +42,10 @@ def runs(rooms: Sequence[str], *, quick: bool) -> list[list[str]]:
     beside = [f"tests/{room}" for room in rooms if room in PARALLEL]
     alone = [f"tests/{room}" for room in rooms if room in ALONE]
     if quick:
-        return [[*beside, "-m", "not alone and not vm and not slow", *_in_parallel(workers)]]
+        return [[*beside, "-m", f"{WITHOUT_VMS} and not slow", *_in_parallel(workers)]]
     made = []
     if beside:
-        made.append([*beside, "-m", "not alone and not vm", *_in_parallel(workers)])
+        made.append([*beside, "-m", WITHOUT_VMS, *_in_parallel(workers)])
     if alone:
         made.append([*alone, "-m", "alone"])
     if with_vms := [f"tests/{room}" for room in rooms if room in WITH_VMS]:
@@ -93,9 +91,27 @@ def _environ() -> dict[str, str]:
     return environ
 
 
-def interrupt(signum: int, frame: FrameType | None) -> None:
-    """End as Ctrl-C does, so that the stacks are ended too."""
-    raise KeyboardInterrupt
+@contextmanager
+def vm_needs(rooms: Sequence[str]) -> Iterator["subprocess.Popen[bytes] | None"]:
+    """What makes ready what the VMs of these rooms need, if they have any, in the block; it is
+    ended with it."""
+    if not set(WITH_VMS) & set(rooms):
+        yield None
+        return
+    command = [str(ROOT / ".venv/bin/python"), "-m", "bin.vm_test_needs"]
+    if "browser" in rooms:
+        command.append("browser")
+    with subprocess.Popen(command, cwd=ROOT) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def wait_for(needs: "subprocess.Popen[bytes] | None") -> None:
+    """Return once VMs can be started; raises Advice if they cannot."""
+    if needs is not None and needs.wait() != 0:
+        raise Advice("without an image no virtual machine can be tested; above is what it lacks")
 
 
 def main(words: Sequence[str]) -> int:
@@ -103,21 +119,18 @@ def main(words: Sequence[str]) -> int:
     code."""
     quick = list(words) == ["quick"]
     rooms = QUICK if quick else tuple(words) or (*PARALLEL, "vm", "browser")
-    for signum in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(signum) is not signal.SIG_IGN:  # nohup
-            signal.signal(signum, interrupt)
+    end_as_by_ctrl_c()
     with explained():
-        if set(WITH_VMS) & set(rooms) or (not quick and "contract" in rooms):
-            ensure_images()
-        if "browser" in rooms:
-            install_browser()
         shutil.rmtree(ROOT / "var" / "evidence", ignore_errors=True)
         codes, totals = [], Counter[str]()
         try:
-            for arguments in runs(rooms, quick=quick):
-                code, counted = pytest(arguments)
-                codes.append(code)
-                totals += counted
+            with vm_needs(rooms) as needs:
+                for arguments in runs(rooms, quick=quick):
+                    if WITHOUT_VMS not in arguments:
+                        wait_for(needs)
+                    code, counted = pytest(arguments)
+                    codes.append(code)
+                    totals += counted
         finally:
             remove_abandoned()
     print(f"{totals['passed']} passed, {totals['failed'] + totals['error']} failed", flush=True)

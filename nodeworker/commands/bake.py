@@ -1,5 +1,5 @@
-"""Bakes warm images while you wait: `python -m nodeworker.commands.bake [size ...]` (default:
-SVC_BAKE_SIZES). Workers bake in the background instead, see `nodeworker.warm_images`."""
+"""Bakes warm images while you wait: `python -m nodeworker.commands.bake [--presets] [size ...]`
+(default: SVC_BAKE_SIZES). Workers bake in the background instead, see `nodeworker.warm_images`."""
 import argparse
 import logging
 import os
@@ -24,12 +24,17 @@ def main() -> int:
     configure(settings.log_level)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sizes", nargs="*", choices=[*SIZES, []], help="sizes to bake")
-    driver = make_driver(settings)
-    for name in parser.parse_args().sizes or settings.bake_sizes:
+    parser.add_argument("--presets", action="store_true",
+                        help="of the image with the agent presets (SVC_PRESETS), which is built if"
+                             " it is missing or not up to date")
+    driver, asked = make_driver(settings), parser.parse_args()
+    for name in asked.sizes or settings.bake_sizes:
         shape = Shape(SIZES[name].vcpus, SIZES[name].mem_mb)
-        if driver.has_warm_image(shape):
+        # Whether the image with the presets is up to date only its builder can tell.
+        if not asked.presets and driver.has_warm_image(shape):
             print(f"warm image of {name}: ready")
             continue
+        name += " with the presets" if asked.presets else ""
         print(
             f"warm image of {name}: cold-booting and warming up a guest of {shape.vcpus} vCPU,"
             f" {shape.mem_mb} MB",
@@ -37,7 +42,7 @@ def main() -> int:
         )
         begun = time.monotonic()
         try:
-            _bake(settings, driver, shape)
+            _bake(settings, driver, shape, presets=asked.presets)
         except DriverError as error:
             print(f"the warm image of {name} could not be baked: {error}", file=sys.stderr)
             return 1
@@ -45,11 +50,11 @@ def main() -> int:
     return 0
 
 
-def _bake(settings: Settings, driver: Driver, shape: Shape) -> None:
+def _bake(settings: Settings, driver: Driver, shape: Shape, *, presets: bool) -> None:
     """Bake, once no worker of this node does."""
     lock = locks.wait_lock(lock_file(settings), limit_s=_PATIENCE_S)
     try:
-        driver.bake(shape, lambda phase: print(f"  {phase}", flush=True))
+        driver.bake(shape, lambda phase: print(f"  {phase}", flush=True), presets=presets)
     finally:
         os.close(lock)
 
