@@ -61,9 +61,10 @@ def copying(ram, tmp_path, request, monkeypatch):
     if request.param == "onto much":
         monkeypatch.setattr(ram_capture, "_AT_ONCE_BYTES", MB)
     if request.param != "onto nothing":
-        resident(copy, ram.read_bytes())
+        content = ram.read_bytes()
+        resident(copy, content)
         put(copy, 17 * MB + 12 * KB, os.urandom(20 * KB))
-        put(copy, 61 * MB, b"x")
+        put(copy, 61 * MB, bytes([content[61 * MB] ^ 1]))
         put(copy, 40 * MB, os.urandom(MB))
         punch(copy, 3 * MB, MB)
     with ExitStack() as stack:
