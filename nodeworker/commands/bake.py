@@ -35,18 +35,16 @@ def main() -> int:
             print(f"warm image of {name}: ready")
             continue
         name += " with the presets" if asked.presets else ""
-        print(
-            f"warm image of {name}: cold-booting and warming up a guest of {shape.vcpus} vCPU,"
-            f" {shape.mem_mb} MB",
-            flush=True,
-        )
+        missing = "making what is missing for" if asked.presets else "cold-booting and warming up"
+        print(f"warm image of {name}: {missing} a guest of {shape.vcpus} vCPU, {shape.mem_mb} MB",
+              flush=True)
         begun = time.monotonic()
         try:
             _bake(settings, driver, shape, presets=asked.presets)
         except DriverError as error:
             print(f"the warm image of {name} could not be baked: {error}", file=sys.stderr)
             return 1
-        print(f"warm image of {name}: baked in {time.monotonic() - begun:.0f} s")
+        print(f"warm image of {name}: ready after {time.monotonic() - begun:.0f} s")
     return 0
 
 
