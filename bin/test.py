@@ -1,24 +1,27 @@
 """`make test`: the rooms of tests/ by pytest, and one line with the totals at the end.
 
 1. Where VMs are used, their images are made meanwhile (`bin/vm_test_needs.py`). 2. What does not
-disturb each other runs in parallel, one stack for each worker process. 3. What measures times
-against each other, or waits for an idle host, runs after that, alone. 4. What boots VMs comes last,
-three files at a time, first what needs no stack. Each is a run of pytest of its own, so that the
-stacks of one do not stand by in the next. The exit code is that of the first run that failed.
+disturb each other runs in parallel, one stack for each worker process; and once the images are
+there, beside it, some of what boots VMs without a stack. 3. What measures times against each other,
+or waits for an idle host, runs after that, alone. 4. The rest of what boots VMs comes last, three
+files at a time, first what needs no stack. Each is a run of pytest of its own, so that the stacks
+of one do not stand by in the next. The exit code is that of the first run that failed.
 
 `quick` is for who changes code and looks again: what runs in parallel and needs no VM, without the
 tests marked `slow`.
 """
 import os
-import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 from bin.console import Advice, end_as_by_ctrl_c, explained
+from bin.pytest_run import NO_TESTS, PytestRun
 from bin.stack.running import remove_abandoned
 from bin.stack.site import ROOT
 
@@ -32,63 +35,39 @@ WITHOUT_VMS = "not alone and not vm"
 MAX_WORKERS = 4
 # Guests take the CPU; but two leave a fifth of two cores idle, and three a tenth at most.
 VM_WORKERS = 3
-NO_TESTS = 5
-COUNT = re.compile(r"(\d+) (passed|failed|error)")
+# What boots VMs in the fifth of the CPUs that the first part leaves. It is to end before that does,
+# also where the images come late.
+BESIDE = tuple(f"tests/vm/{folder}" for folder in ("image", "forks", "kept", "prepared"))
+_Result = tuple[int, Counter[str]]
 
 
 def runs(rooms: Sequence[str], *, quick: bool) -> list[list[str]]:
     """Arguments of each pytest run, in order."""
     workers = min(MAX_WORKERS, (os.cpu_count() or 1) + 2)
-    beside = [f"tests/{room}" for room in rooms if room in PARALLEL]
+    parallel = [f"tests/{room}" for room in rooms if room in PARALLEL]
     alone = [f"tests/{room}" for room in rooms if room in ALONE]
     if quick:
-        return [[*beside, "-m", f"{WITHOUT_VMS} and not slow", *_in_parallel(workers)]]
+        return [[*parallel, "-m", f"{WITHOUT_VMS} and not slow", *_in_parallel(workers)]]
     made = []
-    if beside:
-        made.append([*beside, "-m", WITHOUT_VMS, *_in_parallel(workers)])
+    if parallel:
+        made.append([*parallel, "-m", WITHOUT_VMS, *_in_parallel(workers)])
     if alone:
         made.append([*alone, "-m", "alone"])
     if with_vms := [f"tests/{room}" for room in rooms if room in WITH_VMS]:
-        made.append([*with_vms, "-m", "vm and not alone", *_in_parallel(VM_WORKERS)])
+        done = BESIDE if are_beside(rooms) else ()
+        made.append([*with_vms, *(f"--ignore={folder}" for folder in done), "-m",
+                     "vm and not alone", *_in_parallel(VM_WORKERS)])
     return made
+
+
+def are_beside(rooms: Sequence[str]) -> bool:
+    """Whether there is a part of these rooms beside which VMs can be booted."""
+    return "vm" in rooms and not set(QUICK).isdisjoint(rooms)
 
 
 def _in_parallel(workers: int) -> list[str]:
     """The options by which that many processes share the files."""
     return ["-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"]
-
-
-def pytest(arguments: Sequence[str]) -> tuple[int, Counter[str]]:
-    """One run, shown as it goes: its exit code and what its last line counts."""
-    command = [str(ROOT / ".venv/bin/python"), "-m", "pytest", "--durations=30", *arguments,
-               *os.environ.get("PYTEST_ARGUMENTS", "").split()]
-    shown = b""
-    with subprocess.Popen(command, cwd=ROOT, env=_environ(), stdout=subprocess.PIPE) as process:
-        assert process.stdout
-        try:
-            while piece := os.read(process.stdout.fileno(), 65536):
-                sys.stdout.buffer.write(piece)
-                sys.stdout.buffer.flush()
-                shown = (shown + piece)[-10_000:]
-        except BaseException:
-            process.terminate()  # its fixtures end what they started
-            process.wait()
-            raise
-    ends = [line for line in shown.decode(errors="replace").splitlines() if COUNT.search(line)]
-    last = ends[-1] if ends else ""
-    counted = Counter({word: int(count) for count, word in COUNT.findall(last)})
-    if process.returncode not in (0, NO_TESTS) and not counted["failed"] + counted["error"]:
-        counted["error"] = 1  # it broke off
-    return process.returncode, counted
-
-
-def _environ() -> dict[str, str]:
-    """This environment, with compiled modules kept under var/, whatever it says of them: else each
-    process of each run would compile all the tests anew, which takes longer than to collect
-    them."""
-    environ = {**os.environ, "PYTHONPYCACHEPREFIX": str(ROOT / "var" / "compiled")}
-    environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    return environ
 
 
 @contextmanager
@@ -114,6 +93,48 @@ def wait_for(needs: "subprocess.Popen[bytes] | None") -> None:
         raise Advice("without an image no virtual machine can be tested; above is what it lacks")
 
 
+@contextmanager
+def beside(needs: "subprocess.Popen[bytes]") -> Iterator["Future[list[_Result]]"]:
+    """Run `BESIDE` while the block runs, as soon as `needs` are there, and wait for its end. Its
+    output comes then; without what it needs it does not run."""
+    run = PytestRun([*BESIDE, "-m", "vm and not alone"])
+
+    def boot_vms() -> list[_Result]:
+        return [run.show(kept)] if needs.wait() == 0 else []
+
+    with tempfile.TemporaryFile() as kept, ThreadPoolExecutor(max_workers=1) as thread:
+        results = thread.submit(boot_vms)
+        try:
+            yield results
+            if not results.done():
+                print(f"Beside it, pytest runs {' '.join(BESIDE)}.", flush=True)
+        except BaseException:
+            needs.terminate()
+            run.end()
+            raise
+        finally:
+            thread.shutdown()
+            kept.seek(0)
+            shutil.copyfileobj(kept, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+
+
+def run_all(rooms: Sequence[str], *, quick: bool) -> Iterator[_Result]:
+    """Every run in order, shown as it goes: its exit code and its counts."""
+    with vm_needs(rooms) as needs:
+        for arguments in runs(rooms, quick=quick):
+            run = PytestRun(arguments)
+            if WITHOUT_VMS not in arguments:
+                wait_for(needs)
+                yield run.show(sys.stdout.buffer)
+            elif needs is None or not are_beside(rooms):
+                yield run.show(sys.stdout.buffer)
+            else:
+                with beside(needs) as others:
+                    result = run.show(sys.stdout.buffer)
+                yield from (result, *others.result())
+
+
 def main(words: Sequence[str]) -> int:
     """Run the rooms named (all, if none is; `quick` for those without VMs) and return the exit
     code."""
@@ -122,19 +143,13 @@ def main(words: Sequence[str]) -> int:
     end_as_by_ctrl_c()
     with explained():
         shutil.rmtree(ROOT / "var" / "evidence", ignore_errors=True)
-        codes, totals = [], Counter[str]()
         try:
-            with vm_needs(rooms) as needs:
-                for arguments in runs(rooms, quick=quick):
-                    if WITHOUT_VMS not in arguments:
-                        wait_for(needs)
-                    code, counted = pytest(arguments)
-                    codes.append(code)
-                    totals += counted
+            results = list(run_all(rooms, quick=quick))
         finally:
             remove_abandoned()
+    totals = sum((counted for _, counted in results), Counter[str]())
     print(f"{totals['passed']} passed, {totals['failed'] + totals['error']} failed", flush=True)
-    found = [code for code in codes if code != NO_TESTS]
+    found = [code for code, _ in results if code != NO_TESTS]
     return next(filter(None, found), 0 if found else NO_TESTS)
 
 

@@ -1,6 +1,7 @@
 """Settings of time for a stack whose processes tests kill."""
 
-# What repairs itself within seconds does so within fewer.
+# What repairs itself within seconds does so within fewer. For keys and revocations every process
+# asks by itself, which is most of what an idle stack does.
 QUICK = {
     "SVC_OPERATION_LEASE_S": "2",
     "SVC_OPERATION_SWEEP_S": "0.5",
@@ -8,14 +9,14 @@ QUICK = {
     "SVC_USAGE_SAMPLE_S": "1",
     "SVC_ORPHAN_GRACE_S": "3",
     "SVC_NODE_HEARTBEAT_S": "1",
-    "SVC_IDENTITY_POLL_S": "1",
+    "SVC_IDENTITY_POLL_S": "5",
 }
-# Of a stack whose guests need the CPU: half as often.
+# Of a stack whose guests need the CPU: half as often, and keys as shipped.
 BESIDE_GUESTS = {
     **QUICK,
+    "SVC_IDENTITY_POLL_S": "30",
     "SVC_OPERATION_SWEEP_S": "1",
     "SVC_RECONCILE_S": "2",
     "SVC_USAGE_SAMPLE_S": "2",
     "SVC_NODE_HEARTBEAT_S": "2",
-    "SVC_IDENTITY_POLL_S": "2",
 }
