@@ -5,8 +5,9 @@ import json
 TOLD = {
     "opencode": ({"opencode.json": json.dumps({"provider": {"svc": {
         "npm": "@ai-sdk/openai-compatible", "models": {"one": {}},
-        "options": {"baseURL": "{url}/v1", "apiKey": "none"}}}})},
-        "OPENCODE_DISABLE_MODELS_FETCH=1 opencode run -m svc/one 'Say something.'"),
+        "options": {"baseURL": "{url}/v1", "apiKey": "none"}}}}), "models.json": "{}"},
+        "OPENCODE_DISABLE_MODELS_FETCH=1 OPENCODE_MODELS_PATH=$HOME/models.json"
+        " opencode run -m svc/one 'Say something.'"),
     "pi": ({".pi/agent/models.json": json.dumps({"providers": {"svc": {
         "baseUrl": "{url}/v1", "api": "openai-completions", "apiKey": "none",
         "models": [{"id": "one"}]}}})},
