@@ -1,12 +1,9 @@
 """A node directory with real disk layers and no virtual machine, and what must be on its disks."""
 import json
-import os
 import signal
 import subprocess
-import sys
 from dataclasses import replace
 
-from bin.stack.site import ROOT
 from config.settings import load
 from nodeworker.disks import qcow2
 from nodeworker.disks.durable import read_json, write_json
@@ -17,6 +14,7 @@ from nodeworker.hypervisor.qemu.driver import QemuDriver
 from nodeworker.hypervisor.qemu.operations.create import record_new_sandbox
 from nodeworker.hypervisor.qemu.records import Machine, Phase, write_warm_image
 from nodeworker.hypervisor.qemu.vm import Vm
+from tests.host.driver_worker import run_worker
 
 SHAPE = Shape(1, 64)
 BLOCK = 64 * 1024
@@ -81,10 +79,7 @@ class Node:
         """Begin an operation in a worker that is killed at `point`."""
         fault = self.directory / "fault"
         fault.write_text(f"{point} kill")
-        code = subprocess.run(
-            [sys.executable, "-m", "tests.host.driver_worker", operation,
-             json.dumps(arguments)], cwd=ROOT, check=False,
-            env={**os.environ, **self.environ, "SVC_FAULT_FILE": str(fault)}, timeout=60).returncode
+        code = run_worker({**self.environ, "SVC_FAULT_FILE": str(fault)}, 60, operation, *arguments)
         assert code == -signal.SIGKILL and not fault.exists(), f"{operation} never came to {point}"
 
     def chain(self, kind, name):

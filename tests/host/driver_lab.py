@@ -1,52 +1,21 @@
 """A place to try one driver: makes sandboxes with ports and tokens of their own, talks to them,
 removes them."""
 import itertools
-import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from bin.stack.site import ROOT
 from config.settings import Settings, load
 from guest.client.agent_client import AgentClient
-from nodeworker.hypervisor.driver import (
-    Driver,
-    Forward,
-    LaunchSpec,
-    RunningVm,
-    Shape,
-    StillStarting,
-    VmState,
-)
+from nodeworker.hypervisor.driver import Driver, Forward, LaunchSpec, Shape, VmState
 from nodeworker.hypervisor.factory import make_driver
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.hypervisor.simulated.control import SimulatorControl
+from tests.host.driver_worker import patient, run_worker
 
 SHAPE = Shape(1, 1024)
 CHILD_LIMIT_S = 300
-
-
-def patient(driver: Driver) -> Driver:
-    """`driver` whose create and wake are repeated, as a node worker repeats them, until the guest
-    has answered."""
-
-    def repeated(call: Callable[[LaunchSpec], RunningVm]) -> Callable[[LaunchSpec], RunningVm]:
-        def until_answered(spec: LaunchSpec) -> RunningVm:
-            while True:
-                try:
-                    return call(spec)
-                except StillStarting as starting:
-                    time.sleep(starting.again_in_s)
-
-        return until_answered
-
-    for name in ("create", "wake"):
-        setattr(driver, name, repeated(getattr(driver, name)))
-    return driver
 
 
 @dataclass
@@ -95,19 +64,8 @@ class Lab:
     def in_child(self, operation: str, *arguments, fault_file=None) -> int:
         """Return code of a worker process of its own that carries out one driver call (negative:
         the signal it died of)."""
-        plain = [
-            vars(item)
-            | {"shape": vars(item.shape), "forwards": [vars(forward) for forward in item.forwards]}
-            if isinstance(item, LaunchSpec) else item for item in arguments
-        ]
-        environ = {
-            **os.environ, **self.environ,
-            **({"SVC_FAULT_FILE": str(fault_file)} if fault_file else {})
-        }
-        return subprocess.run(
-            [sys.executable, "-m", "tests.host.driver_worker", operation,
-             json.dumps(plain)], cwd=ROOT, env=environ, timeout=CHILD_LIMIT_S,
-            check=False).returncode
+        fault = {"SVC_FAULT_FILE": str(fault_file)} if fault_file else {}
+        return run_worker({**self.environ, **fault}, CHILD_LIMIT_S, operation, *arguments)
 
     def crash_at(self, point: str, tmp_path, operation: str, *arguments) -> None:
         """Carry out a driver call in a worker that is killed at a fault point."""

@@ -1,25 +1,62 @@
-"""A worker process for crash tests.
-
-`python -m tests.host.driver_worker <driver method> <JSON list of arguments>`.
-"""
-import json
+"""Worker processes for crash tests: each carries out one driver call, in a fork of a process that
+has imported the driver, which takes ten times as long as the fork."""
+import multiprocessing
 import os
 import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from bin.stack.site import ROOT
 from config.settings import load
-from nodeworker.hypervisor.driver import Forward, LaunchSpec, Shape
+from nodeworker.hypervisor.driver import Driver, LaunchSpec, RunningVm, StillStarting
 from nodeworker.hypervisor.factory import make_driver
-from tests.host.driver_lab import patient
+
+_forks = multiprocessing.get_context("forkserver")
+# A fork imports the program of this process as well, which is pytest where it has no workers.
+_forks.set_forkserver_preload([__name__, "pytest"])
 
 
-def argument(value):
-    """A launch or a shape as it was before it became JSON; anything else as it is."""
-    if isinstance(value, dict) and "sandbox_id" in value:
-        forwards = tuple(Forward(**forward) for forward in value["forwards"])
-        return LaunchSpec(**{**value, "shape": Shape(**value["shape"]), "forwards": forwards})
-    return Shape(**value) if isinstance(value, dict) else value
+def patient(driver: Driver) -> Driver:
+    """`driver` whose create and wake are repeated, as a node worker repeats them, until the guest
+    has answered."""
+
+    def repeated(call: Callable[[LaunchSpec], RunningVm]) -> Callable[[LaunchSpec], RunningVm]:
+        def until_answered(spec: LaunchSpec) -> RunningVm:
+            while True:
+                try:
+                    return call(spec)
+                except StillStarting as starting:
+                    time.sleep(starting.again_in_s)
+
+        return until_answered
+
+    for name in ("create", "wake"):
+        setattr(driver, name, repeated(getattr(driver, name)))
+    return driver
 
 
-if __name__ == "__main__":
-    driver = patient(make_driver(load(os.environ)))
-    getattr(driver, sys.argv[1])(*map(argument, json.loads(sys.argv[2])))
+def run_worker(environ: Mapping[str, str], limit_s: float, operation: str, *arguments: Any) -> int:
+    """Exit code of a worker that carries out one driver call (negative: the signal it died of).
+    `environ` are its SVC_* variables beside those of this process; what it says of errors is said
+    here."""
+    with tempfile.NamedTemporaryFile("r") as said:
+        worker = _forks.Process(target=_carry_out, args=(
+            said.name, {**os.environ, **environ}, operation, arguments))
+        worker.start()
+        worker.join(limit_s)
+        sys.stderr.write(said.read())
+        if worker.exitcode is None:
+            worker.kill()
+            raise TimeoutError(f"{operation} takes longer than {limit_s} s")
+        return worker.exitcode
+
+
+def _carry_out(said: str, environ: dict[str, str], operation: str, arguments: tuple[Any, ...]
+               ) -> None:
+    os.dup2(os.open(said, os.O_WRONLY | os.O_APPEND), 2)
+    os.chdir(ROOT)
+    os.environ.clear()
+    os.environ.update(environ)
+    getattr(patient(make_driver(load(os.environ))), operation)(*arguments)

@@ -147,7 +147,7 @@ def test_a_bake_that_dies_leaves_nothing_that_could_be_taken_for_a_template(real
     shape = Shape(1, 1152)
     path = tmp_path / "fault"
     path.write_text("bake.spawned kill")
-    assert real.in_child("bake", vars(shape), fault_file=path) < 0
+    assert real.in_child("bake", shape, fault_file=path) < 0
     assert not real.driver.has_warm_image(shape)
     real.driver.reclaim()
     assert not any("1152" in name
