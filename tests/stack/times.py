@@ -1,7 +1,7 @@
 """Settings of time for a stack whose processes tests kill."""
 
 # What repairs itself within seconds does so within fewer. For keys and revocations every process
-# asks by itself, which is most of what an idle stack does.
+# asks by itself; if each did so every second, an idle stack would take 6.6 % of a core, not 5.0.
 QUICK = {
     "SVC_OPERATION_LEASE_S": "2",
     "SVC_OPERATION_SWEEP_S": "0.5",
