@@ -8,6 +8,7 @@ processes. Nothing is ever ended for its name alone.
 import contextlib
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -125,6 +126,18 @@ def alive_since(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
     except OSError:
         return ""
+
+
+def make_directory(data_dir: Path) -> None:
+    """Make the directory of a private stack, on ext4 far from those beside it, and note in it that
+    this process owns it."""
+    # Before ext4 gives a new file its number, it looks at each one nearby that was freed in the
+    # last minutes: where stacks had just been removed, a database took 0.4 s to make, else 0.05.
+    with contextlib.suppress(OSError):
+        subprocess.run(["chattr", "+T", str(data_dir.parent)], stderr=subprocess.DEVNULL,
+                       check=False)
+    data_dir.mkdir(mode=0o755, parents=True)
+    write_owner(data_dir)
 
 
 def write_owner(data_dir: Path) -> None:

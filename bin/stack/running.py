@@ -287,8 +287,7 @@ def private_stack(name: str, settings: Mapping[str, str] | None = None, *, durab
     `remove_abandoned`.
     """
     data_dir = ROOT / "var" / f"{name}-{os.getpid()}"
-    data_dir.mkdir(mode=0o755, parents=True)
-    leftovers.write_owner(data_dir)
+    leftovers.make_directory(data_dir)
     return Stack(Site.private(data_dir, settings or {}), durable=durable, processes=processes)
 
 
