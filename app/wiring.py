@@ -2,16 +2,15 @@
 pointed at."""
 from flask import Flask, current_app
 
+from app.deps import make_deps
 from app.http.identity_mirror import IdentityMirror
 from config.settings import Settings
-from guest.client.agent_client import AgentClient
 from models.database import connect
 from services.accounts.tokens import Authority
 from services.llm.sandbox_url import check_key
 from services.metering.credit import check_plans
 from services.metering.prices import check_rates
 from services.protocols import Deps
-from tasks.publisher import CeleryQueue
 
 _KEY = "svc"
 
@@ -39,11 +38,6 @@ def build(settings: Settings, *, application: str, authority: Authority | None =
         mirror.start()
         authority = mirror
     return Wired(settings, deps, authority)
-
-
-def make_deps(settings: Settings) -> Deps:
-    """What the use cases need, for a request or an operator's command."""
-    return Deps(settings=settings, queue=CeleryQueue(settings), connect_guest=AgentClient)
 
 
 def attach(app: Flask, wired: Wired) -> None:

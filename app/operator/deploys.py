@@ -4,8 +4,8 @@ from collections import Counter
 
 import click
 
+from app.deps import make_deps
 from app.operator.output import as_json, print_json, print_rows
-from app.wiring import make_deps
 from config.settings import get_settings
 from objects.store import ObjectStore, StoreUnavailable
 from services.deploys import rollback

@@ -3,8 +3,8 @@ import dataclasses
 
 import click
 
+from app.deps import make_deps
 from app.operator.output import as_json, print_rows
-from app.wiring import make_deps
 from config.settings import get_settings
 from models.states import SandboxStatus
 from services.operator import listings

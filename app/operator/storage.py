@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from app.wiring import make_deps
+from app.deps import make_deps
 from config.settings import get_settings
 from models.snapshots import Snapshot
 from services.accounts import users

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+from app.identity.signing_keys import KeyDirectory
 from bin.console import Advice, say, step
 from bin.stack import dev_env, free_ports, health, host_shares, leftovers, servers, unix_accounts
 from bin.stack.guest_image import build_command
@@ -115,7 +116,7 @@ class Stack:
         """Compiled code, keys, the edge's certificate and migrations; all leave alone what is
         there."""
         self.run(f"python -m compileall -q {' '.join(CODE)}")
-        self.run("python -m app.operator keys ensure")
+        KeyDirectory(self.settings.signing_keys_dir).ensure(self.settings.jwt_algorithms[0])
         ensure_certificate(self.site)
         self.run(supervise.release_command())
 

@@ -21,7 +21,7 @@ GUESTS, STREAMS = 4, 200
 ROUNDS, GETS = 5, 200
 # Each stream says five words a second, for as long as anybody listens.
 WORDS, PAUSE_S = 100_000, 0.2
-FIRST_BYTES = 40
+FIRST_BYTES = 25
 # What the gateway may take of what passing bytes on takes.
 OF_BARE = 5
 

@@ -11,6 +11,7 @@ import pytest
 from services.llm import switches
 from services.llm.switches import Scope
 from tests.clients.guest_gateway import MODELS, config_of, question
+from tests.stack.waiting import until
 
 
 def write(log, content):
@@ -102,11 +103,14 @@ def test_the_figures_are_for_this_host_only(asker, upstream, sim_stack):
     asker.chat()
     asker.last_call()
     port = sim_stack.settings.guest_gateway_port
-    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
-        assert answer.headers.get_content_type() == "text/plain"
-        shown = answer.read().decode()
-    assert "svc_llm_open_calls 0\n" in shown
-    assert int(shown.partition("\nsvc_llm_calls_total ")[2].split()[0]) > 0
+
+    def shown():
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+            assert answer.headers.get_content_type() == "text/plain"
+            return answer.read().decode()
+
+    assert int(shown().partition("\nsvc_llm_calls_total ")[2].split()[0]) > 0
+    until(lambda: "svc_llm_open_calls 0\n" in shown())  # those of the tests above have ended, too
     for secret in ("", None):
         status, _, body = asker.ask("/metrics", secret=secret)
         assert status in (401, 403, 404) and b"svc_llm" not in body

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from flask import Flask, Response
 
+from app.deps import make_deps
 from app.http.bodies.json_text import fill
 from app.schemas.answers import answer_of
 from app.schemas.api_keys import ApiKeyAnswer, NewApiKeyAnswer
@@ -13,7 +14,7 @@ from app.schemas.files import FileContentAnswer
 from app.schemas.identity import TokenAnswer
 from app.schemas.sandboxes import SandboxAnswer
 from app.schemas.snapshots import SnapshotAnswer
-from app.wiring import Wired, attach, make_deps
+from app.wiring import Wired, attach
 from config.settings import Settings
 from guest.client.results import ExecResult
 from models.users import ApiKey

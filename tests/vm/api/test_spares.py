@@ -20,7 +20,7 @@ def stack(clean_host):
     processes = [name for name in supervise.procfile() if name != "flower"]
     made = stacks.private_stack(
         "test-ready", {"SVC_DRIVER": "qemu", "SVC_NODE_VCPUS": "1", "SVC_NODE_MEM_MB": "1024",
-                       "SVC_STRAINED_IDLE_S": "20", **BESIDE_GUESTS}, processes=processes)
+                       "SVC_STRAINED_IDLE_S": "12", **BESIDE_GUESTS}, processes=processes)
     try:
         made.ensure_images()
         made.up()
