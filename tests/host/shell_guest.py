@@ -22,8 +22,9 @@ def running_agent():
         (root / "opt/svc/initial-token").write_text(TOKEN + "\n")
         profile = root / "home/user/.profile"
         (root / "etc/passwd").write_text(f"me:x:{USER}:{USER}::{profile.parent}:/bin/bash\n")
-        # The host's own profile may have commands speak to the terminal (Ubuntu 26.04).
-        profile.write_text("PS1='$ '; unset PS0 PROMPT_COMMAND\n")
+        # The host's own profile may have commands speak to the terminal (Ubuntu 26.04). A shell
+        # that is hung up would write down its history, into a home that is being removed by then.
+        profile.write_text("PS1='$ '; unset PS0 PROMPT_COMMAND HISTFILE\n")
         for path in (profile.parent, profile):
             os.chown(path, USER, USER)
         running = start_agent(root)
