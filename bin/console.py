@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 
+from config.settings import SettingsError
+
 _BEGAN = time.monotonic()
 
 
@@ -38,17 +40,18 @@ def end_as_by_ctrl_c() -> None:
             signal.signal(signum, _interrupt)
 
 
-def _interrupt(signum: int, frame: FrameType | None) -> None:
+def _interrupt(signum: int, frame: "FrameType | None") -> None:
     raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """End the process with the sentence of an Advice, or quietly with 130 after Ctrl-C."""
+    """End the process with the sentence of an Advice or of a setting that is wrong, or quietly with
+    130 after Ctrl-C."""
     try:
         yield
-    except Advice as advice:
-        print(f"\nerror: {advice}", file=sys.stderr, flush=True)
+    except (Advice, SettingsError) as error:
+        print(f"\nerror: {error}", file=sys.stderr, flush=True)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

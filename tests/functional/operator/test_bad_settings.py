@@ -5,6 +5,8 @@ import subprocess
 
 import pytest
 
+from bin.console import explained
+from bin.stack.running import private_stack
 from bin.stack.site import ROOT
 from bin.stack.supervision import supervise
 
@@ -35,3 +37,19 @@ def test_a_wrong_setting_is_named_and_ends_the_process(tmp_path, name):
 def test_what_a_process_cannot_do_without_ends_it(tmp_path, name, settings, told):
     ended = start(name, tmp_path, **settings)
     assert ended.returncode != 0 and told in ended.stdout and "sesame" not in ended.stdout
+
+
+@pytest.mark.parametrize(("setting", "told"), [
+    ({"SVC_OVERSELL": "much"}, "SVC_OVERSELL is not valid"),
+    ({"SVC_JWT_ALGORITHMS": "RS9"}, "SVC_JWT_ALGORITHMS: RS9 is not one of EdDSA, ES256"),
+])
+def test_a_command_of_make_says_it_in_a_sentence(clean_host, capsys, setting, told):
+    stack = private_stack("test-bad", setting, processes=())
+    try:
+        with pytest.raises(SystemExit) as ended, explained():
+            stack.prepare()
+    finally:
+        stack.destroy()
+    assert ended.value.code == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"\nerror: {told}") and said.count("\n") == 2
