@@ -3,13 +3,14 @@ the rows say, after each change and every few seconds.
 
 1. Versions that are to go live, and those that are live, are fetched. 2. Each app's link is set by
 its row. 3. What no row needs is removed, once no link names it. A failure of one app leaves the
-others be, and is tried again.
+others be and nothing on the disk, and is tried again, later each time.
 """
 import logging
 import signal
 import socket
 import sys
 import threading
+import time
 
 from app.releases.fetch import Damaged, fetch
 from app.releases.tree import Tree
@@ -22,7 +23,7 @@ from services.deploys.edges.listener import Listener
 
 log = logging.getLogger(__name__)
 DIRECTORY = "releases"
-_ROUND_S = 4.0
+_ROUND_S, _RETRY_MOST_S = 4.0, 30.0
 
 
 class Releases:
@@ -34,15 +35,20 @@ class Releases:
         self._store = ObjectStore(settings)
         # What the rows know already to be here.
         self._told: set[str] = set()
+        # What could not be fetched: when it is due again, and how long is waited after that (s).
+        self._failed: dict[str, tuple[float, float]] = {}
 
     def catch_up(self) -> None:
         """Do all that the rows ask for now; raises DatabaseFailed."""
         staging.seen(self._edge_id)
         self._tree.name(staging.list_hosts())
-        apps, coming = staging.list_apps(), staging.list_coming()
+        # In this order: what goes live in between is in both, not in none.
+        coming, apps = staging.list_coming(), staging.list_apps()
         needed = {*coming, *((app.slug, prefix) for app in apps
                              for prefix in (app.live, app.previous) if prefix)}
-        self._told &= {prefix for _, prefix in needed}
+        prefixes = {prefix for _, prefix in needed}
+        self._told &= prefixes
+        self._failed = {prefix: due for prefix, due in self._failed.items() if prefix in prefixes}
         here = {(slug, prefix) for slug, prefix in needed if self._has(slug, prefix)}
         for app in apps:
             if (app.slug, app.live) in here:
@@ -51,18 +57,28 @@ class Releases:
         self._remove(apps, needed)
 
     def _has(self, slug: str, prefix: str) -> bool:
-        name = _name(prefix)
-        if not self._tree.has(slug, name):
-            try:
-                draft = self._tree.draft(slug)
-                fetch(self._store, prefix, draft)
-                self._tree.keep(slug, name, draft)
-            except (StoreUnavailable, ObjectMissing, Damaged, OSError, ValueError) as error:
-                log.warning("a version of %s is not here yet: %s", slug, error)
-                return False
+        if not self._tree.has(slug, _name(prefix)) and not self._fetch(slug, prefix):
+            return False
         if prefix not in self._told:
             staging.staged(self._edge_id, prefix)
             self._told.add(prefix)
+        return True
+
+    def _fetch(self, slug: str, prefix: str) -> bool:
+        """Whether it could be fetched; not tried before it is due again."""
+        due_at, wait_s = self._failed.pop(prefix, (0.0, _ROUND_S))
+        if time.monotonic() < due_at:
+            self._failed[prefix] = due_at, wait_s
+            return False
+        draft = self._tree.draft(slug)
+        try:
+            fetch(self._store, prefix, draft)
+            self._tree.keep(slug, _name(prefix), draft)
+        except (StoreUnavailable, ObjectMissing, Damaged, OSError, ValueError) as error:
+            self._tree.discard(draft)
+            self._failed[prefix] = time.monotonic() + wait_s, min(2 * wait_s, _RETRY_MOST_S)
+            log.warning("a version of %s is not here yet: %s", slug, error)
+            return False
         return True
 
     def _remove(self, apps: list[staging.App], needed: set[tuple[str, str]]) -> None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from app.releases.compressed_files import compress, is_worth_it
+from app.releases.compressed_files import compress_all
 from objects.store import ObjectMissing, ObjectStore
 from services.deploys.prefixes import file_key, list_key
 
@@ -29,8 +29,7 @@ def fetch(store: ObjectStore, prefix: str, target: Path) -> None:
                 file.write(piece)
         if digest.hexdigest() != entry["sha256"]:
             raise Damaged(f"{file_key(prefix, entry['path'])} is not what was stored")
-        if is_worth_it(path, entry["size_bytes"]):
-            compress(path)
+    compress_all((target / entry["path"], entry["size_bytes"]) for entry in listed)
 
 
 def _content(store: ObjectStore, key: str, size_bytes: int) -> Iterator[bytes]:

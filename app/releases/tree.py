@@ -5,10 +5,11 @@
     <slug>/live                          a link to a release
     .hosts/<host>                        a link to an app with a name besides its slug
 
-1. A version is fetched into a directory of another name and renamed when it is whole. 2. A release
-is made beside the live one; renaming a new `live` over the old changes both versions at once. 3.
-All files of a version have one time, that of its number: nginx makes ETags of time and length, so
-two versions never share one.
+1. A version is fetched into a directory of another name and renamed when it is whole and on the
+disk: after a loss of power too, what has the name of a version is one. 2. A release is made beside
+the live one; renaming a new `live` over the old changes both versions at once. 3. All files of a
+version have one time, that of its number: nginx makes ETags of time and length, so two versions
+never share one.
 """
 import os
 import re
@@ -46,6 +47,10 @@ class Tree:
         path.mkdir(mode=0o755, parents=True)
         return path
 
+    def discard(self, draft: Path) -> None:
+        """Remove what was fetched of a version that is not whole."""
+        shutil.rmtree(draft, ignore_errors=True)
+
     def keep(self, slug: str, name: str, draft: Path) -> None:
         """Let what was fetched be the version."""
         moment = _EPOCH + int(_VERSION.fullmatch(name)[1])  # type: ignore[index]
@@ -55,6 +60,8 @@ class Tree:
                 path = os.path.join(folder, file)
                 os.chmod(path, 0o644)
                 os.utime(path, (moment, moment))
+                _flush(path)
+            _flush(folder)
         draft.rename(self._root / slug / name)
 
     def point(self, slug: str, current: str, previous: str | None) -> bool:
@@ -106,6 +113,14 @@ class Tree:
         app = self._root / slug
         (app / LIVE).unlink(missing_ok=True)
         shutil.rmtree(app, ignore_errors=True)
+
+
+def _flush(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _links(live: Path) -> tuple[str, str] | None:

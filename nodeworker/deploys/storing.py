@@ -20,7 +20,8 @@ from objects.store import ObjectStore
 from services.deploys.prefixes import file_key, list_key
 from services.deploys.projects.manifest import BadProject
 
-_PATH_MOST, _SPOOL = 512, 4 * 1024 * 1024
+# In bytes; no file system takes a longer name.
+_PATH_MOST, _NAME_MOST, _SPOOL = 512, 255, 4 * 1024 * 1024
 _INDEX = "index.html"
 # What a tar has between the contents of two files at most: padding, headers, a map of holes.
 _HEADERS_BYTES = 256 * 1024
@@ -129,6 +130,8 @@ def _path(name: str) -> str | None:
     if not parts or name.startswith("/") or len(path.encode("utf-8", "replace")) > _PATH_MOST:
         return None
     if any(part.startswith(".") and part != ".well-known" for part in parts):
+        return None
+    if any(len(part.encode("utf-8", "replace")) > _NAME_MOST for part in parts):
         return None
     return path if path.isprintable() and "\\" not in path else None
 

@@ -1,5 +1,6 @@
 """What nginx answers for a static app: the files of version N, then of N-1, then the page or 404
 (contract, Deploy rules 4, 6, 7), while versions come and go."""
+import shutil
 import threading
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from models.database import connect, connection, database
 from models.deploys import DeployPrefix
 from objects.store import ObjectStore
+from services.deploys import prefixes
+from services.deploys.edges import staging
 from services.protocols import Deps
 from tasks.wiring import no_guest
 from tests.fakes.outside import ListQueue
@@ -137,6 +140,39 @@ def test_version_n_1_goes_after_its_time_and_n_2_at_once(sim_stack, deps):
     objects = ObjectStore(sim_stack.settings)
     becomes(lambda: {each.key.split("/")[2] for each in objects.list_objects(f"apps/{app_id}/")},
             {"v3-1"}, 30)
+
+
+def test_names_that_are_in_the_way_of_compressed_ones_are_served(sim_stack, deps):
+    longest, script = "n" * 252 + ".js", "x" * 3000
+    publish(deps, "names", {"index.html": "names", "z.js": script, "z.js.gz/inner.txt": "inner",
+                            longest: script, "n" * 253 + ".js": script, "y.js": script,
+                            "y.js.gz": "its own"})
+    with client(sim_stack, host("names")) as http:
+        until(lambda: http.get("/").text == "names", SOON_S)
+        for path in ("z.js", longest):
+            assert http.get(f"/{path}").text == script
+        assert http.get("/z.js.gz/inner.txt").text == "inner"
+        assert http.get("/y.js.gz", headers={"Accept-Encoding": ""}).text == "its own"
+        assert http.get("/" + "n" * 253 + ".js").status_code == 404, "no file system takes it"
+
+
+def test_what_cannot_be_fetched_leaves_nothing_and_is_fetched_once_it_can_be(sim_stack, deps):
+    claimed = publish(deps, "torn", {"index.html": "torn", "zzz.js": "x" * 3000})
+    objects, here = ObjectStore(sim_stack.settings), sim_stack.site.data_dir / "releases" / "torn"
+    prefix = prefixes.prefix_of(claimed.app_id, claimed.version, claimed.epoch)
+    key = prefixes.file_key(prefix, "zzz.js")
+    content = b"".join(objects.get_stream(key))
+    objects.put_stream(key, [b"of somebody else"])
+    for version in here.glob("app_*"):
+        shutil.rmtree(version)
+    staging.tell()
+    log = sim_stack.site.data_dir / "log" / "releases.log"
+    until(lambda: "a version of torn is not here yet" in log.read_text(), SOON_S)
+    becomes(lambda: list(here.glob(".draft-*")), [])
+    objects.put_stream(key, [content])
+    with client(sim_stack, host("torn")) as http:
+        becomes(lambda: http.get("/").text, "torn", 30)
+    assert list(here.glob(".draft-*")) == []
 
 
 def test_under_load_no_request_fails_and_no_older_page_follows_a_newer(sim_stack, deps):
