@@ -18,7 +18,7 @@ from services.previews.lookup import Target
 from services.previews.wake import Reach
 
 BUFFER_BYTES = 32 * 1024
-_DIAL_S = 3.0
+_DIAL_S, _AGAIN_S = 3.0, 0.5
 # A guest that sleeps or dies leaves its connections without a word; they are given up after 25 s.
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 15, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 2}
 
@@ -68,7 +68,8 @@ class Reacher:
                 except ConnectionRefusedError:
                     refused = True
                 except (OSError, asyncio.TimeoutError):
-                    pass
+                    # A guest decides how soon this comes, and again.
+                    await asyncio.sleep(_AGAIN_S)
             await self._settle(target, end)
             before, target = target, await look_again()
             if refused and before.is_settled and before.op_seq == target.op_seq:

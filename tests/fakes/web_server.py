@@ -83,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif name == "/events":
             self._events(int(query.get("n", 3)))
         elif name == "/bytes":
-            self._bytes(int(query["n"]))
+            self._bytes(int(query["n"]), query.get("accel"))
         elif name == "/slow":
             time.sleep(float(query["s"]))
             self._send(b"slow")
@@ -172,8 +172,11 @@ class _Handler(BaseHTTPRequestHandler):
                 time.sleep(0.2)
         self._chunks(events(), "text/event-stream")
 
-    def _bytes(self, left):
+    def _bytes(self, left, accel=None):
+        """So many; `accel` is what an nginx before us is told to do with them."""
         self.send_response(200)
+        if accel:
+            self.send_header(*accel.split(":"))
         self.send_header("Content-Length", str(left))
         self.end_headers()
         while left:

@@ -13,7 +13,7 @@ from tests.stack.database import query
 from tests.stack.memory import Watch
 from tests.stack.previews import GUEST_PORT, Preview, idle_at
 from tests.stack.waiting import until
-from tests.tls.clients import curl
+from tests.tls.clients import connect, curl
 
 STATES = pytest.mark.parametrize("asleep", [False, True], ids=["awake", "asleep"])
 
@@ -128,6 +128,21 @@ def test_large_bodies_pass_and_nobody_stores_them(preview, sim_stack, asleep):
     edge = sim_stack.site.data_dir / "edge"
     assert [path for name in ("body", "proxy") for path in (edge / name).rglob("*")
             if path.is_file()] == []
+
+
+def test_a_server_cannot_have_the_edge_keep_its_answer_or_give_another(preview, sim_stack):
+    told = preview.get("/bytes?n=5&accel=X-Accel-Redirect:/_edge/away")
+    assert (told.status_code, told.content) == (200, bytes(5))
+    kept = sim_stack.site.data_dir / "edge" / "proxy"
+    with connect(sim_stack, preview.host) as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.sendall(b"GET /bytes?n=100000000&accel=X-Accel-Buffering:yes HTTP/1.1\r\n"
+                     b"Host: %s\r\n\r\n" % preview.host.encode())
+        assert slow.recv(1) == b"H"
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            assert [path for path in kept.rglob("*") if path.is_file()] == []
+            time.sleep(0.02)
 
 
 @STATES
