@@ -29,7 +29,7 @@ from services.llm.callers import LlmCaller
 from services.llm.configured.upstreams import LlmConfig
 
 log = logging.getLogger(__name__)
-REQUESTS, OF_ONE_CALLER = 2000, 64
+REQUESTS, OF_ONE_OWNER, OF_ONE_CALLER = 2000, 1000, 64
 _ERROR_MOST = 1024 * 1024
 Reader = StreamedUsage | WholeUsage | UnseenUsage
 
@@ -40,7 +40,7 @@ class LlmProxy:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
         self.upstreams = Upstreams()
-        self._places = Places(REQUESTS, REQUESTS)
+        self._places = Places(REQUESTS, OF_ONE_OWNER)
         self._of_caller = Places(REQUESTS, OF_ONE_CALLER)
         self._rooms = all_rooms()
 
@@ -54,9 +54,8 @@ class LlmProxy:
             if (listed := model_list(config, None if plain else endpoint.protocol,
                                      endpoint.path)) is not None:
                 return web.json_response(listed)
-        name = caller.sandbox_id or caller.owner_id
-        with self._place(name):
-            room = Room(self._rooms, name)
+        with self._place(caller):
+            room = Room(self._rooms, caller.owner_id)
             try:
                 body = await read_body(request, room)
                 asked = await understand(endpoint, body, request.headers.get("Content-Type", ""))
@@ -66,19 +65,20 @@ class LlmProxy:
                 room.close()
 
     @contextmanager
-    def _place(self, caller: str) -> Iterator[None]:
-        if not self._of_caller.take(caller):
+    def _place(self, caller: LlmCaller) -> Iterator[None]:
+        name = caller.sandbox_id or caller.owner_id
+        if not self._of_caller.take(name):
             raise RateLimited(f"More than {OF_ONE_CALLER} requests at a time.", retry_after_s=2)
         try:
-            if not self._places.take(caller):
+            if not self._places.take(caller.owner_id):
                 raise Unavailable("Too many requests at once; try again in a moment.",
                                   retry_after_s=2)
             try:
                 yield
             finally:
-                self._places.give_back(caller)
+                self._places.give_back(caller.owner_id)
         finally:
-            self._of_caller.give_back(caller)
+            self._of_caller.give_back(name)
 
     async def _call(self, request: web.BaseRequest, config: LlmConfig, caller: LlmCaller,
                     endpoint: Endpoint, asked: Asked, room: Room) -> web.StreamResponse:

@@ -18,8 +18,8 @@ from app.http.places import Places
 from services.errors import InvalidRequest, TooLarge, Unavailable
 
 BODY_MOST_BYTES, BODY_S = 64 * 1024 * 1024, 120.0
-# What all bodies may hold at a time, and those of one caller.
-_ALL_BYTES, _CALLERS_BYTES = 384 * 1024 * 1024, 128 * 1024 * 1024
+# What all bodies may hold at a time, and those of one account.
+_ALL_BYTES, _OWNERS_BYTES = 384 * 1024 * 1024, 128 * 1024 * 1024
 _PIECE_BYTES, _VALUE_BYTES = 64 * 1024, 4096
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _WANTED = frozenset({"model", "stream", "stream_options", *_LIMITS})
@@ -29,12 +29,12 @@ _FORM = re.compile(r"multipart/form-data\s*;", re.IGNORECASE)
 class Room:
     """What one request holds for its body, of what there is for all."""
 
-    def __init__(self, all_rooms: Places, caller: str) -> None:
-        self._all, self._caller, self._held_bytes = all_rooms, caller, 0
+    def __init__(self, all_rooms: Places, owner_id: str) -> None:
+        self._all, self._owner_id, self._held_bytes = all_rooms, owner_id, 0
 
     def take(self, size_bytes: int) -> None:
         """Hold that much more; raises Unavailable."""
-        if not self._all.take(self._caller, size_bytes):
+        if not self._all.take(self._owner_id, size_bytes):
             raise Unavailable("Too much is being sent at once; try again in a moment.",
                               retry_after_s=2)
         self._held_bytes += size_bytes
@@ -42,13 +42,13 @@ class Room:
     def close(self) -> None:
         """Give everything back."""
         if self._held_bytes:
-            self._all.give_back(self._caller, self._held_bytes)
+            self._all.give_back(self._owner_id, self._held_bytes)
             self._held_bytes = 0
 
 
 def all_rooms() -> Places:
     """The room for the bodies of all requests of a process."""
-    return Places(_ALL_BYTES, _CALLERS_BYTES)
+    return Places(_ALL_BYTES, _OWNERS_BYTES)
 
 
 async def read_body(request: web.BaseRequest, room: Room) -> bytes:

@@ -2,9 +2,12 @@
 
 What a prefix holds is asked of the store when it is first written to, and again once much was added
 or the bound is reached; what is added meanwhile is counted here, an object that is written over
-twice. Parts of an object that is not complete are in no list, so they are counted until it is. One
-to which nothing came for a while is given up where there are too many.
+twice. Such a look takes long where much is stored, so there is one of each prefix at a time, in
+threads that do nothing else: who writes to that prefix waits for it, and nobody else. Parts of an
+object that is not complete are in no list, so they are counted until it is. One to which nothing
+came for a while is given up where there are too many.
 """
+import asyncio
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -43,31 +46,32 @@ class _Upload:
 class _Held:
     """What a prefix holds: as it was listed, and what came since."""
 
-    listed_at: float
     bytes: int = 0
     objects: int = 0
+    listed_at: float = field(default_factory=time.monotonic)
     added_bytes: int = 0
     added_objects: int = 0
     uploads: dict[str, _Upload] = field(default_factory=dict)
 
 
 class Quota:
-    """What the guests of this node have stored."""
+    """What the guests of this node have stored; `threads` are for its looks alone."""
 
-    def __init__(self, store: Objects, rows: Rows, *, bytes_most: int = BYTES_MOST,
+    def __init__(self, store: Objects, threads: Rows, *, bytes_most: int = BYTES_MOST,
                  objects_most: int = OBJECTS_MOST,
                  upload_idle_s: float = _UPLOAD_IDLE_S) -> None:
-        self._store, self._rows = store, rows
+        self._store, self._threads = store, threads
         self._bytes_most, self._objects_most = bytes_most, objects_most
         self._upload_idle_s = upload_idle_s
         self._held: dict[str, _Held] = {}
+        self._looks: dict[str, asyncio.Task[_Held]] = {}
 
     async def take(self, prefix: str, size_bytes: int, upload_id: str = "") -> None:
         """Count an object, or a part of the upload `upload_id`, that is about to be stored. Raises
         Forbidden where there is no room for it, Unavailable if the store does not answer."""
         held = self._held.get(prefix)
         if held is None or self._is_stale(held, size_bytes):
-            held = await self._look(prefix, held)
+            held = await self._look(prefix)
         if not self._has_room(held, size_bytes):
             raise Forbidden("This app has stored as much as it may.")
         if not upload_id:
@@ -99,16 +103,33 @@ class Quota:
         return (not self._has_room(held, size_bytes) or held.added_objects > _OBJECTS_ADDED
                 or held.added_bytes > self._bytes_most // 8)
 
-    async def _look(self, prefix: str, before: _Held | None) -> _Held:
-        looked = _Held(time.monotonic(), uploads=before.uploads if before else {})
+    async def _look(self, prefix: str) -> _Held:
+        """What the prefix holds now, asked once for all who want it; raises Unavailable."""
+        look = self._looks.get(prefix)
+        if look is None:
+            look = self._looks[prefix] = asyncio.create_task(self._list(prefix))
+            look.add_done_callback(lambda done: self._forget(prefix, done))
+        return await asyncio.shield(look)
+
+    def _forget(self, prefix: str, look: "asyncio.Task[_Held]") -> None:
+        del self._looks[prefix]
+        if not look.cancelled():
+            look.exception()  # heard of, even if everybody has gone
+
+    async def _list(self, prefix: str) -> _Held:
+        before = self._held.get(prefix) or _Held()
+        bytes_before, objects_before = before.added_bytes, before.added_objects
         try:
-            looked.bytes, looked.objects = await self._rows.ask(self._sum, prefix)
+            listed = await self._threads.ask(self._sum, prefix)
         except StoreUnavailable:
             raise Unavailable("The object store does not answer.", retry_after_s=1) from None
         if len(self._held) >= _PREFIXES_MOST:
             self._held.clear()
-        self._held[prefix] = looked
-        return looked
+        # What was added since may be in the list or not.
+        self._held[prefix] = _Held(
+            *listed, added_bytes=before.added_bytes - bytes_before,
+            added_objects=before.added_objects - objects_before, uploads=before.uploads)
+        return self._held[prefix]
 
     async def _give_up_idle(self, prefix: str, held: _Held) -> None:
         """Make room for one more upload; raises Forbidden, Unavailable."""
@@ -117,7 +138,7 @@ class Quota:
         if len(keep) >= _UPLOADS_MOST:
             raise Forbidden("Too much is being stored in parts.")
         try:
-            await self._rows.ask(self._store.give_up_uploads, prefix, keep)
+            await self._threads.ask(self._store.give_up_uploads, prefix, keep)
         except StoreUnavailable:
             raise Unavailable("The object store does not answer.", retry_after_s=1) from None
         for name in set(held.uploads) - keep:

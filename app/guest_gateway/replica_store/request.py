@@ -51,7 +51,7 @@ class ReplicaStore:
     def __init__(self, settings: Settings, rows: Rows) -> None:
         self._settings, self._rows = settings, rows
         self.store = Store(settings)
-        self._quota = Quota(ObjectStore(settings), rows)
+        self._quota = Quota(ObjectStore(settings), Rows())
         self._places = Places(REQUESTS, OF_ONE_GUEST)
 
     async def serve(self, request: web.BaseRequest, source: str) -> web.StreamResponse:

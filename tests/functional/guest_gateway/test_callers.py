@@ -73,6 +73,25 @@ def test_one_guest_has_so_many_requests_at_a_time_and_the_others_theirs(askers, 
         assert time.monotonic() < deadline
 
 
+def test_all_guests_of_an_account_share_the_memory_for_its_bodies(askers, upstream):
+    one, other = askers
+    most = 60 * 1024 * 1024
+    head = (f"POST /s/{one.secret}/v1/responses HTTP/1.1\r\nHost: x\r\n"
+            f"Content-Length: {most}\r\n\r\n").encode()
+    large = {**question(), "user": "x" * (most // 6)}
+    deadline = time.monotonic() + 20
+    with contextlib.ExitStack() as opened:
+        for _ in range(2):
+            opened.enter_context(contextlib.closing(link := one.connect()))
+            link.sendall(head + bytes(most - 1))
+        while (answer := other.ask("/v1/chat/completions", large))[0] == 200:
+            assert time.monotonic() < deadline
+        assert answer[0] == 503 and b"Too much is being sent" in answer[2]
+        assert other.chat()[0] == 200, "a small one has room"
+    while other.ask("/v1/chat/completions", large)[0] != 200:
+        assert time.monotonic() < deadline
+
+
 def test_heads_that_are_no_http_or_too_large_are_ended(asker, upstream):
     for junk in (b"\x16\x03\x01 hello\r\n\r\n", b"GET / HTTP/1.1\r\nX: " + b"a" * 70_000,
                  b"GET /" + b"a" * 70_000):

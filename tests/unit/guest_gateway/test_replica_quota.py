@@ -1,9 +1,11 @@
 """How much a guest may store."""
 import asyncio
+import time
 from datetime import datetime, timezone
 
 import pytest
 
+from app.guest_gateway.replica_store import quota as quota_module
 from app.guest_gateway.replica_store.quota import Quota
 from app.guest_gateway.rows import Rows
 from objects.store import StoredObject, StoreUnavailable
@@ -11,16 +13,17 @@ from services.errors import Forbidden, Unavailable
 
 
 class Listed:
-    """A store whose lists are counted."""
+    """A store whose lists are counted, and take `list_s` each."""
 
-    def __init__(self, *sizes):
-        self.sizes, self.lists, self.kept = sizes, 0, []
+    def __init__(self, *sizes, list_s=0.0):
+        self.sizes, self.lists, self.kept, self.list_s = sizes, 0, [], list_s
 
     def give_up_uploads(self, prefix, keep):
         self.kept.append(keep)
 
     def list_objects(self, prefix):
         self.lists += 1
+        time.sleep(self.list_s)
         if None in self.sizes:
             raise StoreUnavailable("away")
         return [StoredObject(f"{prefix}{number}", size, datetime.now(timezone.utc))
@@ -74,6 +77,39 @@ def test_uploads_that_nothing_comes_to_are_given_up_for_others():
     store = Listed()
     assert taken(store, *((1, str(number)) for number in range(9)), upload_idle_s=0.0) == 9
     assert store.kept == [set()]
+
+
+def test_all_who_write_to_a_prefix_wait_for_one_look(monkeypatch):
+    """Also where a look takes longer than its answer counts, and finds the prefix full."""
+    monkeypatch.setattr(quota_module, "_LOOK_S", 0.1)
+    store = Listed(*[1] * 10, list_s=0.2)
+    quota = Quota(store, Rows(), objects_most=10)
+
+    async def write():
+        for _ in range(2):
+            answers = await asyncio.gather(*[quota.take("p/", 1) for _ in range(30)],
+                                           return_exceptions=True)
+            assert {type(answer) for answer in answers} == {Forbidden}
+            await asyncio.sleep(0.15)
+    asyncio.run(write())
+    assert store.lists == 2
+
+
+def test_what_comes_during_a_look_is_counted():
+    store = Listed(100)
+    quota = Quota(store, Rows(), bytes_most=1000)
+
+    async def write():
+        await quota.take("p/", 800)
+        store.list_s = 0.2
+        look = asyncio.create_task(quota._look("p/"))
+        await asyncio.sleep(0.05)
+        await quota.take("p/", 100)
+        await look
+        with pytest.raises(Forbidden):
+            await quota.take("p/", 801)
+        await quota.take("p/", 800)
+    asyncio.run(write())
 
 
 def test_nothing_is_taken_while_the_store_is_away():
