@@ -58,23 +58,25 @@ def list_page(owner: User, query: dict[str, Any]) -> DeployPage:
 
 
 @route(routes, "GET /<slug>", accepts=(SERVICE,), answers=DeployAnswer)
-def get(slug: str) -> DeployView:
-    """An app, and the deploy that was begun last."""
-    return find.get_view(get_deps(), slug)
+def get(namespace: User | None, slug: str) -> DeployView:
+    """An app, and the deploy that was begun last; any account's for a service that acts for
+    nobody."""
+    return find.get_view(get_deps(), namespace, slug)
 
 
 @route(routes, "GET /<slug>/log", accepts=(SERVICE,), answers=_TEXT)
-def log(slug: str) -> Response:
+def log(namespace: User | None, slug: str) -> Response:
     """What the last deploy of an app has said so far."""
-    return Response(logs.read(find.get_log(slug)), content_type=f"{_TEXT}; charset=utf-8")
+    said = logs.read(find.get_log(namespace, slug))
+    return Response(said, content_type=f"{_TEXT}; charset=utf-8")
 
 
 @route(routes, "GET /<slug>/logs", accepts=(SERVICE,), answers=_TEXT, query=OutputQuery,
        errors=(409,), admission=DATA)
-def read_output(slug: str, query: dict[str, Any]) -> Response:
+def read_output(namespace: User | None, slug: str, query: dict[str, Any]) -> Response:
     """The last lines that an app's own process has written, while it runs; one that sleeps is not
     woken."""
-    said = output.read(get_deps(), slug, min(query["lines"], LINES_MOST))
+    said = output.read(get_deps(), namespace, slug, min(query["lines"], LINES_MOST))
     return Response(said, content_type=f"{_TEXT}; charset=utf-8")
 
 

@@ -1,4 +1,5 @@
-"""Finds apps for services, and waits for their deploys to end.
+"""Finds apps for services, and waits for their deploys to end. One that acts for an account sees
+the apps of that account, one that acts for nobody all of them.
 
 An app and its last run change in one transaction, so whoever shows both reads both in one
 statement: between two of them a deploy may end, and it would be over and still under way.
@@ -9,37 +10,29 @@ from models.database import connection
 from models.deploys import Deploy, DeployRun
 from models.users import User
 from services.deploys import runs
+from services.deploys.apps.owned import seen_by
 from services.deploys.apps.views import DeployView, deploy_view
 from services.errors import NotFound
 from services.operations.row_changes import wait_until
 from services.protocols import Deps
 
 
-def get_view(deps: Deps, slug: str) -> DeployView:
-    """The app of this slug; raises NotFound."""
+def get_view(deps: Deps, owner: User | None, slug: str) -> DeployView:
+    """The app of this slug; raises NotFound, Forbidden."""
     with connection():
-        row = with_last_run().where(Deploy.slug == slug).first()
-        if row is None:
-            raise _no_app(slug)
+        row = seen_by(owner, slug, with_last_run().where(Deploy.slug == slug).first())
         return deploy_view(deps.settings, row, row.last_run)
 
 
-def get(slug: str) -> Deploy:
-    """The row of an app; raises NotFound."""
-    row: Deploy | None = Deploy.get_or_none(Deploy.slug == slug)
-    if row is None:
-        raise _no_app(slug)
-    return row
-
-
-def _no_app(slug: str) -> NotFound:
-    return NotFound(f"There is no app {slug}.")
+def get(owner: User | None, slug: str) -> Deploy:
+    """The row of an app; raises NotFound, Forbidden."""
+    return seen_by(owner, slug, Deploy.get_or_none(Deploy.slug == slug))
 
 
 def get_owner(slug: str) -> User:
     """The account that an app belongs to; raises NotFound."""
     with connection():
-        return User.get_by_id(get(slug).owner_id)
+        return User.get_by_id(get(None, slug).owner_id)
 
 
 def with_last_run() -> peewee.ModelSelect:
@@ -57,10 +50,10 @@ def last_run(app_id: str) -> DeployRun:
     return run
 
 
-def get_log(slug: str) -> DeployRun:
-    """The last run of an app, whose log is asked for; raises NotFound."""
+def get_log(owner: User | None, slug: str) -> DeployRun:
+    """The last run of an app, whose log is asked for; raises NotFound, Forbidden."""
     with connection():
-        return last_run(get(slug).app_id)
+        return last_run(get(owner, slug).app_id)
 
 
 def wait_for(deps: Deps, begun: DeployView, wait_s: float) -> DeployView | None:

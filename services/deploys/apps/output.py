@@ -8,6 +8,7 @@ from models.database import connection
 from models.nodes import Node
 from models.sandboxes import Sandbox
 from models.states import SandboxStatus
+from models.users import User
 from services.deploys.apps.find import get
 from services.deploys.masked_secrets import masked
 from services.errors import Conflict, Unavailable
@@ -20,14 +21,14 @@ BYTES_MOST = 256 * 1024
 _TIMEOUT_MS = 5000
 
 
-def read(deps: Deps, slug: str, lines: int) -> str:
+def read(deps: Deps, owner: User | None, slug: str, lines: int) -> str:
     """The last `lines` lines of an app's output, at most 256 KiB, without its secrets.
 
-    Raises NotFound, Conflict for a static app and for one that does not run at the moment,
+    Raises NotFound, Forbidden, Conflict for a static app and for one that does not run at the moment,
     Unavailable.
     """
     with connection():
-        app = get(slug)
+        app = get(owner, slug)
         sandbox = Sandbox.get_or_none(Sandbox.id == app.live_sandbox_id)
         if sandbox is None:
             raise Conflict(f"{slug} has no process of its own, so it writes no log.")

@@ -37,7 +37,7 @@ def read(deps, ask, agent, tmp_path, monkeypatch):
         deps, connect_guest=lambda address, port, token: agent.client(token))
 
     def lines(number=3):
-        return output.read(told, "hello", number)
+        return output.read(told, None, "hello", number)
 
     lines.sandbox = sandbox
     return lines
@@ -78,6 +78,6 @@ def test_a_guest_that_does_not_answer(read, agent):
 def test_no_process_and_no_app(deps, ask):
     ask()
     with pytest.raises(Conflict, match="no process of its own"):
-        output.read(deps, "hello", 1)
+        output.read(deps, None, "hello", 1)
     with pytest.raises(NotFound):
-        output.read(deps, "none", 1)
+        output.read(deps, None, "none", 1)

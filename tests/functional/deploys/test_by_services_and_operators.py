@@ -122,6 +122,18 @@ def test_the_list_is_the_owners_in_pages(sim_stack, deps, deploys, shop, mallory
         deploys.remove("newer")
 
 
+def test_what_an_app_says_is_its_owners_unless_a_service_acts_for_nobody(
+        sim_stack, deploys, shop, mallory):
+    theirs, bearer = Deploys(sim_stack, mallory), deploys.headers["Authorization"]
+    for path, status in {"": 200, "/log": 200, "/logs": 409}.items():
+        assert deploys.request("GET", f"/{shop}{path}").status_code == status
+        refused = theirs.request("GET", f"/{shop}{path}")
+        assert refused.status_code == 403, refused.text
+        plain = mallory.request("GET", f"/v1/deploys/{shop}{path}",
+                                headers={"Authorization": bearer})
+        assert plain.status_code == status, plain.text
+
+
 def test_variables_come_and_go_and_a_secret_does_not_come_back(sim_stack, deploys, shop, mallory):
     answer = deploys.request("PUT", f"/{shop}/variables/TOKEN", json={"value": SECRET})
     assert answer.status_code == 200 and SECRET not in answer.text

@@ -159,7 +159,7 @@ def test_who_looks_while_a_deploy_ends_sees_it_before_or_after(deps, ask):
         work = pool.submit(end_and_reopen)
         while not work.done():
             seen |= {(view.status, view.error) for view in (
-                find.get_view(deps, "hello"),
+                find.get_view(deps, None, "hello"),
                 *listing.list_page(deps, alice, limit=1, offset=0).items)}
     work.result()
     assert seen == {("building", None), ("failed", "no")}
