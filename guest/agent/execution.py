@@ -3,8 +3,9 @@ then the result.
 
 1. The command starts in a session and process group of its own, with root's home and an explicit
    environment.
-2. Its pipes are read only while the peer takes what was read; beyond the cap output is read and
-   dropped.
+2. Its pipes are read only while the peer takes what was read, and one that brings a few bytes
+   again and again only now and then: each piece is a frame, and the host takes only so many. Beyond
+   the cap output is read and dropped.
 3. When the command itself has exited, what its pipes hold at that instant is drained and the result
    is sent: a child left in the background that still holds the pipes neither delays the reply nor
    is disturbed.
@@ -26,6 +27,9 @@ from .protocol import CHUNK_BYTES, RESULT, STDERR, STDOUT, TIMED_OUT_EXIT_CODE
 from .requests import ExecRequest
 
 KILL_GRACE_S = 2.0
+# After so many pieces with so few bytes a pipe rests before it is read again: its pieces are at
+# most half of what `guest/client/frame_budget.py` takes for no flood.
+_PIECES, _FEW_BYTES, _REST_S = 64, 512, 0.002
 
 
 class _Stream:
@@ -39,10 +43,19 @@ class _Stream:
         self.truncated = False
         self.open = True
         self.left_at_exit: int | None = None
+        self.small_pieces = 0
+        self.rests = False
 
     @property
     def wanted(self) -> bool:
         return self.open and self.left_at_exit != 0
+
+    def is_to_rest(self, piece_bytes: int) -> bool:
+        """Whether it has brought too many small pieces, with this one; a large one makes up for a
+        few."""
+        change = 1 if piece_bytes < _FEW_BYTES else -8
+        self.small_pieces = min(max(self.small_pieces + change, 0), _PIECES)
+        return self.small_pieces == _PIECES and self.left_at_exit is None
 
 
 class Execution:
@@ -86,7 +99,7 @@ class Execution:
 
     def _watch_streams(self) -> None:
         for stream in self._streams:
-            reading = stream.wanted and not self._connection.congested
+            reading = stream.wanted and not stream.rests and not self._connection.congested
             if reading:
                 self._loop.watch(
                     stream.descriptor, READ, partial(self._read, stream)
@@ -106,9 +119,17 @@ class Execution:
             self._pass_on(stream, chunk)
         else:
             self._close(stream)
-        if self._connection.congested or not stream.wanted:
+        if stream.is_to_rest(len(chunk)):
+            stream.rests = True
+            self._loop.call_later(_REST_S, partial(self._read_again, stream))
+        if self._connection.congested or stream.rests or not stream.wanted:
             self._watch_streams()
         self._finish_if_done()
+
+    def _read_again(self, stream: _Stream) -> None:
+        stream.rests = False
+        if not self._finished:
+            self._watch_streams()
 
     def _pass_on(self, stream: _Stream, chunk: bytes) -> None:
         room = stream.cap_bytes - stream.sent_bytes
@@ -127,6 +148,7 @@ class Execution:
         if self._finished:
             return
         for stream in self._streams:
+            stream.rests = False
             if stream.open:
                 stream.left_at_exit = _readable_bytes(stream.descriptor)
         self._watch_streams()

@@ -32,6 +32,9 @@ LIMIT_S = 110.0
 PASSED_ON = ("BUN_JSC_useDFGJIT",)
 
 
+_linking = threading.Lock()
+
+
 class Failed(Exception):
     """A preset cannot be made ready; the text is one sentence for its user."""
 
@@ -55,12 +58,14 @@ class Log:
 
 
 def link(target: str, path: str) -> None:
-    """Make `path` a link to `target`, whatever it was, in one step."""
+    """Make `path` a link to `target`, whatever it was, in one step; several presets may want the
+    same at once."""
     draft = f"{path}.new"
-    if os.path.lexists(draft):
-        os.unlink(draft)
-    os.symlink(target, draft)
-    os.replace(draft, path)
+    with _linking:
+        if os.path.lexists(draft):
+            os.unlink(draft)
+        os.symlink(target, draft)
+        os.replace(draft, path)
 
 
 def activate(entry: dict[str, Any], log: Log, deadline: float) -> None:
@@ -120,9 +125,9 @@ def activate_all(presets: dict[str, Any], log: Log, deadline: float) -> None:
         with places:
             try:
                 activate(presets[slug], log, deadline)
-            except Failed as failure:
-                failures[slug] = str(failure)
-                log.line(f"{slug}: {failure}")
+            except (Failed, OSError, ValueError, KeyError) as failure:
+                failures[slug] = str(failure) if isinstance(failure, Failed) else repr(failure)
+                log.line(f"{slug}: {failures[slug]}")
 
     threads = [threading.Thread(target=work, args=(slug,)) for slug in presets]
     for thread in threads:

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from guest.agent.protocol import DATA, FAILURE, RESULT, STDERR, STDOUT, encode_frame, encode_json
+from guest.client import frame_budget
 from guest.client.conversation import Conversation
 from guest.client.deadline import Deadline
 from guest.client.dialing import dial
@@ -80,6 +81,17 @@ def test_a_guest_that_drips_single_bytes_is_looked_at_a_hundred_times_a_second(g
             for _ in conversation.frames():
                 pass
     assert looks < 300
+
+
+@pytest.mark.parametrize("where", ["1", "2", "number % 2 + 1"])
+def test_a_program_that_prints_short_lines_all_the_time_is_heard_out(
+        agent: RunningAgent, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    monkeypatch.setattr(frame_budget, "FRAMES_FREE", 300)
+    program = (f"import os, time\nfor number in range(5000):\n    os.write({where}, b'line\\n')\n"
+               "    until = time.perf_counter() + 0.00015\n"
+               "    while time.perf_counter() < until: pass")
+    result = agent.client().exec([sys.executable, "-c", program])
+    assert result.stdout + result.stderr == b"line\n" * 5000
 
 
 def test_a_program_that_prints_byte_by_byte_is_heard_out(agent: RunningAgent) -> None:

@@ -1,6 +1,7 @@
 """`guest/presets/activate.py`, with a preset of the test's own."""
 import json
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -66,3 +67,17 @@ def test_a_program_of_another_version_fails_the_preset_for_good(guest, capsys):
     assert json.loads((guest / "state/pi.json").read_text()) == {"version": "", "error": error}
     assert log_of(guest).endswith(f"\n{error}\n")
     assert capsys.readouterr().out == f"{error}\n" * 2
+
+
+def test_all_presets_at_once_link_node_once_and_what_breaks_one_is_told(guest, monkeypatch):
+    monkeypatch.setattr(activate, "SHIM", str(guest / "shim"))
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    ready = {"state": "ready", "version": "1.2.3", "reason": "", "needsNode": True,
+             "bins": {"pi": "pi"}}
+    log = activate.Log(str(guest / "log/all.log"))
+    many = {f"agent{number}": ready for number in range(40)}
+    activate.activate_all(many, log, time.monotonic() + 30)
+    assert os.readlink(guest / "shim/node") == activate.BUN
+    with pytest.raises(activate.Failed, match="^broken: KeyError.*$"):
+        activate.activate_all({**many, "broken": {"state": "ready"}}, log, time.monotonic() + 30)
+    log.close()
