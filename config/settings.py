@@ -11,7 +11,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from config.values import amounts, counts, flag, integers, ipv4, names, networks, numbers, origins
+from config.parse_values import (
+    amounts,
+    counts,
+    flag,
+    integers,
+    ipv4,
+    names,
+    networks,
+    numbers,
+    origins,
+)
+from config.settings_checks import check
 
 
 class SettingsError(Exception):
@@ -35,9 +46,6 @@ _PARSERS_BY_NAME: dict[str, Callable[[str], Any]] = {
     "browser_origins": origins, "edge_proxies": networks, "node_address": ipv4}
 
 
-# `max-age` of the pages of static apps (contract, Deploy rule 7).
-_PAGE_AGE_S = 60
-_LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 # 0.05 for a virtual CPU and 0.016 for a GiB of memory, per hour.
 _LIST_RATES = (
     "small=0.066,medium=0.132,large=0.264,standard=0.164,pro=0.328,xlarge=0.656,fleet=1.176"
@@ -269,25 +277,11 @@ def load(environ: Mapping[str, str]) -> Settings:
         except ValueError as error:
             raise SettingsError(f"{name} is not valid: {error}. See config/example.env.") from error
     settings = Settings(**values)
-    if settings.log_level not in _LOG_LEVELS:
-        raise SettingsError(f"SVC_LOG_LEVEL must be one of {', '.join(_LOG_LEVELS)}.")
-    _check_ports(settings)
-    if settings.static_collect_s <= _PAGE_AGE_S:
-        raise SettingsError("SVC_STATIC_COLLECT_S must be above 60, the time that browsers may keep"
-                            " a page. See config/example.env.")
-    if not 0 < settings.owner_share <= 1:
-        raise SettingsError("SVC_OWNER_SHARE must be above 0, at most 1. See config/example.env.")
+    try:
+        check(settings)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
     return settings
-
-
-def _check_ports(settings: Settings) -> None:
-    ranges = {"SVC_HOST_PORTS": settings.host_ports, "SVC_AGENT_PORTS": settings.agent_ports}
-    for name, ports in ranges.items():
-        if len(ports) != 2 or ports[0] > ports[1]:
-            raise SettingsError(f"{name} must be two numbers, low,high. See config/example.env.")
-    (low, high), (agent_low, agent_high) = settings.host_ports, settings.agent_ports
-    if low <= agent_high and agent_low <= high:
-        raise SettingsError("SVC_AGENT_PORTS must be apart from SVC_HOST_PORTS.")
 
 
 @lru_cache(maxsize=1)

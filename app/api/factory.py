@@ -29,7 +29,7 @@ from app.http import (
     request_ids,
 )
 from app.http.bodies import buffers
-from app.http.openapi import routes as openapi
+from app.http.openapi import serving as openapi
 from config.settings import Settings, get_settings
 from services.accounts.tokens import Authority
 

@@ -10,7 +10,7 @@ from app.gateway.apps.known import Known
 from app.gateway.apps.requests import Requests
 from app.gateway.apps.workers import Workers
 from app.gateway.open_connections import keep_awake
-from app.gateway.reach import Reacher
+from app.gateway.reach_port import Reacher
 from app.gateway.rows import Rows
 from app.gateway.server import Server
 from app.gateway.wiring import build

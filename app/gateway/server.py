@@ -2,21 +2,21 @@
 requests, one for each connection.
 
 The edge collects heads before it passes a request on. What a request holds here is bounded: its
-head and four small buffers. So are the requests (`admission.py`).
+head and four small buffers. So are the requests (`visitor_limits.py`).
 """
 import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from app.gateway.admission import Admission
 from app.gateway.apps.requests import Requests
 from app.gateway.apps.workers import Workers
-from app.gateway.heads import EdgeWorker, Head, Lookup, TooLong, read_first
+from app.gateway.edge_requests import EdgeWorker, Head, Lookup, TooLong, read_first
 from app.gateway.pages import AWAY, TOO_LARGE, Page
-from app.gateway.reach import BUFFER_BYTES, Link, Reacher, Refused
+from app.gateway.reach_port import BUFFER_BYTES, Link, Reacher, Refused
 from app.gateway.rows import Rows
 from app.gateway.splice import splice
+from app.gateway.visitor_limits import Admission
 from models.database import DatabaseFailed
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ changed, so that WebSockets, streams and uploads need no code of their own.
 import asyncio
 from collections.abc import Callable
 
-from app.gateway.reach import Link
+from app.gateway.reach_port import Link
 
 PIECE_BYTES = 32 * 1024
 _VERSION, _KEEPS_NOTHING = b"HTTP/1.1", b"HTTP/1.0"

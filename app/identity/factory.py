@@ -6,7 +6,7 @@ from app import wiring
 from app.api import health
 from app.http import converters, credentials, cross_origin, errors, held, request_ids
 from app.http.bodies import buffers
-from app.http.openapi import routes as openapi
+from app.http.openapi import serving as openapi
 from app.identity import client_address, routes
 from app.identity.local_authority import LocalAuthority
 from app.identity.origin_check import OriginCheck

@@ -9,8 +9,8 @@ from config.settings import SettingsError, get_settings
 from models.database import now
 from services.accounts import users
 from services.llm import operator_report, switches
+from services.llm.call_cost import dollars
 from services.llm.configured.config_file import load_config
-from services.llm.prices import dollars
 from services.llm.switches import Scope
 from services.llm.totals import day_of
 

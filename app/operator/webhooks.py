@@ -8,7 +8,7 @@ import click
 
 from config.settings import get_settings
 from models.states import DeliveryState
-from services.events import ledger, redelivery
+from services.events import ledger, webhook_resends
 from services.events.ledger import Filter, History
 from services.events.receivers import WebhookOptions, webhook_options
 from services.events.record import rfc3339
@@ -109,11 +109,11 @@ def redeliver(event_id: str | None, state: str, dry_run: bool, kind: str | None,
     if not names:
         raise click.ClickException(f"No receiver {receiver} is configured.")
     if event_id:
-        made = redelivery.redeliver(event_id, names, options.waits_s[0])
+        made = webhook_resends.redeliver(event_id, names, options.waits_s[0])
     else:
         wanted = Filter(type=kind, owner_id=owner,
                         state=None if state == "all" else DeliveryState(state), **rest)
-        made = redelivery.redeliver_range(wanted, names, options.waits_s[0], dry_run=dry_run)
+        made = webhook_resends.redeliver_range(wanted, names, options.waits_s[0], dry_run=dry_run)
     click.echo(f"{made} deliveries {'would be made' if dry_run else 'made'}")
 
 

@@ -29,7 +29,7 @@ from app.schemas.launch_fields import (
 from app.schemas.paging import PageQuery
 from app.wiring import get_wired
 from models.states import PresetState, SandboxKind, SandboxStatus
-from services.llm.prices import dollars
+from services.llm.call_cost import dollars
 from services.llm.sandbox_url import is_configured, proxy_url
 from services.operations.row_changes import ASKED_MAX_S
 from services.sandboxes.listing import Page

@@ -9,7 +9,7 @@ import os
 from typing import Any
 
 from config.gunicorn import error_answers
-from config.gunicorn.request_limits import *  # noqa: F401,F403
+from config.gunicorn.head_limits import *  # noqa: F401,F403
 from config.logging import logging_config
 from config.settings import get_settings
 

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from typing import IO
 
+from config.cache_ages import cache_control
 from config.media_types import media_type
 from objects.store import ObjectStore
 from services.deploys.prefixes import file_key, list_key
@@ -149,13 +150,6 @@ def _put(objects: ObjectStore, key: str, path: str, source: IO[bytes]) -> Stored
     objects.put_stream(key, pieces(), {"ContentType": media_type(path),
                                        "CacheControl": cache_control(path)})
     return StoredFile(path, size, digest.hexdigest())
-
-
-def cache_control(path: str) -> str:
-    """How long a file may be kept (contract, Deploy rule 4)."""
-    if path.startswith("assets/"):
-        return "public, max-age=31536000, immutable"
-    return "public, max-age=60, must-revalidate"
 
 
 class _TooMuch(Exception):

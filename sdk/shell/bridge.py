@@ -8,19 +8,16 @@ with `~.`.
 """
 import os
 import selectors
-import time
-from collections.abc import Callable
 
-from sdk.shell.connection import ABNORMAL, GOING_AWAY, Closed, Connection, Refused
+from sdk.shell.connection import ABNORMAL, GOING_AWAY, Closed, Connection
 from sdk.shell.escape import Escape
 from sdk.shell.frames import CONTROL, DATA, PING, PONG, control, data, resize
+from sdk.shell.opening import Open, open_patiently
 from sdk.shell.terminal import STDIN, say, show, size
 
 READ_BYTES = 16 * 1024
-PATIENCE_S, PAUSE_S = 60.0, 1.0
 LEFT, FAILED = 0, 255
 CTRL_C, CTRL_D = b"\x03", b"\x04"
-Open = Callable[[], Connection]
 
 
 def run(open_connection: Open, size_changed: int) -> int:
@@ -41,7 +38,7 @@ def run(open_connection: Open, size_changed: int) -> int:
             connection.close()
         if not _wait_for_key():
             return FAILED
-        connection = _open_patiently(open_connection)
+        connection = open_patiently(open_connection)
         say("connected again, in a new shell")
 
 
@@ -117,15 +114,3 @@ class _Shell:
 def _wait_for_key() -> bool:
     """True for a key, which nobody else gets; false if the user leaves, or there are no keys."""
     return os.isatty(STDIN) and os.read(STDIN, READ_BYTES) not in (b"", CTRL_C, CTRL_D)
-
-
-def _open_patiently(open_connection: Open) -> Connection:
-    """Try for a minute: a service that restarts refuses at first."""
-    give_up = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return open_connection()
-        except Refused as refusal:
-            if not refusal.again or time.monotonic() > give_up:
-                raise
-            time.sleep(PAUSE_S)

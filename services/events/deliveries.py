@@ -5,7 +5,8 @@ happens.
    after the event.
 2. `claim_due` gives a sender what is due, for the length of a lease. The attempt is counted and in
    the ledger before anything is sent, so there is never one more than the schedule has.
-3. `record_results` writes what became of it, and when the next attempt is due.
+3. `record_results` writes what became of it, and when the next attempt is due
+   (`webhook_retries.py`).
 4. A sender that died in between: `release_expired` after the lease, or `release_earlier` when it
    is back. The attempt has counted, its outcome is unknown, and the schedule goes on. A receiver
    may therefore get an event twice, and knows it by its id.
@@ -20,6 +21,7 @@ import peewee
 from models.database import database, now
 from models.events import Delivery, DeliveryAttempt, Event
 from models.states import AttemptOutcome, DeliveryState
+from services.events.webhook_retries import next_due
 
 SENDER_DIED = "the sender died before it had an answer"
 _BATCH = 500
@@ -82,18 +84,6 @@ class Result:
     duration_ms: float
     http_status: int | None = None
     reason: str | None = None
-
-
-def next_due(due_at: datetime, attempts: int, waits_s: Sequence[float]) -> datetime | None:
-    """When the attempt after number `attempts`, which was due at `due_at`, is due; None if that was
-    the last.
-
-    Waits run from the time the attempt was due, so its lateness moves nothing. An attempt that is
-    due before the one before it has ended begins at that end.
-    """
-    if attempts >= len(waits_s):
-        return None
-    return due_at + timedelta(seconds=waits_s[attempts])
 
 
 def route(receivers: Sequence[str], first_wait_s: float) -> int:

@@ -26,10 +26,10 @@ from models.database import (
 )
 from models.locks import LockClass, take_for_transaction
 from models.usage import LlmCall
-from services.llm import admission, totals
+from services.llm import allowed_calls, totals
+from services.llm.call_cost import Price, Usage, cost_of, find_price
 from services.llm.callers import LlmCaller
 from services.llm.configured.upstreams import LlmConfig, Protocol, Target
-from services.llm.prices import Price, Usage, cost_of, find_price
 from services.llm.totals import Figures
 
 log = logging.getLogger(__name__)
@@ -84,8 +84,8 @@ class Ending:
 
 def begin(config: LlmConfig, caller: LlmCaller, call: NewCall) -> int:
     """Count a call and write its row; returns its id. Raises as `admission.admit`."""
-    limits = admission.limits_of(config, caller)
-    admission.SWITCHES.check(caller.owner_id)
+    limits = allowed_calls.limits_of(config, caller)
+    allowed_calls.SWITCHES.check(caller.owner_id)
     price = find_price(config.prices, call.target.upstream.name, call.target.model)
     most = config.reserve_output_tokens
     reserved = Usage(input=call.estimated_input,
@@ -93,7 +93,7 @@ def begin(config: LlmConfig, caller: LlmCaller, call: NewCall) -> int:
     with connection(), relaxed_transaction():
         if not limits.is_empty:
             take_for_transaction(LockClass.LLM_OWNER, caller.owner_id)
-            admission.check_limits(limits, caller.owner_id)
+            allowed_calls.check_limits(limits, caller.owner_id)
         row = LlmCall.create(
             sandbox_id=caller.sandbox_id or "", owner_id=caller.owner_id, gateway=call.gateway,
             protocol=call.protocol.value, upstream=call.target.upstream.name,

@@ -1,7 +1,7 @@
 """The LLM proxy's figures as text for Prometheus, from the rows: the same from every gateway, and
 after a restart."""
 from services.llm import operator_report, switches
-from services.llm.prices import dollars
+from services.llm.call_cost import dollars
 
 _Line = tuple[str, dict[str, str], float]
 

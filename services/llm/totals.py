@@ -12,14 +12,15 @@ from models import locks
 from models.database import connection, database
 from models.locks import Lock
 from models.usage import ALL_TIME, LlmTally
-from services.llm.prices import dollars
+from services.llm.call_cost import dollars
 
 _KEYS = 2000
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What is counted; the columns of a tally. `cost` is in the unit of `services.llm.prices`."""
+    """What is counted; the columns of a tally. `cost` is in the unit of
+    `services.llm.call_cost`."""
 
     calls: int = 0
     incomplete_calls: int = 0

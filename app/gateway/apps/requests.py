@@ -13,9 +13,9 @@ from app.gateway import pages
 from app.gateway.apps.in_flight import InFlight
 from app.gateway.apps.known import Known
 from app.gateway.apps.workers import target_of
-from app.gateway.heads import Head
+from app.gateway.edge_requests import Head
 from app.gateway.pages import Page
-from app.gateway.reach import Link, Reacher, Refused
+from app.gateway.reach_port import Link, Reacher, Refused
 from app.gateway.splice import splice
 from services.deploys.edges.routes import Kind, Route
 from services.previews.lookup import Target

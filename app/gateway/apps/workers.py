@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from app.gateway.apps.known import VALID_S, Known
-from app.gateway.reach import Link
+from app.gateway.reach_port import Link
 from services.deploys.edges.routes import APP_PORT, Route
 from services.previews.lookup import Target
 

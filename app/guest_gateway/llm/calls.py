@@ -13,11 +13,11 @@ from app.guest_gateway.llm.request_body import Asked
 from app.guest_gateway.llm.usage_stream import Counted
 from app.guest_gateway.rows import Rows
 from models.database import DatabaseFailed, now
-from services.llm import admission, call_rows, routing
+from services.llm import allowed_calls, call_rows, routing
+from services.llm.call_cost import Usage
 from services.llm.call_rows import Ending, NewCall, Progress
 from services.llm.callers import LlmCaller
 from services.llm.configured.upstreams import LlmConfig, Target
-from services.llm.prices import Usage
 
 log = logging.getLogger(__name__)
 
@@ -103,9 +103,9 @@ class Calls:
     def _begin(self, config: LlmConfig, caller: LlmCaller, endpoint: Endpoint, asked: Asked,
                resting: set[str]) -> Call:
         if not endpoint.counted:
-            admission.admit(config, caller)
+            allowed_calls.admit(config, caller)
         targets = routing.route(config, caller, endpoint.protocol, asked.model, resting,
-                                admission.SWITCHES.upstreams_off())
+                                allowed_calls.SWITCHES.upstreams_off())
         new = NewCall(self._name, endpoint.protocol, asked.model, targets[0], asked.text_bytes,
                       asked.max_output_tokens)
         call_id = call_rows.begin(config, caller, new) if endpoint.counted else None

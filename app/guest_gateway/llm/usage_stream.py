@@ -13,8 +13,8 @@ import json
 import re
 from typing import Any
 
+from services.llm.call_cost import Usage
 from services.llm.configured.upstreams import Protocol
-from services.llm.prices import Usage
 
 _EVENT_MOST, _WHOLE_MOST, _TAIL = 1024 * 1024, 8 * 1024 * 1024, 64 * 1024
 _BYTES_PER_TOKEN = 4

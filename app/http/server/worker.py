@@ -7,9 +7,9 @@ it for the rest, for ever. Here:
    (`app.http.server.arriving`). A head that is not complete after `SVC_HEAD_S`, or such a body
    after `SVC_BODY_SILENCE_S`, is answered with 408, whatever trickles.
 2. A complete request goes to a thread. An upload or a larger body is read there, at a pace
-   (`app.http.server.paced`); each piece of the answer has to be taken within the same time. Much
-   that the route left unread of a body is read no further: the connection closes, and where the
-   length was known the answer says so.
+   (`app.http.server.body_pace`); each piece of the answer has to be taken within the same time.
+   Much that the route left unread of a body is read no further: the connection closes, and where
+   the length was known the answer says so.
 3. A closed connection is drained for up to two seconds by the main loop, so that its client reads
    the answer; gunicorn's own does that too, and takes no other request meanwhile.
 4. When there are too many connections, or what they have sent takes too much memory, the one that
@@ -31,7 +31,7 @@ from gunicorn import http, util
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
 from app.http.server.arriving import Arriving, Stage
-from app.http.server.paced import PacedSocket
+from app.http.server.body_pace import PacedSocket
 from app.http.server.parent import end_with_parent
 from config.settings import get_settings
 

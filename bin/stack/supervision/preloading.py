@@ -18,7 +18,7 @@ from typing import Any
 
 import setproctitle
 
-from bin.stack.supervision import become, merging
+from bin.stack.supervision import become, merge_pages
 from objects import store
 
 COMMAND = ("-m", "bin.stack.supervision.become")
@@ -81,7 +81,7 @@ def load() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
-    merging.mark()
+    merge_pages.mark()
 
 
 def _modules() -> list[str]:

@@ -11,7 +11,7 @@ import shlex
 from pathlib import Path
 
 from bin.stack.site import Site
-from bin.stack.supervision.views import view
+from bin.stack.supervision.file_views import view
 from config.processes import Process
 
 

@@ -24,7 +24,7 @@ def configuration(site: Site, names: Iterable[str]) -> str:
         "[rpcinterface:supervisor]\n"
         "supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface",
         "[rpcinterface:restarts]\n"
-        "supervisor.rpcinterface_factory = bin.stack.supervision.quick_restarts:install",
+        "supervisor.rpcinterface_factory = bin.stack.supervision.restart_at_once:install",
         "[rpcinterface:signals]\n"
         "supervisor.rpcinterface_factory = bin.stack.supervision.early_signals:install",
         "[rpcinterface:preloading]\n"
@@ -32,7 +32,7 @@ def configuration(site: Site, names: Iterable[str]) -> str:
     ]
     if site.data_dir == DEVELOPMENT:  # others are gone before it pays
         sections += ["[rpcinterface:merging]\n"
-                     "supervisor.rpcinterface_factory = bin.stack.supervision.merging:install"]
+                     "supervisor.rpcinterface_factory = bin.stack.supervision.merge_pages:install"]
     owner = shlex.quote(f"SVC_DATA_DIR={site.data_dir}").replace("%", "%%")
     for name in names:
         path = start_files.path_of(site, name, TABLE.get(name))

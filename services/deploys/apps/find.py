@@ -10,7 +10,7 @@ from models.database import connection
 from models.deploys import Deploy, DeployRun
 from models.users import User
 from services.deploys import runs
-from services.deploys.apps.owned import seen_by
+from services.deploys.apps.access import seen_by
 from services.deploys.apps.views import DeployView, deploy_view
 from services.errors import NotFound
 from services.operations.row_changes import wait_until

@@ -12,6 +12,7 @@ from marshmallow import ValidationError
 
 from config.settings import SettingsError
 from models.states import Plan
+from services.llm.call_cost import Price, cost_units, price_units
 from services.llm.configured.config_schema import ConfigSchema
 from services.llm.configured.upstreams import (
     FallOver,
@@ -22,8 +23,7 @@ from services.llm.configured.upstreams import (
     Target,
     Upstream,
 )
-from services.llm.price_table import DEFAULT_PRICES
-from services.llm.prices import Price, cost_units, price_units
+from services.llm.model_list_prices import DEFAULT_PRICES
 
 _MAX_BYTES = 1024 * 1024
 _KEY_HEADERS = {Protocol.OPENAI: "Authorization", Protocol.ANTHROPIC: "x-api-key"}

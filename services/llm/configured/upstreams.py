@@ -6,7 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from services.llm.prices import Price
+from services.llm.call_cost import Price
 
 
 class Protocol(str, enum.Enum):
@@ -46,7 +46,7 @@ class Target:
 @dataclass(frozen=True)
 class Limits:
     """What an owner may use in a day (UTC); None is no limit. `cost` is in the unit of
-    `services.llm.prices`."""
+    `services.llm.call_cost`."""
 
     requests: int | None = None
     tokens: int | None = None

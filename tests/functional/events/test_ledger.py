@@ -9,7 +9,7 @@ from models.database import connection, database, now
 from models.events import Delivery, DeliveryAttempt, Event
 from models.states import AttemptOutcome
 from services.errors import NotFound
-from services.events import deliveries, ledger, redelivery, retention
+from services.events import deliveries, ledger, retention, webhook_resends
 from services.events.ledger import Filter
 from tests.rows.ledger import (
     DELIVERED,
@@ -223,8 +223,8 @@ def test_old_events_are_forgotten_with_their_ledger_unless_still_to_be_told():
 
 def test_a_dropped_event_can_be_sent_again_on_a_schedule_of_its_own():
     event_id = dropped("a", "b")
-    assert redelivery.redeliver(event_id, ["a"], WAITS[0]) == 1
-    assert redelivery.redeliver(event_id, ["a"], WAITS[0]) == 0, "one is under way already"
+    assert webhook_resends.redeliver(event_id, ["a"], WAITS[0]) == 1
+    assert webhook_resends.redeliver(event_id, ["a"], WAITS[0]) == 0, "one is under way already"
     make_due()
     claimed, = claim()
     assert (claimed.number, claimed.event_id, claimed.body) == (1, event_id,
@@ -234,7 +234,7 @@ def test_a_dropped_event_can_be_sent_again_on_a_schedule_of_its_own():
     assert [(row.receiver, row.state, row.redelivery) for row, _ in history.deliveries] == [
         ("a", "dropped", False), ("b", "dropped", False), ("a", "delivered", True)]
     with pytest.raises(NotFound):
-        redelivery.redeliver("evt_none", ["a"], WAITS[0])
+        webhook_resends.redeliver("evt_none", ["a"], WAITS[0])
 
 
 def test_a_range_is_sent_again_to_those_who_missed_it():
@@ -249,9 +249,9 @@ def test_a_range_is_sent_again_to_those_who_missed_it():
     outside = dropped("a")
     Event.update(occurred_at=until).where(Event.id == outside).execute()
     wanted = Filter(since=begun, until=until, state=DROPPED)
-    assert redelivery.redeliver_range(wanted, ["a"], WAITS[0], dry_run=True) == 3
-    assert redelivery.redeliver_range(wanted, ["a"], WAITS[0]) == 3
-    assert redelivery.redeliver_range(wanted, ["a"], WAITS[0]) == 0
+    assert webhook_resends.redeliver_range(wanted, ["a"], WAITS[0], dry_run=True) == 3
+    assert webhook_resends.redeliver_range(wanted, ["a"], WAITS[0]) == 3
+    assert webhook_resends.redeliver_range(wanted, ["a"], WAITS[0]) == 0
     again = {row.event_id
              for row in Delivery.select().where(Delivery.redelivery == True)}  # noqa: E712 - SQL
     assert again == missed and outside not in again

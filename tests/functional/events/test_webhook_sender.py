@@ -16,7 +16,7 @@ from models.database import connect, connection, database
 from models.events import Delivery, DeliveryAttempt
 from models.states import AttemptOutcome, DeliveryState
 from sdk.webhooks import signature
-from services.events import redelivery
+from services.events import webhook_resends
 from services.events.receivers import webhook_options
 from services.events.signature import SIGNATURE_HEADER, TIMESTAMP_HEADER
 from tests.stack.processes import Process
@@ -237,7 +237,7 @@ def test_a_dropped_event_is_sent_again_when_the_operator_says_so(receiver, sende
     until(lambda: unfinished([event_id]) == 0)
     with connection():
         assert Delivery.get(Delivery.event == event_id).state == DeliveryState.DROPPED
-    assert redelivery.redeliver(event_id, [name_of(receiver, "/twice?7")], 0.2) == 1
+    assert webhook_resends.redeliver(event_id, [name_of(receiver, "/twice?7")], 0.2) == 1
     until(lambda: unfinished([event_id]) == 0 and len(receiver.arrivals("/twice?7")) == 3)
     requests = receiver.arrivals("/twice?7")
     assert len({one.body for one in requests}) == 1

@@ -12,7 +12,7 @@ from services.llm.totals import Figures
 from tests.rows.llm import FREE, PRICED, begin, call_row, finish, new_caller
 
 pytestmark = pytest.mark.usefixtures("fresh_rows")
-# In the unit of services.llm.prices.
+# In the unit of services.llm.call_cost.
 INPUT, CACHED, WRITTEN, OUTPUT = 1_000_000, 100_000, 2_000_000, 10_000_000
 
 

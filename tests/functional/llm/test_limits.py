@@ -8,9 +8,9 @@ import pytest
 from models.database import connection, now
 from models.usage import LlmTally
 from services.errors import InsufficientCredit, RateLimited, ServiceError, Unavailable
-from services.llm import admission, switches
+from services.llm import allowed_calls, switches
+from services.llm.call_cost import COST_UNITS
 from services.llm.configured.upstreams import Limits, LimitTable
-from services.llm.prices import COST_UNITS
 from services.llm.switches import Scope, Switches
 from tests.rows.llm import PRICED, begin, config, finish, new_caller
 
@@ -30,16 +30,16 @@ def test_a_limit_that_is_used_up_refuses_until_midnight(limits, used, error, wor
     llm, caller = limited(**limits), new_caller()
     finish(begin(caller, llm=llm), llm=llm)
     finish(begin(caller, llm=llm), llm=llm, **used)
-    for ask in (lambda: begin(caller, llm=llm), lambda: admission.admit(llm, caller)):
+    for ask in (lambda: begin(caller, llm=llm), lambda: allowed_calls.admit(llm, caller)):
         with pytest.raises(error, match=f"The {words} that this account may use") as refused:
             ask()
         assert 0 < refused.value.retry_after_s <= 24 * 3600 + 1
         assert refused.value.status == (402 if error is InsufficientCredit else 429)
-    admission.admit(llm, new_caller())
+    allowed_calls.admit(llm, new_caller())
     with connection():
         LlmTally.update(day=(now() - timedelta(days=1)).date()).where(
             (LlmTally.owner_id == caller.owner_id) & (LlmTally.day == now().date())).execute()
-    admission.admit(llm, caller)
+    allowed_calls.admit(llm, caller)
 
 
 @pytest.mark.parametrize("limits", [
@@ -73,7 +73,7 @@ def test_what_a_call_has_had_counts_when_it_is_more_than_it_reserved():
     from services.llm import call_rows
     llm, caller = limited(tokens=1000), new_caller()
     call_id = begin(caller, llm=llm)
-    admission.admit(llm, caller)
+    allowed_calls.admit(llm, caller)
     call_rows.report_progress([call_rows.Progress(call_id, output_tokens=950)])
     with pytest.raises(RateLimited, match="under way"):
         begin(caller, llm=llm)
@@ -85,14 +85,14 @@ def test_whose_limit_holds():
     llm = config(limits=table)
     for caller, limit in ((new_caller(), 1), (new_caller(plan="pro"), 2),
                           (new_caller(plan="pro", owner_email="a@b.test"), 4)):
-        assert admission.limits_of(llm, caller).requests == limit
+        assert allowed_calls.limits_of(llm, caller).requests == limit
 
 
 def test_without_a_limit_nothing_is_refused_and_zero_allows_nothing():
     caller = new_caller()
     for _ in range(3):
         begin(caller)
-    admission.admit(config(), caller)
+    allowed_calls.admit(config(), caller)
     with pytest.raises(RateLimited):
         begin(new_caller(), llm=limited(requests=0))
 
@@ -102,19 +102,19 @@ def switched():
     """Switches off for a test; everything is on again after it."""
     def off(scope, name="", reason=""):
         switches.switch_off(scope, name, reason)
-        admission.SWITCHES = Switches()
+        allowed_calls.SWITCHES = Switches()
 
     yield off
     for row in switches.list_off():
         switches.switch_on(row.scope, row.name)
-    admission.SWITCHES = Switches()
+    allowed_calls.SWITCHES = Switches()
 
 
 def test_the_switch_ends_new_calls_of_all_or_of_one_owner(switched):
     caller, other = new_caller(), new_caller()
     under_way = begin(caller)
     switched(Scope.OWNER, caller.owner_id, "a leak")
-    for ask in (lambda: begin(caller), lambda: admission.admit(config(), caller)):
+    for ask in (lambda: begin(caller), lambda: allowed_calls.admit(config(), caller)):
         with pytest.raises(Unavailable, match="switched the LLM proxy off for this account"):
             ask()
     begin(other)
@@ -126,7 +126,7 @@ def test_the_switch_ends_new_calls_of_all_or_of_one_owner(switched):
 
 def test_an_upstream_that_is_off_is_known_by_name(switched):
     switched(Scope.UPSTREAM, "near", "its bill")
-    assert admission.SWITCHES.upstreams_off() == {"near"}
+    assert allowed_calls.SWITCHES.upstreams_off() == {"near"}
     begin(new_caller())
     switched(Scope.UPSTREAM, "near", "another reason")
     assert [(row.scope, row.name, row.reason) for row in switches.list_off()] == [

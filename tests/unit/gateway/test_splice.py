@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from app.gateway.reach import Link
+from app.gateway.reach_port import Link
 from app.gateway.splice import splice
 
 HEAD = b"GET / HTTP/1.1\r\nHost: guest\r\n\r\n"

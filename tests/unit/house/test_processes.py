@@ -37,7 +37,7 @@ ENTRIES = {
 }
 # Modules that come along with an import, but decide nothing in that process.
 NOT_RUN = {
-    "*": {"config.settings"},
+    "*": {"config.settings", "config.settings_checks"},
     "identity": {"app.http.admission", "app.http.identity_mirror", "app.http.rate_limits",
                  "config.celery", "services.accounts.api_keys", "services.hosts.nodes",
                  "services.hosts.placement", "services.hosts.sandbox_ports",

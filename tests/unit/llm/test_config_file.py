@@ -10,10 +10,10 @@ import pytest
 
 from bin.stack.site import ROOT
 from config.settings import SettingsError
+from services.llm.call_cost import COST_UNITS, Price
 from services.llm.configured.config_file import load_config
 from services.llm.configured.live_config import LiveConfig
 from services.llm.configured.upstreams import Limits, Protocol, Target
-from services.llm.prices import COST_UNITS, Price
 
 KEY = "sk-the-operators-own-key"
 WHOLE = {

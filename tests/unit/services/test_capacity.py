@@ -1,4 +1,6 @@
 """What a refused create is told: what is short, and whether waiting may help."""
+from dataclasses import replace
+
 import pytest
 
 from services.hosts.capacity import DiskRoom, Room, refusal
@@ -27,6 +29,8 @@ CASES = [
     ([], "n9", (1, 1024), "Node n9 does not report that it works at present", 5),
     ([Room("n1", True, 4, 4096, -2, -512)], None, (1, 1024),
      "no room for 1 vCPU and 1024 MB of memory right now: node n1 has 0 vCPUs and 0 MB free.", 5),
+    ([SMALL, replace(LARGE, port_shortage="Node n2 has no free host ports.")], None, (2, 4096),
+     "Node n2 has no free host ports.", 30),
 ]
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from config.settings import Settings, SettingsError, load
 from sdk import webhooks as sdk
-from services.events.deliveries import next_due
 from services.events.receivers import webhook_options
 from services.events.signature import sign, signed_headers
 from services.events.signing_secrets import Secret, parse_secrets
+from services.events.webhook_retries import next_due
 
 EVENT_AT = datetime(2026, 11, 21, 2, 0, tzinfo=timezone.utc)
 WAITS = (1.0, 5.0, 20.0)

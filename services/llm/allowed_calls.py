@@ -10,9 +10,9 @@ from datetime import datetime, timedelta, timezone
 from models.database import connection, database, now
 from services.errors import InsufficientCredit, RateLimited
 from services.llm import totals
+from services.llm.call_cost import dollars
 from services.llm.callers import LlmCaller
 from services.llm.configured.upstreams import Limits, LlmConfig
-from services.llm.prices import dollars
 from services.llm.switches import Switches
 
 SWITCHES = Switches()

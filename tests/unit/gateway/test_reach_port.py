@@ -3,9 +3,9 @@ import asyncio
 
 import pytest
 
-from app.gateway import reach
+from app.gateway import reach_port
 from app.gateway.pages import NOT_READY
-from app.gateway.reach import Reacher, Refused
+from app.gateway.reach_port import Reacher, Refused
 from services.previews.lookup import Target
 from services.previews.wake import Reach
 
@@ -28,7 +28,7 @@ class Rows:
 
 
 def test_a_guest_that_fails_at_once_is_not_tried_as_fast_as_it_fails(monkeypatch):
-    monkeypatch.setattr(reach, "_AGAIN_S", 0.2)
+    monkeypatch.setattr(reach_port, "_AGAIN_S", 0.2)
     rows = Rows()
 
     async def connect():

@@ -11,7 +11,7 @@ import pytest
 from supervisor.poller import Poller
 
 from bin.stack.site import Site
-from bin.stack.supervision.quick_restarts import install
+from bin.stack.supervision.restart_at_once import install
 from bin.stack.supervision.supervise import Supervisor
 from tests.stack.waiting import until
 

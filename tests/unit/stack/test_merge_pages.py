@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from bin.stack.site import DEVELOPMENT, ROOT, Site
-from bin.stack.supervision import merging, supervisord_conf
+from bin.stack.supervision import merge_pages, supervisord_conf
 
-PERIOD = merging._MINUTES
+PERIOD = merge_pages._MINUTES
 # Two forks of a process that has marked its memory wait, and so does a program.
 MARKED = """
 import os, signal, subprocess
-from bin.stack.supervision import merging
-merging.mark()
+from bin.stack.supervision import merge_pages
+merge_pages.mark()
 for _ in range(2):
     if os.fork() == 0:
         signal.pause()
@@ -42,7 +42,7 @@ def made(kernel, tmp_path):
     plugins = []
 
     def make():
-        plugins.append(merging.Merging(kernel, tmp_path / "search"))
+        plugins.append(merge_pages.Merging(kernel, tmp_path / "search"))
         return plugins[-1]
 
     yield make
@@ -80,7 +80,7 @@ def test_it_has_the_kernel_search_a_while_after_the_start_until_it_has_seen_all(
     assert switch(kernel) == "0"
     after(plugin, 1)
     assert switch(kernel) == "1" and pace(kernel) == "1000"
-    scan(kernel, merging._SCANS - 1)
+    scan(kernel, merge_pages._SCANS - 1)
     after(plugin, 1)
     assert switch(kernel) == "1"
     scan(kernel, 1)
@@ -91,7 +91,7 @@ def test_it_has_the_kernel_search_a_while_after_the_start_until_it_has_seen_all(
 def test_and_again_every_two_hours(kernel, made):
     plugin, begun = made(), []
     for minute in range(1, 3 * PERIOD):
-        scan(kernel, merging._SCANS)
+        scan(kernel, merge_pages._SCANS)
         before = switch(kernel)
         after(plugin, 1)
         if (before, switch(kernel)) == ("0", "1"):
@@ -101,7 +101,7 @@ def test_and_again_every_two_hours(kernel, made):
 
 def test_a_search_that_takes_too_long_is_ended(kernel, made):
     plugin = made()
-    after(plugin, 2 + merging._LONGEST_MINUTES)
+    after(plugin, 2 + merge_pages._LONGEST_MINUTES)
     assert switch(kernel) == "0"
 
 
@@ -125,7 +125,7 @@ def test_what_somebody_else_switches_off_meanwhile_stays_off(kernel, made):
     plugin = made()
     after(plugin, 2)
     (kernel / "run").write_text("2\n")
-    scan(kernel, merging._SCANS)
+    scan(kernel, merge_pages._SCANS)
     after(plugin, 10)
     assert switch(kernel) == "2" and pace(kernel) == "100"
 
@@ -144,7 +144,7 @@ def test_a_search_left_behind_by_a_killed_supervisord_is_ended_by_the_next(kerne
     killed(first)
     second = made()
     after(second, 1)
-    scan(kernel, merging._SCANS)
+    scan(kernel, merge_pages._SCANS)
     after(second, 1)
     assert switch(kernel) == "0" and pace(kernel) == "100"
     (kernel / "run").write_text("1\n")  # from here on it is somebody's
@@ -169,13 +169,13 @@ def test_of_two_on_one_host_one_looks_after_a_search(kernel, made):
     after(second, 2)
     second.end()
     assert switch(kernel) == "1"
-    scan(kernel, merging._SCANS)
+    scan(kernel, merge_pages._SCANS)
     after(first, 1)
     assert switch(kernel) == "0"
 
 
 def test_without_such_a_kernel_it_does_nothing(tmp_path):
-    plugin = merging.Merging(tmp_path / "none", tmp_path / "search")
+    plugin = merge_pages.Merging(tmp_path / "none", tmp_path / "search")
     after(plugin, 2 * PERIOD)
     plugin.end()
 
@@ -188,8 +188,8 @@ def test_a_kernel_that_does_not_tell_its_scans_is_left_alone(kernel, made, tmp_p
 
 def test_only_the_stack_of_make_up_has_it(tmp_path):
     development, private = Site(DEVELOPMENT, {}), Site(tmp_path, {})
-    assert "merging:install" in supervisord_conf.configuration(development, [])
-    assert "merging:install" not in supervisord_conf.configuration(private, [])
+    assert "merge_pages:install" in supervisord_conf.configuration(development, [])
+    assert "merge_pages:install" not in supervisord_conf.configuration(private, [])
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ def is_marked(pid):
     return any(" mg" in line for line in lines if line.startswith("VmFlags"))
 
 
-@pytest.mark.skipif(not merging.KERNEL.exists(), reason="this kernel does not merge pages")
+@pytest.mark.skipif(not merge_pages.KERNEL.exists(), reason="this kernel does not merge pages")
 def test_memory_is_marked_in_forks_too_and_not_in_programs_that_they_start(marked):
     *forked, program = marked
     while "sleep" not in Path(f"/proc/{program}/comm").read_text():

@@ -4,8 +4,8 @@ from decimal import Decimal
 
 import pytest
 
-from services.llm.price_table import AS_OF, DEFAULT_PRICES
-from services.llm.prices import Price, Usage, cost_of, cost_units, dollars, find_price
+from services.llm.call_cost import Price, Usage, cost_of, cost_units, dollars, find_price
+from services.llm.model_list_prices import AS_OF, DEFAULT_PRICES
 
 PRICE = Price(3_000_000, 300_000, 3_750_000, 15_000_000)
 NEAR = Price(0, 0, 0, 0)

@@ -9,7 +9,7 @@ cached price that is not listed is that of input. Names are without the date of 
 """
 from decimal import Decimal
 
-from services.llm.prices import Price, price_units
+from services.llm.call_cost import Price, price_units
 
 AS_OF = "2026-10-14"
 _TABLE = """

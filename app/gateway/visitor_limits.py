@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from app.gateway.pages import TOO_MANY
-from app.gateway.reach import Refused
+from app.gateway.reach_port import Refused
 from app.http.places import Places
 
 _REQUESTS, _OF_ONE_OWNER = 2000, 500

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bin.stack.supervision.views import view_of
+from bin.stack.supervision.file_views import view_of
 
 
 @pytest.fixture
