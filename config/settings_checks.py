@@ -2,7 +2,7 @@
 in `parse_values.py` and in the table of `settings.py`."""
 from typing import TYPE_CHECKING
 
-from config.cache_ages import PAGE_AGE_S
+from config.static_file_ages import PAGE_AGE_S
 
 if TYPE_CHECKING:
     from config.settings import Settings

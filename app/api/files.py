@@ -5,6 +5,7 @@ from typing import Any
 from flask import Blueprint
 
 from app.http.bodies.buffers import Account
+from app.http.bodies.limits import WRITE_BYTES
 from app.http.credentials import ACCOUNTS
 from app.http.route import ListOf, route
 from app.schemas.files import ITEMS_MAX, FileContentAnswer, FileItemBody, FileQuery
@@ -14,7 +15,6 @@ from services.guest_calls.files import FileItem
 from services.sandboxes.caller import Caller
 
 routes = Blueprint("files", __name__, url_prefix="/v1/sandboxes/<sandbox_id>")
-WRITE_BYTES = 16 * 1024 * 1024
 # A read is a stream; so much of it is in memory at a time.
 READ_ROOM_BYTES = 4 * 1024 * 1024
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from app.gateway.pages import TOO_MANY
 from app.gateway.reach_port import Refused
-from app.http.places import Places
+from app.http.owner_shares import Places
 
 _REQUESTS, _OF_ONE_OWNER = 2000, 500
 

@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from app.guest_gateway.answers import refusal
-from app.http.places import Places
+from app.http.owner_shares import Places
 
 log = logging.getLogger(__name__)
 HEAD_S = 20.0

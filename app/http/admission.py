@@ -14,7 +14,7 @@ from typing import Any
 from flask import Flask, current_app, g, request
 
 from app.http.held import held
-from app.http.places import Places
+from app.http.owner_shares import Places
 from config.settings import Settings
 from services.errors import Unavailable
 

@@ -29,6 +29,7 @@ from app.http import admission as classes
 from app.http.bodies import reading
 from app.http.bodies.buffers import current_account
 from app.http.bodies.json_text import fill
+from app.http.bodies.limits import JSON_BYTES
 from app.http.credentials import PUBLIC
 from app.http.credentials import accepts as accepting
 from app.http.credentials import current_caller, current_namespace, current_owner
@@ -38,7 +39,6 @@ from app.schemas.answers import Answer, answer_of
 from services.accounts.principals import Credential
 
 View = TypeVar("View", bound=Callable[..., Any])
-BODY_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Route:
 
 def route(blueprint: Blueprint, *rules: str, accepts: Iterable[Credential] = (),
           answers: Content = None, status: int = 200, also: Mapping[int, Content] | None = None,
-          body: Body = None, body_bytes: int = BODY_BYTES, query: type[Schema] | None = None,
+          body: Body = None, body_bytes: int = JSON_BYTES, query: type[Schema] | None = None,
           errors: Iterable[int] = (), admission: classes.Admission | None = None,
           example: Any = None, **options: Any) -> Callable[[View], View]:
     """Register a view under each of `rules`, such as `"GET /<sandbox_id>"`; see the module.

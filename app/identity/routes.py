@@ -6,6 +6,7 @@ from typing import Any
 
 from flask import Blueprint, Flask, Response, current_app, request
 
+from app.http.bodies.limits import IDENTITY_BYTES
 from app.http.credentials import ADMIN, PUBLIC, SESSION
 from app.http.route import route
 from app.identity.origin_check import OriginCheck
@@ -31,8 +32,6 @@ from services.errors import Unavailable
 
 routes = Blueprint("identity", __name__)
 _KEY = "svc-identity"
-# Strangers may send these: names, a password, an id.
-_BODY_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def check_origin() -> None:
 
 
 @route(routes, "POST /login", accepts=(PUBLIC,), answers=AccountAnswer, body=LoginBody,
-       body_bytes=_BODY_BYTES, errors=(401, 403, 429, 503),
+       body_bytes=IDENTITY_BYTES, errors=(401, 403, 429, 503),
        example={"email": "alice@example.test", "password": "..."})
 def login(body: dict[str, Any], response: Response) -> User:
     """Start a session: the answer sets its cookie."""
@@ -79,14 +78,14 @@ def login(body: dict[str, Any], response: Response) -> User:
 
 
 @route(routes, "POST /logout", accepts=(PUBLIC,), status=204, body=LogoutBody,
-       body_bytes=_BODY_BYTES, errors=(403, 503))
+       body_bytes=IDENTITY_BYTES, errors=(403, 503))
 def logout(response: Response) -> None:
     """End the session of this browser; without one that is no error."""
     _parts().sessions.end(request, response)
 
 
 @route(routes, "POST /token", accepts=(SESSION,), answers=TokenAnswer, body=TokenBody,
-       body_bytes=_BODY_BYTES, example={"appId": "dashboard"})
+       body_bytes=IDENTITY_BYTES, example={"appId": "dashboard"})
 def token(owner: User, body: dict[str, Any]) -> Token:
     """A short-lived token that acts as the user of the session."""
     parts = _parts()
@@ -110,7 +109,7 @@ def revoked(response: Response) -> list[str]:
 
 
 @route(routes, "POST /admin/service-token/revoke", accepts=(ADMIN,),
-       answers=ServiceTokenRecordAnswer, body=RevokeBody, body_bytes=_BODY_BYTES, errors=(404,),
+       answers=ServiceTokenRecordAnswer, body=RevokeBody, body_bytes=IDENTITY_BYTES, errors=(404,),
        example={"jti": "..."})
 def revoke_service_token(body: dict[str, Any]) -> ServiceToken:
     """End a service token for good; consumers know within their poll and the edge cache."""

@@ -3,7 +3,7 @@ and how long a client that is silent or does not read has one.
 """
 from contextlib import ExitStack
 
-from app.http.places import Places
+from app.http.owner_shares import Places
 from config.settings import Settings
 from services.errors import RateLimited, Unavailable
 

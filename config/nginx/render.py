@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import jinja2
 
-from config import cache_ages
+from config import static_file_ages
 from config.bind import bind_of, reached_at
 from config.media_types import DEFAULT, MEDIA_TYPES
 from config.nginx.certificates import find_certificates
@@ -106,7 +106,7 @@ def render(settings: Settings, nginx: Nginx, open_files: int) -> str:
         app_certificates=find_certificates(
             certificates_directory_of(settings), (settings.apps_domain, settings.preview_domain)),
         apps_domain=re.escape(settings.apps_domain), releases=settings.data_dir / RELEASES,
-        page_age=cache_ages.PAGE, assets_age=cache_ages.ASSET,
+        page_age=static_file_ages.PAGE, assets_age=static_file_ages.ASSET,
         media_types=MEDIA_TYPES, default_media_type=DEFAULT,
         upload_max_bytes=settings.upload_max_bytes, edge_secret=settings.edge_secret,
         head_s=f"{settings.head_s * 1000:.0f}ms",

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from app.guest_gateway.llm.endpoints import Endpoint
 from app.guest_gateway.llm.request_body import Asked
-from app.guest_gateway.llm.usage_stream import Counted
+from app.guest_gateway.llm.told_or_estimated_usage import Counted
 from app.guest_gateway.rows import Rows
 from models.database import DatabaseFailed, now
 from services.llm import allowed_calls, call_rows, routing

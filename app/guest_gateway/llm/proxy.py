@@ -22,7 +22,7 @@ from app.guest_gateway.llm.forwarding import Upstreams, headers_back
 from app.guest_gateway.llm.model_list import model_list
 from app.guest_gateway.llm.request_body import Asked, Room, all_rooms, read_body, understand
 from app.guest_gateway.llm.usage_stream import StreamedUsage, UnseenUsage, WholeUsage
-from app.http.places import Places
+from app.http.owner_shares import Places
 from services.errors import RateLimited, Unavailable
 from services.llm.call_rows import Ending
 from services.llm.callers import LlmCaller

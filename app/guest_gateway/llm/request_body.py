@@ -14,7 +14,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from app.guest_gateway.llm.endpoints import Body, Endpoint
 from app.guest_gateway.llm.forms import boundary_of, find_fields
 from app.guest_gateway.llm.members import find_members
-from app.http.places import Places
+from app.http.owner_shares import Places
 from services.errors import InvalidRequest, TooLarge, Unavailable
 
 BODY_MOST_BYTES, BODY_S = 64 * 1024 * 1024, 120.0

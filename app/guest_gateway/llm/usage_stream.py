@@ -3,64 +3,23 @@
 1. A stream is cut at line ends, across the borders of pieces; only `data:` lines are looked at, and
 only those with a usage in them are parsed. 2. OpenAI's chat sends its usage when asked, in an event
 of its own, which is taken out again where we asked and the caller did not. 3. An answer that is one
-JSON object is kept up to a limit and parsed at its end. 4. Where no usage came, what passed is the
-estimate: an event with text in it is a token at least.
-
-Anthropic's counts are cumulative: the largest of each holds. OpenAI's input includes what came from
-a cache, ours does not.
+JSON object is kept up to a limit and parsed at its end. 4. What is found is counted by
+`told_or_estimated_usage.py`.
 """
 import json
 import re
 from typing import Any
 
-from services.llm.call_cost import Usage
+from app.guest_gateway.llm.told_or_estimated_usage import Counted
 from services.llm.configured.upstreams import Protocol
 
 _EVENT_MOST, _WHOLE_MOST, _TAIL = 1024 * 1024, 8 * 1024 * 1024, 64 * 1024
-_BYTES_PER_TOKEN = 4
-_MOST = 2**53
 _TEXT = re.compile(
     rb'"(?:content|text|delta|thinking|partial_json|arguments|reasoning_content)"'
     rb'\s*:\s*"((?:[^"\\]|\\.)+)"')
 _USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
 # Events after which a stream has said everything.
 _LAST = {"message_stop", "response.completed", "response.incomplete", "response.failed"}
-
-
-class Counted:
-    """The figures of one answer so far, and whether they are the upstream's last."""
-
-    def __init__(self, protocol: Protocol) -> None:
-        self._protocol = protocol
-        self._figures: dict[str, int] = {}
-        self.complete = False
-        self.events = self.text_bytes = 0
-
-    def take(self, usage: Any) -> None:
-        """Count a `usage` object of the protocol."""
-        if not isinstance(usage, dict):
-            return
-        read = _of_anthropic if self._protocol is Protocol.ANTHROPIC else _of_openai
-        for name, value in read(usage).items():
-            self._figures[name] = max(self._figures.get(name, 0), value)
-
-    @property
-    def is_known(self) -> bool:
-        """Whether any usage came."""
-        return bool(self._figures)
-
-    @property
-    def estimated_output(self) -> int:
-        """Tokens of the text that has passed."""
-        return max(self.events, self.text_bytes // _BYTES_PER_TOKEN)
-
-    def usage(self, estimated_input: int) -> Usage:
-        """What the upstream said, with estimates for what it did not."""
-        figures = {"input": estimated_input, **self._figures} if not self._figures \
-            else dict(self._figures)
-        if not self.complete:
-            figures["output"] = max(figures.get("output", 0), self.estimated_output)
-        return Usage(**figures)
 
 
 class StreamedUsage:
@@ -196,24 +155,3 @@ class UnseenUsage:
     def rest(self) -> bytes:
         """Nothing."""
         return b""
-
-
-def _of_anthropic(usage: dict[str, Any]) -> dict[str, int]:
-    names = {"input_tokens": "input", "output_tokens": "output",
-             "cache_read_input_tokens": "cached", "cache_creation_input_tokens": "cache_write"}
-    return {ours: _count(usage.get(theirs)) for theirs, ours in names.items() if theirs in usage}
-
-
-def _of_openai(usage: dict[str, Any]) -> dict[str, int]:
-    """Chat says prompt and completion, the others input and output."""
-    into = _count(usage.get("prompt_tokens", usage.get("input_tokens")))
-    out = _count(usage.get("completion_tokens", usage.get("output_tokens")))
-    read = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
-    wrote = usage.get("completion_tokens_details") or usage.get("output_tokens_details")
-    cached = min(_count(read.get("cached_tokens")), into) if isinstance(read, dict) else 0
-    reasoning = _count(wrote.get("reasoning_tokens")) if isinstance(wrote, dict) else 0
-    return {"input": into - cached, "cached": cached, "output": out, "reasoning": reasoning}
-
-
-def _count(value: Any) -> int:
-    return min(value, _MOST) if isinstance(value, int) and value > 0 else 0

@@ -22,7 +22,7 @@ from app.guest_gateway.replica_store.quota import Quota
 from app.guest_gateway.replica_store.signature import Signature, decode, parse_query, read_signature
 from app.guest_gateway.replica_store.store import Store
 from app.guest_gateway.rows import Rows
-from app.http.places import Places
+from app.http.owner_shares import Places
 from config.settings import Settings
 from objects.store import ObjectStore
 from services.deploys.served.replica_keys import BUCKET, Grant, find_grant

@@ -8,7 +8,7 @@ where the room ends.
 from flask import Flask, current_app, g
 
 from app.http.held import held
-from app.http.places import Places
+from app.http.owner_shares import Places
 from config.settings import Settings
 from services.errors import Unavailable
 

@@ -24,7 +24,7 @@ from typing import NoReturn
 import setproctitle
 
 from bin.stack.site import ROOT
-from bin.stack.supervision import privileges, start_files
+from bin.stack.supervision import drop_privileges, start_files
 
 # Words of these alone are for a shell.
 _PUNCTUATION = "();<>|&"
@@ -45,10 +45,10 @@ def run(path: Path) -> NoReturn:
 
 def _run(start: start_files.Start) -> None:
     if start.view:
-        privileges.own_mounts()
+        drop_privileges.own_mounts()
         subprocess.run(["/bin/sh", "-euc", "\n".join(start.view)], check=True, env=start.environ)
     os.chdir(ROOT)
-    privileges.become(start.account, start.capabilities)
+    drop_privileges.become(start.account, start.capabilities)
     os.environ.clear()
     os.environ.update(start.environ)
     lexer = shlex.shlex(start.command.removeprefix("exec "), posix=True,

@@ -21,10 +21,10 @@ PAGE = "public, max-age=60, must-revalidate"
 ASSET = "public, max-age=31536000, immutable"
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 ONE = {"index.html": "one", "assets/one.js": "1", "old.txt": "old", "robots.txt": "r1",
-       "about/index.html": "about one"}
+       "about/index.html": "about one", "assets/AUTHORS": "we"}
 TWO = {"index.html": "two", "assets/two.js": "2" * 3000, "robots.txt": "r2", "plain": "p",
        "about/index.html": "about two", "deep/page.html": "page", "app.webmanifest": "{}",
-       "assets/sub/x.js": "x", "v1.2/index.html": "about 1.2"}
+       "assets/sub/x.js": "x", "assets/LICENSE": "free", "v1.2/index.html": "about 1.2"}
 # nginx may still be told by the row that has just changed.
 SOON_S = 10
 
@@ -61,14 +61,18 @@ def shop(sim_stack, deps):
     # of version 1
     ("/assets/one.js", {}, 200, "1", ASSET),
     ("/old.txt", {}, 200, "old", PAGE),
+    # below assets/, without an extension
+    ("/assets/LICENSE", {}, 200, "free", ASSET),
+    ("/assets/AUTHORS", {}, 200, "two", PAGE),
+    ("/assets/none/at/all", HTML, 200, "two", PAGE),
     # of neither
     ("/assets/three.js", {}, 404, None, "no-store"),
     ("/three.png", {}, 404, None, "no-store"),
     ("/three.png", HTML, 200, "two", PAGE),
     ("/a/route/of/the/app", {}, 200, "two", PAGE),
     # directories
-    ("/assets/", {}, 404, None, "no-store"),
-    ("/assets/sub", {}, 404, None, "no-store"),
+    ("/assets/", {}, 200, "two", PAGE),
+    ("/assets/sub", {}, 200, "two", PAGE),
     ("/v1.2", {}, 404, None, "no-store"),
     ("/v1.2", HTML, 200, "two", PAGE),
     ("/v1.2/", {}, 200, "about 1.2", PAGE),

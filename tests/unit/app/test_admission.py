@@ -4,7 +4,7 @@ import pytest
 from app.api import factory as api
 from app.http import admission
 from app.http.admission import DATA, LIFECYCLE, PRESET, PROMPT, STATUS, places_of
-from app.http.places import Places
+from app.http.owner_shares import Places
 from app.identity.local_authority import LocalAuthority
 from config.settings import Settings
 
