@@ -75,11 +75,14 @@ class ObjectStore:
     def put_once(self, key: str, path: Path) -> int:
         """Store a file under `key` unless it is there in that size already; returns its bytes.
         Raises StoreUnavailable."""
+        from boto3.exceptions import Boto3Error
+
         size_bytes = path.stat().st_size
         if self.find_size(key) != size_bytes:
             try:
                 self._client.upload_file(str(path), self._bucket, key, Config=self._transfer)
-            except (BotoCoreError, ClientError, OSError) as error:
+            # The first is what it makes of the answer of a store that refuses.
+            except (Boto3Error, BotoCoreError, ClientError, OSError) as error:
                 raise StoreUnavailable(f"cannot store {key}: {type(error).__name__}") from error
         return size_bytes
 

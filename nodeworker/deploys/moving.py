@@ -2,12 +2,13 @@
 told of, and no request fails.
 
 1. The version before is awake, the new one has its app at rest and replicates to a prefix that is
-empty. 2. Edges hold what is asked of the app, until what they have asked before is answered. 3. The
-app of the version before is frozen: its timers write as well. All that it has written goes to the
-store. 4. The database is made of that here, checked, and put into the new guest; its app is
-started. 5. The new prefix holds a whole database. 6. The new version goes live, if the fence has
-stood all the while. Whatever fails in between, the version before goes on and answers what was
-held; if this worker dies, fence and frost end by themselves.
+empty; what its build has made is on its disk. 2. Edges hold what is asked of the app, until what
+they have asked before is answered. 3. The app of the version before is frozen: its timers write as
+well. All that it has written goes to the store. 4. The database is made of that here, checked, and
+put into the new guest, on its disk; its app is started. 5. The new prefix holds a whole database.
+6. The new version goes live, if the fence has stood all the while. Whatever fails in between, the
+version before goes on and answers what was held; if this worker dies, fence and frost end by
+themselves.
 """
 import logging
 import time
@@ -15,9 +16,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from guest.client.agent_client import AgentClient
-from guest.client.errors import AgentError
+from guest.client.errors import AgentError, AgentTimeout, AgentUnreachable
 from models.database import now, when_database_answers
-from nodeworker.deploys import app_process, databases, replication, runtime
+from nodeworker.deploys import app_process, databases, replicas, replication, runtime
 from nodeworker.deploys.replicas import ReplicaBroken
 from nodeworker.deploys.replication import NotReplicated
 from nodeworker.faults import fault
@@ -40,6 +41,8 @@ _TRIES, _POLL_S = 5, 0.05
 _DRAIN_PART = 0.4
 # What is frozen stays so until nothing of the fence can be published any more (s).
 _FROST_S = 5.0
+# How a guest is asked whether it is there: a busy one may let a question pass (s).
+_PINGS, _PING_S = 3, 2.0
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,9 @@ def move(deps: NodeDeps, claimed: RunClaim) -> None:
     counted = {**claimed.manifest, "moves": tried + 1}
     claimed, key = runtimes.begin_prefix(deps.settings, claimed)
     replication.configure(agent, path, key)
+    # While nobody waits: the machine boots from its disk if it dies, and a flush in the fence is
+    # short then.
+    agent.sync()
     fault("deploy.prepared")
     # With the fence: an attempt that ends before it, by a kill or for want of the guest, is none.
     until = fences.begin(claimed, live.sandbox_id, deps.settings.deploy_fence_s, manifest=counted)
@@ -95,18 +101,34 @@ def move(deps: NodeDeps, claimed: RunClaim) -> None:
 
 def _awake(deps: NodeDeps, live: Live) -> _Before:
     """The version before, awake for the time of a fence. Nothing can be asked of one that is gone,
-    or whose node is: what it has stored counts. Raises NotYet, Unavailable."""
+    or that does not answer and whose node is silent: what it has stored counts. One that answers
+    goes on serving, whatever its node does. Raises NotYet, Unavailable."""
     sandbox = assignments.get_assigned(deps.settings, live.sandbox_id)
     path = f"{sandbox.cwd}/{live.database}"
-    reach = wake.bring_up(deps.rules, live.sandbox_id, APP_PORT) if live.address else Reach.GONE
+    agent = AgentClient(live.address, sandbox.agent_port, sandbox.agent_token)
+    reach = Reach.GONE
+    if not live.is_silent or _answers(agent):
+        reach = wake.bring_up(deps.rules, live.sandbox_id, APP_PORT)
     if reach is Reach.COMING:
         raise NotYet("the version before to wake")
-    if reach is Reach.GONE or live.address is None:
+    if reach is Reach.GONE:
         log.warning("%s cannot be asked; what it has stored counts", live.sandbox_id)
         return _Before(live, None, path)
     use.looked_up([live.sandbox_id])
-    agent = AgentClient(live.address, sandbox.agent_port, sandbox.agent_token)
     return _Before(live, agent, path)
+
+
+def _answers(agent: AgentClient) -> bool:
+    """False only if nobody answers: any other error is an answer."""
+    for _ in range(_PINGS):
+        try:
+            agent.ping(_PING_S)
+            return True
+        except (AgentUnreachable, AgentTimeout) as error:
+            log.info("the version before does not answer: %s", error)
+        except AgentError:
+            return True
+    return False
 
 
 def _carry(deps: NodeDeps, claimed: RunClaim, before: _Before, agent: AgentClient, path: str,
@@ -119,9 +141,14 @@ def _carry(deps: NodeDeps, claimed: RunClaim, before: _Before, agent: AgentClien
         fault("deploy.frozen")
         txid = replication.sync(before.agent, before.path, _left_s(until))
         has_database = txid is not None
+        if not has_database and replicas.holds_any(deps.settings, before.live.prefix):
+            raise NotReplicated("the version before has lost the database that is stored of it")
     _check_held(deps, claimed)
     if has_database:
         databases.copy(deps, agent, before.live.prefix, path, txid, timeout_s=_left_s(until))
+        # SQLite itself sees only to what it writes: of a file that is empty after the machine died
+        # it makes a new database.
+        agent.sync(_left_s(until))
     _check_held(deps, claimed)
     app_process.start(agent)
     sandbox = runtime.find(deps, claimed)

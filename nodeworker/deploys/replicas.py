@@ -92,6 +92,12 @@ def remove_left_behind(settings: Settings) -> None:
     shutil.rmtree(settings.node_dir / _SCRATCH, ignore_errors=True)
 
 
+def holds_any(settings: Settings, prefix: str) -> bool:
+    """True if a guest has stored any of a database there; raises StoreUnavailable."""
+    return any(_NAME.fullmatch(each.key[len(prefix):])
+               for each in ObjectStore(settings).list_objects(prefix))
+
+
 def restore(settings: Settings, prefix: str, target: Path, last: int | None) -> bool:
     """Make the database of `prefix` at `target`, in place of what is there; False, and nothing at
     `target`, if the prefix holds nothing and no transaction is asked for. Raises ReplicaBroken,

@@ -163,20 +163,20 @@ def _store(deps: NodeDeps, claimed: RunClaim) -> None:
     assert claimed.builder_sandbox_id is not None and claimed.manifest is not None
     settings, output = deps.settings, claimed.manifest["output"]
     sandbox = assignments.get_assigned(deps.settings, claimed.builder_sandbox_id)
-    with connection():
-        prefix = prefixes.keep(claimed.app_id, claimed.version, claimed.epoch)
+    prefix = when_database_answers(lambda: prefixes.begin(claimed))
     fault("deploy.prefix_kept")
     directory = sandbox.cwd if output == "." else f"{sandbox.cwd}/{output}"
     tar = deps.agent(sandbox).archive(directory, settings.archive_timeout_s,
                                       min_bytes_per_s=settings.archive_min_kib_per_s * 1024)
-    storing.store(ObjectStore(settings), prefix, tar, files_most=settings.deploy_files_most,
-                  bytes_most=settings.deploy_mb_most * _MIB)
-    fault("deploy.stored")
     try:
+        storing.store(ObjectStore(settings), prefix, tar, files_most=settings.deploy_files_most,
+                      bytes_most=settings.deploy_mb_most * _MIB)
+        fault("deploy.stored")
         after = when_database_answers(
             lambda: runs.advance(claimed, RunStep.STAGE, stored_epoch=claimed.epoch))
-    except LeaseLost:
-        prefixes.discard(claimed.app_id, claimed.version, claimed.epoch)
+    except Exception:
+        # Its app may have been deleted meanwhile, and the prefix removed before the last object.
+        when_database_answers(lambda: prefixes.discard_if_lost(claimed))
         raise
     staging.tell()
     _stage(deps, after)

@@ -2,6 +2,8 @@
 
 1. The builder is that sandbox: all that the app needs is there. 2. The app is started as a unit.
 3. It has to accept connections from this host within SVC_DEPLOY_READY_S (contract, Deploy rule 5).
+4. All that its guest has written is on its disk before it goes live: a machine that dies boots from
+that.
 """
 import contextlib
 import time
@@ -84,8 +86,10 @@ def go_live(deps: NodeDeps, claimed: RunClaim) -> None:
     if path and runtimes.find_live(deps.settings, claimed):
         moving.move(deps, when_database_answers(lambda: runs.advance(claimed, RunStep.MOVE)))
         return
+    agent = deps.agent(sandbox)
     if path:
-        _sync(deps.agent(sandbox), path)
+        _sync(agent, path)
+    agent.sync()
     when_database_answers(lambda: publishing.publish_served(deps.rules, claimed))
     fault("deploy.published")
 

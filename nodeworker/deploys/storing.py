@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from typing import IO
 
-from config.cache_ages import cache_control
 from config.media_types import media_type
+from config.static_file_ages import cache_control
 from objects.store import ObjectStore
 from services.deploys.prefixes import file_key, list_key
 from services.deploys.projects.manifest import BadProject

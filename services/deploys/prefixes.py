@@ -1,9 +1,10 @@
 """Says under which prefixes the object store holds versions of apps, and which of them are to go.
 
-1. A run writes the row of its prefix before it stores the first object: whatever becomes of it, the
-prefix is known. 2. Its epoch is in the name, so a worker that lost its lease never writes into
-what another's run publishes. 3. A prefix with a due time is removed then, and its row after it;
-not before the key of the guest that replicates to it is gone, which has an end of its own.
+1. A run writes the row of its prefix, under its claim, before it stores the first object: whatever
+becomes of it, the prefix is known. 2. Its epoch is in the name, so a worker that lost its lease
+never writes into what another's run publishes. 3. A prefix with a due time is removed then, and its
+row after it; not before the key of the guest that replicates to it is gone, which has an end of its
+own.
 """
 from datetime import timedelta
 from typing import Any
@@ -11,7 +12,10 @@ from typing import Any
 import peewee
 
 from models.database import UNLOCKED_ROWS, connection, database, now
-from models.deploys import DeployPrefix, RelayKey, StagedVersion
+from models.deploys import DeployPrefix, DeployRun, RelayKey, StagedVersion
+from services.deploys import runs
+from services.deploys.runs import RunClaim
+from services.operations.claims import LeaseLost
 
 APPS = "apps"
 _DATABASE = "db/"
@@ -59,11 +63,24 @@ def collect_all(app_id: str) -> None:
         (DeployPrefix.app_id == app_id) & (DeployPrefix.attempts == 0)).execute()
 
 
-def discard(app_id: str, version: int, epoch: int) -> None:
-    """Have removed what a run has stored that lost its lease meanwhile, even if its prefix had been
-    removed before."""
+def begin(claimed: RunClaim) -> str:
+    """As `keep`, for a run that stores files; raises LeaseLost, also once its app was deleted, and
+    then nothing is written."""
     with connection(), database.atomic():
-        collect(DeployPrefix.prefix == keep(app_id, version, epoch))
+        runs.advance(claimed, claimed.step)
+        return keep(claimed.app_id, claimed.version, claimed.epoch)
+
+
+def discard_if_lost(claimed: RunClaim) -> None:
+    """Nothing more is stored under a claim: if it counts no longer, have removed what was, even if
+    the prefix had been removed before. What a later claim of the run goes on with stays."""
+    with connection(), database.atomic():
+        try:
+            runs.advance(claimed, claimed.step)
+        except LeaseLost:
+            if DeployRun.get_by_id(claimed.id).stored_epoch != claimed.epoch:
+                collect(DeployPrefix.prefix == keep(
+                    claimed.app_id, claimed.version, claimed.epoch))
 
 
 def cancel_removal(prefix: str) -> bool:

@@ -12,7 +12,7 @@ from models.states import RunState
 from models.users import User
 from services.deploys import prefixes, runs
 from services.deploys.apps import find
-from services.deploys.apps.owned import lock_owned
+from services.deploys.apps.access import lock_owned
 from services.deploys.apps.views import DeployView, deploy_view
 from services.deploys.builder_removal import stop_builder
 from services.deploys.edges.channel import notify

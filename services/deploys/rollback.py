@@ -14,7 +14,7 @@ from models.snapshots import Snapshot
 from models.states import RunState, SnapshotState
 from models.users import User
 from services.deploys import prefixes, previous_version, runs
-from services.deploys.apps.owned import lock_owned
+from services.deploys.apps.access import lock_owned
 from services.deploys.apps.views import DeployView, deploy_view
 from services.deploys.edges import staging
 from services.deploys.edges.channel import notify

@@ -191,12 +191,12 @@ def _write(claimed: RunClaim, **columns: Any) -> DeployRun:
     return rows[0]
 
 
-def lock_app(claimed: RunClaim) -> Deploy:
+def lock_app(run: RunClaim | DeployRun) -> Deploy:
     """The row of the run's app, locked until the current transaction ends; raises LeaseLost for an
-    app that was deleted."""
+    app that was deleted. Who locks the row of the run as well does so afterwards."""
     row = Deploy.select().where(
-        (Deploy.slug == claimed.slug)
-        & (Deploy.app_id == claimed.app_id)).for_update(ROW_LOCK).get_or_none()
+        (Deploy.slug == run.slug)
+        & (Deploy.app_id == run.app_id)).for_update(ROW_LOCK).get_or_none()
     if row is None:
-        raise LeaseLost(f"app {claimed.app_id} is gone")
+        raise LeaseLost(f"app {run.app_id} is gone")
     return row

@@ -12,7 +12,7 @@ from config.settings import Settings
 from models.database import connection, database, now
 from models.deploys import AppVariable
 from models.users import User
-from services.deploys.apps.owned import get_owned, lock_owned
+from services.deploys.apps.access import get_owned, lock_owned
 from services.deploys.apps.sealing import seal, unseal
 from services.errors import Conflict, InvalidRequest, NotFound
 from services.protocols import Deps

@@ -8,10 +8,10 @@ from models.states import Plan, SandboxStatus
 from models.usage import LlmCall
 from models.users import User
 from services.llm import call_rows
+from services.llm.call_cost import Price, Usage
 from services.llm.call_rows import Ending, NewCall
 from services.llm.callers import LlmCaller
 from services.llm.configured.upstreams import LlmConfig, Protocol, Target, Upstream
-from services.llm.call_cost import Price, Usage
 
 SETTINGS = Settings(llm_config="/llm.json", guest_secret="a key of the box", node_id="n1")
 NEAR = Upstream("near", Protocol.OPENAI, "http://near.test/v1", "x-key", "key")

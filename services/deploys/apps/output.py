@@ -24,8 +24,8 @@ _TIMEOUT_MS = 5000
 def read(deps: Deps, owner: User | None, slug: str, lines: int) -> str:
     """The last `lines` lines of an app's output, at most 256 KiB, without its secrets.
 
-    Raises NotFound, Forbidden, Conflict for a static app and for one that does not run at the moment,
-    Unavailable.
+    Raises NotFound, Forbidden, Unavailable, and Conflict for a static app and for one that does not
+    run at the moment.
     """
     with connection():
         app = get(owner, slug)

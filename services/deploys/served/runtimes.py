@@ -24,10 +24,12 @@ APP_PORT = 3000
 class Live:
     """What serves an app now, and has a database that the next version goes on with: `database` is
     relative to the directory of the project, `prefix` where it is replicated to. `address` is that
-    of its node, None for a node that does not report: nothing can be asked of it then."""
+    of its node. A node that `is_silent` has not reported for a while: its guests may run, or be
+    gone; this node knows of itself that it is there."""
 
     sandbox_id: str
-    address: str | None
+    address: str
+    is_silent: bool
     database: str
     prefix: str
 
@@ -70,9 +72,8 @@ def find_live(settings: Settings, claimed: RunClaim) -> Live | None:
         node = Node.get_by_id(Sandbox.get_by_id(app.live_sandbox_id).node_id)
         prefix = prefixes.database_prefix(
             prefixes.prefix_of(app.app_id, app.live_version, app.live_epoch))
-    alive = node.id in nodes.list_alive(settings)
-    return Live(app.live_sandbox_id, node.address if alive else None, made.manifest["database"],
-                prefix)
+    is_silent = node.id not in (settings.node_id, *nodes.list_alive(settings))
+    return Live(app.live_sandbox_id, node.address, is_silent, made.manifest["database"], prefix)
 
 
 def begin_serving(settings: Settings, sandbox_id: str) -> None:

@@ -1,24 +1,34 @@
 """Apps in rows of their own: alice and mallory, a node, a snapshot of alice's, and a test as the
 worker. A served app of a running stack, and a database as it is stored."""
 import contextlib
+import dataclasses
 import sqlite3
 import subprocess
+from datetime import timedelta
 
 import pytest
 
 from config.settings import Settings
-from models.database import connect, connection, database
+from guest.client.agent_client import AgentClient
+from models.database import connect, connection, database, now
 from models.deploys import Deploy, DeployPrefix, DeployRun
+from models.ids import new_id
 from models.snapshots import Snapshot
-from models.states import Plan, SnapshotState
+from models.states import DeployStatus, Plan, RunState, SnapshotState
 from models.users import User
+from nodeworker.deploys import runner
 from nodeworker.deploys.replicas import PROGRAM
+from nodeworker.wiring import NodeDeps
+from services.deploys import prefixes as prefix_rows
 from services.deploys import runs
 from services.deploys.builder_removal import ACCOUNT
 from services.deploys.reserve import DeployRequest, reserve
+from services.deploys.served import replica_keys
+from services.deploys.served.runtimes import APP_PORT
 from services.hosts.nodes import NodeFacts, heartbeat
 from services.protocols import Deps
 from tasks.wiring import no_guest
+from tests.fakes.hostile_guest import ENDED, RESULT, STDOUT, frame, point_at, serving
 from tests.fakes.outside import ListQueue
 from tests.rows import operations, served_apps
 from tests.stack.previews import Served
@@ -29,6 +39,11 @@ HOST = "kiosk.apps.localhost"
 SOON_S = 10
 # Of a replica, below its prefix.
 FIRST = "0000/0000000000000001-0000000000000001.ltx"
+# What a guest says.
+SYNCED = frame(STDOUT, b'{"txid": 1, "replicated_txid": 1}') + frame(RESULT, ENDED)
+DONE = frame(RESULT, {**ENDED, "sizeBytes": 0})
+MANIFEST = {"output": None, "start": "serve", "database": "app.db", "functions": 0}
+FENCE_S = 6
 NODE = NodeFacts("n1", "127.0.0.1", 64, 65536, 20000, 20099, {})
 
 
@@ -114,6 +129,74 @@ def good(tmp_path_factory):
     subprocess.run([str(PROGRAM), "replicate", "-once", str(directory / "app.db"),
                     f"file://{directory}/replica"], env={}, check=True, capture_output=True)
     return (directory / "replica/ltx" / FIRST.replace("0000/", "0/")).read_bytes()
+
+
+@pytest.fixture
+def before(sim_stack, stack_rows, alice):
+    """The guest of an app's version 1, which says that all it has written is stored; `app_id`,
+    `sandbox`, `prefix`."""
+    app_id, made = new_id("app_"), alice.create(ports=[APP_PORT])["id"]
+    with connection(), database.atomic():
+        Deploy.create(slug=app_id, app_id=app_id, owner_id="svc-deploys", next_version=3,
+                      status=DeployStatus.LIVE, live_version=1, live_epoch=1, live_static=False,
+                      live_sandbox_id=made)
+        _run(sim_stack, app_id, 1, state=RunState.SUCCEEDED)
+        prefix = prefix_rows.keep(app_id, 1, 1)
+    replica_keys.issue(sim_stack.settings, made, prefix_rows.database_prefix(prefix))
+    with serving() as guest:
+        point_at(sim_stack, made, guest.server_address[1])
+        guest.reply, guest.silent_s = SYNCED, 1.0
+        guest.app_id, guest.sandbox, guest.prefix = app_id, made, prefix
+        yield guest
+    with connection(), database.atomic():
+        replica_keys.revoke(made)
+        Deploy.delete().where(Deploy.slug == app_id).execute()
+        prefix_rows.collect(DeployPrefix.prefix == prefix)
+    alice.delete(f"/v1/sandboxes/{made}")
+
+
+@pytest.fixture
+def worker(sim_stack):
+    """Works on a run as the stack's worker does, which is away; its fences are short, unless other
+    settings are given."""
+    def work(run_id, **changed):
+        settings = dataclasses.replace(sim_stack.settings,
+                                       **{"deploy_fence_s": FENCE_S, **changed})
+        runner.run_announced(NodeDeps(settings, None, ListQueue(), lambda sandbox: AgentClient(
+            settings.node_address, sandbox.agent_port, sandbox.agent_token)), run_id)
+
+    sim_stack.stop("node-deploy")
+    yield work
+    sim_stack.start("node-deploy")
+
+
+def _run(stack, app_id, version, **columns):
+    return DeployRun.create(
+        slug=app_id, app_id=app_id, owner_id="svc-deploys", version=version, run_id="run",
+        deploy_intent_id="intent", snapshot_id="none", deadline_at=now() + timedelta(seconds=600),
+        **{"manifest": MANIFEST, "node_id": stack.settings.node_id, **columns})
+
+
+def begin_second(stack, before, step, runtime, **columns):
+    """A run of version 2, at this step, whose app is in that sandbox."""
+    with connection():
+        return _run(stack, before.app_id, 2, step=step, epoch=1, announce_at=now(),
+                    runtime_sandbox_id=runtime, **columns).id
+
+
+@pytest.fixture
+def next_version(sim_stack, alice, guest):
+    """Makes a sandbox whose agent is `guest`; something listens at its port, or nothing does."""
+    server = Served()
+
+    def make(*, listens):
+        made = server.preview(sim_stack, alice).sandbox_id if listens else \
+            alice.create(ports=[APP_PORT])["id"]
+        guest.reply, guest.silent_s, guest.replies[b"localhost/sync"] = DONE, 1.0, SYNCED
+        point_at(sim_stack, made, guest.server_address[1])
+        return made
+    yield make
+    server.close()
 
 
 def app(slug="hello"):

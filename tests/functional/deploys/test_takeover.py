@@ -1,17 +1,19 @@
 """Runs leave nodes that are no place for them (contract, Deploy rule 8): rows under two nodes that
 the test plays."""
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 
-from models.database import connection, now
+from models.database import connection, database, now
 from models.deploys import DeployRun
 from models.nodes import Node
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import RunStep, SnapshotKind
-from services.deploys import builders, logs, prefixes, publishing, runs
+from models.users import User
+from services.deploys import builders, logs, prefixes, publishing, removal, runs
 from services.deploys.sweeps import overdue
 from services.deploys.sweeps.takeover import take_over
 from services.hosts.nodes import NodeFacts, heartbeat
@@ -19,6 +21,7 @@ from services.operations.claims import LeaseLost
 from services.snapshots import on_node
 from tests.functional.deploys.conftest import NODE, app
 from tests.functional.deploys.conftest import prefixes as kept
+from tests.stack.waiting import until
 
 PEER = dataclasses.replace(NODE, id="n2", host_port_low=20100, host_port_high=20199)
 FULL = NodeFacts("n1", "127.0.0.1", 64, 65536, 20000, 20099, {}, disk_mb=9000, disk_free_mb=100,
@@ -119,6 +122,29 @@ def test_what_is_not_in_the_store_waits_for_its_node_and_says_so(deps, ask, take
     assert (run().error, run().operator_error) == ("The deploy did not finish in time.", said)
 
 
+WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+
+
+def test_an_app_is_deleted_while_its_run_is_given_up(deps, ask, monkeypatch):
+    """Neither waits for what the other has locked: the database would end one of them."""
+    ask()
+    with connection():
+        DeployRun.update(deadline_at=now()).execute()
+        alice, find_last = User.get_by_id("alice"), removal.find.last_run
+    with ThreadPoolExecutor(1) as other:
+        given_up = []
+
+        def last_run(app_id):
+            given_up.append(other.submit(overdue.give_up, deps))
+            until(lambda: database.execute_sql(WAITING).fetchone() == (1,), 10)
+            return find_last(app_id)
+
+        monkeypatch.setattr(removal.find, "last_run", last_run)
+        removal.remove(deps, alice, "hello")
+        assert given_up[0].result() == []
+    assert (run().state, run().error) == ("failed", "The app was deleted.")
+
+
 def test_without_a_peer_with_room_it_waits_too(deps, ask, stored):
     ask()
     with connection():
@@ -208,18 +234,6 @@ def test_what_is_stored_is_published_by_the_peer(deps, ask, take, stored):
         assert take_over(deps) == []
     assert (app()["live_version"], app()["live_epoch"]) == (1, first.epoch)
     assert kept() == {prefix: False} and logs.read(run()) == "built on n1"
-
-
-def test_what_was_stored_under_a_lost_lease_is_removed(ask, take, stored):
-    ask()
-    late = take(lease_s=-1)
-    with connection():
-        prefix = prefixes.keep(late.app_id, late.version, late.epoch)
-        prefixes.collect(True)
-    assert prefixes.take_due() == [prefix]
-    prefixes.removed(prefix)
-    prefixes.discard(late.app_id, late.version, late.epoch)
-    assert prefixes.take_due() == [prefix]
 
 
 def test_a_run_that_waits_for_room_does_not_use_up_its_attempts(ask, take, stored):

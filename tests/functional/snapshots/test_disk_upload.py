@@ -1,6 +1,7 @@
 """Snapshots reach the object store, and only then the row says so, on a whole stack with the
 simulated driver."""
 import contextlib
+import dataclasses
 import hashlib
 import json
 import time
@@ -60,6 +61,18 @@ def test_the_digest_is_of_what_is_stored_whichever_attempt_stored_it(
     snapshot = wait_uploaded(alice, sandbox, "digest", timeout_s=90)
     assert snapshot["rootfsSha"] == sha_of(store, snapshot) == hashlib.sha256(
         b"x" * size).hexdigest()
+
+
+@pytest.mark.parametrize("size_bytes", [1, 9 << 20], ids=["in one part", "in several"])
+def test_a_store_that_refuses_is_unavailable(sim_stack, tmp_path, size_bytes):
+    """As when its bucket was removed: the upload is tried again later, and operators see why."""
+    path = tmp_path / "disk"
+    path.write_bytes(bytes(size_bytes))
+    store = ObjectStore(dataclasses.replace(sim_stack.settings, s3_bucket="none"))
+    for put in (lambda: store.put_once("disk", path),
+                lambda: store.put_stream("disk", [path.read_bytes()])):
+        with pytest.raises(StoreUnavailable, match="cannot store disk"):
+            put()
 
 
 def test_receivers_are_told_of_the_upload(alice, sim_stack, sandbox):

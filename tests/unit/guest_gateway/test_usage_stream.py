@@ -4,8 +4,8 @@ import json
 import pytest
 
 from app.guest_gateway.llm.usage_stream import StreamedUsage, WholeUsage
-from services.llm.configured.upstreams import Protocol
 from services.llm.call_cost import Usage
+from services.llm.configured.upstreams import Protocol
 
 OPENAI, ANTHROPIC = Protocol.OPENAI, Protocol.ANTHROPIC
 CHAT_USAGE = {"prompt_tokens": 10, "completion_tokens": 4, "total_tokens": 14,
