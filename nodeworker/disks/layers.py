@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nodeworker.disks import qcow2
+from nodeworker.disks.durable import sync_directory, sync_file
 from nodeworker.disks.holder_notes import HolderNotes
 from nodeworker.faults import fault
 
@@ -24,6 +25,9 @@ from nodeworker.faults import fault
 WARM_IMAGES = "templates"
 _IMAGE_KIND = "image:"
 _WARM_IMAGE_KIND = "template"
+_LAYER_KIND = "layer:"
+# A warm image in the making has such a name, see `images/bake_warm_image.py`.
+_IN_THE_MAKING = ".tmp"
 # A layer, and the digest that older versions kept of a frozen one.
 _SUFFIXES = (".qcow2", ".sha256")
 
@@ -60,10 +64,13 @@ class LayerStore:
 
     def open(self, reference: str, *, writable: bool) -> int:
         """A descriptor of the file, for a QEMU; the one place where layers are opened for one.
-        Raises UnsafeLayer for an overlay that names other files."""
+        Raises UnsafeLayer for an overlay that names other files, and where others read what should
+        be `writable`: frozen layers, warm images, images. Root may write to all of them."""
         mode = os.O_RDWR if writable else os.O_RDONLY
         descriptor = os.open(self.path(reference), mode | os.O_CLOEXEC)
         try:
+            if writable and not _is_one_guest_s(reference, descriptor):
+                raise qcow2.UnsafeLayer(f"{reference} is not to be written to any more")
             if not reference.startswith(_IMAGE_KIND):
                 qcow2.check_overlay(descriptor)
         except BaseException:
@@ -79,6 +86,26 @@ class LayerStore:
     def create(self, reference: str, size_bytes: int) -> None:
         """Make the empty overlay file for `reference`."""
         qcow2.create_overlay(self.path(reference), size_bytes)
+
+    def renew_lost(self, reference: str, size_bytes: int) -> bool:
+        """Make a sandbox's own layer of a disk of `size_bytes` anew if a power failure has left
+        only zeros of it; True if so. Nobody may have it open.
+
+        A create does not flush it. Whatever flushes anything of a layer flushes its beginning too,
+        so where that is zeros nothing is lost that was ever on the disk.
+        """
+        path = self.path(reference)
+        with path.open("rb") as file:
+            own = reference.startswith(_LAYER_KIND) and _is_one_guest_s(reference, file.fileno())
+            if not own or any(file.read(qcow2.CLUSTER_BYTES)):
+                return False
+        with self.referring():  # should this die, the collector finds a layer that nobody names
+            renewed = self.path(self.new_reference())
+            qcow2.create_overlay(renewed, size_bytes)
+            sync_file(renewed)
+            os.rename(renewed, path)
+        sync_directory(self._layers)
+        return True
 
     def is_empty(self, reference: str, size_bytes: int) -> bool:
         """True if nothing was ever written to this layer of a disk of `size_bytes`."""
@@ -161,3 +188,10 @@ class LayerStore:
             yield
         finally:
             os.close(descriptor)
+
+
+def _is_one_guest_s(reference: str, descriptor: int) -> bool:
+    """Whether one machine alone has the layer that is open as `descriptor`."""
+    own = reference.startswith(_LAYER_KIND)
+    baked = reference.startswith(_WARM_IMAGE_KIND) and reference.endswith(_IN_THE_MAKING)
+    return (own or baked) and bool(os.fstat(descriptor).st_mode & stat.S_IWUSR)

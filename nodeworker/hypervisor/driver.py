@@ -29,9 +29,9 @@ class VmBusy(DriverError):
 
 
 class StillStarting(DriverError):
-    """The machine was started and its guest has not answered yet; nobody waits for it here. The
-    same call, `again_in_s` seconds later, looks again, and gives up once the guest has had its
-    time."""
+    """The machine was started and its guest has not answered yet, or its ports do not lead to it;
+    nobody waits for it here. The same call, `again_in_s` seconds later, looks again, and gives up
+    once the guest has had its time."""
 
     def __init__(self, text: str, again_in_s: float) -> None:
         super().__init__(text)

@@ -7,6 +7,7 @@ from guest.client.agent_client import AgentClient
 from nodeworker.faults import FAULT_POINTS
 from nodeworker.hypervisor.driver import VmState
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
+from nodeworker.hypervisor.qemu.rundir import boot_id
 from nodeworker.network.addresses import slot_capacity
 from nodeworker.network.slots import NoSlot
 from tests.host.driver_lab import SHAPE
@@ -69,8 +70,8 @@ def memory_copied_ahead(lab):
     """The file, once it is there: it is made a moment after a create."""
     template = lab.driver.host.warm_image_dir(SHAPE)
     folder = lab.settings.node_dir / "spares" / template.name
-    until(lambda: any(folder.glob("[0-9a-f]" * 16)))
-    return next(folder.iterdir())
+    until(lambda: any(folder.glob(f"*.{boot_id()}")))
+    return next(folder.glob(f"*.{boot_id()}"))
 
 
 def fill_slots(lab, leave):

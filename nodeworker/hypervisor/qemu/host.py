@@ -3,6 +3,8 @@ the host tuple."""
 import functools
 import hashlib
 import logging
+import os
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -101,9 +103,9 @@ class Host:
         hold(image.directory)
         return image
 
-    @functools.cached_property
+    @property
     def tuple(self) -> HostTuple:
-        """What memory states made here depend on."""
+        """What memory states made here now depend on."""
         return self._tuple_of(self.image)
 
     def image_for_new(self, *, presets: bool) -> Image:
@@ -229,10 +231,26 @@ def warm_image_key(host: HostTuple, shape: Shape, kernel_command_line: str) -> s
     return f"{host.image[:24]}-{shape.vcpus}x{shape.mem_mb}-{digest}"
 
 
-@functools.lru_cache(maxsize=1)
 def qemu_version() -> str:
-    """First line of `qemu --version`, distribution revision included."""
-    done = subprocess.run([_BINARY, "--version"], capture_output=True, text=True, timeout=20,
+    """First line of `qemu --version`, distribution revision included. It is asked again once the
+    program is another one: its package may be updated under a live worker."""
+    program = _program()
+    found = os.stat(program)
+    return _version_of(program, found.st_ino, found.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=1)
+def _program() -> str:
+    """Where QEMU is found when it is started, see `spawn`."""
+    program = shutil.which(_BINARY, path=os.defpath)
+    if program is None:
+        raise DriverError(f"there is no {_BINARY} in {os.defpath}")
+    return program
+
+
+@functools.lru_cache(maxsize=1)
+def _version_of(program: str, _inode: int, _changed_ns: int) -> str:
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=20,
                           check=True)
     return done.stdout.splitlines()[0]
 

@@ -16,6 +16,11 @@ from nodeworker.hypervisor.qemu.records import Machine, Phase, SandboxRecord, Ta
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.network.addresses import Slot
 
+# What reading an answer raises that is not what QEMU answers: a hostile guest may have made another
+# program of it. `Infinity` and deeply nested lists are JSON as well.
+_ODD_ANSWER = (TypeError, LookupError, AttributeError, ValueError, ArithmeticError, RecursionError)
+_SHOWN = 300
+
 
 class Vm:
     """What there is of one sandbox, or of one warm image that is being baked, on `host`."""
@@ -71,13 +76,16 @@ class Vm:
 
     @contextmanager
     def monitor(self, doing: str, started: QemuProcess | None = None) -> Iterator[Monitor]:
-        """A connection to QEMU's monitor. Its errors become DriverErrors that begin with `doing`,
-        such as "hibernating"."""
+        """A connection to QEMU's monitor. Its errors, and those of reading its answers, become
+        DriverErrors that begin with `doing`, such as "hibernating"."""
         try:
             with Monitor.of(self.rundir, started) as monitor:
                 yield monitor
         except QmpError as error:
             raise DriverError(f"{doing} {self.sandbox_id}: {error}") from error
+        except _ODD_ANSWER as error:
+            words = f"{type(error).__name__}: {error}"[:_SHOWN]
+            raise DriverError(f"{doing} {self.sandbox_id}: an odd answer: {words}") from error
 
 
 @contextmanager

@@ -130,6 +130,40 @@ def layer(store):
     return reference
 
 
+def lose(path, size):
+    """What a power failure leaves of a file that was not flushed."""
+    path.write_bytes(b"")
+    os.truncate(path, size)
+
+
+@pytest.mark.parametrize("grown", [0, MB, None], ids=["as it was", "written to", "cut"])
+def test_a_layer_of_which_a_power_failure_left_nothing_is_made_anew(store, grown):
+    reference = layer(store)
+    path = store.path(reference)
+    size = path.stat().st_size
+    lose(path, 0 if grown is None else size + grown)
+    assert store.renew_lost(reference, MB)
+    assert store.is_empty(reference, MB) and path.stat().st_mode & 0o777 == 0o600
+    qcow2.check_overlay(store.open(reference, writable=True))
+    assert not store.renew_lost(reference, MB)
+    assert set(store.list_paths()) == {reference}
+
+
+def test_a_layer_is_not_made_anew_that_holds_anything_or_is_not_one_sandbox_s_own(store, tmp_path):
+    whole, frozen = layer(store), layer(store)
+    content = store.path(whole).read_bytes()
+    lose(store.path(frozen), MB)
+    store.freeze(frozen)
+    lost = {store.path(frozen): frozen}
+    for reference in ("template:small", "template:small.tmp", "image:base"):
+        store.path(reference).parent.mkdir(parents=True)
+        lose(store.path(reference), MB)
+        lost[store.path(reference)] = reference
+    assert not any(store.renew_lost(each, MB) for each in (whole, *lost.values()))
+    assert store.path(whole).read_bytes() == content
+    assert all(path.read_bytes() == bytes(MB) for path in lost)
+
+
 def test_a_warm_image_keeps_the_name_that_records_of_sleeping_sandboxes_have(store, tmp_path):
     assert warm_image_reference("small") == "template:small"
     disk = tmp_path / "images" / "templates" / "small" / "disk.qcow2"

@@ -1,17 +1,28 @@
-"""What the QEMU driver knows of its host and its processes, and what it makes up for a guest."""
+"""What the QEMU driver knows of its host and its processes, and what it makes up for a guest. Saved
+memory counts as made on the host that its process was started on, whatever the host is later."""
+import contextlib
 import itertools
 import json
 import os
 import re
+import threading
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from nodeworker.hypervisor.driver import LaunchSpec, Shape
 from nodeworker.hypervisor.qemu import host
 from nodeworker.hypervisor.qemu.guest import identity
-from nodeworker.hypervisor.qemu.process import qemu_process, timestamp_counter
+from nodeworker.hypervisor.qemu.operations import cold_boot, hibernate
+from nodeworker.hypervisor.qemu.operations.create import mismatch
+from nodeworker.hypervisor.qemu.process import qemu_process, qmp, timestamp_counter
 from nodeworker.hypervisor.qemu.process.qemu_process import start_ticks
+from nodeworker.hypervisor.qemu.records import Phase, Task
+from nodeworker.hypervisor.qemu.vm import Vm
 from tests.host.disk_node import SHAPE, Node
+
+SAVED = b'{"event": "MIGRATION", "data": {"status": "completed"}}\n{"return": {}}\n'
 
 
 def test_identities_differ_in_everything_and_the_host_key_is_one_openssh_reads(tmp_path):
@@ -70,3 +81,79 @@ def test_a_machine_may_start_while_another_thread_collects_what_has_ended(monkey
 
 def test_secrets_do_not_show_in_a_launch():
     assert "hush" not in repr(LaunchSpec("box", Shape(1, 1024), "hush", 20000, env={"KEY": "hush"}))
+
+
+def obliging(server):
+    """A QEMU that does whatever it is told."""
+    with contextlib.suppress(OSError):
+        while True:
+            peer, _ = server.accept()
+            with peer:
+                peer.sendall(b'{"QMP": {}}\n')
+                while peer.recv(65536):
+                    peer.sendall(SAVED)
+
+
+@pytest.fixture
+def version(monkeypatch):
+    """Sets the version of QEMU that is installed."""
+    def install(number):
+        monkeypatch.setattr(host, "qemu_version", lambda: f"QEMU emulator version {number}")
+    install("7.2")
+    return install
+
+
+@pytest.fixture
+def vm(tmp_path, version):
+    """A sandbox that sleeps."""
+    node = Node(tmp_path)
+    return Vm(node.host, node.host.rundir(node.create()))
+
+
+def test_what_an_older_process_saves_is_not_restored_by_another_qemu(vm, version, monkeypatch):
+    vm.write(replace(vm.record, phase=Phase.RUNNING), durable=True)
+    lock, server = vm.rundir.take_vm_lock(), qmp.listen(vm.rundir.monitor)
+    threading.Thread(target=obliging, args=(server,), daemon=True).start()
+    monkeypatch.setattr(hibernate.kept, "may_keep", lambda host: False)
+    monkeypatch.setattr(hibernate, "stop", lambda vm: os.close(lock))
+    version("10.0")
+    hibernate.hibernate(vm.host, vm.sandbox_id)
+    server.close()
+    saved = vm.rundir.find_record()
+    assert saved.phase is Phase.SAVED and "7.2" in saved.machine.made_on.hypervisor_version
+    assert "10.0" in mismatch(vm.host, saved.machine, SHAPE)
+
+
+def test_a_boot_that_is_tried_again_by_another_worker_is_of_the_host_of_then(vm, version,
+                                                                             monkeypatch):
+    @contextlib.contextmanager
+    def started(vm, state, background):
+        # a worker that dies from here on leaves a process
+        assert "10.0" in vm.rundir.find_record().machine.made_on.hypervisor_version
+        yield SimpleNamespace(launched=SimpleNamespace(process=None), go=lambda monitor: None,
+                              wait_reachable=lambda: None)
+
+    monkeypatch.setattr(cold_boot, "started", started)
+    monkeypatch.setattr(cold_boot, "await_answer", lambda vm, spec, renew: None)
+    monkeypatch.setattr(Vm, "monitor", lambda *_: contextlib.nullcontext())
+    vm.write(replace(vm.record, phase=Phase.RUNNING, task=Task.WAKE), durable=True)
+    version("10.0")
+    spec = LaunchSpec(vm.sandbox_id, SHAPE, "token", 20000)
+    cold_boot.cold_boot(vm, spec, "no memory", renew=False)
+    assert "10.0" in vm.rundir.find_record().machine.made_on.hypervisor_version
+
+
+def test_qemu_is_asked_for_its_version_again_once_it_is_another_program(tmp_path, monkeypatch):
+    program, new = tmp_path / "qemu", tmp_path / "qemu.new"
+
+    def write(path, number):
+        path.write_text(f"#!/bin/sh\necho asked >> {tmp_path}/asked\necho version {number}\n")
+        path.chmod(0o700)
+
+    write(program, 7)
+    monkeypatch.setattr(host, "_program", lambda: str(program))
+    assert [host.qemu_version() for _ in range(3)] == ["version 7"] * 3
+    write(new, 10)
+    new.rename(program)
+    assert [host.qemu_version() for _ in range(3)] == ["version 10"] * 3
+    assert (tmp_path / "asked").read_text() == "asked\n" * 2

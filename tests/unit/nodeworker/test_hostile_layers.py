@@ -1,13 +1,18 @@
-"""Disk layers that a hostile QEMU process has written: nothing that reads them follows them to
-other files."""
+"""Disk layers that a hostile QEMU process has written, and what it says of them: nothing that reads
+them follows them to other files, and no file of others is removed or given to be written to."""
 import os
 import struct
+from dataclasses import replace
 
 import pytest
 
 from nodeworker.disks import qcow2
 from nodeworker.disks.qcow2 import UnsafeLayer, check_overlay
 from nodeworker.hypervisor.driver import DriverError
+from nodeworker.hypervisor.qemu.operations.recover import settle_chain
+from nodeworker.hypervisor.qemu.process import argv
+from nodeworker.hypervisor.qemu.records import Phase, Task
+from nodeworker.hypervisor.qemu.vm import Vm
 from tests.host.disk_node import BLOCK, BLOCKS, Node, qemu
 
 SIZE = BLOCK * BLOCKS
@@ -133,3 +138,108 @@ def test_an_honest_export_holds_every_block_and_names_no_file_of_this_host(tmp_p
         node.snapshots[snapshot_id]
     assert str(tmp_path).encode() not in target.read_bytes()
     assert target.stat().st_uid == 0 and list(target.parent.iterdir()) == [target]
+
+
+class Liar:
+    """The monitor of a QEMU that says what it likes of where it writes to."""
+
+    def __init__(self, node_name):
+        self._node_name = node_name
+
+    def active_node(self):
+        return self._node_name
+
+
+def dead_snapshot(node, box, *added):
+    """The machine of a sandbox whose snapshot died, with these layers on top of its chain."""
+    vm = Vm(node.host, node.host.rundir(box))
+    machine = replace(vm.machine, chain=(*vm.machine.chain, *added))
+    vm.write(replace(vm.record, machine=machine, phase=Phase.RUNNING, task=Task.SNAPSHOT),
+             durable=True)
+    return vm
+
+
+def new_layer(node):
+    reference = node.host.layers.new_reference()
+    node.host.layers.create(reference, SIZE)
+    return reference
+
+
+def only_its_own(node):
+    return dead_snapshot(node, node.create())
+
+
+def none_of_its_own(node):
+    vm = dead_snapshot(node, node.create())
+    machine = replace(vm.machine, chain=vm.machine.base)
+    vm.write(replace(vm.record, machine=machine), durable=True)
+    return vm
+
+
+def on_a_frozen_one(node):
+    box = node.create()
+    node.write(box, 1, 11)
+    node.snapshot(box)
+    return dead_snapshot(node, box)
+
+
+def frozen_itself(node):
+    top = new_layer(node)
+    node.host.layers.freeze(top)
+    return dead_snapshot(node, node.create(), top)
+
+
+def written_to(node):
+    box = node.create()
+    vm = dead_snapshot(node, box, new_layer(node))
+    node.write(box, 1, 11)
+    return vm
+
+
+TOPS = [only_its_own, none_of_its_own, on_a_frozen_one, frozen_itself, written_to]
+
+
+@pytest.mark.parametrize("top", TOPS, ids=[each.__name__ for each in TOPS])
+def test_no_layer_is_taken_off_that_a_snapshot_cannot_just_have_added(tmp_path, top):
+    node = Node(tmp_path)
+    vm = top(node)
+    chain = vm.machine.chain
+    for told in (argv.node_name(chain[-2]), "template", "image", "nothing", "x" * 100_000):
+        if told != argv.node_name(chain[-1]):
+            with pytest.raises(DriverError) as error:
+                settle_chain(vm, Liar(told))
+            assert len(str(error.value)) < 200
+    assert vm.machine.chain == chain == node.host.rundir(vm.sandbox_id).chain()
+    node.check_complete()
+
+
+def test_a_layer_that_qemu_never_switched_to_is_taken_off(tmp_path):
+    node = Node(tmp_path)
+    box, added = node.create(), new_layer(node)
+    node.write(box, 1, 11)
+    vm = dead_snapshot(node, box, added)
+    before = vm.machine.chain[:-1]
+    settle_chain(vm, Liar(argv.node_name(added)))
+    assert vm.machine.chain == (*before, added)
+    settle_chain(vm, Liar(argv.node_name(before[-1])))
+    assert vm.machine.chain == before
+    node.check_exact()
+    node.check_content("sandboxes", box)
+
+
+def test_only_what_one_machine_has_alone_is_opened_to_be_written_to(tmp_path):
+    node = Node(tmp_path)
+    layers, box = node.host.layers, node.create()
+    node.write(box, 1, 11)
+    node.snapshot(box)
+    *shared, own = node.chain("sandboxes", box)
+    assert [each.partition(":")[0] for each in shared] == ["image", "template", "layer"]
+    for reference in shared:
+        with pytest.raises(UnsafeLayer):
+            layers.open(reference, writable=True)
+        os.close(layers.open(reference, writable=False))
+    in_the_making = "template:small.tmp"
+    layers.path(in_the_making).parent.mkdir()
+    layers.create(in_the_making, SIZE)
+    for reference in (own, in_the_making):
+        os.close(layers.open(reference, writable=True))

@@ -1,8 +1,11 @@
 """What `Driver` promises after the death of a worker or a failure at any step of any operation."""
+import os
 
 import pytest
 
 from nodeworker.hypervisor.driver import DriverError, VmState
+from nodeworker.hypervisor.qemu.process import start_stop
+from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from tests.host.driver_checks import (
     GROWN_BYTES,
     before,
@@ -149,3 +152,70 @@ def test_a_snapshot_that_fails_leaves_no_trace(lab, fault, point):
         lab.driver.snapshot(spec.sandbox_id, "snap")
     assert lab.driver.list_snapshots() == set()
     check_alive(lab, spec, b"first")
+
+
+@pytest.mark.parametrize("captured_first", [False, True], ids=["woken", "captured and woken"])
+def test_a_fork_whose_layer_a_power_failure_took_boots_from_what_it_was_made_of(
+        real, captured_first):
+    """A create does not flush it: it could never be woken then."""
+    source = with_note(real)
+    real.shell(source, "sync")
+    real.driver.snapshot(source.sandbox_id, "snap")
+    fork = real.create("snap")
+    real.kill_machine(fork.sandbox_id)
+    host = real.driver.host
+    layer = host.layers.path(host.rundir(fork.sandbox_id).chain()[-1])
+    size = layer.stat().st_size
+    os.truncate(layer, 0)
+    os.truncate(layer, 2 * size)
+    if captured_first:
+        real.driver.snapshot(fork.sandbox_id, "later")
+        check_alive(real, real.create("later"), b"first")
+    assert real.driver.wake(fork).cold
+    check_alive(real, fork, b"first")
+    real.driver.hibernate(fork.sandbox_id)
+    assert not real.driver.wake(fork).cold
+
+
+def failing_once(monkeypatch, owner, name):
+    """What the host does under this name fails once."""
+    does = getattr(owner, name)
+
+    def fail(*_, **__):
+        monkeypatch.setattr(owner, name, does)
+        raise OSError("the host fails")
+
+    monkeypatch.setattr(owner, name, fail)
+
+
+def only_in_memory(lab):
+    spec = with_note(lab)
+    lab.shell(spec, "echo told > /dev/shm/memory")
+    lab.driver.hibernate(spec.sandbox_id)
+    return spec
+
+
+@pytest.mark.parametrize(("owner", "name"), [(Monitor, "limit_io"), (start_stop, "confine")])
+def test_a_wake_whose_host_fails_before_the_guest_moves_keeps_its_memory(
+        real, monkeypatch, owner, name):
+    spec = only_in_memory(real)
+    failing_once(monkeypatch, owner, name)
+    with pytest.raises(DriverError, match="the host fails"):
+        real.driver.wake(spec)
+    assert real.driver.inspect(spec.sandbox_id) is VmState.SAVED
+    assert not real.driver.wake(spec).cold
+    assert real.shell(spec, "cat /dev/shm/memory") == "told\n"
+
+
+def test_a_wake_whose_ports_cannot_be_forwarded_in_that_moment_keeps_its_memory(real, monkeypatch):
+    spec = only_in_memory(real)
+    failing_once(monkeypatch, real.driver.host.network, "forward")
+    assert not real.driver.wake(spec).cold  # repeated while it is said to be still starting
+    check_alive(real, spec, b"first")
+    assert real.shell(spec, "cat /dev/shm/memory") == "told\n"
+
+
+def test_a_create_whose_ports_cannot_be_forwarded_in_that_moment_is_looked_at_again(
+        real, monkeypatch):
+    failing_once(monkeypatch, real.driver.host.network, "forward")
+    check_alive(real, with_note(real), b"first")

@@ -151,7 +151,7 @@ def test_the_death_of_a_worker_that_wakes_it(keeping, tmp_path, point):
     check_woken(keeping, spec)
 
 
-@pytest.mark.parametrize("point", before("wake", "marked"))
+@pytest.mark.parametrize("point", before("wake", "running"))
 def test_a_failure_before_it_moves_ends_the_process_and_no_more(
         keeping, tmp_path, monkeypatch, point):
     spec = asleep(keeping)

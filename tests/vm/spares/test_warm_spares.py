@@ -208,7 +208,7 @@ def test_what_a_dead_taker_left_is_reclaimed(sparing, tmp_path, point):
     check_nothing_left(sparing)
 
 
-@pytest.mark.parametrize("point", (*TAKING, *before("create", "marked")))
+@pytest.mark.parametrize("point", (*TAKING, *before("create", "running")))
 def test_one_that_cannot_be_taken_is_done_without(sparing, tmp_path, monkeypatch, point):
     spare = make(sparing)
     process = spare.find_record().pid

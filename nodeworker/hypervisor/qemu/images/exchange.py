@@ -102,6 +102,7 @@ def _compressed(qemu_img: QemuImg, rootfs: Path) -> Path:
         try:
             with qemu_img.copy(rootfs, copied, overlay=False) as raw, qemu_img.new(draft) as file:
                 qemu_img.run("convert", *COMPRESSED, "-f", "raw", raw, file)
+            sync_file(draft)  # what has the name is trusted for as long as the image is here
             draft.rename(done)
         finally:
             for path in (draft, copied):

@@ -2,7 +2,9 @@
 waiting while 90 MB are copied, and a capture writes only what its guest has changed.
 
 A spare is a finished copy under its final name; half-made ones have another. One process at a time
-makes them.
+makes them. They are not flushed: after a power failure one may have its full size and holes in
+place of memory, so the name also says in which run of the host it was made, and only those of this
+run are taken.
 """
 import os
 import secrets
@@ -13,6 +15,7 @@ from pathlib import Path
 
 from nodeworker.disks import sparse
 from nodeworker.hypervisor import locks
+from nodeworker.hypervisor.qemu.rundir import boot_id
 
 _HALF_MADE = ".half"
 # After a start the CPU belongs to the new guest and its first caller.
@@ -46,13 +49,15 @@ class SparePool:
                              daemon=True).start()
 
     def reclaim(self, warm_images: set[str]) -> None:
-        """Remove half-made spares, and those of warm images that are no more."""
+        """Remove half-made spares, and those of warm images that are no more or of before the host
+        was started."""
         with locks.hold(self._directory / "lock"):
             for folder in [path for path in self._directory.iterdir() if path.is_dir()]:
                 if folder.name not in warm_images:
                     shutil.rmtree(folder, ignore_errors=True)
-                for half in folder.glob(f"*{_HALF_MADE}"):
-                    half.unlink(missing_ok=True)
+                for path in folder.glob("*"):
+                    if not _is_ready(path):
+                        path.unlink(missing_ok=True)
 
     def _refill(self, warm_image: Path) -> None:
         time.sleep(_CALM_S)
@@ -71,13 +76,19 @@ class SparePool:
             with (warm_image / "ram").open("rb") as source, half.open("w+b") as copy:
                 os.fchmod(copy.fileno(), 0o600)
                 sparse.clone(source.fileno(), copy.fileno())
-            os.rename(half, half.with_suffix(""))
+            os.rename(half, half.with_suffix(_of_this_run()))
         except BaseException:
             half.unlink(missing_ok=True)
             raise
 
     def _ready(self, warm_image: Path) -> list[Path]:
-        return [
-            path for path in (self._directory / warm_image.name).glob("*")
-            if path.suffix != _HALF_MADE
-        ]
+        return [path for path in (self._directory / warm_image.name).glob("*") if _is_ready(path)]
+
+
+def _is_ready(path: Path) -> bool:
+    return path.suffix == _of_this_run()
+
+
+def _of_this_run() -> str:
+    """How the name of a spare ends that was made since the host was started."""
+    return f".{boot_id()}"

@@ -64,6 +64,12 @@ def _boot(vm: Vm, spec: LaunchSpec, starting: Starting, *, renew: bool) -> None:
     vm.rundir.state.unlink(missing_ok=True)
     vm.rundir.make_ram(vm.machine.shape.mem_mb)
     ram_room.reserve(vm)
+    if vm.host.layers.renew_lost(vm.machine.chain[-1], vm.machine.disk_bytes):
+        _log.error("what %s wrote since it was made was never flushed, and lost with the power of"
+                   " this host", vm.sandbox_id)
+    # What it saves later is of the host of now; a try before may have been another worker's.
+    machine = replace(vm.machine, made_on=vm.host.tuple_for(vm.machine))
+    vm.write(replace(vm.record, machine=machine), durable=False)
     with ThreadPoolExecutor(max_workers=2) as background:
         with started(vm, None, background) as begun:
             with vm.monitor("booting", begun.launched.process) as monitor:

@@ -62,9 +62,7 @@ def _save(vm: Vm) -> None:
             for path in (disk, vm.rundir.ram, vm.rundir.state):
                 sync_file(path)
             fault("hibernate.flushed")
-            machine = replace(vm.machine, made_on=vm.host.tuple_for(vm.machine))
-            vm.write(replace(vm.record, phase=Phase.SAVED, task=None, machine=machine),
-                     durable=True)
+            vm.write(replace(vm.record, phase=Phase.SAVED, task=None), durable=True)
         except Exception:
             _resume_guest(vm, monitor)
             raise

@@ -1,6 +1,7 @@
 """Bring a live VM whose operation died back to executing, and its record back to the truth."""
 from dataclasses import replace
 
+from nodeworker.hypervisor.driver import DriverError
 from nodeworker.hypervisor.qemu.process import argv
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.hypervisor.qemu.vm import Vm
@@ -10,7 +11,7 @@ def recover(vm: Vm) -> None:
     """Make the guest execute and the recorded chain the one QEMU writes to; the task stays recorded
     for the caller.
 
-    Raises DriverError if the monitor does not answer. Only for records in phase RUNNING.
+    Raises DriverError if the monitor does not answer, or lies. Only for records in phase RUNNING.
     """
     with vm.monitor("recovering") as monitor:
         settle_chain(vm, monitor)
@@ -19,10 +20,27 @@ def recover(vm: Vm) -> None:
 
 def settle_chain(vm: Vm, monitor: Monitor) -> None:
     """A snapshot records its new layer before QEMU switches to it: if QEMU never did, take the
-    layer off again."""
+    layer off again.
+
+    Raises DriverError, with nothing changed, unless it can be so: the monitor may be what a hostile
+    guest made of QEMU, and root removes here what it talks us into.
+    """
     *below, top = vm.machine.chain
-    if monitor.active_node() == argv.node_name(top):
+    active = monitor.active_node()
+    if active == argv.node_name(top):
         return
+    if active != argv.node_name(below[-1]) or not _is_new(vm):
+        raise DriverError(f"QEMU of {vm.sandbox_id} says that it writes to {active[:40]!r}, which"
+                          " cannot be")
     machine = replace(vm.machine, chain=tuple(below))
     vm.write(replace(vm.record, machine=machine), durable=True)
     vm.host.layers.path(top).unlink(missing_ok=True)
+
+
+def _is_new(vm: Vm) -> bool:
+    """Whether the top layer is as a snapshot adds it: empty, on a layer of the sandbox's own, which
+    is frozen only after QEMU has switched."""
+    machine, layers = vm.machine, vm.host.layers
+    own = machine.chain[len(machine.base):]
+    return (len(own) > 1 and not any(map(layers.is_frozen, own[-2:]))
+            and layers.is_empty(own[-1], machine.disk_bytes))

@@ -5,7 +5,8 @@ The order makes a crash harmless:
    (`prepare_ram`).
 2. Device state loaded; still nothing has touched RAM.
 3. The record says RUNNING: from here the RAM file is worth nothing without the process. If it was
-   borrowed (`images/lent_memory.py`), its lender has it no more.
+   borrowed (`images/lent_memory.py`), its lender has it no more. Where the host fails to confine
+   the guest, which has not moved then, the record says again what it said.
 4. `cont`; the agent is adopted (clock, randomness, token; for a clone a new identity); once the
    host ports lead to the guest as well the task is over.
 """
@@ -47,16 +48,22 @@ def restore(vm: Vm, spec: LaunchSpec, state: Path, *, renew: bool,
 
 def resume_guest(vm: Vm, spec: LaunchSpec, begun: Stopped, monitor: Monitor) -> None:
     """Say in the record that memory is worth nothing without the process, then let the guest
-    execute."""
-    vm.write(replace(vm.record, phase=Phase.RUNNING, starting=began()), durable=False)
-    fault(f"{_task(vm)}.marked")
-    hand_over(vm.host, spec)
-    begun.go(monitor)
+    execute. If the host fails before it may, memory is whole, and the record says so again."""
+    before = vm.record
+    vm.write(replace(before, phase=Phase.RUNNING, starting=began()), durable=False)
+    try:
+        fault(f"{_task(vm)}.marked")
+        hand_over(vm.host, spec)
+        begun.confine(monitor)
+    except Exception:
+        vm.write(before, durable=False)
+        raise
+    monitor.cont()
 
 
 def until_answered(vm: Vm, spec: LaunchSpec, begun: Stopped, *, renew: bool) -> None:
     """Adopt the guest; once its host ports lead to it as well the start is over. Raises what
-    `await_answer` raises, and NftError."""
+    `await_answer` raises, and StillStarting while they do not."""
     task = _task(vm)
     fault(f"{task}.running")
     await_answer(vm, spec, renew=renew)

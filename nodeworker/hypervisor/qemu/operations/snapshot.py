@@ -153,7 +153,9 @@ def _capture_asleep(vm: Vm, directory: Path) -> None:
         kept.end(vm)  # it does not know the layer that its disk may get now
     if vm.rundir.is_alive():
         raise DriverError(f"{vm.sandbox_id} is neither running nor asleep")
-    if not vm.host.layers.is_empty(vm.machine.chain[-1], vm.machine.disk_bytes):
+    top, disk_bytes = vm.machine.chain[-1], vm.machine.disk_bytes
+    vm.host.layers.renew_lost(top, disk_bytes)  # else it would be frozen as it is
+    if not vm.host.layers.is_empty(top, disk_bytes):
         _grow_chain(vm, vm.record.task)
     if ram_is_whole(vm.record):
         for name in _MEMORY:

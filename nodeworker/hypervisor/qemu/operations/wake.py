@@ -2,7 +2,8 @@
 disk where there is none that fits.
 
 The saved state is consumed by one write (phase RUNNING), made when everything is loaded and the
-guest has not moved yet. Before it, a failure or a crash leaves the sandbox saved; after it, RAM
+guest has not moved yet. Before it, a failure or a crash leaves the sandbox saved, and so does a
+failure of the host between it and the guest's first move, which takes it back; after that, RAM
 without its process is worth nothing and the next try boots from disk.
 """
 import logging
@@ -19,7 +20,7 @@ from nodeworker.hypervisor.qemu.operations.first_answer import began
 from nodeworker.hypervisor.qemu.operations.restore import restore
 from nodeworker.hypervisor.qemu.process.monitor import LoadFailed
 from nodeworker.hypervisor.qemu.process.start_stop import stop
-from nodeworker.hypervisor.qemu.records import Machine, Phase, Task
+from nodeworker.hypervisor.qemu.records import Phase, Task
 from nodeworker.hypervisor.qemu.rundir import boot_id, ram_is_whole
 from nodeworker.hypervisor.qemu.suspended import kept
 from nodeworker.hypervisor.qemu.vm import Vm, created_vm
@@ -62,8 +63,7 @@ def _restore(vm: Vm, spec: LaunchSpec) -> None:
     """Raises LoadFailed if the memory is of no use, which includes a guest that does not answer
     once restored."""
     has_process = vm.is_kept
-    _record_start(vm, spec, vm.machine, phase=Phase.WAKING, task=Task.WAKE,
-                  has_process=has_process)
+    _record_start(vm, spec, phase=Phase.WAKING, task=Task.WAKE, has_process=has_process)
     try:
         fault("wake.begun")
         if not (has_process and kept.resume(vm, spec)):
@@ -76,7 +76,7 @@ def _restore(vm: Vm, spec: LaunchSpec) -> None:
         if vm.record.phase is Phase.RUNNING:
             raise LoadFailed(f"the restored guest did not answer: {error}") from error
         stop(vm)
-        _record_start(vm, spec, vm.machine, phase=Phase.SAVED, task=None)
+        _record_start(vm, spec, phase=Phase.SAVED, task=None)
         raise
     vm.rundir.state.unlink(missing_ok=True)
 
@@ -89,19 +89,17 @@ def _check_host(vm: Vm) -> None:
 
 
 def _boot(vm: Vm, spec: LaunchSpec, reason: str) -> None:
-    machine = replace(vm.machine, made_on=vm.host.tuple_for(vm.machine))
-    _record_start(vm, spec, machine, phase=Phase.RUNNING, task=Task.WAKE)
+    _record_start(vm, spec, phase=Phase.RUNNING, task=Task.WAKE)
     cold_boot(vm, spec, reason, renew=False)
 
 
-def _record_start(vm: Vm, spec: LaunchSpec, machine: Machine, *, phase: Phase,
-                  task: Task | None, has_process: bool = False) -> None:
+def _record_start(vm: Vm, spec: LaunchSpec, *, phase: Phase, task: Task | None,
+                  has_process: bool = False) -> None:
     """Write the record of a new start with the ports of `spec`, durably; without a process, unless
     it `has_process`, a kept one."""
     record = vm.record if has_process else replace(vm.record, pid=None, start_ticks=None, slot=None)
-    vm.write(replace(record, machine=machine, phase=phase, task=task, boot_id=boot_id(),
-                     agent_port=spec.agent_port, forwards=spec.forwards, starting=None,
-                     kept_since_s=None), durable=True)
+    vm.write(replace(record, phase=phase, task=task, boot_id=boot_id(), agent_port=spec.agent_port,
+                     forwards=spec.forwards, starting=None, kept_since_s=None), durable=True)
 
 
 def _keep_running(vm: Vm, spec: LaunchSpec) -> str:

@@ -129,7 +129,8 @@ def _parsed(line: bytes) -> dict[str, Any]:
 
 
 def _described(error: Any) -> str:
-    return str(error.get("desc") if isinstance(error, dict) else error)[:_SHOWN]
+    words = error.get("desc") if isinstance(error, dict) else None
+    return words[:_SHOWN] if isinstance(words, str) else "refused without a word"
 
 
 def listen(path: Path) -> socket.socket:

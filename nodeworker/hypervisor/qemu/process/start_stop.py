@@ -22,6 +22,8 @@ from nodeworker.hypervisor.qemu.vm import Vm
 from nodeworker.network.addresses import Slot
 
 _log = logging.getLogger(__name__)
+# After which ports are forwarded again that could not be.
+_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -36,15 +38,23 @@ class Stopped:
     def go(self, monitor: Monitor) -> None:
         """Let the guest execute, but not before it is confined. Its agent is asked at the address
         of the slot, so it need not be reachable from elsewhere yet."""
+        self.confine(monitor)
+        monitor.cont()
+
+    def confine(self, monitor: Monitor) -> None:
+        """Return once the guest may execute: within its limits."""
         if self.limit is not None:
             monitor.limit_io(self.limit)
         if self.confined is not None:
             self.confined.result()
-        monitor.cont()
 
     def wait_reachable(self) -> None:
-        """Return once the host ports lead to the guest; raises NftError if they cannot."""
-        self.forwarded.result()
+        """Return once the host ports lead to the guest. Raises StillStarting if they do not: a
+        guest that answers is not given up for what the host could not do in that moment."""
+        try:
+            self.forwarded.result()
+        except Exception as error:
+            raise StillStarting(f"no port leads to the guest yet: {error}", _PAUSE_S) from error
 
 
 @dataclass(frozen=True)

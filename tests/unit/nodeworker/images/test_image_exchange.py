@@ -81,6 +81,23 @@ def test_it_has_the_bytes_of_the_other_host_and_is_known_by_its_build(exported, 
     assert found.build_key == image.build_key and again.keys() == files.keys()
 
 
+def test_a_compressed_root_disk_has_its_name_only_once_it_is_flushed(exported, monkeypatch):
+    """After a loss of power half of one would have been exported, for as long as the image is
+    here."""
+    image, files = exported
+    compressed, flush, flushed = files["rootfs.qcow2"], os.fsync, set()
+    compressed.unlink()
+
+    def note(descriptor):
+        assert not compressed.exists()
+        flush(descriptor)
+        flushed.add(os.fstat(descriptor).st_ino)
+
+    monkeypatch.setattr("os.fsync", note)
+    assert exported_files(QEMU_IMG, image)["rootfs.qcow2"] == compressed
+    assert compressed.stat().st_ino in flushed
+
+
 def test_one_that_is_here_is_not_fetched(exported, here):
     import_to(here, exported)
     for image_dir in (here, exported[0].directory.parents[1]):

@@ -1,5 +1,5 @@
 """Copies of a template's memory made ahead: taken once each, never half-made, gone with their
-template."""
+template and with the run of the host that they were made in."""
 import threading
 
 import pytest
@@ -67,3 +67,19 @@ def test_a_template_that_cannot_be_copied_leaves_nothing_behind(pool, template, 
     refill(pool, template)
     assert not pool.take(template, tmp_path / "ram")
     assert list((tmp_path / "spares" / "small").iterdir()) == []
+
+
+def test_copies_of_before_a_power_failure_are_not_taken_and_go_with_the_next_reclaim(
+        pool, template, tmp_path, monkeypatch):
+    """They were not flushed: such a file had its full size and holes in place of memory."""
+    folder = tmp_path / "spares" / "small"
+    refill(pool, template)
+    before = set(folder.iterdir())
+    (folder / "0123456789abcdef").write_bytes(CONTENT)  # as older versions named them
+    monkeypatch.setattr(ram_copies, "boot_id", lambda: "the next boot")
+    assert not pool.take(template, tmp_path / "ram")
+    refill(pool, template)
+    pool.reclaim({"small"})
+    made = set(folder.iterdir())
+    assert len(before) == len(made) == 2 and not before & made
+    assert pool.take(template, tmp_path / "ram")
