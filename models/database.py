@@ -49,9 +49,10 @@ _LIMITS = ("-c statement_timeout=20000 -c lock_timeout=10000"
            " -c idle_in_transaction_session_timeout=30000")
 
 
-def connect(url: str, *, pool_size: int = 20, application: str = "svc") -> None:
+def connect(url: str, *, pool_size: int = 20, application: str = "svc",
+            limited: bool = True) -> None:
     """Point the process at `url`; opens nothing yet. A connection is per thread; take one with
-    `connection()`.
+    `connection()`. With `limited=False` a statement may take, and wait, as long as it needs.
 
     The URL is libpq's, with all its parameters (`sslmode`, `sslrootcert`, several hosts...), and
     they win over our defaults. Raises SettingsError if it is none.
@@ -68,7 +69,7 @@ def connect(url: str, *, pool_size: int = 20, application: str = "svc") -> None:
         name, max_connections=pool_size,
         # A connection older than this is replaced, so that a restarted server is noticed even by an
         # idle thread.
-        stale_timeout=120, timeout=5, options=f"{_LIMITS} {options}".rstrip(),
+        stale_timeout=120, timeout=5, options=f"{_LIMITS if limited else ''} {options}".strip(),
         **{"connect_timeout": 3, "application_name": application, "keepalives_idle": 10,
            "keepalives_interval": 5, "keepalives_count": 2, **parts},
     )

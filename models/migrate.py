@@ -1,8 +1,10 @@
 """Bring the database to the newest schema: `python -m models.migrate`. Safe to run from several
 hosts at once.
 
-1. Wait for the server. 2. Take an advisory lock (the runner itself takes none). 3. Apply what is
-missing, each migration in a transaction of its own. 4. Release.
+1. Wait for the server. 2. Take an advisory lock (the runner itself takes none); whoever comes
+second waits for the first, however long that takes, and so does a migration of a large table, or
+one that waits for its lock: this connection has no time-outs. 3. Apply what is missing, each
+migration in a transaction of its own. 4. Release.
 """
 import sys
 import time
@@ -43,7 +45,7 @@ def wait_for_server(timeout_s: float) -> None:
 
 def main() -> int:
     """Run the migrations of the configured database."""
-    connect(get_settings().database_url, pool_size=1, application="migrate")
+    connect(get_settings().database_url, pool_size=1, application="migrate", limited=False)
     wait_for_server(30)
     for name in migrate():
         print(f"applied {name}")

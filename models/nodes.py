@@ -47,13 +47,14 @@ class Node(Row):
 
 class PortBinding(Row):
     """A host port that belongs to one sandbox for its whole life, asleep or awake, so that its
-    addresses stay true. `bound_seq` is the number of the sandbox's last operation when it was
-    bound: the node has heard of it once a later one has told it."""
+    addresses stay true, and counts as its owner's. `bound_seq` is the number of the sandbox's last
+    operation when it was bound: the node has heard of it once a later one has told it."""
 
     node_id = peewee.TextField()
     host_port = peewee.IntegerField()
     guest_port = peewee.IntegerField()
     sandbox_id = peewee.TextField(index=True)
+    owner_id = peewee.TextField(default="")
     bound_seq = peewee.BigIntegerField(default=0)
 
     class Meta:
@@ -62,10 +63,12 @@ class PortBinding(Row):
 
 
 class RestingPort(Row):
-    """A host port whose sandbox was stopped; nobody gets it for a while."""
+    """A host port whose sandbox was stopped; nobody gets it for a while, in which it counts as the
+    owner's."""
 
     node_id = peewee.TextField()
     host_port = peewee.IntegerField()
+    owner_id = peewee.TextField(default="")
     released_at = TimeField(default=now)
 
     class Meta:

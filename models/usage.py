@@ -83,10 +83,10 @@ class LlmCall(Row):
     """One call that was begun; open until `ended_at` is set, once. It holds no prompt and no text.
 
     `sandbox_id` is empty for a call on the API host, `gateway` the process that has it in hand,
-    which renews `seen_at`. `price` is that of the target (`services.llm.call_cost`), null if unknown.
-    Of an open call `output_tokens` is what is thought to have come so far, and the reserved figures
-    count against its owner's limits. `complete` is false where the usage is an estimate, `swept`
-    true where its gateway did not end the call.
+    which renews `seen_at`. `price` is that of the target (`services.llm.call_cost`), null if
+    unknown. Of an open call `output_tokens` is what is thought to have come so far, and the
+    reserved figures count against its owner's limits. `complete` is false where the usage is an
+    estimate, `swept` true where its gateway did not end the call.
     """
 
     id = peewee.BigAutoField()

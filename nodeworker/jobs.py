@@ -4,13 +4,13 @@ from typing import Any
 
 from models.states import OperationKind
 from nodeworker import runner, usage, warm_images
-from nodeworker.deploys import runner as deploys
+from nodeworker.deploys import run_steps as deploys
 from nodeworker.hypervisor.driver import Shape
 from nodeworker.snapshots import deletion, disk_upload, store_sweep
 from nodeworker.wiring import get_deps
 from nodeworker.worker import LANE, app
 from objects.store import ObjectStore
-from services.deploys import prefixes
+from services.deploys import stored_versions
 from services.hosts import storage_use
 from services.operations.announcements import job_name
 from tasks import contracts
@@ -69,7 +69,7 @@ def remove_prefix(**payload: Any) -> None:
     """Remove a version of an app that nothing needs from the object store."""
     asked = contracts.parse(contracts.REMOVE_PREFIX, payload)
     ObjectStore(get_deps().settings).remove_all(asked.prefix)
-    prefixes.removed(asked.prefix)
+    stored_versions.removed(asked.prefix)
 
 
 @app.task(name=contracts.STORE_SWEEP)  # type: ignore[untyped-decorator]

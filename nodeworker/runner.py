@@ -5,7 +5,8 @@ superseded: end quietly. 2. Count what the machine has used if its process may b
 Handle under a lease kept alive. A handler that has to wait for its guest, or a host that is busy
 with this sandbox, parks the operation. 3. A failure is tried again (the operation is put back)
 until its attempts are used up; then what the host shows is written. 4. Finish under the claim's
-epoch. If the lease is lost, our result does not count, and whoever has it now will write theirs.
+epoch. If the lease is lost, our result does not count, and whoever has it now will write theirs; a
+machine that was made for a sandbox which is `stopped` by now is removed.
 5. Announce what the owner could not have as long as this operation was held. A database that is
 away meanwhile is waited for. 6. What the end of the operation has released for this lane, the boot
 of a fork whose capture it was, needs no way through the queue: its message is used up here, for the
@@ -15,15 +16,15 @@ import logging
 
 from models.database import DatabaseUnavailable, connection, when_database_answers
 from models.states import CAPTURES, OperationKind, SandboxStatus
-from nodeworker import parked, usage
+from nodeworker import parked_operations, usage
 from nodeworker.faults import fault
 from nodeworker.handlers import lifecycle
-from nodeworker.handlers.bring_up import named
 from nodeworker.handlers.not_yet import NotYet
 from nodeworker.handlers.poll_interval import poll_interval_s
+from nodeworker.handlers.start_programs import named
 from nodeworker.hypervisor.driver import StillStarting, VmBusy, VmNotFound
-from nodeworker.leases import LeaseKeeper
-from nodeworker.snapshots.unneeded_here import forget_transient
+from nodeworker.renew_lease import LeaseKeeper
+from nodeworker.snapshots.remove_files import forget_transient
 from nodeworker.wiring import NodeDeps
 from objects.store import StoreUnavailable
 from services.hosts import assignments
@@ -33,7 +34,7 @@ from services.operations.claims import Claim, LeaseLost
 from services.operations.fair_share import Lane
 from services.sandboxes import outcomes
 from services.sandboxes.outcomes import Outcome
-from services.snapshots import on_node
+from services.snapshots import needed_on_node
 
 log = logging.getLogger(__name__)
 _BUSY = "the host to be done with the sandbox"
@@ -96,13 +97,24 @@ def _run(deps: NodeDeps, claimed: Claim) -> Outcome | None:
         usage.sample_sandbox(deps, sandbox.id)
     outcome = _handle(deps, claimed, sandbox)
     if outcome is None:
-        parked.tell_ctl(deps.settings.node_dir)
+        parked_operations.tell_ctl(deps.settings.node_dir)
     if outcome is None or claimed.kind in CAPTURES:  # what is captured runs on, counted as before
         return outcome
     return usage.with_reading(deps, sandbox, outcome)
 
 
 def _handle(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome | None:
+    try:
+        return _try(deps, claimed, sandbox)
+    except LeaseLost as error:
+        log.warning("%s of %s is not ours any more: %s", claimed.kind.value, claimed.sandbox_id,
+                    error)
+        _undo(deps, claimed)
+    return None
+
+
+def _try(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome | None:
+    """The result; None if the operation was given back. Raises LeaseLost."""
     limit = attempts.limit_of(deps.settings, claimed.kind)
     try:
         if attempts.is_one_too_many(claimed.attempts, limit):
@@ -118,9 +130,8 @@ def _handle(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome |
         log.warning("%s of %s goes on when the database is back: %s", claimed.kind.value,
                     claimed.sandbox_id, type(error).__name__)
         _park(claimed, 0, claimed.waits_for or _DATABASE)
-    except LeaseLost as error:
-        log.warning("%s of %s is not ours any more: %s", claimed.kind.value, claimed.sandbox_id,
-                    error)
+    except LeaseLost:
+        raise
     except Exception as error:  # whatever went wrong, the row must come to a true and stable state
         log.exception("%s of %s failed, attempt %d", claimed.kind.value, claimed.sandbox_id,
                       claimed.attempts)
@@ -155,12 +166,19 @@ def _finish(deps: NodeDeps, claimed: Claim, outcome: Outcome) -> outbox.Messages
     if claimed.kind is OperationKind.BOOT and outcome.status is SandboxStatus.STOPPED:
         lifecycle.remove_unbooted(deps, claimed.sandbox_id)
     if claimed.kind is OperationKind.BOOT and claimed.snapshot_id:
-        if on_node.is_used_up(claimed.snapshot_id):
+        if needed_on_node.is_used_up(claimed.snapshot_id):
             forget_transient(deps, claimed.snapshot_id)
     return messages
 
 
 def _undo(deps: NodeDeps, claimed: Claim) -> None:
+    """Take back what a handler made although its result does not count. Of a boot that is the
+    machine, once the row is `stopped`: until then whoever has the sandbox now decides about it."""
+    if claimed.kind is OperationKind.BOOT:
+        assigned = when_database_answers(
+            lambda: assignments.get_assigned(deps.settings, claimed.sandbox_id))
+        if assigned.status is SandboxStatus.STOPPED:
+            lifecycle.remove_unbooted(deps, claimed.sandbox_id)
     try:
         lifecycle.superseded(deps, claimed)
     except StoreUnavailable as error:

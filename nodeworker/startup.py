@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable
 
 from models.database import DatabaseFailed, when_database_answers
-from nodeworker import lanes, node_directory, parked, usage, warm_images
-from nodeworker.deploys import replicas
-from nodeworker.disks.space import MIB
+from nodeworker import lanes_alive, node_directory, parked_operations, usage, warm_images
+from nodeworker.deploys import replica_files
+from nodeworker.disks.reserve_blocks import MIB
 from nodeworker.faults import fault
 from nodeworker.handlers import archives
 from nodeworker.hypervisor import host_memory
 from nodeworker.hypervisor.driver import DriverError
-from nodeworker.lanes import LaneWatch
+from nodeworker.lanes_alive import LaneWatch
 from nodeworker.reconciliation.reconciler import Reconciler
 from nodeworker.snapshots.disk_upload import forget_dead
 from nodeworker.wiring import NodeDeps
@@ -57,18 +57,19 @@ def begin(deps: NodeDeps, lane: str) -> None:
         _when_database_answers(lambda: warm_images.compare(deps, node_facts(deps)))
         _keep_doing(_heartbeats, deps, watch)
         _keep_doing(_reconcile, deps, reconciler)
-        _keep_doing(parked.announce, deps, parked.listen(deps.settings.node_dir))
+        due = parked_operations.listen(deps.settings.node_dir)
+        _keep_doing(parked_operations.announce, deps, due)
         _keep_doing(_hold_growing, deps)
     if lane == ARCHIVE_LANE:
         _when_database_answers(lambda: _discard_abandoned(deps))
     if lane == runs.LANE:
-        replicas.remove_left_behind(deps.settings)
+        replica_files.remove_left_behind(deps.settings)
         _when_database_answers(lambda: runs.resume(deps.settings.node_id))
     if lane == "bulk":
         forget_dead(deps)
         _when_database_answers(lambda: _make_due(deps.settings.node_id))
     _when_database_answers(lambda: _end_leases(f"{deps.settings.node_id}/{lane}"))
-    lanes.hold(deps.settings.node_dir, lane)
+    lanes_alive.hold(deps.settings.node_dir, lane)
 
 
 def _sample_what_ended(deps: NodeDeps) -> None:
@@ -150,6 +151,9 @@ def _hold_growing(deps: NodeDeps) -> None:
                           " is almost full", sandbox_id)
         except DriverError as error:
             log.error("machines that grow could not be looked at: %s", error)
+        except Exception:
+            # Nothing else keeps them from filling the disk, so this never ends.
+            log.exception("machines that grow could not be looked at; trying again")
 
 
 def node_facts(deps: NodeDeps) -> NodeFacts:

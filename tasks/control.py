@@ -2,11 +2,11 @@
 import logging
 from dataclasses import astuple
 
-from services.deploys import prefixes, previous_version, runs
-from services.deploys.served import fences, replica_keys, retiring
+from services.deploys import previous_version, runs, stored_versions
+from services.deploys.served import fences, replica_keys, stop_old_runtimes
 from services.deploys.sweeps import overdue, takeover
-from services.guest_calls import activity
-from services.hosts import nodes, warm_images
+from services.guest_calls import use_while_running
+from services.hosts import nodes, resting_ports, warm_images
 from services.llm import call_rows
 from services.llm import totals as llm_totals
 from services.metering import totals
@@ -56,11 +56,11 @@ def deploys_sweep() -> None:
     for slug in overdue.give_up(deps):
         log.error("the deploy of %s missed its deadline", slug)
     fences.forget_expired()
-    retiring.stop_due(deps)
+    stop_old_runtimes.stop_due(deps)
     replica_keys.revoke_ended()
     previous_version.end_due()
     alive = nodes.list_alive(settings)
-    for prefix in prefixes.take_due() if alive else []:
+    for prefix in stored_versions.take_due() if alive else []:
         payload = {"prefix": prefix}
         try:
             get_queue().publish(f"node.{alive[0]}.bulk", contracts.REMOVE_PREFIX, payload)
@@ -70,11 +70,12 @@ def deploys_sweep() -> None:
 
 @app.task(name=contracts.EXPIRY_SWEEP)  # type: ignore[untyped-decorator]
 def expiry_sweep() -> None:
-    """Forget idempotency keys and activities that are past their time, delete snapshots that are,
-    and sum up the tallies."""
+    """Forget idempotency keys, activities and resting ports that are past their time, delete
+    snapshots that are, and sum up the tallies."""
     deps = get_deps()
+    resting_ports.forget_rested(settings.port_rest_s)
     idempotency.forget_expired()
-    activity.forget_expired()
+    use_while_running.forget_expired()
     totals.sum_up()
     llm_totals.sum_up()
     count = deletion.expire(deps)

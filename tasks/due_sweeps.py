@@ -12,27 +12,31 @@ from typing import Any
 
 import peewee
 
+from config.settings import get_settings
 from models.database import DatabaseFailed, connection, database, now
 from models.row import Row, Statement
-from services.deploys import prefixes, previous_version, runs
-from services.deploys.served import fences, replica_keys, retiring
+from services.deploys import previous_version, runs, stored_versions
+from services.deploys.served import fences, replica_keys, stop_old_runtimes
 from services.events import deliveries
 from services.hosts import warm_images
 from services.metering import counting
 from services.operations import sweeps
+from services.operations.reporting_nodes import reported_since
 from services.sandboxes import idle, outcomes
 from services.snapshots import deletion, disk_upload
 from tasks import contracts
 
-# Each takes a moment and returns the query of what is due at it.
-_QUERIES: dict[str, tuple[Callable[[Any], Any], ...]] = {
+# Each takes a moment and returns the query of what is due at it; those that look at the nodes that
+# report also take since when they must have reported.
+_OF_REPORTING_NODES = (idle.due_query, sweeps.due_query)
+_QUERIES: dict[str, tuple[Callable[..., Any], ...]] = {
     contracts.IDLE_SWEEP: (idle.due_query,),
     contracts.OPERATIONS_SWEEP: (
         sweeps.due_query, disk_upload.UPLOADS.due_query, warm_images.BAKES.due_query,
         deletion.DELETIONS.due_query, outcomes.overdue_query),
     contracts.DEPLOYS_SWEEP: (
-        runs.unheld_query, runs.RUNS.due_query, fences.due_query, retiring.due_query,
-        replica_keys.due_query, previous_version.due_query, prefixes.due_query),
+        runs.unheld_query, runs.RUNS.due_query, fences.due_query, stop_old_runtimes.due_query,
+        replica_keys.due_query, previous_version.due_query, stored_versions.due_query),
     contracts.SAMPLE_ALL: (counting.metered_query,),
     contracts.WEBHOOKS_SWEEP: (
         deliveries.unrouted_query, deliveries.pending_query, deliveries.sending_query),
@@ -45,7 +49,8 @@ def is_due(job: str) -> bool:
         return True
     try:
         with connection():
-            return _statement(job).find(now()) is not None
+            since = reported_since(get_settings().node_dead_after_s)
+            return _statement(job).find(now(), since) is not None
     except DatabaseFailed:
         return True
 
@@ -53,8 +58,10 @@ def is_due(job: str) -> bool:
 @cache
 def _statement(job: str) -> Statement:
     """One row if any query of the job finds something, else none."""
-    def build(moment: Any) -> Any:
-        anything = reduce(or_, [peewee.fn.EXISTS(query(moment)) for query in _QUERIES[job]])
+    def build(moment: Any, since: Any) -> Any:
+        asked = [query(moment, since) if query in _OF_REPORTING_NODES else query(moment)
+                 for query in _QUERIES[job]]
+        anything = reduce(or_, map(peewee.fn.EXISTS, asked))
         return peewee.Select(columns=[peewee.SQL("1")]).bind(database).where(anything)
 
-    return Statement(Row, build)
+    return Statement(Row, build, values=2)

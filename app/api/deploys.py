@@ -20,12 +20,12 @@ from app.schemas.deploys import (
 from app.schemas.paging import PageQuery
 from app.wiring import get_deps
 from models.users import User
-from services.deploys import logs, removal, rollback, variables
+from services.deploys import app_removal, logs, rollback, variables
 from services.deploys.apps import find, listing, output
 from services.deploys.apps.listing import DeployPage
 from services.deploys.apps.output import LINES_MOST
 from services.deploys.apps.views import DeployView
-from services.deploys.reserve import RollbackRequest, reserve
+from services.deploys.begin_run import RollbackRequest, reserve
 from services.deploys.variables import Variable
 
 routes = Blueprint("deploys", __name__, url_prefix="/v1/deploys")
@@ -94,7 +94,7 @@ def roll_back(owner: User, slug: str, body: dict[str, Any], response: Response) 
 @route(routes, "DELETE /<slug>", accepts=(SERVICE,), answers=DeployAnswer)
 def remove(owner: User, slug: str) -> DeployView:
     """Remove an app of the account that the service acts for; its address answers 404 at once."""
-    return removal.remove(get_deps(), owner, slug)
+    return app_removal.remove(get_deps(), owner, slug)
 
 
 @route(routes, "GET /<slug>/variables", accepts=(SERVICE,), answers=VariableListAnswer)

@@ -9,7 +9,7 @@ from app.gateway.apps.in_flight import InFlight, keep_telling
 from app.gateway.apps.known import Known
 from app.gateway.apps.requests import Requests
 from app.gateway.apps.workers import Workers
-from app.gateway.open_connections import keep_awake
+from app.gateway.open_connections import keep_connected_awake
 from app.gateway.reach_port import Reacher
 from app.gateway.rows import Rows
 from app.gateway.server import Server
@@ -38,7 +38,7 @@ async def serve(settings: Settings, deps: Deps) -> None:
     listener = await asyncio.start_server(server.handle, "127.0.0.1", settings.gateway_port,
                                           limit=_LINE_BYTES, backlog=_BACKLOG)
     chores = [asyncio.create_task(chore) for chore in (
-        rows.keep_noting(), keep_awake(rows), known.keep_reading(),
+        rows.keep_noting(), keep_connected_awake(rows), known.keep_reading(),
         keep_telling(known, workers, in_flight))]
     log.info("gateway is up")
     await stop.wait()

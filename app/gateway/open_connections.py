@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from app.gateway.rows import Rows
 from models.database import DatabaseFailed
-from services.previews import use
+from services.previews import keep_awake
 
 log = logging.getLogger(__name__)
 _INTERVAL_S = 5.0
@@ -51,7 +51,7 @@ def _far_ends(kernel: socket.socket) -> Iterator[tuple[bytes, int]]:
             at += (length + 3) & ~3
 
 
-async def keep_awake(rows: Rows) -> None:
+async def keep_connected_awake(rows: Rows) -> None:
     """Every 5 seconds, keep awake the sandboxes to which connections are open; until cancelled."""
     while True:
         await asyncio.sleep(_INTERVAL_S)
@@ -63,4 +63,4 @@ async def keep_awake(rows: Rows) -> None:
 
 def _note() -> None:
     if found := open_connections():
-        use.connected(found)
+        keep_awake.connected(found)

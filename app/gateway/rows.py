@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from models.database import DatabaseFailed
-from services.previews import lookup, use, wake
+from services.previews import keep_awake, lookup, wake
 from services.previews.lookup import Target
 from services.previews.wake import Reach
 from services.protocols import Deps
@@ -96,7 +96,7 @@ class Rows:
             if not used:
                 continue
             try:
-                await self.read(use.looked_up, used)
+                await self.read(keep_awake.looked_up, used)
             except DatabaseFailed as error:
                 self.note_used(used)
                 log.warning("what is used is noted later: %s", type(error).__name__)

@@ -10,7 +10,7 @@ from app.schemas.launch_fields import SnapshotId
 from models.states import DeployStatus
 from services.deploys.apps.output import LINES, LINES_MOST
 from services.deploys.apps.slugs import SLUG_MOST
-from services.deploys.reserve import DeployRequest
+from services.deploys.begin_run import DeployRequest
 from services.deploys.variables import VALUE_BYTES_MOST
 
 _ID_MOST = 256

@@ -16,7 +16,7 @@ from bin.stack import free_ports
 from bin.stack.database import make_database
 from bin.stack.site import Site
 from config.settings import Settings, load
-from nodeworker.lanes import LANES, is_held
+from nodeworker.lanes_alive import LANES, is_held
 
 
 def answers(url: str, headers: dict[str, str] | None = None) -> bool:

@@ -16,7 +16,7 @@ from config import guest_gateway
 from config.settings import Settings
 from guest.client.agent_client import AgentClient
 from guest.client.errors import AgentRefused
-from nodeworker.deploys import replicas
+from nodeworker.deploys import replica_files
 from services.deploys.served.replica_keys import RelayKey
 
 log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ def configure(agent: AgentClient, database_path: str, key: RelayKey) -> None:
     program = f"/usr/local/lib/svc/litestream-{program_version()}"
     if agent.exec(["test", "-x", program]).exit_code:
         # In place as a whole or not at all: see AgentClient.write_file.
-        agent.write_file(program, replicas.PROGRAM.read_bytes(), 0o755)
+        agent.write_file(program, replica_files.PROGRAM.read_bytes(), 0o755)
     new_config, new_unit = f"{_CONFIG}.new", f"/run/{UNIT}.service.new"
     agent.write_file(new_config, config_text(database_path, key).encode(), 0o600)
     unit = _UNIT_TEXT.format(program=program, config=_CONFIG, stop_s=_STOP_S)
@@ -165,15 +165,16 @@ def restore(settings: Settings, prefix: str, target_path: Path, txid: str | None
     """Make the database that `prefix` holds, on this host, checked, at `target_path`, as it was
     after `txid`, or as late as there is; without `txid` False if the prefix holds nothing. Raises
     ReplicaBroken, StoreUnavailable."""
-    return replicas.restore(settings, prefix, target_path, None if txid is None else int(txid, 16))
+    last = None if txid is None else int(txid, 16)
+    return replica_files.restore(settings, prefix, target_path, last)
 
 
 def check(settings: Settings, prefix: str) -> bool:
     """True if what `prefix` holds makes a whole database; raises StoreUnavailable."""
-    with replicas.scratch(settings) as directory:
+    with replica_files.scratch(settings) as directory:
         try:
             return restore(settings, prefix, Path(directory) / "db")
-        except replicas.ReplicaBroken as error:
+        except replica_files.ReplicaBroken as error:
             log.warning("%s does not restore: %s", prefix, error)
             return False
 

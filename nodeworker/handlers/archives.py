@@ -19,8 +19,8 @@ from nodeworker.hypervisor.driver import DriverError
 from nodeworker.wiring import NodeDeps
 from objects.store import ObjectMissing, ObjectStore, StoreUnavailable
 from services.hosts.assignments import SandboxOnNode
-from services.snapshots import on_node
-from services.snapshots.on_node import StoredDirectory
+from services.snapshots import needed_on_node
+from services.snapshots.needed_on_node import StoredDirectory
 from services.snapshots.stored_objects import SNAPSHOTS, archive_key, folder, owner_of
 
 _PIECE_BYTES = 1024 * 1024
@@ -91,7 +91,7 @@ def discard_abandoned(deps: NodeDeps) -> None:
     """
     store = ObjectStore(deps.settings)
     found = {owner_of(upload["Key"]) for upload in store.list_uploads(SNAPSHOTS)}
-    for snapshot_id in on_node.list_failed_archives(deps.settings.node_id, found):
+    for snapshot_id in needed_on_node.list_failed_archives(deps.settings.node_id, found):
         store.remove_all(folder(snapshot_id))
 
 

@@ -17,10 +17,10 @@ from nodeworker.faults import fault
 from nodeworker.handlers import archives, presets
 from nodeworker.handlers.agent_server import StillServing, end_copied_server
 from nodeworker.handlers.archives import ArchiveFailed, ArchiveUnusable
-from nodeworker.handlers.bring_here import DiskNotHere, bring_here
-from nodeworker.handlers.bring_up import WAITS, bring_up, named, printable, up
+from nodeworker.handlers.fetch_boot_source import DiskNotHere, bring_here
 from nodeworker.handlers.launch_spec import launch_spec
 from nodeworker.handlers.not_yet import NotYet, talk_s
+from nodeworker.handlers.start_programs import WAITS, bring_up, named, printable, up
 from nodeworker.hypervisor.driver import (
     DriverError,
     LaunchSpec,
@@ -38,7 +38,7 @@ from services.operations import claims, outbox
 from services.operations.claims import Claim
 from services.sandboxes.idle import touch_values
 from services.sandboxes.outcomes import Outcome, report_columns, report_running
-from services.snapshots import on_node
+from services.snapshots import needed_on_node
 
 log = logging.getLogger(__name__)
 # Errors whose text is for the owner, and those that no further attempt would mend.
@@ -67,17 +67,17 @@ def boot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     Without a warm image it boots from the guest image's disk, which takes longer: the operation
     says so while it lasts and afterwards, and a warm image is baked for the next one. A copy of an
     archive is a machine from the warm image into which the archive has been unpacked. A copy of
-    another node's snapshot boots from its disk, which is fetched first.
+    another node's snapshot boots from its disk, which is fetched first. Raises LeaseLost.
     """
-    origin = on_node.find_origin(claimed)
+    origin = needed_on_node.find_origin(claimed)
     packed, captured_id = origin.packed, origin.captured_id
     bring_here(deps, origin)
     sandbox = presets.find_image(deps, claimed, sandbox)
     spec = launch_spec(deps, sandbox, snapshot_id=captured_id, shares_snapshot=origin.is_shared)
-    baked = captured_id is not None or deps.driver.has_warm_image(
-        spec.shape, presets=spec.presets)
-    if not baked:
-        with connection():
+    baked = captured_id is not None or deps.driver.has_warm_image(spec.shape, presets=spec.presets)
+    with connection():
+        claims.check_held(claimed)  # its ports are another's if it was deleted during the fetch
+        if not baked:
             claims.annotate(claimed, COLD_BOOT)
     prepared = claimed.waits_for in (*WAITS, presets.PRESET)
     if packed and claimed.attempts > 1 and not prepared:
@@ -153,7 +153,7 @@ def wake(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
 def snapshot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     """Capture the machine; the sandbox stays what it was."""
     assert claimed.snapshot_id is not None
-    transient = on_node.is_transient(claimed.snapshot_id)
+    transient = needed_on_node.is_transient(claimed.snapshot_id)
     if sandbox.status == SandboxStatus.RUNNING and not transient:
         _flush_guest(deps, claimed, sandbox)
     facts = deps.driver.snapshot(sandbox.id, claimed.snapshot_id, transient=transient)

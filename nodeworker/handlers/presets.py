@@ -20,8 +20,8 @@ from guest.client.errors import AgentError, AgentRefused, AgentTimeout, AgentUnr
 from models.database import connection
 from models.states import PresetState
 from nodeworker.faults import fault
-from nodeworker.handlers.bring_up import printable
 from nodeworker.handlers.not_yet import NotYet, talk_s
+from nodeworker.handlers.start_programs import printable
 from nodeworker.handlers.start_service import NotReady
 from nodeworker.hypervisor.driver import RunningVm
 from nodeworker.wiring import NodeDeps

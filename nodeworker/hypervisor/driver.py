@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nodeworker.disks.space import Space
-from nodeworker.hypervisor import facts
+from nodeworker.disks.reserve_blocks import Space
+from nodeworker.hypervisor import host_facts
 
 
 class DriverError(Exception):
@@ -118,7 +118,7 @@ class Driver(ABC):
     """One hypervisor on one host: `qemu.QemuDriver` or `simulated.SimulatedDriver`."""
 
     @abstractmethod
-    def host_tuple(self) -> facts.HostTuple:
+    def host_tuple(self) -> host_facts.HostTuple:
         """The tuple of this host; cheap, may be called for every heartbeat."""
 
     @abstractmethod
@@ -126,7 +126,7 @@ class Driver(ABC):
         """True if `create` of such a machine restores a warm image instead of cold-booting."""
 
     @abstractmethod
-    def presets_facts(self) -> facts.PresetsFacts:
+    def presets_facts(self) -> host_facts.PresetsFacts:
         """Which agent presets a sandbox with `LaunchSpec.presets` would get; cheap."""
 
     @abstractmethod
@@ -186,7 +186,7 @@ class Driver(ABC):
 
     @abstractmethod
     def snapshot(self, sandbox_id: str, snapshot_id: str, *,
-                 transient: bool = False) -> facts.SnapshotFacts:
+                 transient: bool = False) -> host_facts.SnapshotFacts:
         """Capture RAM, device state and disk of a RUNNING or SAVED sandbox as `snapshot_id`, or the
         disk of a DISK_ONLY one; the sandbox stays what it was. A `transient` one's memory goes to a
         create that does not share it, and is lost with a restart of the host (copies boot cold).
@@ -221,14 +221,14 @@ class Driver(ABC):
         """Remove a snapshot and what layers nothing else here refers to. Nothing there: no-op."""
 
     @abstractmethod
-    def export_disk(self, snapshot_id: str, target: Path) -> facts.DiskExport:
+    def export_disk(self, snapshot_id: str, target: Path) -> host_facts.DiskExport:
         """Write the disk of a complete snapshot, as it differs from its image, to the new file
         `target` (qcow2). May take minutes; the snapshot is not locked meanwhile. After failure
         `target` may be half-written. Raises VmNotFound, DriverError."""
 
     @abstractmethod
     def import_disk(self, snapshot_id: str, shape: Shape, image_key: str,
-                    files: facts.ExportedFiles) -> None:
+                    files: host_facts.ExportedFiles) -> None:
         """Make a disk that another host has exported, on the image `image_key`, a snapshot of this
         host without memory, and have that image here. What is here is left alone; after failure
         nothing of it is. Raises NoDiskSpace, VmBusy, DriverError, and what `files` raises."""
@@ -239,7 +239,7 @@ class Driver(ABC):
         memory; None if nothing."""
 
     @abstractmethod
-    def read_usage(self, sandbox_id: str) -> facts.UsageReading | None:
+    def read_usage(self, sandbox_id: str) -> host_facts.UsageReading | None:
         """What the present run of a sandbox has used, or the one that ended by itself last; None if
         there is none. Cheap, takes no lock of the sandbox; nothing the guest does can change it but
         using the CPU. May be called at any time, during other calls too."""
@@ -253,7 +253,7 @@ class Driver(ABC):
         """Ids of the complete snapshots on this host."""
 
     @abstractmethod
-    def disk_use(self) -> facts.DiskUse:
+    def disk_use(self) -> host_facts.DiskUse:
         """What sandboxes and snapshots occupy, found by looking. A layer several of them need
         counts for the one that made it, or for the eldest of the others once that one is gone.
         Raises DriverError if that cannot be told."""
@@ -269,7 +269,7 @@ class Driver(ABC):
         VmNotFound, VmBusy, DriverError."""
 
     @abstractmethod
-    def resume_if_paused(self, sandbox_id: str) -> facts.DiskPause | None:
+    def resume_if_paused(self, sandbox_id: str) -> host_facts.DiskPause | None:
         """Let a RUNNING machine go on that stands still before a full disk, or was held before it
         was, once there is room; None if it does not. Raises VmNotFound, VmBusy, DriverError."""
 
@@ -284,7 +284,7 @@ class Driver(ABC):
         `resume_if_paused`; the ids of those stopped now. Cheap, for twice a second."""
 
     @abstractmethod
-    def tend_suspended(self) -> facts.SuspendedMachines:
+    def tend_suspended(self) -> host_facts.SuspendedMachines:
         """End suspended machines that are too old, too many or in the way, begin to make a spare if
         the host is idle, and tell how many there are. For one process of a node. Cheap."""
 

@@ -2,7 +2,7 @@
 from typing import Any
 
 from guest.presets import SLUGS
-from nodeworker.hypervisor.facts import PresetsFacts
+from nodeworker.hypervisor.host_facts import PresetsFacts
 
 NONE_CHOSEN = "this host has no agent presets: SVC_PRESETS is empty"
 

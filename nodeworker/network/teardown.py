@@ -8,7 +8,7 @@ import shutil
 
 from config.settings import Settings, get_settings
 from nodeworker.hypervisor.qemu.process.cgroup import CgroupTree
-from nodeworker.network import addresses, forwarding, links, namespaces, nft
+from nodeworker.network import addresses, ip_forwarding, links, namespaces, nft
 
 
 def teardown(settings: Settings) -> None:
@@ -23,7 +23,7 @@ def teardown(settings: Settings) -> None:
     if nft.listing("table", "inet", prefix):
         nft.apply(f"delete table inet {prefix}")
     links.remove_refusal(settings.slot_network)
-    forwarding.restore(directory / "forwarding-was-off", _others_forward)
+    ip_forwarding.restore(directory / "forwarding-was-off", _others_forward)
     shutil.rmtree(directory, ignore_errors=True)
 
 

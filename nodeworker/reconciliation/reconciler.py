@@ -3,28 +3,27 @@ difference.
 
 0. The packet policy is loaded again if somebody changed it. 1. Rows with an operation under way are
 left to that operation. 2. A row that says something else than the host is corrected, or an
-operation is begun that makes it true (`repairs.py`). 3. Machines and snapshots without a row are
-removed, after a grace period (a create may be about to commit) and not when too many look orphaned
-at once: then it is our view that is wrong, and a person looks. 4. Rows without anything on the host
-become `stopped`, under the same two conditions. 5. A machine that uses no CPU is looked at: its
-guest may have halted it for good, or it stands still before a full disk and can go on now. Nothing
-is decided from memory except how long an orphan or a loss has been seen.
+operation is begun that makes it true (`row_repairs.py`). 3. Machines and snapshots without a row
+are removed, and 4. rows without anything on the host become `stopped`, once they have been seen for
+long and are not too many (`orphans.py`). 5. A machine that uses no CPU is looked at: its guest may
+have halted it for good, or it stands still before a full disk and can go on now. Nothing is decided
+from memory except how long an orphan or a loss has been seen.
 """
 import logging
-import time
 
 from models.database import connection
 from nodeworker import node_directory
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError, VmBusy
 from nodeworker.reconciliation.look import Look
-from nodeworker.reconciliation.repairs import Repairs
-from nodeworker.snapshots.unneeded_here import remove_unneeded
+from nodeworker.reconciliation.orphans import SeenForLong
+from nodeworker.reconciliation.row_repairs import Repairs
+from nodeworker.snapshots.remove_files import remove_unneeded
 from nodeworker.wiring import NodeDeps
 from services.hosts import nodes
 from services.operations import outbox
 from services.reconciliation import lost_files, seen_rows
-from services.snapshots import on_node
+from services.snapshots import needed_on_node
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +34,7 @@ class Reconciler:
     def __init__(self, deps: NodeDeps) -> None:
         self._deps = deps
         self._repairs = Repairs(deps)
-        self._first_seen: dict[str, float] = {}
+        self._seen = SeenForLong(deps.settings)
         self._suspended_told: dict[str, int] = {}
 
     def run(self) -> None:
@@ -94,8 +93,8 @@ class Reconciler:
         """End the rows whose files are gone. One that has an operation under way is waited for, and
         stays counted."""
         missing = lost_files.list_candidates(self._deps.settings.node_id, look.missing())
-        for_long = self._seen_for_long("rows", missing)
-        if len(missing) > self._deps.settings.orphan_brake:
+        for_long = self._seen.for_long("rows", missing)
+        if self._seen.are_too_many(missing):
             log.error(
                 "%d sandboxes have no files on this node; stopping none. Is its disk mounted?",
                 len(missing))
@@ -112,7 +111,7 @@ class Reconciler:
                 outbox.flush(self._deps.queue, messages)
 
     def _remove_orphans(self, look: Look) -> None:
-        for sandbox_id in self._seen_for_long("sandboxes", look.orphans()):
+        for sandbox_id in self._seen.for_long("sandboxes", look.orphans()):
             fault("reconcile.orphan_seen")
             if seen_rows.is_wanted(self._deps.settings.node_id, sandbox_id):
                 continue
@@ -124,32 +123,11 @@ class Reconciler:
 
     def _remove_snapshots(self, kept: set[str]) -> None:
         node_id = self._deps.settings.node_id
-        unwanted = (kept - on_node.list_needed(node_id)) | on_node.list_used_up(node_id)
-        for snapshot_id in self._seen_for_long("snapshots", unwanted):
+        needed, used_up = needed_on_node.list_needed(node_id), needed_on_node.list_used_up(node_id)
+        unwanted = (kept - needed) | used_up
+        for snapshot_id in self._seen.for_long("snapshots", unwanted):
             log.warning("removing snapshot %s, which nothing needs", snapshot_id)
             try:
                 remove_unneeded(self._deps, snapshot_id)
             except DriverError as error:
                 log.warning("snapshot %s could not be removed: %s", snapshot_id, error)
-
-    def _seen_for_long(self, what: str, orphans: set[str]) -> list[str]:
-        """Those seen for longer than the grace period; none at all if they are suspiciously
-        many."""
-        present = time.monotonic()
-        for key in [
-                key for key in self._first_seen
-                if key.startswith(what) and key[len(what) + 1:] not in orphans
-        ]:
-            del self._first_seen[key]
-        for orphan in orphans:
-            self._first_seen.setdefault(f"{what}/{orphan}", present)
-        grace_s = self._deps.settings.orphan_grace_s
-        for_long = [
-            orphan for orphan in orphans
-            if present - self._first_seen[f"{what}/{orphan}"] >= grace_s
-        ]
-        if len(for_long) > self._deps.settings.orphan_brake:
-            log.error("%d %s look orphaned at once; removing none. Is this the right database?",
-                      len(for_long), what)
-            return []
-        return sorted(for_long)

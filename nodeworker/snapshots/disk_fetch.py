@@ -3,8 +3,8 @@ for a copy that boots here, or for the builder of a run that this node has taken
 
 1. One fetch of a snapshot at a time on this host. 2. What the object store gives of the disk is
 hashed while it comes; only the disk that was uploaded is taken. 3. The copy stays as long as an
-operation or a run of this node needs it (`services/snapshots/on_node.py`); then the reconciler
-removes it.
+operation or a run of this node needs it (`services/snapshots/needed_on_node.py`); then the
+reconciler removes it.
 """
 import hashlib
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from nodeworker.snapshots.disk_upload import snapshot_lock
 from nodeworker.wiring import NodeDeps
 from objects.store import ObjectMissing, ObjectStore, StoreUnavailable
 from services.errors import Unavailable
-from services.snapshots import on_node
-from services.snapshots.on_node import StoredDisk
+from services.snapshots import needed_on_node
+from services.snapshots.needed_on_node import StoredDisk
 from services.snapshots.stored_objects import disk_key, image_file_key
 
 
@@ -26,7 +26,7 @@ def fetch(deps: NodeDeps, snapshot_id: str) -> None:
     Unavailable while it cannot be had here, saying why, StoreUnavailable, VmBusy while another
     worker fetches it, DriverError."""
     node_id = deps.settings.node_id
-    stored = on_node.find_elsewhere(node_id, snapshot_id)
+    stored = needed_on_node.find_elsewhere(node_id, snapshot_id)
     if stored is None:
         return
     try:

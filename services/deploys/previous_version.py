@@ -12,7 +12,7 @@ from config.settings import Settings
 from models.database import connection, database, now
 from models.deploys import Deploy
 from services.deploys.edges.channel import notify
-from services.deploys.prefixes import prefix_of
+from services.deploys.stored_versions import prefix_of
 
 # Columns of an app of which only the live version is served.
 NONE: dict[str, Any] = dict.fromkeys(("previous_version", "previous_epoch", "collect_previous_at"))

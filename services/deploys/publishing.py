@@ -10,11 +10,11 @@ from models.database import database, now
 from models.deploys import Deploy, DeployPrefix, DeployRun
 from models.operations import OutboxMessage
 from models.states import DeployStatus, RunState
-from services.deploys import prefixes, previous_version, runs
+from services.deploys import previous_version, runs, stored_versions
 from services.deploys.builder_removal import stop_builder
 from services.deploys.edges.channel import notify
 from services.deploys.runs import RunClaim
-from services.deploys.served import fences, replica_keys, retiring, runtimes
+from services.deploys.served import fences, replica_keys, runtimes, stop_old_runtimes
 from services.errors import Unavailable
 from services.events import record
 from services.operations import row_changes
@@ -63,16 +63,16 @@ def _leave(deps: Deps, row: Deploy, run: DeployRun, *, drain_s: float) -> None:
     """Have what the version before needed removed, `row` as it was: files of a static app after a
     delay, the database of one that is not at once, its sandbox once it is drained; and what earlier
     runs have left that came to nothing, at once. Tell of the new one."""
-    mine = prefixes.prefix_of(run.app_id, run.version, run.stored_epoch)
+    mine = stored_versions.prefix_of(run.app_id, run.version, run.stored_epoch)
     if row.live_version is not None:
-        live = prefixes.prefix_of(row.app_id, row.live_version, row.live_epoch)
-        prefixes.collect(DeployPrefix.prefix == live,
-                         previous_version.served_for_s(deps.settings, row))
-    prefixes.collect((DeployPrefix.app_id == run.app_id) & (DeployPrefix.prefix != mine))
+        live = stored_versions.prefix_of(row.app_id, row.live_version, row.live_epoch)
+        stored_versions.collect(DeployPrefix.prefix == live,
+                                previous_version.served_for_s(deps.settings, row))
+    stored_versions.collect((DeployPrefix.app_id == run.app_id) & (DeployPrefix.prefix != mine))
     if row.live_sandbox_id is not None:
         # What it has stored goes, and the version that goes on with it has every row.
         replica_keys.revoke(row.live_sandbox_id)
-        retiring.retire(row.live_sandbox_id, drain_s)
+        stop_old_runtimes.retire(row.live_sandbox_id, drain_s)
     notify()
     row_changes.notify(run.app_id)
     record.deploy_succeeded(run.owner_id, run.slug, run.run_id, run.deploy_intent_id)

@@ -13,12 +13,12 @@ from models.deploys import Deploy, DeployPrefix, DeployRun
 from models.snapshots import Snapshot
 from models.states import RunState, SnapshotState
 from models.users import User
-from services.deploys import prefixes, previous_version, runs
+from services.deploys import previous_version, runs, stored_versions
 from services.deploys.apps.access import lock_owned
 from services.deploys.apps.views import DeployView, deploy_view
+from services.deploys.begin_run import RollbackRequest, insert_run, node_for
 from services.deploys.edges import staging
 from services.deploys.edges.channel import notify
-from services.deploys.reserve import RollbackRequest, insert_run, node_for
 from services.errors import Conflict, NotFound
 from services.events import record
 from services.operations import outbox, row_changes
@@ -108,7 +108,7 @@ def _is_at_hand(row: Deploy, target: DeployRun) -> bool:
     if not row.live_static or prefix is None or row.previous_version not in (
             target.version, _origin(target)):
         return False
-    return staging.have_all(prefix) and prefixes.cancel_removal(prefix)
+    return staging.have_all(prefix) and stored_versions.cancel_removal(prefix)
 
 
 def _flip(deps: Deps, row: Deploy, target: DeployRun, request: RollbackRequest) -> DeployRun:
@@ -120,9 +120,9 @@ def _flip(deps: Deps, row: Deploy, target: DeployRun, request: RollbackRequest) 
         live_version=row.previous_version, live_epoch=row.previous_epoch, updated_at=now(),
         **previous_version.columns_after(deps.settings, row),
     ).where(Deploy.slug == row.slug).execute()
-    given_up = prefixes.prefix_of(row.app_id, row.live_version, row.live_epoch)
-    prefixes.collect(DeployPrefix.prefix == given_up,
-                     previous_version.served_for_s(deps.settings, row))
+    given_up = stored_versions.prefix_of(row.app_id, row.live_version, row.live_epoch)
+    stored_versions.collect(DeployPrefix.prefix == given_up,
+                            previous_version.served_for_s(deps.settings, row))
     notify()
     row_changes.notify(row.app_id)
     record.deploy_succeeded(row.owner_id, row.slug, run.run_id, run.deploy_intent_id)

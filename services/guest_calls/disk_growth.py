@@ -3,9 +3,9 @@ while the sandbox runs, and no further."""
 from guest.client.errors import AgentError, AgentRefused
 from guest.client.results import DiskUsage
 from services.errors import Unavailable
-from services.guest_calls.activity import in_use
 from services.guest_calls.disk_usage import checked
 from services.guest_calls.guest import connect, get_owned, unreachable
+from services.guest_calls.use_while_running import in_use
 from services.hosts import placement
 from services.protocols import Deps
 from services.sandboxes import lifecycle

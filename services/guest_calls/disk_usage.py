@@ -2,8 +2,8 @@
 from guest.client.errors import AgentError, AgentRefused
 from guest.client.results import DiskUsage
 from services.errors import Unavailable
-from services.guest_calls.activity import require_running
 from services.guest_calls.guest import connect, get_owned, unreachable
+from services.guest_calls.use_while_running import require_running
 from services.protocols import Deps
 from services.sandboxes.caller import Caller
 

@@ -6,7 +6,7 @@ from guest.client.results import ExecResult
 from services.errors import InvalidRequest
 from services.guest_calls.guest import can_answer, get_owned, unreachable
 from services.guest_calls.lingering_activity import in_use_lingering
-from services.hosts.process_environment import environment
+from services.hosts.guest_environment import environment
 from services.operations.row_changes import changes
 from services.protocols import Deps, ExecRequest
 from services.sandboxes.caller import Caller

@@ -8,8 +8,8 @@ from guest.client.errors import AgentError, AgentRefused
 from models.database import connection
 from models.sandboxes import Sandbox
 from services.errors import Forbidden, InvalidRequest, NotFound, ServiceError, TooLarge, Unavailable
-from services.guest_calls.activity import in_use
 from services.guest_calls.guest import can_answer, connect, get_owned, unreachable
+from services.guest_calls.use_while_running import in_use
 from services.hosts import placement
 from services.operations.row_changes import changes
 from services.protocols import Deps

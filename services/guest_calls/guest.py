@@ -6,7 +6,7 @@ from models.nodes import Node
 from models.row import Statement
 from models.sandboxes import Sandbox
 from services.errors import Conflict, Unavailable
-from services.guest_calls.activity import still_running
+from services.guest_calls.use_while_running import still_running
 from services.protocols import Deps, Guest
 from services.sandboxes.caller import Caller
 from services.sandboxes.find import check_owned

@@ -20,7 +20,7 @@ from datetime import datetime
 
 from models.database import connection, now
 from models.sandboxes import Sandbox
-from services.guest_calls import activity
+from services.guest_calls import use_while_running
 from services.guest_calls.guest import connect
 from services.protocols import Deps, Guest
 
@@ -79,7 +79,7 @@ def end_lingering(for_s: float = 0.0) -> None:
                 del _lingering[sandbox_id]
     for sandbox_id, each in ended:
         each.guest.close()
-        activity.finish(sandbox_id, each.activity_id, each.ended_at)
+        use_while_running.finish(sandbox_id, each.activity_id, each.ended_at)
 
 
 def _take(sandbox: Sandbox, for_s: float) -> _Lingering | None:
@@ -88,7 +88,7 @@ def _take(sandbox: Sandbox, for_s: float) -> _Lingering | None:
     with _lock:
         known = _lingering.get(sandbox.id, [])
         found = next((each for each in known if each.lasts_until_s >= needed_s), None)
-        if found is None or not activity.is_running(sandbox):
+        if found is None or not use_while_running.is_running(sandbox):
             return None
         known.remove(found)
     return found
@@ -97,7 +97,7 @@ def _take(sandbox: Sandbox, for_s: float) -> _Lingering | None:
 def _begin(deps: Deps, sandbox: Sandbox, for_s: float, what: str) -> _Lingering:
     lasts_s = for_s + _MARGIN_S
     with connection():
-        activity_id = activity.begin(sandbox, lasts_s, what)
+        activity_id = use_while_running.begin(sandbox, lasts_s, what)
     return _Lingering(activity_id, time.monotonic() + lasts_s, connect(deps, sandbox),
                       sandbox.op_seq)
 

@@ -14,9 +14,9 @@ from guest.client.errors import AgentError, AgentRefused
 from models.sandboxes import Sandbox
 from models.states import OperationKind, SandboxStatus
 from services.errors import Conflict, Gone, RateLimited, Unavailable
-from services.guest_calls.activity import in_use, renew
 from services.guest_calls.guest import connect, get_owned, unreachable
-from services.hosts.process_environment import environment
+from services.guest_calls.use_while_running import in_use, renew
+from services.hosts.guest_environment import environment
 from services.protocols import Deps, GuestShell
 from services.sandboxes import lifecycle
 from services.sandboxes.caller import Caller

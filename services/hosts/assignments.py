@@ -12,7 +12,7 @@ from models.nodes import PortBinding
 from models.row import Statement
 from models.sandboxes import Sandbox
 from models.states import OWN_KINDS, PresetState, SandboxStatus
-from services.hosts.process_environment import environment
+from services.hosts.guest_environment import environment
 
 _ROW = Statement(Sandbox, lambda sandbox_id: Sandbox.select().where(Sandbox.id == sandbox_id))
 _BINDINGS = Statement(

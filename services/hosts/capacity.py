@@ -108,7 +108,8 @@ def _excess(used: int, has: int, most: int) -> int:
 class Room:
     """What one machine may have of a live node, and what it has free (below nothing once it may
     promise less than it did), and by what it is `held_back`. `disk` is None where it does not
-    matter, or the node does not tell."""
+    matter, or the node does not tell. `port_shortage` says which host ports are missing, if any
+    are."""
 
     node_id: str
     accepting: bool
@@ -118,6 +119,7 @@ class Room:
     free_mem_mb: int
     disk: DiskRoom | None = None
     held_back: str = ""
+    port_shortage: str = ""
 
     def could_hold(self, vcpus: int, mem_mb: int) -> bool:
         """True if the machine fits the node when nothing else is on it."""
@@ -127,7 +129,7 @@ class Room:
         """True if the machine fits the node beside what is on it now."""
         has_disk = self.disk is None or self.disk.refusal(self.node_id, mem_mb) is None
         return (self.could_hold(vcpus, mem_mb) and vcpus <= self.free_vcpus
-                and mem_mb <= self.free_mem_mb and has_disk)
+                and mem_mb <= self.free_mem_mb and has_disk and not self.port_shortage)
 
 
 def refusal(vcpus: int, mem_mb: int, rooms: list[Room], pinned: str | None = None) -> Unavailable:
@@ -162,10 +164,12 @@ def refusal(vcpus: int, mem_mb: int, rooms: list[Room], pinned: str | None = Non
         open_ones,
         key=lambda room: (max(mem_mb - room.free_mem_mb, 0), max(vcpus - room.free_vcpus, 0)),
     )
-    if vcpus <= best.free_vcpus and mem_mb <= best.free_mem_mb and best.disk is not None:
-        full = best.disk.refusal(best.node_id, mem_mb)
+    if vcpus <= best.free_vcpus and mem_mb <= best.free_mem_mb:
+        full = best.disk.refusal(best.node_id, mem_mb) if best.disk is not None else None
         if full is not None:
             return full
+        if best.port_shortage:
+            return Unavailable(best.port_shortage, retry_after_s=_LATER_S)
     because = f" because {best.held_back}" if best.held_back else ""
     return Unavailable(
         f"There is no room for {machine} right now: node {best.node_id} has"

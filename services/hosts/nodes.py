@@ -1,11 +1,11 @@
 """VM hosts as the control plane sees them: they describe themselves with every heartbeat."""
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import timedelta
 
 from config.settings import Settings
 from models.database import connection, database, now
 from models.nodes import Node
+from services.operations.reporting_nodes import reported_since, reporting_ids
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,6 @@ def forget_directory(node_id: str) -> bool:
 
 def list_alive(settings: Settings) -> list[str]:
     """Ids of the nodes whose last heartbeat is fresh."""
-    fresh = now() - timedelta(seconds=settings.node_dead_after_s)
     with connection():
-        return [
-            node.id
-            for node in Node.select(Node.id).where(Node.heartbeat_at > fresh).order_by(Node.id)
-        ]
+        since = reported_since(settings.node_dead_after_s)
+        return [node.id for node in reporting_ids(since).order_by(Node.id)]

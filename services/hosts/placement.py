@@ -5,14 +5,13 @@ so parallel claims on one node are serial and never promise more than there is; 
 in a column that could drift.
 """
 import math
-from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
 import peewee
 
 from config.settings import Settings
-from models.database import ROW_LOCK, connection, now
+from models.database import ROW_LOCK, connection
 from models.nodes import Node
 from models.operations import Operation
 from models.row import Statement
@@ -22,22 +21,24 @@ from models.usage import SandboxUsage
 from services.errors import WrongNode
 from services.hosts.capacity import DiskRoom, Load, Promise, Room, refusal
 from services.hosts.nodes import SANDBOX_LANE, NodeFacts
+from services.hosts.port_room import PortsWanted, find_shortage
 from services.hosts.sandbox_ports import move_agent_port
+from services.operations.reporting_nodes import reported_since, reports
 
 
 def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None = None, *,
                new_files: bool = True, preset: str | None = None,
-               image: str | None = None, lane: str = SANDBOX_LANE) -> Node:
+               image: str | None = None, lane: str = SANDBOX_LANE,
+               ports: PortsWanted = PortsWanted()) -> Node:
     """Lock and return a live node that has room; the least loaded first, or exactly `pinned`.
 
-    Without `new_files` its disk does not matter: the machine has its files there already. With a
-    `preset` only the nodes that have it count, unless there is none. Nodes that have the `image`
+    Without `new_files` its disk and `ports` do not matter: the machine has them there already. With
+    a `preset` only the nodes that have it count, unless there is none. Nodes that have the `image`
     come first; others have to fetch it. The `lane` that is to boot it works.
     Raises WrongNode when `pinned` does not exist, Unavailable when no node has room; its text says
     what is short.
     """
-    alive = _alive(settings) & _works(lane)
-    asked = alive
+    asked, wanted = _alive(settings) & _works(lane), ports if new_files else None
     if pinned is not None:
         asked &= Node.id == pinned
     elif preset is not None:
@@ -46,12 +47,13 @@ def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None =
             asked & Node.accepting & Node.presets.contains([preset]))]
         asked = asked & Node.id.in_(have_it) if have_it else asked
     for node_id in [pinned] if pinned is not None else _by_load(asked, image):
-        node = _locking(lane).find(node_id, _since(settings))
-        if node is not None and node.accepting and _room(node, new_files).can_hold(vcpus, mem_mb):
+        node = _locking(lane).find(node_id, reported_since(settings.node_dead_after_s))
+        if node is not None and node.accepting and _room(
+                settings, node, wanted).can_hold(vcpus, mem_mb):
             return node
     if pinned is not None and not Node.select().where(Node.id == pinned).exists():
         raise WrongNode(f"There is no node {pinned}.")
-    rooms = [_room(node, new_files) for node in Node.select().where(asked)]
+    rooms = [_room(settings, node, wanted) for node in Node.select().where(asked)]
     raise refusal(vcpus, mem_mb, rooms, pinned)
 
 
@@ -81,16 +83,7 @@ def claim_capacity(settings: Settings, sandbox: Sandbox) -> None:
 
 def _alive(settings: Settings) -> Any:
     """Nodes that report, and whose lane for sandboxes has started."""
-    return _reports(_since(settings)) & _works(SANDBOX_LANE)
-
-
-def _since(settings: Settings) -> datetime:
-    """Whoever has not reported since then is silent."""
-    return now() - timedelta(seconds=settings.node_dead_after_s)
-
-
-def _reports(since: Any) -> Any:
-    return Node.heartbeat_at > since
+    return reports(reported_since(settings.node_dead_after_s)) & _works(SANDBOX_LANE)
 
 
 def _works(lane: str) -> Any:
@@ -104,11 +97,14 @@ def _occupying() -> Any:
     )
 
 
-def _room(node: Node, new_files: bool) -> Room:
+def _room(settings: Settings, node: Node, wanted: PortsWanted | None) -> Room:
+    """What is free on a node; of its disk and its host ports only for a machine that is to have
+    `wanted` ports there."""
     load, promise = read_load(node.id), promise_of(node)
     return Room(node.id, node.accepting, node.vcpus, node.mem_mb,
                 promise.most_vcpus(load) - load.vcpus, promise.most_mem_mb() - load.mem_mb,
-                _disk_room(node, load) if new_files else None, promise.held_back(load))
+                _disk_room(node, load) if wanted is not None else None, promise.held_back(load),
+                find_shortage(settings, node, wanted) if wanted is not None else "")
 
 
 def promise_of(node: Node | NodeFacts) -> Promise:
@@ -157,7 +153,7 @@ def _coming(node_id: Any, heartbeat_at: Any) -> Any:
 def _locking(lane: str) -> Statement:
     """The node of an id, locked, if it is alive and this lane of it works."""
     return Statement(Node, lambda node_id, since: Node.select().where(
-        (Node.id == node_id) & _reports(since) & _works(SANDBOX_LANE) & _works(lane)
+        (Node.id == node_id) & reports(since) & _works(SANDBOX_LANE) & _works(lane)
     ).for_update(ROW_LOCK), values=2)
 
 
@@ -177,7 +173,8 @@ def list_with_room(settings: Settings, vcpus: int, mem_mb: int, lane: str,
     works = _alive(settings) & _works(lane)
     order = _by_load(works, image)
     nodes = {node.id: node for node in Node.select().where(Node.id.in_(order))}
-    return [each for each in order if _room(nodes[each], True).can_hold(vcpus, mem_mb)]
+    return [each for each in order
+            if _room(settings, nodes[each], PortsWanted()).can_hold(vcpus, mem_mb)]
 
 
 def find_silence(settings: Settings, node_id: str, lane: str) -> str | None:

@@ -108,12 +108,19 @@ def renew(claimed: Claim, lease_s: float) -> None:
     """Lengthen the lease to `lease_s` seconds from now; raises LeaseLost."""
     until = now() + timedelta(seconds=lease_s)
     if not Operation.update(lease_until=until).where(held(claimed)).execute():
-        raise LeaseLost(f"operation {claimed.operation_id} epoch {claimed.epoch}")
+        raise _lost(claimed)
+
+
+def check_held(claimed: Claim) -> None:
+    """Raises LeaseLost if the claim does not count any more: for who is about to change what
+    others would feel, after work that took long."""
+    if not Operation.select().where(held(claimed)).exists():
+        raise _lost(claimed)
 
 
 def park(claimed: Claim, delay_s: float, waits_for: str) -> None:
     """Give an operation back that has to wait: nobody holds it, and it is announced again after
-    `delay_s` seconds. The attempt does not count as one."""
+    `delay_s` seconds. The attempt does not count as one. Raises LeaseLost."""
     began = peewee.Case(None, [(Operation.waits_for == waits_for, Operation.wait_since)], now())
     _give_back(claimed, delay_s, {
         "attempts": Operation.attempts - 1, "waits_for": waits_for, "wait_since": began
@@ -122,14 +129,20 @@ def park(claimed: Claim, delay_s: float, waits_for: str) -> None:
 
 def put_back(claimed: Claim, delay_s: float, operator_error: str | None = None) -> None:
     """Give an operation back whose attempt failed with `operator_error`; it is announced again
-    after `delay_s` seconds."""
+    after `delay_s` seconds. Raises LeaseLost."""
     _give_back(claimed, delay_s, {"operator_error": operator_error})
 
 
 def _give_back(claimed: Claim, delay_s: float, values: Mapping[str, Any]) -> None:
     due = now() + timedelta(seconds=delay_s)
-    Operation.update(dict(values), state=OperationState.PENDING, claimed_by=None, lease_until=None,
-                     due_at=due, announce_at=due).where(held(claimed)).execute()
+    given = Operation.update(dict(values), state=OperationState.PENDING, claimed_by=None,
+                             lease_until=None, due_at=due, announce_at=due).where(held(claimed))
+    if not given.execute():
+        raise _lost(claimed)
+
+
+def _lost(claimed: Claim) -> LeaseLost:
+    return LeaseLost(f"operation {claimed.operation_id} epoch {claimed.epoch}")
 
 
 def was_finished(claimed: Claim) -> bool:
@@ -149,8 +162,9 @@ def annotate(claimed: Claim, note: str) -> None:
 def release_leases(worker: str) -> int:
     """End the leases that `worker` held before it was restarted, so that its operations are taken
     up at once."""
+    present = now()
     return int(
-        Operation.update(lease_until=now())
+        Operation.update(lease_until=present, announce_at=present)
         .where((Operation.claimed_by == worker) & (Operation.state == OperationState.RUNNING))
         .execute()
     )

@@ -1,5 +1,6 @@
 """Announces operations again that are due: parked ones whose time has come, those that no worker
-took in time, and those whose worker's lease has run out.
+took in time, and those whose worker's lease has run out. Only nodes that report are told
+(`reporting_nodes.py`).
 
 The due times are columns. The sweep takes what is due with SKIP LOCKED, so two of them do no harm:
 the control plane sweeps all nodes, which is the guarantee, and each node its own parked operations
@@ -15,6 +16,7 @@ from models.row import Statement
 from models.states import OperationState
 from services.operations import outbox
 from services.operations.announcements import announce
+from services.operations.reporting_nodes import reported_since, reporting_ids
 from services.protocols import Deps, Queue
 
 _BATCH = 200
@@ -24,19 +26,22 @@ def announce_neglected(deps: Deps) -> int:
     """Announce again what no worker took in time, or whose worker's lease has run out; returns how
     many of them were not just parked."""
     with connection():
-        announced = _announce(deps.settings, deps.queue, _neglected(now()))
+        which = _neglected(now(), reported_since(deps.settings.node_dead_after_s))
+        announced = _announce(deps.settings, deps.queue, which)
     return sum(operation.due_at is None for operation in announced)
 
 
-def due_query(moment: Any) -> Any:
-    """Those that `announce_neglected` announces at a moment."""
-    return Operation.select().where(_neglected(moment))
+def due_query(moment: Any, since: Any) -> Any:
+    """Those that `announce_neglected` announces at a moment, on nodes that have reported `since`
+    another."""
+    return Operation.select().where(_neglected(moment, since))
 
 
-def _neglected(moment: Any) -> Any:
+def _neglected(moment: Any, since: Any) -> Any:
     silent = (Operation.state == OperationState.RUNNING) & (Operation.lease_until < moment)
-    unclaimed = (Operation.state == OperationState.PENDING) & (Operation.announce_at <= moment)
-    return unclaimed | silent
+    unclaimed = Operation.state == OperationState.PENDING
+    return ((unclaimed | silent) & (Operation.announce_at <= moment)
+            & Operation.node_id.in_(reporting_ids(since)))
 
 
 def announce_due(settings: Settings, queue: Queue, node_id: str) -> datetime | None:

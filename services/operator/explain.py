@@ -151,7 +151,7 @@ class Explainer:
                 "No worker knows of it: its message waits for the broker, and the relay sends it"
                 " when that is back."
             )
-        yield f"No worker has taken it yet. {self._again(row.announce_at)}"
+        yield f"No worker has taken it yet. {self._again(row)}"
         yield self._queue(row)
 
     def _parked(self, row: Operation) -> Iterator[str]:
@@ -163,7 +163,7 @@ class Explainer:
         if row.due_at > self._present:
             yield f"It is taken up again {self._when(row.due_at)}."
         else:
-            yield self._again(row.announce_at)
+            yield self._again(row)
             yield self._queue(row)
 
     def _tries(self, row: Operation) -> str:
@@ -181,7 +181,7 @@ class Explainer:
         else:
             yield (
                 f"Worker {row.claimed_by} has it ({tries}) but is silent: its lease ended"
-                f" {self._when(lease)}. {self._again(row.announce_at)}"
+                f" {self._when(lease)}. {self._again(row)}"
             )
             yield self._queue(row)
 
@@ -195,7 +195,10 @@ class Explainer:
         if row.operator_error:
             yield f"For operators: {row.operator_error}"
 
-    def _again(self, moment: datetime) -> str:
+    def _again(self, row: Operation) -> str:
+        moment = row.announce_at
+        if row.node_id not in nodes.list_alive(self._settings):
+            return "It is announced again once its node reports that it works."
         if moment > self._present:
             return f"It is announced again {self._when(moment)}."
         late = (self._present - moment).total_seconds()

@@ -3,7 +3,7 @@ leads there.
 
 1. With the sandbox's row locked, the host is looked up or made, and the port bound, both for the
 sandbox's life. 2. A sandbox that runs gets the port forwarded by an operation, which nobody waits
-for; one that sleeps or boots gets it when it runs, see `services/previews/forwards.py`.
+for; one that sleeps or boots gets it when it runs, see `services/previews/announce_port.py`.
 """
 import base64
 import secrets
@@ -18,7 +18,7 @@ from services.errors import Conflict
 from services.hosts.sandbox_ports import bind_more
 from services.operations import outbox
 from services.operations.begin import lock_sandbox
-from services.previews.forwards import forward_if_missing
+from services.previews.announce_port import forward_if_missing
 from services.protocols import Deps
 from services.sandboxes import find
 from services.sandboxes.caller import Caller

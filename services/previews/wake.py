@@ -10,7 +10,7 @@ from services.hosts import placement
 from services.operations import outbox
 from services.operations.begin import begin, lock_sandbox
 from services.operations.open_limit import check_open
-from services.previews.forwards import forward_if_missing, is_forwarded
+from services.previews.announce_port import forward_if_missing, is_forwarded
 from services.previews.lookup import CHANGING_NOTHING
 from services.protocols import Deps
 

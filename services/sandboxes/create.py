@@ -17,6 +17,7 @@ from models.states import OPEN_STATES, OperationKind, OperationState, SandboxKin
 from models.templates import Template
 from services.errors import Conflict, Unavailable
 from services.hosts import placement
+from services.hosts.port_room import PortsWanted
 from services.metering import credit
 from services.metering.plans import Size, choose_size, included_size
 from services.operations import idempotency
@@ -25,7 +26,7 @@ from services.protocols import Deps
 from services.sandboxes import agent_servers, quotas
 from services.sandboxes.caller import Caller
 from services.sandboxes.copies import node_of_copy
-from services.sandboxes.insert import NewSandbox, begin_boot, insert, make_once
+from services.sandboxes.insert import NewSandbox, begin_boot, insert, make_once, ports_of
 from services.sandboxes.requests import CreateRequest, LaunchOptions
 from services.sandboxes.views import SandboxView, sandbox_view
 from services.templates import lookup, presets
@@ -57,7 +58,8 @@ def create(deps: Deps, caller: Caller, request: CreateRequest) -> SandboxView:
         if template is not None:
             options, snapshot = _with_template(options, template), template.snapshot
             preset = presets.of_copy(Sandbox.get_by_id(snapshot.source_sandbox_id), snapshot)
-        node = _claim_node(deps, caller, size, snapshot, preset.preset.slug if preset else None)
+        node = _claim_node(deps, caller, size, snapshot, preset.preset.slug if preset else None,
+                           ports_of(caller, options, preset))
         sandbox = insert(deps, NewSandbox(sandbox_id, caller, node, size.vcpus, size.mem_mb,
                                           options, snapshot, preset))
         return sandbox, begin_boot(deps, sandbox, snapshot=snapshot)
@@ -121,13 +123,14 @@ def _choose_size(caller: Caller, request: CreateRequest,
 
 
 def _claim_node(deps: Deps, caller: Caller, size: Size, copied: Snapshot | None,
-                preset: str | None) -> Node:
+                preset: str | None, ports: PortsWanted) -> Node:
     """A node for a machine of `size`, which is a copy of a template's snapshot if one is given."""
     settings, pinned = deps.settings, caller.pinned_node
     if copied is None:
-        return placement.claim_node(settings, size.vcpus, size.mem_mb, pinned, preset=preset)
+        return placement.claim_node(settings, size.vcpus, size.mem_mb, pinned, preset=preset,
+                                    ports=ports)
     return node_of_copy.claim(settings, copied, size.vcpus, size.mem_mb, pinned, preset=preset,
-                              needs_memory=False)
+                              needs_memory=False, ports=ports)
 
 
 def _with_template(options: LaunchOptions, found: ResolvedTemplate) -> LaunchOptions:

@@ -18,6 +18,7 @@ from services.hosts.nodes import NodeFacts
 from services.hosts.placement import promise_of, read_load
 from services.operations import outbox
 from services.operations.begin import begin
+from services.operations.reporting_nodes import reported_since, reporting_ids
 from services.operations.transitions import TRANSITIONS
 from services.protocols import Deps
 
@@ -36,9 +37,10 @@ def touch_values(idle_timeout_s: int) -> dict[str, object]:
 
 
 def hibernate_idle(deps: Deps) -> int:
-    """Begin to hibernate running sandboxes whose idle time is over and that nothing uses; returns
-    how many."""
-    return _hibernate(deps, partial(_IDLE.all, now()))
+    """Begin to hibernate running sandboxes whose idle time is over and that nothing uses, on nodes
+    that report; returns how many."""
+    since = reported_since(deps.settings.node_dead_after_s)
+    return _hibernate(deps, partial(_IDLE.all, now(), since))
 
 
 def hibernate_idlest(deps: Deps, node: NodeFacts, unused_s: float) -> int:
@@ -74,15 +76,17 @@ def _unused(moment: Any, which: Any) -> Any:
         & which & ~peewee.fn.EXISTS(in_flight))
 
 
-def due_query(moment: Any) -> Any:
-    """Those that `hibernate_idle` puts to sleep at a moment."""
-    return _unused(moment, Sandbox.idle_at <= moment)
+def due_query(moment: Any, since: Any) -> Any:
+    """Those that `hibernate_idle` puts to sleep at a moment, on nodes that have reported `since`
+    another: on a silent one the operation would fail at its deadline, and be begun again."""
+    return _unused(moment, (Sandbox.idle_at <= moment)
+                   & Sandbox.node_id.in_(reporting_ids(since)))
 
 
 # The row lock and the condition on `idle_at` settle the race with a call that begins at the same
 # moment.
-_IDLE = Statement(Sandbox, lambda moment: due_query(moment).order_by(
-    Sandbox.idle_at).limit(_BATCH).for_update(UNLOCKED_ROWS))
+_IDLE = Statement(Sandbox, lambda moment, since: due_query(moment, since).order_by(
+    Sandbox.idle_at).limit(_BATCH).for_update(UNLOCKED_ROWS), values=2)
 
 
 def _hibernate(deps: Deps, find: Callable[[], Iterable[Sandbox]],

@@ -17,6 +17,8 @@ from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import OperationKind
 from services.hosts import sandbox_ports
+from services.hosts.port_room import PortsWanted
+from services.hosts.sandbox_ports import Bearer
 from services.operations import idempotency, outbox
 from services.operations.begin import begin
 from services.operations.open_limit import check_open
@@ -45,12 +47,20 @@ class NewSandbox:
     preset: PresetOfSandbox | None = None
 
 
+def ports_of(caller: Caller, options: LaunchOptions, preset: PresetOfSandbox | None) -> PortsWanted:
+    """The host ports that `insert` will bind for such a sandbox."""
+    return Bearer("", caller.owner.id, caller.kind).wants(
+        (AGENT_PORT, *options.for_preset(preset).ports))
+
+
 def insert(deps: Deps, new: NewSandbox) -> Sandbox:
     """Write the rows and port bindings of a new sandbox, in the current transaction. Raises
     RateLimited, Unavailable."""
     options = new.options.for_preset(new.preset)
     check_open(deps.settings, new.caller.owner.id)
-    bound = sandbox_ports.bind_ports(deps.settings, new.node, new.id, (AGENT_PORT, *options.ports))
+    bound = sandbox_ports.bind_ports(
+        deps.settings, new.node, Bearer(new.id, new.caller.owner.id, new.caller.kind),
+        (AGENT_PORT, *options.ports))
     raw = agent_servers.is_raw(options, new.caller.kind)
     copied = {} if new.snapshot is None else {
         "snapshot_id": new.snapshot.id, "cwd": new.snapshot.cwd

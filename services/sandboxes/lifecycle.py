@@ -3,13 +3,12 @@ end."""
 from dataclasses import replace
 
 from models.database import connection, database
-from models.nodes import PortBinding
 from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
 from models.states import OperationKind, SandboxStatus
 from services.errors import Conflict, NotFound
 from services.hosts import placement
-from services.hosts.sandbox_ports import bind_more
+from services.hosts.sandbox_ports import bind_more, open_ports
 from services.operations import outbox
 from services.operations.begin import begin, lock_sandbox
 from services.operations.open_limit import check_open
@@ -103,8 +102,8 @@ def _change(deps: Deps, caller: Caller, sandbox_id: str, kind: OperationKind,
     1. If it is there already: done. 2. If the same operation is under way: join it. 3. If another
     one is: wait for its end and look again (a wake right after a pause must work). 4. Otherwise
     begin it, unless the owner has too many under way, and wait for its end. Ports that are not
-    bound yet, or a readiness port still to be waited for, need an operation of their own: with
-    them, 1 and 2 do not count.
+    open and that nothing under way opens, or a readiness port still to be waited for, need an
+    operation of their own: with them, 1 and 2 do not count.
     """
     find.get_owned(caller, sandbox_id)
 
@@ -127,8 +126,9 @@ def _change(deps: Deps, caller: Caller, sandbox_id: str, kind: OperationKind,
         if ports:
             bind_more(deps.settings, sandbox, ports)
         # A wake of a running machine resumes nothing; the driver forwards the new ports, the new
-        # service is waited for.
-        operation, messages = begin(deps.settings, sandbox, kind, from_any=there,
+        # service is waited for. It may run because the wait of the wake before was just ended.
+        runs = kind is OperationKind.WAKE and sandbox.status == SandboxStatus.RUNNING
+        operation, messages = begin(deps.settings, sandbox, kind, from_any=runs,
                                     readiness_port=readiness_port)
         return int(operation.op_seq), messages
 
@@ -140,8 +140,9 @@ def _change(deps: Deps, caller: Caller, sandbox_id: str, kind: OperationKind,
 
 
 def _has_more_ports(sandbox: Sandbox, ports: tuple[int, ...]) -> bool:
-    bound = PortBinding.select(PortBinding.guest_port).where(PortBinding.sandbox_id == sandbox.id)
-    return bool(set(ports) - {row.guest_port for row in bound}) if ports else False
+    """True if some of the ports are not open, and the wake that is under way does not open them."""
+    under_way = sandbox.op_seq if sandbox.task == OperationKind.WAKE else None
+    return bool(set(ports) - open_ports(sandbox.id, under_way)) if ports else False
 
 
 def _waits_for_more(sandbox: Sandbox, kind: OperationKind, readiness_port: int | None) -> bool:

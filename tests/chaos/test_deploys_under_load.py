@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from objects.store import ObjectStore
-from services.deploys import prefixes
+from services.deploys import stored_versions
 from tests.clients.deploys import Deploys
 from tests.clients.load import Load
 from tests.clients.projects import served_by, snapshot, static_site
@@ -143,7 +143,8 @@ def with_broken_database(stack, slug):
     """What the live version of the app has stored makes no database."""
     row, = query(stack, "SELECT app_id, live_version, live_epoch FROM deploys WHERE slug = %s",
                  slug)
-    store, prefix = ObjectStore(stack.settings), prefixes.database_prefix(prefixes.prefix_of(*row))
+    store = ObjectStore(stack.settings)
+    prefix = stored_versions.database_prefix(stored_versions.prefix_of(*row))
     store.put_stream(f"{prefix}0000/{1:016x}-{1:016x}.ltx", [b"no such thing"])
     yield "ReplicaBroken"
     store.remove_all(prefix)

@@ -12,7 +12,7 @@ from botocore.credentials import Credentials
 
 from config import guest_gateway
 from nodeworker.deploys import replication
-from nodeworker.deploys.replicas import PROGRAM
+from nodeworker.deploys.replica_files import PROGRAM
 from nodeworker.network.namespaces import in_namespace
 
 

@@ -9,7 +9,7 @@ from nodeworker.disks import qcow2
 from nodeworker.disks.durable import read_json, write_json
 from nodeworker.disks.layers import warm_image_reference
 from nodeworker.hypervisor.driver import LaunchSpec, Shape
-from nodeworker.hypervisor.qemu.disk.references import references
+from nodeworker.hypervisor.qemu.disk.layer_references import references
 from nodeworker.hypervisor.qemu.driver import QemuDriver
 from nodeworker.hypervisor.qemu.operations.create import record_new_sandbox
 from nodeworker.hypervisor.qemu.records import Machine, Phase, write_warm_image

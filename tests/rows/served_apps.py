@@ -7,7 +7,7 @@ from models.deploys import Deploy
 from models.ids import new_id
 from models.sandboxes import Sandbox
 from models.states import DeployStatus
-from services.deploys import in_flight
+from services.deploys import drained_sandboxes
 from services.deploys.edges import staging
 
 
@@ -23,8 +23,8 @@ def go_live(slug, sandbox_id):
                       live_epoch=1, live_static=False, live_sandbox_id=sandbox_id,
                       fence_until=None).where(Deploy.slug == slug).execute()
         if before.live_sandbox_id is not None:
-            in_flight.clear(before.live_sandbox_id)
-            in_flight.ask(before.live_sandbox_id, 60)
+            drained_sandboxes.clear(before.live_sandbox_id)
+            drained_sandboxes.ask(before.live_sandbox_id, 60)
         staging.tell()
 
 
@@ -34,7 +34,7 @@ def fence(slug, seconds):
         Deploy.update(fence_until=now() + timedelta(seconds=seconds)).where(
             Deploy.slug == slug).execute()
         sandbox_id = Deploy.get_by_id(slug).live_sandbox_id
-        in_flight.ask(sandbox_id, seconds)
+        drained_sandboxes.ask(sandbox_id, seconds)
         return sandbox_id
 
 

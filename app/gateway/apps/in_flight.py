@@ -1,5 +1,5 @@
 """Says of each sandbox that is to get no request any more when none is in flight here: neither in
-this process nor in a worker of the edge (see `services/deploys/in_flight.py`).
+this process nor in a worker of the edge (see `services/deploys/drained_sandboxes.py`).
 
 1. A read shows the drain, and that no name leads to the sandbox, or that requests are held. 2.
 Every worker has heard of that read. 3. Then what is in flight can only become less.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from config.settings import Settings
-from nodeworker.disks.space import Space
+from nodeworker.disks.reserve_blocks import Space
 from nodeworker.faults import InjectedFault
 from nodeworker.hypervisor.driver import (
     Driver,
@@ -21,7 +21,7 @@ from nodeworker.hypervisor.driver import (
     VmState,
     ignore_progress,
 )
-from nodeworker.hypervisor.facts import (
+from nodeworker.hypervisor.host_facts import (
     DiskExport,
     DiskPause,
     DiskUse,
@@ -36,7 +36,7 @@ from nodeworker.hypervisor.presets_record import facts_of, none_chosen, nothing_
 from nodeworker.hypervisor.qemu.disk import ram_room
 from nodeworker.hypervisor.qemu.disk.disk_use import disk_use
 from nodeworker.hypervisor.qemu.disk.export import export_disk
-from nodeworker.hypervisor.qemu.disk.references import UnreadableRecord
+from nodeworker.hypervisor.qemu.disk.layer_references import UnreadableRecord
 from nodeworker.hypervisor.qemu.disk.write_pace import pace_writes
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.images.bake_warm_image import bake
@@ -53,11 +53,11 @@ from nodeworker.hypervisor.qemu.operations.paused import resume_if_paused
 from nodeworker.hypervisor.qemu.operations.reclaim import collect_garbage, reclaim, restore_network
 from nodeworker.hypervisor.qemu.operations.snapshot import snapshot
 from nodeworker.hypervisor.qemu.operations.wake import forward, wake
-from nodeworker.hypervisor.qemu.process import prepared
+from nodeworker.hypervisor.qemu.process import prepared_processes
 from nodeworker.hypervisor.qemu.process.cpu_usage import read_usage
-from nodeworker.hypervisor.qemu.process.prepare import replace_in_background
+from nodeworker.hypervisor.qemu.process.making_prepared import replace_in_background
 from nodeworker.hypervisor.qemu.process.qmp import QmpError
-from nodeworker.hypervisor.qemu.suspended import kept, warm_spares
+from nodeworker.hypervisor.qemu.suspended import kept_machines, warm_spares
 from nodeworker.hypervisor.qemu.suspended.give_up_for_slot import give_up_for_slot
 from nodeworker.hypervisor.qemu.suspended.making_spares import SpareMaker
 from nodeworker.network.nft import NftError
@@ -251,11 +251,12 @@ class QemuDriver(Driver):
 
     @_operation
     def tend_suspended(self) -> SuspendedMachines:
-        ended = sum(each.end_surplus(self.host) for each in (kept, warm_spares, prepared))
+        kinds = (kept_machines, warm_spares, prepared_processes)
+        ended = sum(kind.end_surplus(self.host) for kind in kinds)
         self._spare_maker.look()
-        return SuspendedMachines(kept.count(self.host),
+        return SuspendedMachines(kept_machines.count(self.host),
                                  sum(warm_spares.count_ready(self.host).values()),
-                                 prepared.count(self.host), ended)
+                                 prepared_processes.count(self.host), ended)
 
     @_operation
     def restore_network(self) -> bool:

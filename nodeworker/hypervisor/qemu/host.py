@@ -11,11 +11,11 @@ from pathlib import Path
 
 from config.settings import Settings
 from nodeworker.disks.layers import WARM_IMAGES, LayerStore
-from nodeworker.disks.space import MIB, Space, space_of
+from nodeworker.disks.reserve_blocks import MIB, Space, space_of
 from nodeworker.hypervisor.driver import DriverError, NoDiskSpace, Shape
-from nodeworker.hypervisor.facts import HostTuple
+from nodeworker.hypervisor.host_facts import HostTuple
+from nodeworker.hypervisor.qemu.disk.layer_references import UnreadableRecord, references
 from nodeworker.hypervisor.qemu.disk.ram_shares import RamShares
-from nodeworker.hypervisor.qemu.disk.references import UnreadableRecord, references
 from nodeworker.hypervisor.qemu.images.guest_image import (
     Image,
     current_image,
@@ -40,7 +40,7 @@ from nodeworker.hypervisor.qemu.records import (
     find_warm_image,
 )
 from nodeworker.hypervisor.qemu.rundir import RunDir
-from nodeworker.network.node import NodeNetwork
+from nodeworker.network.node_network import NodeNetwork
 from nodeworker.network.ruleset import NodePorts
 
 _log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from typing import Any
 from guest.agent.protocol import AGENT_PORT
 from nodeworker.disks.durable import read_json, write_json
 from nodeworker.hypervisor.driver import Forward, Shape
-from nodeworker.hypervisor.facts import HostTuple
+from nodeworker.hypervisor.host_facts import HostTuple
 
 # Named as when warm images were called templates: those on disk must be found.
 _WARM_IMAGE_RECORD = "template.json"

@@ -4,7 +4,8 @@ the sandbox.
 `op.lock` is held during a driver call. `vm.lock` is taken before QEMU starts and inherited by it,
 so the kernel itself allows one VM per sandbox and frees the lock the instant the process dies. What
 is true follows from three facts:
-1. Is vm.lock held? Then a process lives; one that is kept (`suspended/kept.py`) does not count.
+1. Is vm.lock held? Then a process lives; one that is kept (`suspended/kept_machines.py`) does not
+   count.
 2. The phase in its record (vm.json, and vm.now for what need not survive a power failure), and
    whether the host has been rebooted since.
 3. The task in its record: an operation at work, or one that died.
@@ -17,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from nodeworker.disks import space
+from nodeworker.disks import reserve_blocks
 from nodeworker.disks.durable import read_json, write_json
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import NoDiskSpace, VmState
@@ -166,7 +167,7 @@ class RunDir:
         """Make sure that the guest can write to all of its memory, whatever fills the disk
         meanwhile. Raises NoDiskSpace."""
         try:
-            space.reserve(self.ram)
+            reserve_blocks.reserve(self.ram)
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
@@ -174,7 +175,7 @@ class RunDir:
 
     def release_ram(self) -> None:
         """Give back what a sleeping guest has never used of its memory."""
-        space.release(self.ram)
+        reserve_blocks.release(self.ram)
 
     def remove_files(self) -> None:
         """Remove everything but the operation lock, which the caller holds."""

@@ -17,8 +17,8 @@ from typing import Any
 
 from nodeworker.hypervisor.locks import try_lock
 from nodeworker.hypervisor.simulated.agent import AgentServer
-from nodeworker.hypervisor.simulated.forwards import ForwardedPorts
 from nodeworker.hypervisor.simulated.guest import Guest
+from nodeworker.hypervisor.simulated.port_forwards import ForwardedPorts
 
 SOCKET_NAME = "control.sock"
 LOCK_NAME = "simulator.lock"

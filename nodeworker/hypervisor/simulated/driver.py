@@ -7,12 +7,12 @@ from pathlib import Path
 
 from config.settings import Settings
 from nodeworker.disks.durable import empty_trash
+from nodeworker.disks.reserve_blocks import Space
 from nodeworker.disks.sizes import tree_bytes
-from nodeworker.disks.space import Space
 from nodeworker.faults import fault
 from nodeworker.hypervisor import driver
 from nodeworker.hypervisor.driver import DriverError, Shape, VmBusy, VmNotFound, VmState
-from nodeworker.hypervisor.facts import (
+from nodeworker.hypervisor.host_facts import (
     DiskExport,
     DiskPause,
     DiskUse,

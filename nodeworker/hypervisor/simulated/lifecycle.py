@@ -7,7 +7,7 @@ from typing import Any
 
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError, LaunchSpec, MemoryLost, RunningVm, VmState
-from nodeworker.hypervisor.facts import NO_MEMORY
+from nodeworker.hypervisor.host_facts import NO_MEMORY
 from nodeworker.hypervisor.simulated.node import Record, SimulatedNode
 from nodeworker.hypervisor.simulated.presets import RECORD
 

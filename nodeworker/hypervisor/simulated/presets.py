@@ -13,7 +13,7 @@ from typing import Any
 
 from guest.presets import GUEST_DIR, SLUGS
 from nodeworker.disks.durable import read_json
-from nodeworker.hypervisor.facts import PresetsFacts
+from nodeworker.hypervisor.host_facts import PresetsFacts
 from nodeworker.hypervisor.presets_record import facts_of, none_chosen, nothing_built
 from nodeworker.hypervisor.simulated.guest import Guest
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from nodeworker.disks.durable import read_json, remove_tree, write_json
 from nodeworker.faults import InjectedFault, fault
 from nodeworker.hypervisor.driver import DriverError, Shape
-from nodeworker.hypervisor.facts import DiskExport, ExportedFiles, SnapshotFacts
+from nodeworker.hypervisor.host_facts import DiskExport, ExportedFiles, SnapshotFacts
 from nodeworker.hypervisor.simulated.node import BLANK, SimulatedNode
 
 _IMAGE, _DESCRIPTION, _FETCHED = "simulated", "image.json", ".fetched"

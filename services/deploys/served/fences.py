@@ -8,7 +8,7 @@ from typing import Any
 
 from models.database import connection, database, now
 from models.deploys import Deploy
-from services.deploys import in_flight, runs
+from services.deploys import drained_sandboxes, runs
 from services.deploys.edges.channel import notify
 from services.deploys.runs import RunClaim
 
@@ -25,7 +25,7 @@ def begin(claimed: RunClaim, sandbox_id: str, for_s: float, **columns: Any) -> d
         runs.lock_app(claimed)
         runs.advance(claimed, claimed.step, **columns)
         Deploy.update(fence_until=until).where(Deploy.slug == claimed.slug).execute()
-        in_flight.ask(sandbox_id, for_s)
+        drained_sandboxes.ask(sandbox_id, for_s)
         notify()
     return until
 
@@ -35,7 +35,7 @@ def lift(claimed: RunClaim, sandbox_id: str, until: datetime) -> None:
     with connection(), database.atomic():
         Deploy.update(fence_until=None).where(
             (Deploy.app_id == claimed.app_id) & (Deploy.fence_until == until)).execute()
-        in_flight.clear(sandbox_id)
+        drained_sandboxes.clear(sandbox_id)
         notify()
 
 
@@ -46,7 +46,7 @@ def forget_expired() -> None:
         ended = list(Deploy.update(fence_until=None).where(_is_over(now()))
                      .returning(Deploy).execute())
         for row in ended:
-            in_flight.clear(row.live_sandbox_id)
+            drained_sandboxes.clear(row.live_sandbox_id)
         if ended:
             notify()
 

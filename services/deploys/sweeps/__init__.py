@@ -2,6 +2,6 @@
 are given up.
 
 It decides which runs those are and where they go. A run that somebody holds is left alone until its
-lease is over. What a failed run leaves behind is decided in `services.deploys.failing`, when ticks
-come in `tasks/schedule.py`.
+lease is over. What a failed run leaves behind is decided in `services.deploys.failed_runs`, when
+ticks come in `tasks/schedule.py`.
 """

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from models.database import connection, database, now
 from models.deploys import DeployRun
-from services.deploys import failing, runs
+from services.deploys import failed_runs, runs
 from services.operations import outbox
 from services.operations.claims import LeaseLost
 from services.protocols import Deps
@@ -26,8 +26,8 @@ def give_up(deps: Deps) -> list[str]:
                 runs.lock_app(row)
                 claimed = runs.claim(row.id, row.node_id, _WORKER, _LEASE_S)
                 if claimed is not None:
-                    messages = failing.fail(deps, claimed, "The deploy did not finish in time.",
-                                            row.operator_error)
+                    messages = failed_runs.fail(deps, claimed, "The deploy did not finish in time.",
+                                                row.operator_error)
                     given_up.append(claimed.slug)
             outbox.flush(deps.queue, messages)
     return given_up

@@ -71,7 +71,8 @@ def _await_snapshot(sandbox_id: str, snapshot_id: str, route: str, wait_s: float
     if row.state == SnapshotState.FAILED:
         with connection():
             idempotency.release(route, snapshot_id)
-            deleted = Operation.select().where((Operation.snapshot_id == snapshot_id)
+            deleted = Operation.select().where((Operation.sandbox_id == sandbox_id)
+                                               & (Operation.snapshot_id == snapshot_id)
                                                & (Operation.state == OperationState.SUPERSEDED))
             if deleted.exists():
                 raise Conflict(row.error or "The sandbox was deleted meanwhile.")

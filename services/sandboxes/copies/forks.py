@@ -13,7 +13,7 @@ from services.protocols import Deps
 from services.sandboxes import agent_servers, find, quotas
 from services.sandboxes.caller import Caller
 from services.sandboxes.copies import capture, node_of_copy
-from services.sandboxes.insert import NewSandbox, begin_boot, insert, make_once
+from services.sandboxes.insert import NewSandbox, begin_boot, insert, make_once, ports_of
 from services.sandboxes.requests import LaunchOptions
 from services.sandboxes.views import SandboxView, sandbox_view
 from services.sandboxes.waiting import attempt_when_free, check_free_to_capture
@@ -83,11 +83,11 @@ def _insert_fork(deps: Deps, caller: Caller, sandbox_id: str, taken: Snapshot,
     check_fork(caller.owner.plan, taken.vcpus, taken.mem_mb)
     credit.check(deps.settings, caller.owner)
     quotas.check_sandbox(deps.settings, caller.owner)
+    inherited, preset = _inherit(options, source, taken), presets.of_copy(source, taken)
     node = node_of_copy.claim(deps.settings, taken, taken.vcpus, taken.mem_mb, caller.pinned_node,
-                              preset=source.preset)
-    return insert(deps, NewSandbox(sandbox_id, caller, node, taken.vcpus, taken.mem_mb,
-                                   _inherit(options, source, taken), taken,
-                                   presets.of_copy(source, taken)))
+                              preset=source.preset, ports=ports_of(caller, inherited, preset))
+    return insert(deps, NewSandbox(sandbox_id, caller, node, taken.vcpus, taken.mem_mb, inherited,
+                                   taken, preset))
 
 
 def _ends_listener(options: LaunchOptions, source: Sandbox) -> bool:

@@ -7,6 +7,8 @@ takes no sandboxes. 4. Where the holder is only full, a fork
 is refused: with its processes it is worth waiting for, and without them a pin gets it. A copy of a
 template goes elsewhere then, too: it is what is on its disk and what its start command starts.
 """
+from functools import partial
+
 from config.settings import Settings
 from models.database import database
 from models.nodes import Node
@@ -14,6 +16,7 @@ from models.snapshots import Snapshot
 from models.states import SnapshotKind
 from services.errors import Unavailable, WrongNode
 from services.hosts import placement
+from services.hosts.port_room import PortsWanted
 from services.operations.transitions import ARCHIVE_LANE
 
 _ELSEWHERE = ("With X-Svc-Node another node makes it from the stored disk, without memory and"
@@ -21,28 +24,29 @@ _ELSEWHERE = ("With X-Svc-Node another node makes it from the stored disk, witho
 
 
 def claim(settings: Settings, taken: Snapshot, vcpus: int, mem_mb: int, pinned: str | None, *,
-          preset: str | None = None, needs_memory: bool = True) -> Node:
-    """Lock and return the node of a new sandbox made from `taken`, with room for it; in the
-    caller's transaction. One that `needs_memory` is refused where the holder is only
+          preset: str | None = None, needs_memory: bool = True,
+          ports: PortsWanted = PortsWanted()) -> Node:
+    """Lock and return the node of a new sandbox made from `taken`, with room and host `ports` for
+    it; in the caller's transaction. One that `needs_memory` is refused where the holder is only
     full.
 
     Raises WrongNode when `pinned` cannot have it, Unavailable.
     """
+    claim_node = partial(placement.claim_node, settings, vcpus, mem_mb, ports=ports)
     if taken.kind == SnapshotKind.FILES_ONLY:
-        return placement.claim_node(settings, vcpus, mem_mb, pinned, preset=preset,
-                                    lane=ARCHIVE_LANE)
+        return claim_node(pinned, preset=preset, lane=ARCHIVE_LANE)
     holder, in_store = str(taken.node_id), taken.uploaded_to_store and taken.image_key is not None
     if pinned not in (None, holder):
         if not in_store:
             raise WrongNode(f"Snapshot {taken.id} is on node {holder}, not on {pinned}, and not in"
                             " the object store yet.")
-        return placement.claim_node(settings, vcpus, mem_mb, pinned, lane=ARCHIVE_LANE)
+        return claim_node(pinned, lane=ARCHIVE_LANE)
     if pinned is not None or not in_store:
-        return placement.claim_node(settings, vcpus, mem_mb, holder)
+        return claim_node(holder)
     try:
         # What a refusal has locked is free again before other nodes are locked.
         with database.atomic():
-            return placement.claim_node(settings, vcpus, mem_mb, holder)
+            return claim_node(holder)
     except Unavailable as refused:
         if needs_memory and placement.is_open(settings, holder):
             if len(placement.list_by_load(settings)) == 1:
@@ -50,7 +54,6 @@ def claim(settings: Settings, taken: Snapshot, vcpus: int, mem_mb: int, pinned: 
             raise Unavailable(f"{refused} {_ELSEWHERE}",
                               retry_after_s=refused.retry_after_s) from None
         try:
-            return placement.claim_node(settings, vcpus, mem_mb, image=taken.image_key,
-                                        lane=ARCHIVE_LANE)
+            return claim_node(image=taken.image_key, lane=ARCHIVE_LANE)
         except Unavailable:
             raise refused from None

@@ -16,13 +16,13 @@ from models.ids import new_id
 from models.snapshots import Snapshot
 from models.states import DeployStatus, Plan, RunState, SnapshotState
 from models.users import User
-from nodeworker.deploys import runner
-from nodeworker.deploys.replicas import PROGRAM
+from nodeworker.deploys import run_steps
+from nodeworker.deploys.replica_files import PROGRAM
 from nodeworker.wiring import NodeDeps
-from services.deploys import prefixes as prefix_rows
 from services.deploys import runs
+from services.deploys import stored_versions as prefix_rows
+from services.deploys.begin_run import DeployRequest, reserve
 from services.deploys.builder_removal import ACCOUNT
-from services.deploys.reserve import DeployRequest, reserve
 from services.deploys.served import replica_keys
 from services.deploys.served.runtimes import APP_PORT
 from services.hosts.nodes import NodeFacts, heartbeat
@@ -162,7 +162,7 @@ def worker(sim_stack):
     def work(run_id, **changed):
         settings = dataclasses.replace(sim_stack.settings,
                                        **{"deploy_fence_s": FENCE_S, **changed})
-        runner.run_announced(NodeDeps(settings, None, ListQueue(), lambda sandbox: AgentClient(
+        run_steps.run_announced(NodeDeps(settings, None, ListQueue(), lambda sandbox: AgentClient(
             settings.node_address, sandbox.agent_port, sandbox.agent_token)), run_id)
 
     sim_stack.stop("node-deploy")

@@ -2,7 +2,7 @@
 import pytest
 
 from models.database import connection, database
-from services.deploys.served import replica_keys, retiring
+from services.deploys.served import replica_keys, stop_old_runtimes
 from tests.stack.database import query
 from tests.stack.waiting import becomes, until
 
@@ -25,7 +25,7 @@ def test_a_guest_that_does_not_store_them_is_stopped_in_the_end(
         sim_stack, stack_rows, alice, hostile, guest, event):
     replica_keys.issue(sim_stack.settings, hostile, "apps/last/v1-1/db/")
     with connection(), database.atomic():
-        retiring.retire(hostile, 0)
+        stop_old_runtimes.retire(hostile, 0)
     becomes(lambda: query(sim_stack, WAITS, hostile), [("its database to reach the store",)])
     asked = guest.asked
     until(lambda: guest.asked > asked)

@@ -5,7 +5,7 @@ to all."""
 import pytest
 
 from models.states import RunStep
-from nodeworker.deploys import databases
+from nodeworker.deploys import database_restore
 from objects.store import ObjectStore
 from tests.fakes.hostile_guest import ENDED, RESULT, frame
 from tests.functional.deploys.conftest import DONE, FENCE_S, FIRST, MANIFEST, begin_second
@@ -42,7 +42,8 @@ def test_the_version_before_goes_on(sim_stack, before, hostile, guest, step, sto
     begun = begin_second(sim_stack, before, step, hostile)
     ended = ("SELECT state, error, starts_with(operator_error, 'ReplicaBroken: ') FROM deploy_runs"
              " WHERE id = %s AND finished_at IS NOT NULL")
-    becomes(lambda: query(sim_stack, ended, begun), [("failed", databases.BROKEN, True)], 120)
+    failed = ("failed", database_restore.BROKEN, True)
+    becomes(lambda: query(sim_stack, ended, begun), [failed], 120)
     assert guest.asked > 0
     has_changed_nothing(sim_stack, before, row, hostile)
 

@@ -6,10 +6,10 @@ from models.deploys import Deploy, DeployPrefix, DeployRun
 from models.snapshots import Snapshot
 from models.states import SnapshotState
 from models.users import User
-from services.deploys import failing, prefixes, previous_version, publishing, removal
+from services.deploys import app_removal, failed_runs, previous_version, publishing, stored_versions
 from services.deploys.apps import find
+from services.deploys.begin_run import RollbackRequest
 from services.deploys.edges import staging
-from services.deploys.reserve import RollbackRequest
 from services.deploys.rollback import roll_back
 from services.errors import Conflict, Forbidden, NotFound
 from tests.functional.deploys.conftest import app
@@ -97,7 +97,7 @@ def test_a_version_whose_files_are_gone_is_built_again(deps, versions, back, tak
         back()
     before = app()
     with connection():
-        failing.fail(deps, take(), "The build failed.")
+        failed_runs.fail(deps, take(), "The build failed.")
     assert app() == before, "a rollback that fails changes nothing"
 
 
@@ -110,7 +110,7 @@ def test_it_is_not_at_hand_if_an_edge_lacks_it_or_the_store_has_begun_to_remove_
     else:
         with connection():
             DeployPrefix.update(due_at=now()).where(DeployPrefix.prefix == first).execute()
-        assert prefixes.take_due() == [first]
+        assert stored_versions.take_due() == [first]
     assert back().serving_version == 2 and run_of(3).state == "queued"
 
 
@@ -148,7 +148,7 @@ def test_what_cannot_come_back(deps, versions, back, ask, take):
         back()
     with connection():
         alice = User.get_by_id("alice")
-    removal.remove(deps, alice, "hello")
+    app_removal.remove(deps, alice, "hello")
     with pytest.raises(NotFound):
         back()
 
@@ -156,7 +156,7 @@ def test_what_cannot_come_back(deps, versions, back, ask, take):
 def test_nothing_was_ever_served(deps, ask, take, back):
     ask()
     with connection():
-        failing.fail(deps, take(), "No.")
+        failed_runs.fail(deps, take(), "No.")
     with pytest.raises(Conflict, match="No version of hello is served"):
         back()
 

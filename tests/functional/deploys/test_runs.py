@@ -13,16 +13,16 @@ from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import RunStep, SandboxStatus, SnapshotState
 from models.users import User
-from nodeworker.deploys import runner
+from nodeworker.deploys import run_steps
 from nodeworker.wiring import NodeDeps
 from services.deploys import (
+    app_removal,
     builders,
-    failing,
-    prefixes,
+    failed_runs,
     previous_version,
     publishing,
-    removal,
     runs,
+    stored_versions,
 )
 from services.deploys.apps import find, listing
 from services.deploys.edges import staging
@@ -44,7 +44,7 @@ def events():
 def store(claimed):
     """As the step does that stores files."""
     with connection():
-        prefix = prefixes.keep(claimed.app_id, claimed.version, claimed.epoch)
+        prefix = stored_versions.keep(claimed.app_id, claimed.version, claimed.epoch)
         return prefix, runs.advance(claimed, RunStep.STAGE, stored_epoch=claimed.epoch)
 
 
@@ -106,7 +106,7 @@ def test_a_version_goes_live_with_its_event_and_the_one_before_is_collected_late
     wait_s = (after["collect_previous_at"] - now()).total_seconds()
     assert 60 < wait_s <= deps.settings.static_collect_s
     assert kept() == {first: True, second: False}
-    assert prefixes.take_due() == [], "its time has not come"
+    assert stored_versions.take_due() == [], "its time has not come"
     assert [(served.live, served.previous) for served in staging.list_apps()] == [(second, first)]
     with connection():
         past = now()
@@ -114,8 +114,8 @@ def test_a_version_goes_live_with_its_event_and_the_one_before_is_collected_late
         DeployPrefix.update(due_at=past).where(DeployPrefix.due_at.is_null(False)).execute()
     previous_version.end_due()
     assert staging.list_apps()[0].previous is None
-    assert prefixes.take_due() == [first] and prefixes.take_due() == [], "in one sweep's hands"
-    prefixes.removed(first)
+    assert [stored_versions.take_due() for _ in range(2)] == [[first], []], "in one sweep's hands"
+    stored_versions.removed(first)
     assert kept() == {second: False}
 
 
@@ -125,7 +125,7 @@ def test_a_failed_run_leaves_the_live_row_as_it_was(deps, ask, take):
     ask(intent="i2")
     prefix, claimed = store(take())
     with connection():
-        failing.fail(deps, claimed, "The build failed.")
+        failed_runs.fail(deps, claimed, "The build failed.")
     after = app()
     # only the number that the next run gets has moved, when this one was taken on
     assert after | {"next_version": 0} == before | {"next_version": 0}
@@ -140,7 +140,7 @@ def test_a_failed_run_leaves_the_live_row_as_it_was(deps, ask, take):
 def test_a_first_deploy_that_fails_keeps_the_app_for_its_owner(deps, ask, take):
     first = ask()
     with connection():
-        failing.fail(deps, take(), "No.")
+        failed_runs.fail(deps, take(), "No.")
     assert app()["status"] == "failed"
     assert ask().app_id == first.app_id
 
@@ -212,7 +212,7 @@ def test_the_builder_is_known_by_the_run_that_made_it_and_goes_with_its_end(deps
         row = Sandbox.get_by_id(builder)
         assert (row.owner_id, row.kind) == ("svc-deploys", "builder")
         assert DeployRun.get().builder_sandbox_id == builder
-        failing.fail(deps, claimed, "No.")
+        failed_runs.fail(deps, claimed, "No.")
         assert Sandbox.get_by_id(builder).task == "stop"
 
 
@@ -233,16 +233,16 @@ def test_a_deleted_app_serves_nothing_and_its_open_run_fails(deps, ask, take):
     with connection():
         alice, mallory = User.get_by_id("alice"), User.get_by_id("mallory")
     with pytest.raises(Forbidden):
-        removal.remove(deps, mallory, "hello")
-    removal.remove(deps, alice, "hello")
+        app_removal.remove(deps, mallory, "hello")
+    app_removal.remove(deps, alice, "hello")
     assert app() is None and staging.list_apps() == []
     assert kept() == {earlier: True, first: True, prefix: True}
-    assert set(prefixes.take_due()) == {earlier, first, prefix}, "version N-1 at once, too"
+    assert set(stored_versions.take_due()) == {earlier, first, prefix}, "version N-1 at once, too"
     assert events()[-1][1]["error"] == "The app was deleted."
     with pytest.raises(LeaseLost):
         publishing.publish_static(deps, claimed)
     with pytest.raises(NotFound):
-        removal.remove(deps, alice, "hello")
+        app_removal.remove(deps, alice, "hello")
     assert ask().app_id != claimed.app_id, "the name is free again"
 
 
@@ -272,7 +272,7 @@ def test_a_build_that_never_ends_is_ended_by_its_worker(deps, ask, take):
         runs.give_back(claimed, 0)
         DeployRun.update(deadline_at=now()).where(DeployRun.id == claimed.id).execute()
     node = NodeDeps(dataclasses.replace(deps.settings, node_id="n1"), None, deps.queue, no_guest)
-    runner.run_announced(node, claimed.id)
+    run_steps.run_announced(node, claimed.id)
     assert events()[1:] == [("deploy.failed", {
         "slug": "hello", "runId": "run", "deployIntentId": None,
         "error": "The deploy did not finish in time."})]
@@ -282,7 +282,7 @@ def test_a_build_that_never_ends_is_ended_by_its_worker(deps, ask, take):
         assert (ended.state, ended.claimed_by, ended.announce_at) == ("failed", None, None)
         assert Sandbox.get_by_id(builder).task == "stop"
     assert overdue.give_up(deps) == []
-    runner.run_announced(node, claimed.id)
+    run_steps.run_announced(node, claimed.id)
     assert len(events()) == 2
 
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import websocket
 
-from services.deploys import in_flight
+from services.deploys import drained_sandboxes
 from services.protocols import Deps
 from tasks.wiring import no_guest
 from tests.fakes.outside import ListQueue
@@ -64,7 +64,7 @@ def test_two_hundred_at_once_are_held_by_a_fence_and_none_is_lost(shop, sim_stac
     old, new = versions
     before, after = old.get("/nonce").text, new.get("/nonce").text
     sandbox = served_apps.fence("kiosk", 30)
-    until(lambda: in_flight.is_drained(sandbox), SOON_S)
+    until(lambda: drained_sandboxes.is_drained(sandbox), SOON_S)
     with ThreadPoolExecutor(200) as crowd:
         def visit(number):
             with client(sim_stack, HOST) as http:
@@ -74,7 +74,7 @@ def test_two_hundred_at_once_are_held_by_a_fence_and_none_is_lost(shop, sim_stac
         answers = [crowd.submit(visit, number) for number in range(200)]
         time.sleep(3)
         assert not any(answer.done() for answer in answers), "they are held"
-        assert in_flight.is_drained(sandbox), "and not in flight"
+        assert drained_sandboxes.is_drained(sandbox), "and not in flight"
         served_apps.go_live("kiosk", new.sandbox_id)
         found = [answer.result() for answer in answers]
     assert found == [200 if number % 2 else after for number in range(200)] and before != after
@@ -85,7 +85,7 @@ def test_two_hundred_at_once_are_held_by_a_fence_and_none_is_lost(shop, sim_stac
 def test_when_a_fence_is_lifted_or_over_requests_go_to_what_is_live(shop, versions):
     nonce = shop.get("/nonce").text
     sandbox = served_apps.fence("kiosk", 30)
-    until(lambda: in_flight.is_drained(sandbox), SOON_S)
+    until(lambda: drained_sandboxes.is_drained(sandbox), SOON_S)
     with ThreadPoolExecutor(1) as other:
         answer = other.submit(shop.get, "/nonce")
         time.sleep(1)
@@ -93,7 +93,7 @@ def test_when_a_fence_is_lifted_or_over_requests_go_to_what_is_live(shop, versio
         served_apps.open_fence("kiosk")
         assert answer.result().text == nonce
     sandbox = served_apps.fence("kiosk", 3)
-    until(lambda: in_flight.is_drained(sandbox), SOON_S)
+    until(lambda: drained_sandboxes.is_drained(sandbox), SOON_S)
     assert shop.get("/nonce").text == nonce, "it has run out"
 
 
@@ -112,10 +112,10 @@ def test_drained_only_after_the_last_answer_and_a_websocket_does_not_count(
         sandbox = served_apps.fence("kiosk", 30)
         while not slow.done():
             # an answer that ends between the two looks was still in flight at the first
-            assert not in_flight.is_drained(sandbox) or slow.done() or _ends_at_once(slow)
+            assert not drained_sandboxes.is_drained(sandbox) or slow.done() or _ends_at_once(slow)
             time.sleep(0.05)
         assert slow.result().text == "slow"
-    until(lambda: in_flight.is_drained(sandbox), SOON_S)
+    until(lambda: drained_sandboxes.is_drained(sandbox), SOON_S)
     link.send("two")
     assert link.recv() == "two", "it goes on"
     served_apps.open_fence("kiosk")

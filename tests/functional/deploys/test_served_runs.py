@@ -15,12 +15,12 @@ from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import RunStep, SandboxStatus
 from models.users import User
-from nodeworker.deploys import serving
+from nodeworker.deploys import start_and_go_live
 from nodeworker.wiring import NodeDeps
-from services.deploys import builders, failing, prefixes, publishing, removal, runs
+from services.deploys import app_removal, builders, failed_runs, publishing, runs, stored_versions
 from services.deploys.edges import staging
 from services.deploys.projects.manifest import BadProject
-from services.deploys.served import fences, replica_keys, retiring, runtimes
+from services.deploys.served import fences, replica_keys, runtimes, stop_old_runtimes
 from services.deploys.sweeps.takeover import take_over
 from services.errors import Unavailable
 from services.hosts.nodes import heartbeat
@@ -59,14 +59,14 @@ def publish(deps, claimed, fence_until=None):
 
 
 def prefix_of(claimed):
-    return prefixes.prefix_of(claimed.app_id, claimed.version, claimed.stored_epoch)
+    return stored_versions.prefix_of(claimed.app_id, claimed.version, claimed.stored_epoch)
 
 
 def store_static(deps, ask, take):
     ask()
     claimed = take()
     with connection():
-        prefix = prefixes.keep(claimed.app_id, claimed.version, claimed.epoch)
+        prefix = stored_versions.keep(claimed.app_id, claimed.version, claimed.epoch)
         stored = runs.advance(claimed, RunStep.STAGE, stored_epoch=claimed.epoch)
         publishing.publish_static(deps, stored)
     return prefix
@@ -87,9 +87,9 @@ def test_the_builder_serves_the_app_and_the_one_before_is_stopped(deps, bring_up
     assert made.idle_timeout_s == deps.settings.runtime_idle_s
     second = publish(deps, bring_up())
     assert app()["live_sandbox_id"] == second and task_of(first) is None
-    assert retiring.stop_due(deps) == [first], "no edge is at work, so nothing is in flight"
+    assert stop_old_runtimes.stop_due(deps) == [first], "no edge is at work: nothing is in flight"
     assert (task_of(first), task_of(second)) == ("stop", None)
-    assert retiring.stop_due(deps) == []
+    assert stop_old_runtimes.stop_due(deps) == []
 
 
 def test_a_run_that_fails_removes_what_it_has_brought_up_and_nothing_else(deps, bring_up):
@@ -100,7 +100,7 @@ def test_a_run_that_fails_removes_what_it_has_brought_up_and_nothing_else(deps, 
     fences.begin(claimed, "sb", 30)
     assert app()["fence_until"] > now()
     with connection():
-        failing.fail(deps, claimed, "No.")
+        failed_runs.fail(deps, claimed, "No.")
     assert app() | {"next_version": 0} == before | {"next_version": 0}
     assert (task_of(first), task_of(claimed.runtime_sandbox_id)) == (None, "stop")
     assert kept() == {prefix_of(serving): False, prefix_of(claimed): True}
@@ -125,7 +125,7 @@ def test_a_database_goes_live_under_its_fence_only(deps, bring_up):
     second = publish(deps, claimed, until)
     assert (app()["fence_until"], app()["live_sandbox_id"]) == (None, second)
     assert kept() == {prefix_of(first): True, prefix_of(claimed): False}
-    assert prefixes.take_due() == [prefix_of(first)], "at once"
+    assert stored_versions.take_due() == [prefix_of(first)], "at once"
     with connection():
         assert RetiredRuntime.get().stop_at <= now() + timedelta(seconds=1)
 
@@ -185,20 +185,20 @@ def test_an_app_becomes_static_and_served_again(deps, bring_up, ask, take):
     assert (row["live_static"], row["live_sandbox_id"], row["previous_version"]) == (
         True, None, None)
     assert kept() == {database: True, files: False}
-    assert prefixes.take_due() == [database]
-    assert retiring.stop_due(deps) == [first]
+    assert stored_versions.take_due() == [database]
+    assert stop_old_runtimes.stop_due(deps) == [first]
     again = bring_up(DATABASE)
     assert runtimes.find_live(deps.settings, again) is None, "there is no database to go on with"
     publish(deps, again)
     assert staging.list_apps() == [] and app()["previous_version"] is None
     assert kept()[files], "its pages may be asked for a while"
-    assert files not in prefixes.take_due()
+    assert files not in stored_versions.take_due()
 
 
 def remove(deps):
     with connection():
         alice = User.get_by_id("alice")
-    removal.remove(deps, alice, "hello")
+    app_removal.remove(deps, alice, "hello")
 
 
 def test_a_deleted_app_leaves_no_sandbox(deps, bring_up):
@@ -206,7 +206,7 @@ def test_a_deleted_app_leaves_no_sandbox(deps, bring_up):
     under_way = bring_up()
     remove(deps)
     assert app() is None and task_of(under_way.runtime_sandbox_id) == "stop"
-    assert retiring.stop_due(deps) == [first] and task_of(first) == "stop"
+    assert stop_old_runtimes.stop_due(deps) == [first] and task_of(first) == "stop"
 
 
 @pytest.mark.slow
@@ -216,7 +216,7 @@ def test_an_app_that_leaves_its_guest_no_time_to_answer_has_not_listened(deps, b
         guest = AgentClient("127.0.0.1", silent.getsockname()[1], "token")
         node = NodeDeps(deps.settings, None, deps.queue, lambda sandbox: guest)
         with pytest.raises(BadProject, match="Nothing accepted connections on port 3000"):
-            serving.go_live(node, claimed)
+            start_and_go_live.go_live(node, claimed)
 
 
 def is_stopped(sandbox_id):
@@ -235,12 +235,12 @@ def test_what_a_deleted_app_has_stored_goes_once_its_guest_stores_no_more(deps, 
     remove(deps)
     assert app() is None and kept() == {prefix_of(serving): True}
     replica_keys.revoke_ended()
-    assert replica_keys.has_key(first) and prefixes.take_due() == [], "it is not stopped yet"
-    assert retiring.stop_due(deps) == [first]
+    assert replica_keys.has_key(first) and stored_versions.take_due() == [], "it is not stopped yet"
+    assert stop_old_runtimes.stop_due(deps) == [first]
     replica_keys.revoke_ended()
     assert replica_keys.has_key(first), "for its last rows"
     ends(first)
-    assert prefixes.take_due() == []
+    assert stored_versions.take_due() == []
     replica_keys.revoke_ended()
     assert not replica_keys.has_key(first)
-    assert prefixes.take_due() == [prefix_of(serving)]
+    assert stored_versions.take_due() == [prefix_of(serving)]

@@ -10,7 +10,7 @@ import pytest
 from config.nginx.reload import reload
 from config.nginx.render import find_nginx
 from config.nginx.workers import workers_of
-from services.deploys import in_flight
+from services.deploys import drained_sandboxes
 from tests.functional.deploys.conftest import HOST, SOON_S
 from tests.rows import served_apps
 from tests.stack.previews import PreviewLoad
@@ -39,9 +39,9 @@ def go_back_and_forth(versions, times):
     """Flips, each after the drain of the sandbox before it."""
     for number in range(times):
         old = served_apps.fence("kiosk", 30)
-        until(lambda old=old: in_flight.is_drained(old), QUIET_S)
+        until(lambda old=old: drained_sandboxes.is_drained(old), QUIET_S)
         served_apps.go_live("kiosk", versions[(number + 1) % 2].sandbox_id)
-        until(lambda old=old: in_flight.is_drained(old), QUIET_S)
+        until(lambda old=old: drained_sandboxes.is_drained(old), QUIET_S)
 
 
 def test_flips_under_load_fail_no_request_and_lose_none(shop, sim_stack, versions):
@@ -60,7 +60,7 @@ def test_a_gateway_that_is_killed_is_not_missed_and_drains_are_told_again(
     with load:
         sim_stack.kill("gateway")
         old = served_apps.fence("kiosk", 60)
-        until(lambda: in_flight.is_drained(old), QUIET_S)
+        until(lambda: drained_sandboxes.is_drained(old), QUIET_S)
         served_apps.go_live("kiosk", versions[1].sandbox_id)
         until(lambda: shop.get("/nonce").text == versions[1].get("/nonce").text, SOON_S)
     assert load.failed == []
@@ -75,7 +75,7 @@ def test_a_killed_worker_of_nginx_leaves_nothing_in_flight(shop, sim_stack):
             os.kill(int(entry.name), signal.SIGKILL)
         assert slow.exception() is not None
         old = served_apps.fence("kiosk", 60)
-        until(lambda: in_flight.is_drained(old), QUIET_S)
+        until(lambda: drained_sandboxes.is_drained(old), QUIET_S)
         served_apps.open_fence("kiosk")
     assert App(sim_stack).get("/nonce").status_code == 200
 
@@ -84,7 +84,7 @@ def test_a_killed_worker_of_nginx_leaves_nothing_in_flight(shop, sim_stack):
 def test_what_a_worker_holds_that_is_to_end_goes_on_with_the_fence(shop, sim_stack):
     """As those of a configuration that was loaded again, and of a master that was killed."""
     sandbox = served_apps.fence("kiosk", 60)
-    until(lambda: in_flight.is_drained(sandbox), QUIET_S)
+    until(lambda: drained_sandboxes.is_drained(sandbox), QUIET_S)
     with ThreadPoolExecutor(2) as others:
         held = others.submit(App(sim_stack).get, "/nonce")
         time.sleep(1)
@@ -116,7 +116,7 @@ def test_without_lua_the_gateway_holds_counts_and_wakes(
         old = served_apps.fence("kiosk", 30)
         answers = [crowd.submit(App(sim_stack).get, "/nonce") for _ in range(20)]
         assert slow.result().text == "slow"
-        until(lambda: in_flight.is_drained(old), QUIET_S)
+        until(lambda: drained_sandboxes.is_drained(old), QUIET_S)
         time.sleep(0.5)
         served_apps.go_live("kiosk", versions[1].sandbox_id)
         # one that came before the gateway had heard of the fence is answered by version 1

@@ -13,12 +13,12 @@ from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import RunStep, SnapshotKind
 from models.users import User
-from services.deploys import builders, logs, prefixes, publishing, removal, runs
+from services.deploys import app_removal, builders, logs, publishing, runs, stored_versions
 from services.deploys.sweeps import overdue
 from services.deploys.sweeps.takeover import take_over
 from services.hosts.nodes import NodeFacts, heartbeat
 from services.operations.claims import LeaseLost
-from services.snapshots import on_node
+from services.snapshots import needed_on_node
 from tests.functional.deploys.conftest import NODE, app
 from tests.functional.deploys.conftest import prefixes as kept
 from tests.stack.waiting import until
@@ -87,7 +87,7 @@ def test_a_healthy_peer_gets_the_run_and_builds_anew(deps, ask, take, stored, be
                 write()
         claimed = runs.claim(row.id, "n2", "w", 10.0)
         assert claimed.epoch > late.epoch
-        assert on_node.list_needed("n2") == {"snap1"}, "as long as it builds from it"
+        assert needed_on_node.list_needed("n2") == {"snap1"}, "as long as it builds from it"
     assert logs.read(row) == "" and logs.size(row.id) == 0, "another builder begins its own"
     again = builders.start(deps, claimed)
     with connection():
@@ -130,7 +130,7 @@ def test_an_app_is_deleted_while_its_run_is_given_up(deps, ask, monkeypatch):
     ask()
     with connection():
         DeployRun.update(deadline_at=now()).execute()
-        alice, find_last = User.get_by_id("alice"), removal.find.last_run
+        alice, find_last = User.get_by_id("alice"), app_removal.find.last_run
     with ThreadPoolExecutor(1) as other:
         given_up = []
 
@@ -139,8 +139,8 @@ def test_an_app_is_deleted_while_its_run_is_given_up(deps, ask, monkeypatch):
             until(lambda: database.execute_sql(WAITING).fetchone() == (1,), 10)
             return find_last(app_id)
 
-        monkeypatch.setattr(removal.find, "last_run", last_run)
-        removal.remove(deps, alice, "hello")
+        monkeypatch.setattr(app_removal.find, "last_run", last_run)
+        app_removal.remove(deps, alice, "hello")
         assert given_up[0].result() == []
     assert (run().state, run().error) == ("failed", "The app was deleted.")
 
@@ -220,7 +220,7 @@ def test_what_is_stored_is_published_by_the_peer(deps, ask, take, stored):
     builders.start(deps, first)
     logs.add(first.id, 0, b"built on n1")
     with connection():
-        prefix = prefixes.keep(first.app_id, first.version, first.epoch)
+        prefix = stored_versions.keep(first.app_id, first.version, first.epoch)
         late = runs.advance(first, RunStep.STAGE, stored_epoch=first.epoch)
         silent()
         DeployRun.update(lease_until=now()).execute()

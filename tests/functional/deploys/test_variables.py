@@ -7,7 +7,7 @@ import pytest
 from models.database import connection
 from models.deploys import AppVariable
 from models.users import User
-from services.deploys import removal, variables
+from services.deploys import app_removal, variables
 from services.deploys.masked_secrets import masked
 from services.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unavailable
 from tests.functional.deploys.conftest import app
@@ -117,6 +117,6 @@ def test_they_are_their_owners_and_go_with_the_app(deps, alice, put):
             refused()
     with pytest.raises(NotFound):
         put(slug="none")
-    removal.remove(deps, alice, "hello")
+    app_removal.remove(deps, alice, "hello")
     with connection():
         assert not AppVariable.select().exists()

@@ -9,7 +9,7 @@ import pytest
 
 from models.database import connection, database
 from models.sandboxes import Activity, Sandbox
-from services.guest_calls.activity import in_use, renew
+from services.guest_calls.use_while_running import in_use, renew
 
 
 @pytest.fixture

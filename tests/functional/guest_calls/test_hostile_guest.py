@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from app.http.places import Places
+from app.http.owner_shares import Places
 from bin.stack.free_ports import free_port
 from guest.client.execs import ExecCalls
 from models.database import connection, now

@@ -15,9 +15,9 @@ from models.states import SandboxKind
 from models.users import User
 from services.errors import Conflict
 from services.guest_calls import lingering_activity
-from services.guest_calls.activity import forget_expired
 from services.guest_calls.guest import get_owned
 from services.guest_calls.lingering_activity import LINGER_S, end_lingering, in_use_lingering
+from services.guest_calls.use_while_running import forget_expired
 from services.sandboxes import lifecycle
 from services.sandboxes.caller import Caller
 from tests.stack.database import query

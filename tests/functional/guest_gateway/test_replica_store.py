@@ -13,7 +13,7 @@ from app.guest_gateway.replica_store.allowed_requests import OBJECT_MOST_BYTES
 from models.database import connect, connection, database
 from models.sandboxes import Sandbox
 from nodeworker.deploys import replication
-from nodeworker.deploys.replicas import ReplicaBroken
+from nodeworker.deploys.replica_files import ReplicaBroken
 from objects.store import ObjectStore
 from services.deploys.served import replica_keys
 from tests.clients.guest_gateway import Asker

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from nodeworker.network import addresses, forwarding, links, namespaces, nft, ruleset
-from nodeworker.network.node import NodeNetwork
+from nodeworker.network import addresses, ip_forwarding, links, namespaces, nft, ruleset
+from nodeworker.network.node_network import NodeNetwork
 from nodeworker.network.ruleset import NodePorts
 
 NETWORK, EDGE, NODE, ELSEWHERE = "10.250.0.0/24", "192.0.2.10", "192.0.2.1", "192.0.2.99"
@@ -160,7 +160,7 @@ def test_a_node_notices_that_forwarding_was_switched_off(hosts, tmp_path):
         subprocess.run(["sysctl", "-qw", "net.ipv4.ip_forward=0"], check=True)
         assert not network.is_intact()
         network.reload()
-        assert network.is_intact() and forwarding.is_on()
+        assert network.is_intact() and ip_forwarding.is_on()
     namespaces.in_namespace("tdead-node", lost_and_found)
 
 
@@ -206,12 +206,12 @@ def test_a_node_that_goes_never_takes_forwarding_from_one_that_comes(hosts, tmp_
         return thread
 
     going.touch()
-    leaves = inside(lambda: forwarding.restore(going, others_need_it))
+    leaves = inside(lambda: ip_forwarding.restore(going, others_need_it))
     assert asked.wait(10)
-    comes = inside(lambda: forwarding.enable(coming))
+    comes = inside(lambda: ip_forwarding.enable(coming))
     comes.join(0.3)
     go_on.set()
     leaves.join()
     comes.join()
-    assert namespaces.in_namespace("tdead-node", forwarding.is_on)
+    assert namespaces.in_namespace("tdead-node", ip_forwarding.is_on)
     assert coming.exists() and not going.exists()

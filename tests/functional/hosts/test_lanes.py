@@ -4,12 +4,12 @@ import sys
 import time
 
 from bin.stack.site import ROOT
-from nodeworker.lanes import LANES, LaneWatch, is_held
+from nodeworker.lanes_alive import LANES, LaneWatch, is_held
 
 HOLD = """
 import os, sys
 from pathlib import Path
-from nodeworker.lanes import hold
+from nodeworker.lanes_alive import hold
 hold(Path(sys.argv[1]), "ops")
 if os.fork() == 0:
     os.close(1)

@@ -9,9 +9,10 @@ from models.states import Plan
 from models.users import User
 from services.hosts import hibernate_all, placement
 from services.hosts.nodes import NodeFacts, heartbeat
+from services.hosts.port_room import PortsWanted
 from services.metering import counting
 from services.reconciliation import lost_files, seen_rows
-from services.snapshots import on_node
+from services.snapshots import needed_on_node
 from tests.fakes.outside import ListQueue
 
 # Of a thousand rows 220 sleep on n1 and 500 on n2, the rest are stopped.
@@ -119,12 +120,27 @@ def test_with_100_000_rows_the_same_is_read_as_with_1_000(fresh_rows, caplog):
 
 def test_the_snapshots_of_a_node_are_found_by_an_index(fresh_rows, caplog):
     with caplog.at_level(logging.DEBUG, "peewee"):
-        on_node.list_needed("n1")
+        needed_on_node.list_needed("n1")
     asked = next(each.msg for each in caplog.records if 'FROM "snapshots"' in each.msg[0])
     with connection(), database.atomic():
         # of a table without rows
         database.execute_sql("SET LOCAL enable_seqscan = off")
         assert "snapshots_node" in {node.get("Index Name") for node in nodes(explain(*asked))}
+
+
+def test_the_ports_of_a_node_and_of_an_owner_are_counted_by_indexes(fresh_rows, caplog):
+    heartbeat(NodeFacts("n1", "127.0.0.1", 4, 4096, 20000, 29999, {}))
+    with caplog.at_level(logging.DEBUG, "peewee"), connection():
+        placement.claim_node(SETTINGS, 1, 1024, ports=PortsWanted("alice", 1))
+    asked = [each.msg for each in caplog.records if 'FROM "port_bindings"' in each.msg[0]]
+    assert len(asked) == 1, "both ranges are one here"
+    with connection(), database.atomic():
+        # of a table without rows
+        database.execute_sql("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off")
+        scans = [node for node in nodes(explain(*asked[0])) if "Relation Name" in node]
+    assert {node["Node Type"] for node in scans} <= {"Index Scan", "Index Only Scan"}
+    assert {"port_bindings", "resting_ports"} == {node["Relation Name"] for node in scans}
+    assert len(scans) == 4
 
 
 def check_the_ids_come_from_an_index_alone():

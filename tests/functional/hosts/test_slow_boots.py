@@ -11,7 +11,7 @@ from guest.client.dialing import dial, dial_patiently
 from guest.client.errors import AgentTimeout, AgentUnreachable
 from nodeworker.network import links, namespaces, nft
 from nodeworker.network.addresses import TAP_NAME
-from nodeworker.network.node import NodeNetwork
+from nodeworker.network.node_network import NodeNetwork
 from nodeworker.network.ruleset import NodePorts
 
 PREFIX, NETWORK = "tslow", "10.251.0.0/24"

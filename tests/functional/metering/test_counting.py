@@ -8,7 +8,7 @@ import pytest
 from models.database import connection, database
 from models.sandboxes import Sandbox
 from models.usage import SandboxUsage, UsageTally
-from nodeworker.hypervisor.facts import UsageReading
+from nodeworker.hypervisor.host_facts import UsageReading
 from services.hosts.nodes import heartbeat
 from services.metering import counting, totals
 from services.metering.counting import Sample

@@ -6,6 +6,7 @@ import pytest
 from models.database import connection, database, now
 from models.deploys import Deploy, DeployPrefix, DeployRun, RelayKey, RetiredRuntime
 from models.events import Delivery, Event
+from models.nodes import Node
 from models.operations import Operation
 from models.sandboxes import Activity, Sandbox
 from models.snapshots import Snapshot
@@ -157,6 +158,18 @@ def test_an_operation_is_looked_after_if_nobody_takes_it_or_goes_on_with_it(deps
     with connection():
         Operation.update(lease_until=None, deadline_at=ago()).execute()
     assert due() == {contracts.OPERATIONS_SWEEP}
+
+
+def test_no_tick_is_sent_for_what_only_a_silent_node_could_do(deps, nothing):
+    idle, neglected = boot(deps), create.create(deps, caller("alice"), CREATE).id
+    with connection():
+        Event.update(routed_at=now()).execute()
+        Sandbox.update(idle_at=ago()).where(Sandbox.id == idle).execute()
+        Operation.update(announce_at=ago()).where(Operation.sandbox_id == neglected).execute()
+    assert due() == {contracts.SAMPLE_ALL, contracts.IDLE_SWEEP, contracts.OPERATIONS_SWEEP}
+    with connection():
+        Node.update(heartbeat_at=ago(3600)).execute()
+    assert due() == {contracts.SAMPLE_ALL}
 
 
 def test_other_ticks_are_always_sent_and_all_while_the_database_is_away(nothing):

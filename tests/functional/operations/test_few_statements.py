@@ -6,7 +6,7 @@ import pytest
 
 from models.database import connection
 from models.states import OperationKind, SandboxStatus
-from nodeworker.hypervisor.facts import UsageReading
+from nodeworker.hypervisor.host_facts import UsageReading
 from services.hosts import assignments
 from services.metering.counting import Sample
 from services.operations import begin, fair_share

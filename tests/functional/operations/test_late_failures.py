@@ -1,27 +1,74 @@
-"""A boot that fails in the hands of a worker that has lost it removes nothing."""
+"""What a worker does that has lost a boot: one that fails removes nothing that is another worker's,
+and a sandbox that was deleted meanwhile gets no machine."""
 from dataclasses import replace
 
+import pytest
+
 from bin.stack.free_ports import free_port
+from models.database import connection
+from models.states import SandboxStatus
 from nodeworker import runner
 from nodeworker.handlers import lifecycle
+from nodeworker.handlers.not_yet import NotYet
 from nodeworker.hypervisor.driver import LaunchSpec, Shape, VmState
 from nodeworker.hypervisor.simulated.driver import SimulatedDriver
 from nodeworker.wiring import NodeDeps
 from services.hosts import assignments
+from services.operations import outbox
+from services.operations.begin import lock_sandbox
 from services.sandboxes import create
-from tests.rows.operations import CREATE, caller, claim
+from services.sandboxes.outcomes import begin_stop
+from tests.rows.operations import CREATE, caller, claim, row, run, succeed
 
 
-def test_the_machine_that_another_worker_has_made_meanwhile_stays(deps, tmp_path):
-    sandbox_id = create.create(deps, caller("alice"), CREATE).id
+@pytest.fixture
+def node(deps, tmp_path):
     settings = replace(deps.settings, node_id="n1", node_dir=tmp_path)
-    driver = SimulatedDriver(settings)
-    node = NodeDeps(settings, driver, deps.queue, None)
-    late, present = claim(sandbox_id, lease_s=-1), claim(sandbox_id)
-    driver.create(LaunchSpec(sandbox_id, Shape(1, 1024), "token-0123456789", free_port()))
-    sandbox = assignments.get_assigned(settings, sandbox_id)
+    return NodeDeps(settings, SimulatedDriver(settings), deps.queue, None)
+
+
+@pytest.fixture
+def made(deps):
+    """The id of a sandbox whose boot waits for a worker."""
+    return create.create(deps, caller("alice"), CREATE).id
+
+
+def delete(deps, sandbox_id):
+    """Another worker of the node stops it, from the beginning to the end."""
+    with connection():
+        outbox.flush(deps.queue, begin_stop(deps.settings, lock_sandbox(sandbox_id))[1])
+    succeed(sandbox_id, SandboxStatus.STOPPED)
+
+
+def test_the_machine_that_another_worker_has_made_meanwhile_stays(node, made):
+    late, present = claim(made, lease_s=-1), claim(made)
+    node.driver.create(LaunchSpec(made, Shape(1, 1024), "token-0123456789", free_port()))
+    sandbox = assignments.get_assigned(node.settings, made)
     for claimed, left in ((late, VmState.RUNNING), (present, None)):
         outcome = lifecycle.failure(node, claimed, sandbox, RuntimeError("a failure"))
         assert not outcome.ok
         runner._finish(node, claimed, outcome)
-        assert driver.inspect(sandbox_id) is left
+        assert node.driver.inspect(made) is left
+
+
+def test_a_sandbox_that_was_deleted_while_its_disk_was_fetched_gets_no_machine(
+        deps, node, made, monkeypatch):
+    machines = []
+    monkeypatch.setattr(lifecycle, "bring_here", lambda *_: delete(deps, made))
+    monkeypatch.setattr(node.driver, "create", machines.append)
+    run(node, made)
+    assert machines == [] and row(made).status == "stopped"
+
+
+@pytest.mark.parametrize("then", [NotYet("its guest"), RuntimeError("a failure"), None])
+def test_a_machine_that_was_made_while_its_sandbox_was_deleted_is_removed(
+        deps, node, made, monkeypatch, then):
+    def bring_up(*_):
+        delete(deps, made)
+        if then is not None:
+            raise then
+
+    monkeypatch.setattr(lifecycle, "bring_up", bring_up)
+    monkeypatch.setattr(lifecycle, "report_columns", lambda *_: None)
+    run(node, made)
+    assert node.driver.inspect(made) is None and row(made).status == "stopped"

@@ -2,7 +2,7 @@
 import logging
 import threading
 
-from nodeworker.leases import LeaseKeeper
+from nodeworker.renew_lease import LeaseKeeper
 from services.operations.claims import LeaseLost
 from tests.stack.waiting import until
 

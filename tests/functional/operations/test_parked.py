@@ -5,7 +5,7 @@ from datetime import timedelta
 from models.database import connection, now
 from models.deploys import Deploy, DeployRun
 from models.operations import Operation
-from nodeworker import parked
+from nodeworker import parked_operations
 from nodeworker.wiring import NodeDeps
 from services.operations import claims
 from services.sandboxes import create
@@ -25,16 +25,16 @@ def let_pass(seconds):
 
 
 def test_it_looks_when_the_first_is_due_and_at_least_every_two_seconds(deps):
-    assert parked.announce_due(node(deps)) == 2.0, "nothing is parked"
+    assert parked_operations.announce_due(node(deps)) == 2.0, "nothing is parked"
     sandbox_id = create.create(deps, caller("alice"), CREATE).id
-    assert parked.announce_due(node(deps)) == 2.0, "what waits in a queue is not parked"
+    assert parked_operations.announce_due(node(deps)) == 2.0, "what waits in a queue is not parked"
     with connection():
         claims.park(claim(sandbox_id), 1.0, "the guest")
     deps.queue.sent.clear()
-    assert 0 < parked.announce_due(node(deps)) <= 1.0 and not deps.queue.sent
-    assert parked.announce_due(node(deps, "n2")) == 2.0, "another node's"
+    assert 0 < parked_operations.announce_due(node(deps)) <= 1.0 and not deps.queue.sent
+    assert parked_operations.announce_due(node(deps, "n2")) == 2.0, "another node's"
     let_pass(1)
-    assert parked.announce_due(node(deps)) <= 0, "there may be more of them"
+    assert parked_operations.announce_due(node(deps)) <= 0, "there may be more of them"
     assert [payload["sandbox_id"] for _, _, payload in deps.queue.sent] == [sandbox_id]
 
 
@@ -46,8 +46,8 @@ def test_a_run_of_a_deploy_is_announced_when_it_is_due(deps):
                                node_id="n1", run_id="r", snapshot_id="s",
                                announce_at=now() + timedelta(seconds=1),
                                deadline_at=now() + timedelta(hours=1))
-    assert 0 < parked.announce_due(node(deps)) <= 1.0 and not deps.queue.sent
-    assert parked.announce_due(node(deps, "n2")) == 2.0, "another node's"
+    assert 0 < parked_operations.announce_due(node(deps)) <= 1.0 and not deps.queue.sent
+    assert parked_operations.announce_due(node(deps, "n2")) == 2.0, "another node's"
     let_pass(1)
-    assert parked.announce_due(node(deps)) <= 0
+    assert parked_operations.announce_due(node(deps)) <= 0
     assert [payload for _, _, payload in deps.queue.sent] == [{"run": run.id}]

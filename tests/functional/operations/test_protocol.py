@@ -110,6 +110,36 @@ def test_a_worker_that_comes_back_ends_its_own_leases_and_the_next_sweep_announc
     assert [payload["sandbox_id"] for _, _, payload in deps.queue.sent] == [dead]
 
 
+def test_whoever_has_lost_an_operation_is_told_so_when_it_gives_it_back(deps):
+    view = create.create(deps, caller("alice"), CREATE)
+    late, present = claim(view.id, lease_s=-1), claim(view.id)
+    with connection():
+        for lost in (lambda: claims.park(late, 1, "its guest"), lambda: claims.put_back(late, 1),
+                     lambda: claims.check_held(late)):
+            with pytest.raises(LeaseLost):
+                lost()
+        claims.check_held(present)
+        claims.park(present, 1, "its guest")
+
+
+def test_a_port_whose_wake_failed_is_opened_by_the_next(deps):
+    sandbox_id = boot(deps)
+
+    def wake():
+        with pytest.raises(Unavailable):
+            lifecycle.wake(deps, caller("alice"), sandbox_id, ports=(3000,))
+        return row(sandbox_id).op_seq
+
+    first = wake()
+    assert wake() == first, "the one under way opens it"
+    with connection():
+        finish(claim(sandbox_id), Outcome(False, SandboxStatus.RUNNING, error="It failed."))
+    assert wake() == first + 1
+    succeed(sandbox_id, SandboxStatus.RUNNING)
+    assert lifecycle.wake(deps, caller("alice"), sandbox_id, ports=(3000,)).status == "running"
+    assert row(sandbox_id).op_seq == first + 1, "it is open"
+
+
 def test_a_stop_supersedes_the_boot(deps):
     view = create.create(deps, caller("alice"), CREATE)
     booting = claim(view.id)

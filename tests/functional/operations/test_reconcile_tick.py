@@ -12,10 +12,10 @@ from models.nodes import Node
 from models.sandboxes import Sandbox
 from models.states import SandboxStatus
 from nodeworker.hypervisor.driver import LaunchSpec, Shape, VmState
-from nodeworker.hypervisor.facts import DiskPause, UsageReading
+from nodeworker.hypervisor.host_facts import DiskPause, UsageReading
 from nodeworker.hypervisor.simulated.driver import SimulatedDriver
 from nodeworker.reconciliation.reconciler import Reconciler
-from nodeworker.reconciliation.repairs import DISK_FULL
+from nodeworker.reconciliation.row_repairs import DISK_FULL
 from nodeworker.wiring import NodeDeps
 from tests.rows.operations import boot, row
 
@@ -99,7 +99,7 @@ def test_a_machine_whose_row_needs_it_again_is_not_removed_as_an_orphan(
     fault = tmp_path / "fault"
     fault.write_text("reconcile.orphan_seen sleep:1")
     monkeypatch.setenv("SVC_FAULT_FILE", str(fault))
-    monkeypatch.setattr(reconciler, "_seen_for_long", lambda what, orphans: sorted(orphans))
+    monkeypatch.setattr(reconciler._seen, "for_long", lambda what, orphans: sorted(orphans))
     running = threading.Thread(target=reconciler.run)
     running.start()
     while not fault.with_name("fault.done").exists():

@@ -1,19 +1,32 @@
 """Sweeps: what was neglected is announced again, what idles sleeps, what is overdue ends."""
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from models.database import connection, now
+from models.nodes import Node
 from models.operations import Operation
 from models.sandboxes import Activity, Sandbox
 from models.states import OperationKind, OperationState
 from services.errors import Conflict, Unavailable
-from services.guest_calls.activity import in_use
+from services.guest_calls.use_while_running import in_use
+from services.hosts.nodes import NodeFacts, heartbeat
 from services.operations import sweeps
 from services.sandboxes import create, lifecycle
 from services.sandboxes.idle import hibernate_idle
 from services.sandboxes.outcomes import fail_overdue
 from tests.rows.operations import CREATE, boot, caller, claim, row
+
+NODE = NodeFacts("n1", "127.0.0.1", 64, 4096, 20000, 20099, {})
+
+
+def fall_silent(node_id):
+    Node.update(heartbeat_at=now() - timedelta(hours=1)).where(Node.id == node_id).execute()
+
+
+def told(deps):
+    return [payload["sandbox_id"] for _, _, payload in deps.queue.sent]
 
 
 def test_a_neglected_operation_is_announced_again(deps):
@@ -23,8 +36,49 @@ def test_a_neglected_operation_is_announced_again(deps):
         Operation.update(announce_at=now() - timedelta(seconds=1)).execute()
     assert sweeps.announce_neglected(deps) == 1
     claim(view.id, lease_s=-1)
+    with connection():
+        Operation.update(announce_at=now() + timedelta(seconds=60)).execute()
+    assert sweeps.announce_neglected(deps) == 0, "it was announced a moment ago"
+    with connection():
+        Operation.update(announce_at=now()).execute()
     assert sweeps.announce_neglected(deps) == 1
     assert [payload["op_seq"] for _, _, payload in deps.queue.sent] == [1, 1]
+
+
+def test_a_silent_node_is_told_once_it_reports_again_and_keeps_no_other_waiting(deps, monkeypatch):
+    deps = replace(deps, settings=replace(deps.settings, operation_sweep_s=60))
+    silent = [create.create(deps, caller("alice"), CREATE).id for _ in range(2)]
+    heartbeat(replace(NODE, id="n2"))
+    neglected = create.create(deps, caller("alice", pinned_node="n2"), CREATE).id
+    claim(silent[0], lease_s=-1)
+    with connection():
+        Operation.update(announce_at=now() - timedelta(seconds=1)).execute()
+        fall_silent("n1")
+    deps.queue.sent.clear()
+    monkeypatch.setattr(sweeps, "_BATCH", 1)
+    assert sweeps.announce_neglected(deps) == 1 and sweeps.announce_neglected(deps) == 0
+    assert told(deps) == [neglected]
+    heartbeat(NODE)
+    assert sweeps.announce_neglected(deps) == sweeps.announce_neglected(deps) == 1
+    assert told(deps) == [neglected, *silent]
+
+
+def test_what_a_silent_node_was_to_do_is_given_up_at_its_deadline(deps):
+    never = create.create(deps, caller("alice"), CREATE).id
+    with connection():
+        Operation.update(deadline_at=now() - timedelta(seconds=1)).execute()
+        fall_silent("n1")
+    assert fail_overdue(deps) == 1 and row(never).status == "stopped"
+
+
+def test_what_idles_on_a_silent_node_is_left_alone_until_it_reports(deps):
+    idle = boot(deps)
+    with connection():
+        Sandbox.update(idle_at=now() - timedelta(seconds=1)).execute()
+        fall_silent("n1")
+    assert hibernate_idle(deps) == 0 and row(idle).task is None
+    heartbeat(NODE)
+    assert hibernate_idle(deps) == 1 and row(idle).task == "hibernate"
 
 
 def test_idle_sweep_spares_what_is_in_use(deps):

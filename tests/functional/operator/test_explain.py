@@ -105,6 +105,15 @@ def test_the_sweeps_do_not_run(sandbox_id):
     assert "do the processes control and beat run?" in explain(sandbox_id)
 
 
+def test_the_sweeps_leave_a_silent_node_alone(sandbox_id):
+    set_operation(announce_at=ago(60))
+    with connection():
+        Node.update(heartbeat_at=ago(3600)).execute()
+    text = explain(sandbox_id)
+    assert "It is announced again once its node reports that it works." in text
+    assert "do the processes control and beat run?" not in text
+
+
 def test_a_worker_has_it(sandbox_id):
     claimed = claim(sandbox_id)
     with connection():

@@ -3,7 +3,7 @@ import pytest
 
 from models.database import connection, now
 from models.sandboxes import Sandbox
-from nodeworker.hypervisor.facts import UsageReading
+from nodeworker.hypervisor.host_facts import UsageReading
 from services.metering import counting
 from services.metering.counting import Sample
 

@@ -231,6 +231,19 @@ def test_waits_of_one_owner_do_not_hold_up_another(alice, mallory, made, sandbox
     assert min(beside) < 10 * alone
 
 
+@pytest.mark.parametrize("more", [{"readinessPort": 5000}, {"ports": [5000]}])
+def test_a_wake_may_ask_for_more_while_the_one_before_waits_for_its_port(alice, sandbox, more):
+    post(alice, f"{sandbox}/hibernate")
+    with ThreadPoolExecutor() as pool:
+        waking = pool.submit(post, alice, f"{sandbox}/wake", readinessPort=3000)
+        alice.wait_for(sandbox, "running")
+        alice.exec(sandbox, "serve", "5000")
+        second = post(alice, f"{sandbox}/wake", **more)
+        assert second.status_code == 200 and "error" not in second.json(), second.text
+        assert set(second.json()["portMap"].values()) == set(more.get("ports", []))
+        assert waking.result().status_code == 200
+
+
 def test_a_wake_of_a_running_sandbox_waits_for_another_port(alice, sandbox):
     post(alice, f"{sandbox}/exec", cmd="serve 5000 1", detached=True)
     assert post(alice, f"{sandbox}/wake", readinessPort=5000).json()["status"] == "running"

@@ -8,8 +8,8 @@ import pytest
 from guest.agent import archives
 from guest.client.errors import AgentError
 from nodeworker.deploys.storing import store
-from services.deploys.prefixes import list_key
 from services.deploys.projects.manifest import BadProject
+from services.deploys.stored_versions import list_key
 
 PREFIX = "apps/app_x/v1-1/"
 

@@ -5,7 +5,7 @@ import pytest
 
 from models.states import PresetState, SandboxStatus
 from nodeworker.handlers.launch_spec import bun_env, launch_spec
-from nodeworker.hypervisor.facts import HostTuple
+from nodeworker.hypervisor.host_facts import HostTuple
 from services.hosts.assignments import SandboxOnNode
 
 QUICKER = {"BUN_JSC_useDFGJIT": "0"}

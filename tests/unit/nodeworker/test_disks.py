@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from nodeworker.disks import durable, qcow2, space, sparse
+from nodeworker.disks import durable, qcow2, reserve_blocks, sparse
 from nodeworker.disks.layers import LayerStore, warm_image_reference
 
 MB = 1 << 20
@@ -235,17 +235,17 @@ def content_ranges(path):
 
 def test_a_reserved_file_occupies_its_size_and_still_reads_as_holes(memory):
     before = content_ranges(memory)
-    space.reserve(memory)
+    reserve_blocks.reserve(memory)
     assert blocks(memory) >= 64 * MB and memory.stat().st_size == 64 * MB
     assert content_ranges(memory) == before == [(8 * MB, 9 * MB)]
     assert memory.read_bytes()[8 * MB:9 * MB] == NOISE
 
 
 def test_what_nobody_wrote_is_given_back_and_the_rest_is_kept(memory):
-    space.reserve(memory)
+    reserve_blocks.reserve(memory)
     with memory.open("r+b") as file:
         os.pwrite(file.fileno(), NOISE, 40 * MB)
-    space.release(memory)
+    reserve_blocks.release(memory)
     assert 2 * MB <= blocks(memory) < 4 * MB and memory.stat().st_size == 64 * MB
     content = memory.read_bytes()
     assert content[8 * MB:9 * MB] == NOISE == content[40 * MB:41 * MB]
@@ -261,15 +261,15 @@ def test_a_full_disk_refuses_a_reservation_before_anybody_relies_on_it(tmp_path)
     subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
     subprocess.run(["mount", "-o", "loop", str(image), str(mounted)], check=True)
     try:
-        found = space.space_of(mounted)
+        found = reserve_blocks.space_of(mounted)
         assert 0 < found.free_bytes < found.total_bytes < 48 * MB
         path = mounted / "ram"
         with path.open("wb") as file:
             file.truncate(64 * MB)
         with pytest.raises(OSError) as refused:
-            space.reserve(path)
+            reserve_blocks.reserve(path)
         assert refused.value.errno == errno.ENOSPC
-        space.release(path)
-        assert space.space_of(mounted).free_bytes > found.free_bytes - MB
+        reserve_blocks.release(path)
+        assert reserve_blocks.space_of(mounted).free_bytes > found.free_bytes - MB
     finally:
         subprocess.run(["umount", str(mounted)], check=True)

@@ -114,7 +114,7 @@ def test_what_an_older_process_saves_is_not_restored_by_another_qemu(vm, version
     vm.write(replace(vm.record, phase=Phase.RUNNING), durable=True)
     lock, server = vm.rundir.take_vm_lock(), qmp.listen(vm.rundir.monitor)
     threading.Thread(target=obliging, args=(server,), daemon=True).start()
-    monkeypatch.setattr(hibernate.kept, "may_keep", lambda host: False)
+    monkeypatch.setattr(hibernate.kept_machines, "may_keep", lambda host: False)
     monkeypatch.setattr(hibernate, "stop", lambda vm: os.close(lock))
     version("10.0")
     hibernate.hibernate(vm.host, vm.sandbox_id)

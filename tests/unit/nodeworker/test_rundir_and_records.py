@@ -7,7 +7,7 @@ import pytest
 
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import Forward, Shape, VmBusy, VmState
-from nodeworker.hypervisor.facts import HostTuple
+from nodeworker.hypervisor.host_facts import HostTuple
 from nodeworker.hypervisor.qemu.host import warm_image_key
 from nodeworker.hypervisor.qemu.records import Machine, Phase, SandboxRecord, SnapshotRecord, Task
 from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id, ram_is_whole

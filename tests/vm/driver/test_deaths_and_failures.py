@@ -4,7 +4,7 @@ import os
 import pytest
 
 from nodeworker.hypervisor.driver import DriverError, VmState
-from nodeworker.hypervisor.qemu.process import start_stop
+from nodeworker.hypervisor.qemu.process import start_in_slot
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from tests.host.driver_checks import (
     GROWN_BYTES,
@@ -195,7 +195,7 @@ def only_in_memory(lab):
     return spec
 
 
-@pytest.mark.parametrize(("owner", "name"), [(Monitor, "limit_io"), (start_stop, "confine")])
+@pytest.mark.parametrize(("owner", "name"), [(Monitor, "limit_io"), (start_in_slot, "confine")])
 def test_a_wake_whose_host_fails_before_the_guest_moves_keeps_its_memory(
         real, monkeypatch, owner, name):
     spec = only_in_memory(real)

@@ -5,7 +5,7 @@ import threading
 import time
 
 from nodeworker.hypervisor.driver import VmState
-from nodeworker.hypervisor.qemu.disk.references import references
+from nodeworker.hypervisor.qemu.disk.layer_references import references
 
 FILES = ("/root/first", "/root/second", "/home/user/third")
 

@@ -12,7 +12,7 @@ import pytest
 
 from bin.stack import running as stacks
 from nodeworker.disks.durable import read_json, write_json
-from nodeworker.hypervisor.facts import DiskExport
+from nodeworker.hypervisor.host_facts import DiskExport
 from tests.host.driver_lab import SHAPE, Lab
 from tests.host.qemu_img import opened, qemu_img
 

@@ -7,9 +7,9 @@ import time
 import pytest
 
 from bin.stack import running as stacks
-from nodeworker.disks.space import MIB, space_of
+from nodeworker.disks.reserve_blocks import MIB, space_of
 from nodeworker.hypervisor.driver import NoDiskSpace, VmState
-from nodeworker.hypervisor.facts import DiskPause
+from nodeworker.hypervisor.host_facts import DiskPause
 from nodeworker.hypervisor.qemu.disk.write_pace import SLOW_BYTES_PER_S
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from tests.host.driver_lab import SHAPE, Lab

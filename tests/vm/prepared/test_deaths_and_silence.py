@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bin.stack.site import ROOT
-from nodeworker.hypervisor.qemu.process import prepare, prepared
+from nodeworker.hypervisor.qemu.process import making_prepared, prepared_processes
 from tests.host.driver_checks import points, with_note
 from tests.vm.prepared.checks import check_nothing_left, check_runs, make, pid_of
 
@@ -20,7 +20,7 @@ import os
 from config.settings import load
 from nodeworker.hypervisor.driver import Shape
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.process.prepare import prepare
+from nodeworker.hypervisor.qemu.process.making_prepared import prepare
 host = Host(load(os.environ))
 prepare(host, host.find_warm_image(Shape(1, 1024)))
 """
@@ -35,7 +35,7 @@ def test_the_death_of_who_starts_one(preparing, tmp_path, point):
                           check=False)
     assert done.returncode == -signal.SIGKILL and not fault.exists()
     whole = point == "prepare.ready"
-    assert prepared.count(preparing.driver.host) == int(whole)
+    assert prepared_processes.count(preparing.driver.host) == int(whole)
     assert preparing.driver.tend_suspended().ended == int(not whole)
     if not whole:
         preparing.driver.reclaim()
@@ -56,7 +56,7 @@ def test_the_death_of_who_takes_one(preparing, tmp_path, operation, point, tende
     spec = asleep(preparing) if operation == "wake" else preparing.spec()
     make(preparing)
     preparing.crash_at(point, tmp_path, operation, spec)
-    assert prepared.count(preparing.driver.host) == 0
+    assert prepared_processes.count(preparing.driver.host) == 0
     if tended_first:
         assert preparing.driver.tend_suspended().ended == 1
     assert not getattr(preparing.driver, operation)(spec).cold
@@ -100,7 +100,7 @@ def is_there(pid):
 
 
 def test_one_that_does_not_answer_is_replaced_and_done_without(preparing, monkeypatch):
-    known, started = prepare._start, []
+    known, started = making_prepared._start, []
 
     def start(*arguments):
         started.append(known(*arguments))
@@ -108,7 +108,7 @@ def test_one_that_does_not_answer_is_replaced_and_done_without(preparing, monkey
             os.kill(started[0].pid, signal.SIGSTOP)
         return started[-1]
 
-    monkeypatch.setattr(prepare, "_start", start)
+    monkeypatch.setattr(making_prepared, "_start", start)
     pid, rundir = make(preparing)
     assert [each.pid for each in started[1:]] == [pid] and not is_there(started[0].pid)
     os.kill(pid, signal.SIGSTOP)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from bin.stack.site import ROOT
-from nodeworker.hypervisor.qemu.process import given_ahead
+from nodeworker.hypervisor.qemu.process import fork_memory_ahead
 from tests.host.driver_checks import check_disk_limits, points, with_note
 from tests.stack.waiting import until
 from tests.vm.prepared.checks import check_nothing_left, check_runs, make, pid_of
@@ -34,7 +34,7 @@ def source(preparing):
     for each in preparing.driver.list_sandboxes():
         preparing.driver.destroy(each)
     preparing.driver.delete_snapshot("carrier")
-    assert given_ahead._under_way == []
+    assert fork_memory_ahead._under_way == []
     check_nothing_left(preparing)
 
 
@@ -56,7 +56,7 @@ def check_is_copy(lab, fork):
 @pytest.fixture
 def given(monkeypatch):
     """What was given to a start with its memory and its lower layers, or None where none was."""
-    known, seen = given_ahead._Preparation.taken, []
+    known, seen = fork_memory_ahead._Preparation.taken, []
 
     @contextlib.contextmanager
     def taken(preparation):
@@ -64,7 +64,7 @@ def given(monkeypatch):
             seen.append(waiting)
             yield waiting
 
-    monkeypatch.setattr(given_ahead._Preparation, "taken", taken)
+    monkeypatch.setattr(fork_memory_ahead._Preparation, "taken", taken)
     return seen
 
 
@@ -82,7 +82,7 @@ def test_a_fork_takes_over_what_has_its_memory_already(preparing, source, given)
 
 
 def test_nobody_else_gets_it(preparing, source, monkeypatch):
-    monkeypatch.setattr(given_ahead, "_LONGEST_S", 60.0)
+    monkeypatch.setattr(fork_memory_ahead, "_LONGEST_S", 60.0)
     pid, _ = make(preparing)
     capture(preparing, source)
     other = preparing.create()
@@ -95,15 +95,15 @@ def test_nobody_else_gets_it(preparing, source, monkeypatch):
 def test_one_that_nobody_comes_for_is_ended_and_has_changed_nothing(
         preparing, source, monkeypatch):
     pid, rundir = make(preparing)
-    known, before = given_ahead.make_machine, []
+    known, before = fork_memory_ahead.make_machine, []
 
     def make_machine(host, waiting, monitor, frozen, ram):
         before.append(digest(f"/proc/self/fd/{ram}"))
         known(host, waiting, monitor, frozen, ram)
 
-    monkeypatch.setattr(given_ahead, "make_machine", make_machine)
+    monkeypatch.setattr(fork_memory_ahead, "make_machine", make_machine)
     ram = capture(preparing, source)
-    until(lambda: not rundir.path.exists() and given_ahead._under_way == [])
+    until(lambda: not rundir.path.exists() and fork_memory_ahead._under_way == [])
     assert not os.path.exists(f"/proc/{pid}/exe")
     assert [digest(ram)] == before
     check_is_copy(preparing, preparing.create("carrier"))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nodeworker.hypervisor import host_memory
-from nodeworker.hypervisor.qemu.process import argv, prepare, prepared
+from nodeworker.hypervisor.qemu.process import argv, making_prepared, prepared_processes
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from tests.host.driver_checks import (
     GROWN_BYTES,
@@ -154,11 +154,11 @@ def test_another_kind_of_machine_does_not_get_it(preparing):
     machine = host.find_snapshot("snap").machine
     pid, _ = make(preparing)
     bare = replace(machine, chain=(machine.chain[0], *machine.chain[2:]))
-    with prepared.taken(host, bare) as waiting:
+    with prepared_processes.taken(host, bare) as waiting:
         assert waiting is None, "its disk stands on other layers"
-    with prepared.taken(host, machine) as waiting:
+    with prepared_processes.taken(host, machine) as waiting:
         assert waiting.process.pid == pid
-        prepared.discard(host, waiting.rundir)
+        prepared_processes.discard(host, waiting.rundir)
 
 
 def test_it_survives_the_start_of_a_worker(preparing):
@@ -172,15 +172,15 @@ def test_it_survives_the_start_of_a_worker(preparing):
 def test_they_are_ended_when_memory_is_short_or_they_are_old(preparing, monkeypatch):
     make(preparing)
     assert preparing.driver.tend_suspended().prepared == 1
-    monkeypatch.setattr(prepared, "_LONGEST_S", 0.0)
+    monkeypatch.setattr(prepared_processes, "_LONGEST_S", 0.0)
     assert preparing.driver.tend_suspended().ended == 1
     make(preparing)
     monkeypatch.undo()
     monkeypatch.setattr(host_memory, "is_short", lambda: True)
     assert preparing.driver.tend_suspended().ended == 1
     host = preparing.driver.host
-    prepare.prepare(host, host.find_warm_image(SHAPE))
-    assert prepared.count(host) == 0
+    making_prepared.prepare(host, host.find_warm_image(SHAPE))
+    assert prepared_processes.count(host) == 0
 
 
 def test_its_slot_is_given_up_for_a_sandbox(narrow_lab):
@@ -190,20 +190,20 @@ def test_its_slot_is_given_up_for_a_sandbox(narrow_lab):
     make(lab)
     fill_slots(lab, leave=1)
     check_runs(lab, does_without.create())
-    assert prepared.count(lab.driver.host) == 0
+    assert prepared_processes.count(lab.driver.host) == 0
 
 
 def test_another_is_started_a_moment_after_one_was_taken(real):
     lab = Lab({**real.environ, "SVC_PREPARED_PROCESSES": "1"}, real.numbers)
     lab.create()
     deadline = time.monotonic() + 20
-    while prepared.count(lab.driver.host) == 0:
+    while prepared_processes.count(lab.driver.host) == 0:
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    [(_, ready)] = prepared._list_ready(lab.driver.host)
+    [(_, ready)] = prepared_processes._list_ready(lab.driver.host)
     spec = lab.create()
     assert pid_of(lab, spec) == ready["pid"]
-    while prepared.count(lab.driver.host) == 0:
+    while prepared_processes.count(lab.driver.host) == 0:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     real.driver.tend_suspended()

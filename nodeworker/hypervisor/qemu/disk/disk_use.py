@@ -10,8 +10,12 @@ from pathlib import Path
 
 from guest.presets import TREES
 from nodeworker.disks.sizes import occupied_bytes, tree_bytes
-from nodeworker.hypervisor.facts import DiskUse
-from nodeworker.hypervisor.qemu.disk.references import Holder, sandbox_holders, snapshot_holders
+from nodeworker.hypervisor.host_facts import DiskUse
+from nodeworker.hypervisor.qemu.disk.layer_references import (
+    Holder,
+    sandbox_holders,
+    snapshot_holders,
+)
 from nodeworker.hypervisor.qemu.host import Host
 
 

@@ -12,10 +12,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from nodeworker.hypervisor.driver import VmNotFound
-from nodeworker.hypervisor.facts import DiskExport
+from nodeworker.hypervisor.host_facts import DiskExport
 from nodeworker.hypervisor.qemu.disk.qemu_img import COMPRESSED, QemuImg
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.images.exchange import exported_files
+from nodeworker.hypervisor.qemu.images.images_between_hosts import exported_files
 
 
 def export_disk(host: Host, snapshot_id: str, target: Path) -> DiskExport:

@@ -11,8 +11,8 @@ and stands still without an operation was stopped here.
 """
 import logging
 
+from nodeworker.disks.reserve_blocks import MIB, space_of
 from nodeworker.disks.sizes import occupied_bytes
-from nodeworker.disks.space import MIB, space_of
 from nodeworker.hypervisor import host_memory
 from nodeworker.hypervisor.driver import DriverError, NoDiskSpace, VmState
 from nodeworker.hypervisor.qemu.host import Host

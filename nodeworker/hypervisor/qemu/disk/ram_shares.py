@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeworker.disks.space import MIB
+from nodeworker.disks.reserve_blocks import MIB
 
 _BLOCK_BYTES = 512
 

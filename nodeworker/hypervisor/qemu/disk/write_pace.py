@@ -9,7 +9,7 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from nodeworker.disks.space import MIB
+from nodeworker.disks.reserve_blocks import MIB
 from nodeworker.hypervisor.driver import DriverError, VmBusy, VmNotFound, VmState
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process.monitor import IoLimit

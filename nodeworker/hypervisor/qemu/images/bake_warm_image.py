@@ -27,7 +27,7 @@ from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.images.build_presets_image import build_presets_image
 from nodeworker.hypervisor.qemu.images.guest_image import find_presets
 from nodeworker.hypervisor.qemu.operations.first_answer import BOOT_LIMITS_S
-from nodeworker.hypervisor.qemu.process.start_stop import started, stop
+from nodeworker.hypervisor.qemu.process.start_in_slot import started, stop
 from nodeworker.hypervisor.qemu.records import (
     Machine,
     Phase,

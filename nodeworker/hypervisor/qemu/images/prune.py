@@ -19,7 +19,7 @@ from nodeworker.disks.layers import WARM_IMAGES, warm_image_reference
 from nodeworker.disks.sizes import tree_bytes
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import DriverError
-from nodeworker.hypervisor.qemu.disk.references import UnreadableRecord, references
+from nodeworker.hypervisor.qemu.disk.layer_references import UnreadableRecord, references
 from nodeworker.hypervisor.qemu.images.guest_image import BUILD_LOCK
 from nodeworker.hypervisor.qemu.images.image_holders import is_held, registered
 from nodeworker.hypervisor.qemu.records import find_warm_image

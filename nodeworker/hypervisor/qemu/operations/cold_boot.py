@@ -11,8 +11,8 @@ from nodeworker.hypervisor.qemu.guest.adoption import BadBoot
 from nodeworker.hypervisor.qemu.images.lent_memory import hand_over
 from nodeworker.hypervisor.qemu.operations.first_answer import BOOT_LIMITS_S, await_answer, began
 from nodeworker.hypervisor.qemu.operations.recover import recover
+from nodeworker.hypervisor.qemu.process.start_in_slot import started, stop
 from nodeworker.hypervisor.qemu.process.start_qemu import ensure_confined
-from nodeworker.hypervisor.qemu.process.start_stop import started, stop
 from nodeworker.hypervisor.qemu.records import Phase, Starting
 from nodeworker.hypervisor.qemu.vm import Vm
 

@@ -25,15 +25,15 @@ from nodeworker.hypervisor.driver import (
     VmNotFound,
     VmState,
 )
-from nodeworker.hypervisor.facts import NO_MEMORY
+from nodeworker.hypervisor.host_facts import NO_MEMORY
 from nodeworker.hypervisor.qemu.disk import ram_room
-from nodeworker.hypervisor.qemu.disk.release import release_layers
+from nodeworker.hypervisor.qemu.disk.release_layers import release_layers
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.images import lent_memory
 from nodeworker.hypervisor.qemu.operations.cold_boot import cold_boot, go_on_starting
 from nodeworker.hypervisor.qemu.operations.restore import restore
 from nodeworker.hypervisor.qemu.process.monitor import LoadFailed
-from nodeworker.hypervisor.qemu.process.start_stop import stop
+from nodeworker.hypervisor.qemu.process.start_in_slot import stop
 from nodeworker.hypervisor.qemu.records import Machine, Phase, SandboxRecord, Task, find_warm_image
 from nodeworker.hypervisor.qemu.rundir import boot_id
 from nodeworker.hypervisor.qemu.suspended import warm_spares

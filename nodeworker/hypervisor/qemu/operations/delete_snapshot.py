@@ -5,8 +5,8 @@ from pathlib import Path
 
 from nodeworker.disks.durable import list_old, remove_tree
 from nodeworker.faults import fault
-from nodeworker.hypervisor.qemu.disk.references import UnreadableRecord, snapshot_chain
-from nodeworker.hypervisor.qemu.disk.release import release_layers
+from nodeworker.hypervisor.qemu.disk.layer_references import UnreadableRecord, snapshot_chain
+from nodeworker.hypervisor.qemu.disk.release_layers import release_layers
 from nodeworker.hypervisor.qemu.host import Host
 
 _DELETING = ".deleting"

@@ -15,7 +15,7 @@ from pathlib import Path
 from nodeworker.disks.durable import list_old, remove_tree
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError, VmNotFound
-from nodeworker.hypervisor.qemu.disk.release import release_layers
+from nodeworker.hypervisor.qemu.disk.release_layers import release_layers
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process.qemu_process import end_vm
 from nodeworker.hypervisor.qemu.rundir import RunDir

@@ -20,10 +20,10 @@ from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.operations.recover import settle_chain
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.hypervisor.qemu.process.qmp import QmpError
-from nodeworker.hypervisor.qemu.process.start_stop import stop
+from nodeworker.hypervisor.qemu.process.start_in_slot import stop
 from nodeworker.hypervisor.qemu.records import Phase, Task
 from nodeworker.hypervisor.qemu.rundir import ram_is_whole
-from nodeworker.hypervisor.qemu.suspended import kept
+from nodeworker.hypervisor.qemu.suspended import kept_machines
 from nodeworker.hypervisor.qemu.vm import Vm, created_vm
 
 _log = logging.getLogger(__name__)
@@ -34,10 +34,10 @@ def hibernate(host: Host, sandbox_id: str) -> None:
     with created_vm(host, sandbox_id) as vm:
         if vm.record.phase is Phase.RUNNING:
             _save(vm)
-            if kept.may_keep(host):
+            if kept_machines.may_keep(host):
                 os.chown(vm.rundir.ram, 0, 0)
                 vm.rundir.release_ram()
-                kept.keep(vm)
+                kept_machines.keep(vm)
                 return
         if not vm.is_kept:
             _end_saved(vm)

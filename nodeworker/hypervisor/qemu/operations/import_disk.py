@@ -2,9 +2,9 @@
 the very build of the guest image that the disk stood on there.
 
 The disk becomes one layer of the kind that we make ourselves. 1. It is fetched into the snapshot's
-working directory. 2. The image is fetched unless it is here (`images/exchange.py`), and the disk
-converted. 3. While no layer is collected it gets its name and the snapshot its record. The rename
-of the directory is the commit point.
+working directory. 2. The image is fetched unless it is here (`images/images_between_hosts.py`), and
+the disk converted. 3. While no layer is collected it gets its name and the snapshot its record. The
+rename of the directory is the commit point.
 """
 import os
 from contextlib import ExitStack
@@ -14,11 +14,11 @@ from nodeworker.disks import qcow2
 from nodeworker.disks.durable import sync_directory, write_json
 from nodeworker.disks.sizes import occupied_bytes
 from nodeworker.hypervisor.driver import Shape
-from nodeworker.hypervisor.facts import ExportedFiles
+from nodeworker.hypervisor.host_facts import ExportedFiles
 from nodeworker.hypervisor.qemu.disk.qemu_img import QemuImg
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.images.exchange import image_of_build
 from nodeworker.hypervisor.qemu.images.guest_image import Image
+from nodeworker.hypervisor.qemu.images.images_between_hosts import image_of_build
 from nodeworker.hypervisor.qemu.operations.snapshot import commit, making
 from nodeworker.hypervisor.qemu.records import Machine, SnapshotRecord
 

@@ -5,9 +5,9 @@ by an error. When there is room again the guest goes on, and the write is repeat
 memory grew was stopped before the disk was full (`disk/ram_room.py`), and goes on once all of the
 free-space floor is free.
 """
-from nodeworker.disks.space import MIB
+from nodeworker.disks.reserve_blocks import MIB
 from nodeworker.hypervisor.driver import VmState
-from nodeworker.hypervisor.facts import DiskPause
+from nodeworker.hypervisor.host_facts import DiskPause
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.vm import locked_vm
 

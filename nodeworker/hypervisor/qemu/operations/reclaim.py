@@ -25,7 +25,7 @@ from nodeworker.hypervisor.qemu.operations.destroy import (
     end_put_aside,
     finish_removals,
 )
-from nodeworker.hypervisor.qemu.process import prepared
+from nodeworker.hypervisor.qemu.process import prepared_processes
 from nodeworker.hypervisor.qemu.records import Phase
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.hypervisor.qemu.suspended import warm_spares
@@ -39,7 +39,7 @@ def reclaim(host: Host) -> None:
     host.network.reload()
     _remove_half_made(host)
     warm_spares.end_surplus(host)
-    prepared.end_surplus(host)
+    prepared_processes.end_surplus(host)
     _end_strays(host)
     host.network.slots.reclaim(partial(_is_live, host))
     _restore_forwards(host)

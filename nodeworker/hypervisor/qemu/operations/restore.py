@@ -20,7 +20,7 @@ from nodeworker.hypervisor.driver import LaunchSpec
 from nodeworker.hypervisor.qemu.images.lent_memory import hand_over
 from nodeworker.hypervisor.qemu.operations.first_answer import await_answer, began
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
-from nodeworker.hypervisor.qemu.process.start_stop import Stopped, started
+from nodeworker.hypervisor.qemu.process.start_in_slot import Stopped, started
 from nodeworker.hypervisor.qemu.records import Phase
 from nodeworker.hypervisor.qemu.vm import Vm
 

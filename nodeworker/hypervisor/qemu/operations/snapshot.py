@@ -23,16 +23,16 @@ from nodeworker.disks.sizes import occupied_bytes
 from nodeworker.faults import fault
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import DriverError
-from nodeworker.hypervisor.facts import SnapshotFacts
+from nodeworker.hypervisor.host_facts import SnapshotFacts
 from nodeworker.hypervisor.qemu.disk import flatten
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.operations.recover import recover, settle_chain
-from nodeworker.hypervisor.qemu.process import argv, given_ahead
-from nodeworker.hypervisor.qemu.process.assemble import below_top
+from nodeworker.hypervisor.qemu.process import argv, fork_memory_ahead
+from nodeworker.hypervisor.qemu.process.assemble_machine import below_top
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.hypervisor.qemu.records import Phase, SnapshotRecord, Task
 from nodeworker.hypervisor.qemu.rundir import boot_id, ram_is_whole
-from nodeworker.hypervisor.qemu.suspended import kept
+from nodeworker.hypervisor.qemu.suspended import kept_machines
 from nodeworker.hypervisor.qemu.vm import Vm, created_vm
 
 _MEMORY = ("ram", "state")
@@ -63,7 +63,7 @@ def _capture(vm: Vm, snapshot_id: str, *, transient: bool) -> SnapshotRecord:
             pause_ms = _capture_running(vm, directory)
             lends_in = boot_id() if transient else None
             if transient:
-                given_ahead.begin(vm.host, below_top(vm.machine), directory / "ram")
+                fork_memory_ahead.begin(vm.host, below_top(vm.machine), directory / "ram")
         else:
             _capture_asleep(vm, directory)
             pause_ms, lends_in = 0.0, None
@@ -150,7 +150,7 @@ def _capture_asleep(vm: Vm, directory: Path) -> None:
     """Copy memory and device state, unless the machine ended by itself: then its disk is all there
     is."""
     if vm.is_kept:
-        kept.end(vm)  # it does not know the layer that its disk may get now
+        kept_machines.end(vm)  # it does not know the layer that its disk may get now
     if vm.rundir.is_alive():
         raise DriverError(f"{vm.sandbox_id} is neither running nor asleep")
     top, disk_bytes = vm.machine.chain[-1], vm.machine.disk_bytes

@@ -19,10 +19,10 @@ from nodeworker.hypervisor.qemu.operations.create import mismatch
 from nodeworker.hypervisor.qemu.operations.first_answer import began
 from nodeworker.hypervisor.qemu.operations.restore import restore
 from nodeworker.hypervisor.qemu.process.monitor import LoadFailed
-from nodeworker.hypervisor.qemu.process.start_stop import stop
+from nodeworker.hypervisor.qemu.process.start_in_slot import stop
 from nodeworker.hypervisor.qemu.records import Phase, Task
 from nodeworker.hypervisor.qemu.rundir import boot_id, ram_is_whole
-from nodeworker.hypervisor.qemu.suspended import kept
+from nodeworker.hypervisor.qemu.suspended import kept_machines
 from nodeworker.hypervisor.qemu.vm import Vm, created_vm
 
 _log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def _restore(vm: Vm, spec: LaunchSpec) -> None:
     _record_start(vm, spec, phase=Phase.WAKING, task=Task.WAKE, has_process=has_process)
     try:
         fault("wake.begun")
-        if not (has_process and kept.resume(vm, spec)):
+        if not (has_process and kept_machines.resume(vm, spec)):
             _check_host(vm)
             restore(vm, spec, vm.rundir.state, renew=False,
                     prepare_ram=partial(ram_room.reserve, vm))

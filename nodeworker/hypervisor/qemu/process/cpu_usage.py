@@ -10,7 +10,7 @@ a new run when it is woken, from a baseline.
 import os
 import time
 
-from nodeworker.hypervisor.facts import UsageReading
+from nodeworker.hypervisor.host_facts import UsageReading
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process.qemu_process import QemuProcess, start_ticks
 from nodeworker.hypervisor.qemu.records import Baseline, SandboxRecord

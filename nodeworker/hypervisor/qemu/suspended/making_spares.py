@@ -14,7 +14,7 @@ from pathlib import Path
 
 from guest.agent.protocol import AGENT_PORT
 from guest.client.agent_client import AgentClient
-from nodeworker.disks.space import MIB
+from nodeworker.disks.reserve_blocks import MIB
 from nodeworker.faults import fault
 from nodeworker.hypervisor import host_memory, locks
 from nodeworker.hypervisor.driver import LaunchSpec

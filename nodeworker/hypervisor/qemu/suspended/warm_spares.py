@@ -23,14 +23,14 @@ from nodeworker.disks.durable import remove_tree
 from nodeworker.faults import fault
 from nodeworker.hypervisor import host_memory
 from nodeworker.hypervisor.driver import LaunchSpec, StillStarting
-from nodeworker.hypervisor.qemu.disk.release import release_layers
+from nodeworker.hypervisor.qemu.disk.release_layers import release_layers
 from nodeworker.hypervisor.qemu.host import Host
+from nodeworker.hypervisor.qemu.process.start_in_slot import stop
 from nodeworker.hypervisor.qemu.process.start_qemu import ensure_confined
-from nodeworker.hypervisor.qemu.process.start_stop import stop
 from nodeworker.hypervisor.qemu.records import Machine, find_warm_image
 from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id
 from nodeworker.hypervisor.qemu.suspended import demand
-from nodeworker.hypervisor.qemu.suspended.going_on import go_on
+from nodeworker.hypervisor.qemu.suspended.resume_suspended import go_on
 from nodeworker.hypervisor.qemu.vm import Vm
 
 PREFIX, READY = "spare-", "ready"

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from models.states import RunStep
-from nodeworker.deploys.replicas import PROGRAM
+from nodeworker.deploys.replica_files import PROGRAM
 from objects.store import ObjectStore
 from tests.fakes.hostile_guest import ENDED, RESULT, STDOUT, frame
 from tests.functional.deploys.conftest import FIRST, begin_second

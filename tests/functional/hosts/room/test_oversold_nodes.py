@@ -8,7 +8,7 @@ import pytest
 from models.database import connection, now
 from models.operations import Operation
 from models.sandboxes import Activity, Sandbox
-from nodeworker.hypervisor.facts import UsageReading
+from nodeworker.hypervisor.host_facts import UsageReading
 from services.hosts.nodes import heartbeat
 from services.metering import counting
 from services.metering.counting import Sample

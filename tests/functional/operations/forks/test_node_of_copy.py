@@ -11,14 +11,14 @@ from models.operations import Operation
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import SandboxStatus, SnapshotState
-from nodeworker.snapshots.unneeded_here import remove_unneeded
+from nodeworker.snapshots.remove_files import remove_unneeded
 from services.errors import Unavailable, WrongNode
 from services.hosts.nodes import NodeFacts, heartbeat
 from services.sandboxes import create
 from services.sandboxes.copies import forks
 from services.sandboxes.outcomes import Outcome, finish
 from services.sandboxes.requests import LaunchOptions
-from services.snapshots import on_node
+from services.snapshots import needed_on_node
 from services.templates import registry
 from services.templates.registry import Release
 from tests.rows.operations import CREATE, caller, claim
@@ -96,11 +96,12 @@ def test_it_is_made_elsewhere_when_the_holder_takes_none(deps, taken, copy, beco
         assert booting.lane == "archive", "its disk has to be fetched"
         assert booting.deadline_at - booting.created_at > timedelta(
             seconds=deps.settings.archive_timeout_s)
-        assert on_node.list_needed("n2") == {taken}, "as long as it boots"
+        assert needed_on_node.list_needed("n2") == {taken}, "as long as it boots"
         claimed = claim(made.id)
-        assert on_node.find_origin(claimed).is_elsewhere
+        assert needed_on_node.find_origin(claimed).is_elsewhere
         finish(claimed, Outcome(True, SandboxStatus.RUNNING))
-        assert on_node.list_needed("n2") == set() and on_node.list_needed("n1") == {taken}
+        assert needed_on_node.list_needed("n2") == set()
+        assert needed_on_node.list_needed("n1") == {taken}
 
 
 def test_a_fork_waits_for_room_beside_the_memory_and_a_template_does_not(deps, taken):

@@ -13,7 +13,7 @@ from models.snapshots import Snapshot
 from models.states import OperationKind, SandboxStatus, SnapshotState
 from nodeworker import runner
 from nodeworker.hypervisor.driver import RunningVm
-from nodeworker.hypervisor.facts import SnapshotFacts
+from nodeworker.hypervisor.host_facts import SnapshotFacts
 from services.errors import Unavailable
 from services.operations import claims
 from services.sandboxes import lifecycle

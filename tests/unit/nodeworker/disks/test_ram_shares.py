@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from nodeworker.disks.space import MIB
+from nodeworker.disks.reserve_blocks import MIB
 from nodeworker.hypervisor.qemu.disk.ram_shares import RamShares
 
 SIZE_MB = 64

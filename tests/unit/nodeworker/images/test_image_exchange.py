@@ -11,8 +11,8 @@ import pytest
 from nodeworker.hypervisor.driver import DriverError
 from nodeworker.hypervisor.qemu.disk.qemu_img import QemuImg
 from nodeworker.hypervisor.qemu.images import prune
-from nodeworker.hypervisor.qemu.images.exchange import exported_files, image_of_build
 from nodeworker.hypervisor.qemu.images.guest_image import current_image, load_image
+from nodeworker.hypervisor.qemu.images.images_between_hosts import exported_files, image_of_build
 from tests.host.disk_node import make_image
 
 QEMU_IMG = QemuImg(20_000_000)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeworker.disks.space import MIB
+from nodeworker.disks.reserve_blocks import MIB
 from nodeworker.hypervisor.driver import NoDiskSpace
 from tests.host.disk_node import BLOCK, BLOCKS, SHAPE, Node
 

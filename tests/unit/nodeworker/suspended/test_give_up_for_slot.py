@@ -23,9 +23,9 @@ def host(monkeypatch):
             return True
         return end_one
 
-    monkeypatch.setattr(give_up_for_slot.prepared, "end_eldest", end(PREPARED))
+    monkeypatch.setattr(give_up_for_slot.prepared_processes, "end_eldest", end(PREPARED))
     monkeypatch.setattr(give_up_for_slot.warm_spares, "end_one", end(SPARE))
-    monkeypatch.setattr(give_up_for_slot.kept, "end_eldest", end(KEPT))
+    monkeypatch.setattr(give_up_for_slot.kept_machines, "end_eldest", end(KEPT))
     return host
 
 

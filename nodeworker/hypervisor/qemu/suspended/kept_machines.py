@@ -17,9 +17,9 @@ from nodeworker.hypervisor import host_memory
 from nodeworker.hypervisor.driver import DriverError, LaunchSpec, StillStarting, VmBusy, VmNotFound
 from nodeworker.hypervisor.qemu.disk import ram_room
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.process.start_stop import stop
+from nodeworker.hypervisor.qemu.process.start_in_slot import stop
 from nodeworker.hypervisor.qemu.records import Phase
-from nodeworker.hypervisor.qemu.suspended.going_on import go_on
+from nodeworker.hypervisor.qemu.suspended.resume_suspended import go_on
 from nodeworker.hypervisor.qemu.vm import Vm, locked_vm
 
 _log = logging.getLogger(__name__)

@@ -10,13 +10,13 @@ from models.deploys import Deploy, DeployRun
 from models.operations import OutboxMessage
 from models.states import RunState
 from models.users import User
-from services.deploys import prefixes, runs
+from services.deploys import runs, stored_versions
 from services.deploys.apps import find
 from services.deploys.apps.access import lock_owned
 from services.deploys.apps.views import DeployView, deploy_view
 from services.deploys.builder_removal import stop_builder
 from services.deploys.edges.channel import notify
-from services.deploys.served.retiring import retire
+from services.deploys.served.stop_old_runtimes import retire
 from services.events import record
 from services.operations import outbox, row_changes
 from services.protocols import Deps
@@ -33,7 +33,7 @@ def remove(deps: Deps, owner: User, slug: str) -> DeployView:
             messages = _end_open(deps, row)
             if row.live_sandbox_id is not None:
                 retire(row.live_sandbox_id, deps.settings.deploy_drain_s)
-            prefixes.collect_all(row.app_id)
+            stored_versions.collect_all(row.app_id)
             Deploy.delete().where(Deploy.slug == slug).execute()
             notify()
             row_changes.notify(row.app_id)

@@ -6,8 +6,8 @@ run directory, a network slot, and open what its disk will stand on: an image an
 has never had a guest. 2. It is ready once the file `ready` is there; whoever takes it holds its
 operation lock and removes that file first, so it is never given twice. One that nobody works on and
 that is not ready is left of somebody who died, and is ended. 3. What it is given is written in
-`assemble.py`. Its directory goes before its guest executes: whoever dies earlier leaves a process
-that is ended with the directory, and later one that is the sandbox's.
+`assemble_machine.py`. Its directory goes before its guest executes: whoever dies earlier leaves a
+process that is ended with the directory, and later one that is the sandbox's.
 """
 import time
 from collections.abc import Iterator
@@ -36,8 +36,8 @@ _LONGEST_S = 3600.0
 class Prepared:
     """A process that stands ready: its directory, itself, and the number of its network slot.
 
-    `monitor` is there if it has got the machine that it is to be of (see `given_ahead.py`): the
-    connection by which it got it. Another one at once takes QEMU some milliseconds.
+    `monitor` is there if it has got the machine that it is to be of (see `fork_memory_ahead.py`):
+    the connection by which it got it. Another one at once takes QEMU some milliseconds.
     """
 
     rundir: RunDir

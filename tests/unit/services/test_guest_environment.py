@@ -1,6 +1,6 @@
 """What the service gives, the sandbox's own variables over it, those of the call over both."""
 from config.settings import Settings
-from services.hosts.process_environment import environment
+from services.hosts.guest_environment import environment
 from services.llm.sandbox_url import proxy_url
 
 PROXIED = Settings(llm_config="/somewhere/llm.json", guest_secret="a key of this box")

@@ -7,7 +7,7 @@ records of the whole node are read: notes may be missing, so they never decide t
 """
 from pathlib import Path
 
-from nodeworker.hypervisor.qemu.disk.references import (
+from nodeworker.hypervisor.qemu.disk.layer_references import (
     UnreadableRecord,
     sandbox_chain,
     snapshot_chain,

@@ -18,13 +18,19 @@ from datetime import datetime
 from guest.client.agent_client import AgentClient
 from guest.client.errors import AgentError, AgentTimeout, AgentUnreachable
 from models.database import now, when_database_answers
-from nodeworker.deploys import app_process, databases, replicas, replication, runtime
-from nodeworker.deploys.replicas import ReplicaBroken
+from nodeworker.deploys import (
+    app_process,
+    database_restore,
+    find_runtime,
+    replica_files,
+    replication,
+)
+from nodeworker.deploys.replica_files import ReplicaBroken
 from nodeworker.deploys.replication import NotReplicated
 from nodeworker.faults import fault
 from nodeworker.handlers.not_yet import NotYet
 from nodeworker.wiring import NodeDeps
-from services.deploys import in_flight, publishing, runs
+from services.deploys import drained_sandboxes, publishing, runs
 from services.deploys.projects.manifest import BadProject
 from services.deploys.runs import RunClaim
 from services.deploys.served import fences, runtimes
@@ -32,7 +38,7 @@ from services.deploys.served.runtimes import APP_PORT, Live
 from services.errors import Unavailable
 from services.hosts import assignments
 from services.operations.claims import LeaseLost
-from services.previews import use, wake
+from services.previews import keep_awake, wake
 from services.previews.wake import Reach
 
 log = logging.getLogger(__name__)
@@ -69,8 +75,8 @@ def move(deps: NodeDeps, claimed: RunClaim) -> None:
         raise BadProject("The database could not be moved to the new version within"
                          f" {deps.settings.deploy_fence_s:g} s, in {tried} attempts.")
     before = _awake(deps, live)
-    sandbox = runtime.find(deps, claimed)
-    agent, path = deps.agent(sandbox), runtime.database_path(claimed, sandbox)
+    sandbox = find_runtime.find(deps, claimed)
+    agent, path = deps.agent(sandbox), find_runtime.database_path(claimed, sandbox)
     assert path is not None
     app_process.stop(agent)
     app_process.drop_database(agent, path)
@@ -94,7 +100,7 @@ def move(deps: NodeDeps, claimed: RunClaim) -> None:
     except Exception as error:
         _release(claimed, before, until)
         if isinstance(error, ReplicaBroken) and tried + 1 >= _TRIES:
-            raise BadProject(databases.BROKEN) from error
+            raise BadProject(database_restore.BROKEN) from error
         raise
     fault("deploy.published")
 
@@ -114,7 +120,7 @@ def _awake(deps: NodeDeps, live: Live) -> _Before:
     if reach is Reach.GONE:
         log.warning("%s cannot be asked; what it has stored counts", live.sandbox_id)
         return _Before(live, None, path)
-    use.looked_up([live.sandbox_id])
+    keep_awake.looked_up([live.sandbox_id])
     return _Before(live, agent, path)
 
 
@@ -141,18 +147,18 @@ def _carry(deps: NodeDeps, claimed: RunClaim, before: _Before, agent: AgentClien
         fault("deploy.frozen")
         txid = replication.sync(before.agent, before.path, _left_s(until))
         has_database = txid is not None
-        if not has_database and replicas.holds_any(deps.settings, before.live.prefix):
+        if not has_database and replica_files.holds_any(deps.settings, before.live.prefix):
             raise NotReplicated("the version before has lost the database that is stored of it")
     _check_held(deps, claimed)
     if has_database:
-        databases.copy(deps, agent, before.live.prefix, path, txid, timeout_s=_left_s(until))
+        database_restore.copy(deps, agent, before.live.prefix, path, txid, timeout_s=_left_s(until))
         # SQLite itself sees only to what it writes: of a file that is empty after the machine died
         # it makes a new database.
         agent.sync(_left_s(until))
     _check_held(deps, claimed)
     app_process.start(agent)
-    sandbox = runtime.find(deps, claimed)
-    while not runtime.accepts(deps, sandbox):
+    sandbox = find_runtime.find(deps, claimed)
+    while not find_runtime.accepts(deps, sandbox):
         _left_s(until)
         time.sleep(_POLL_S)
     fault("deploy.moved")
@@ -181,7 +187,7 @@ def _go_live(deps: NodeDeps, claimed: RunClaim, until: datetime, prefix: str, *,
 
 def _wait_until_drained(deps: NodeDeps, sandbox_id: str) -> None:
     end = time.monotonic() + deps.settings.deploy_fence_s * _DRAIN_PART
-    while not when_database_answers(lambda: in_flight.is_drained(sandbox_id)):
+    while not when_database_answers(lambda: drained_sandboxes.is_drained(sandbox_id)):
         if time.monotonic() > end:
             log.warning("requests to %s are still in flight; they are not waited for", sandbox_id)
             return

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from nodeworker import parked
+from nodeworker import parked_operations
 
 
 class Over(Exception):
@@ -17,14 +17,14 @@ class Over(Exception):
 def announcer(tmp_path, monkeypatch):
     """Starts the ctl lane's thread with that for a look at the database."""
 
-    pipe = parked.listen(tmp_path)
+    pipe = parked_operations.listen(tmp_path)
 
     def announce():
         with contextlib.suppress(Over):
-            parked.announce(None, pipe)
+            parked_operations.announce(None, pipe)
 
     def start(look):
-        monkeypatch.setattr(parked, "announce_due", look)
+        monkeypatch.setattr(parked_operations, "announce_due", look)
         thread = threading.Thread(target=announce)
         thread.start()
         return thread
@@ -45,11 +45,11 @@ def test_a_lane_that_parks_something_is_heard_and_otherwise_nobody_looks(tmp_pat
     thread = announcer(look)
     looks.get(timeout=10)  # at its start
     for _ in range(3):
-        parked.tell_ctl(tmp_path)
+        parked_operations.tell_ctl(tmp_path)
         looks.get(timeout=10)
     assert not over.wait(0.5) and looks.empty()
     over.set()
-    parked.tell_ctl(tmp_path)
+    parked_operations.tell_ctl(tmp_path)
     thread.join(10)
     assert not thread.is_alive()
 
@@ -68,7 +68,7 @@ def test_it_looks_again_at_the_time_that_the_look_gave(announcer):
 
 
 def test_nobody_waits_for_a_listener_that_is_away_or_slow(tmp_path, announcer):
-    parked.tell_ctl(tmp_path / "never was")
+    parked_operations.tell_ctl(tmp_path / "never was")
     heard, go_on = threading.Event(), threading.Event()
 
     def look(deps):
@@ -81,7 +81,7 @@ def test_nobody_waits_for_a_listener_that_is_away_or_slow(tmp_path, announcer):
     thread = announcer(look)
     assert heard.wait(10)
     for _ in range(70_000):  # more than a pipe holds
-        parked.tell_ctl(tmp_path)
+        parked_operations.tell_ctl(tmp_path)
     go_on.set()
     thread.join(10)
     assert not thread.is_alive()

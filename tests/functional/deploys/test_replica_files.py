@@ -5,8 +5,8 @@ import sqlite3
 
 import pytest
 
-from nodeworker.deploys import replicas, replication
-from nodeworker.deploys.replicas import ReplicaBroken
+from nodeworker.deploys import replica_files, replication
+from nodeworker.deploys.replica_files import ReplicaBroken
 from objects.store import ObjectStore
 from tests.functional.deploys.conftest import FIRST
 from tests.stack.waiting import until
@@ -63,7 +63,7 @@ def test_too_much_is_not_fetched(sim_stack, store, good, tmp_path, monkeypatch):
     store.put_stream(prefix + FIRST, [good])
     for limit in ("_BYTES_MOST", "_OBJECTS_MOST"):
         with monkeypatch.context() as small:
-            small.setattr(replicas, limit, 0)
+            small.setattr(replica_files, limit, 0)
             with pytest.raises(ReplicaBroken):
                 replication.restore(sim_stack.settings, prefix, tmp_path / "restored.db")
     assert os.listdir(tmp_path) == []

@@ -4,7 +4,7 @@ from nodeworker.snapshots import disk_fetch
 from nodeworker.wiring import NodeDeps
 from objects.store import StoreUnavailable
 from services.errors import Unavailable
-from services.snapshots.on_node import Origin
+from services.snapshots.needed_on_node import Origin
 
 
 class DiskNotHere(DriverError):

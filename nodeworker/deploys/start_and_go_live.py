@@ -14,8 +14,14 @@ from guest.client.agent_client import AgentClient
 from guest.client.errors import AgentError
 from models.database import when_database_answers
 from models.states import RunStep
-from nodeworker.deploys import app_process, databases, moving, replication, runtime
-from nodeworker.deploys.replicas import ReplicaBroken
+from nodeworker.deploys import (
+    app_process,
+    database_move,
+    database_restore,
+    find_runtime,
+    replication,
+)
+from nodeworker.deploys.replica_files import ReplicaBroken
 from nodeworker.deploys.replication import NotReplicated
 from nodeworker.faults import fault
 from nodeworker.handlers.launch_spec import bun_env
@@ -45,10 +51,10 @@ def start(deps: NodeDeps, claimed: RunClaim) -> None:
     nobody keeps: its real start, while requests are held, is its second.
     """
     assert claimed.manifest is not None
-    sandbox = runtime.find(deps, claimed)
+    sandbox = find_runtime.find(deps, claimed)
     agent = deps.agent(sandbox)
     app_process.install(agent, sandbox.cwd, claimed.manifest["start"], _env(deps, claimed, sandbox))
-    path = runtime.database_path(claimed, sandbox)
+    path = find_runtime.database_path(claimed, sandbox)
     live = runtimes.find_live(deps.settings, claimed) if path else None
     if path and live:
         app_process.stop(agent)
@@ -69,22 +75,22 @@ def start(deps: NodeDeps, claimed: RunClaim) -> None:
 def _try_on_copy(deps: NodeDeps, claimed: RunClaim, agent: AgentClient, prefix: str,
                  path: str) -> None:
     try:
-        databases.copy(deps, agent, prefix, path)
+        database_restore.copy(deps, agent, prefix, path)
     except ReplicaBroken as error:
         if not attempts.is_last(claimed.attempts, attempts.limit_of_run(deps.settings)):
             raise
-        raise BadProject(databases.BROKEN) from error
+        raise BadProject(database_restore.BROKEN) from error
 
 
 def go_live(deps: NodeDeps, claimed: RunClaim) -> None:
     """Let the app go live once it accepts connections, or have its database moved before that;
     raises NotYet, BadProject, AgentError, NotReplicated, LeaseLost."""
-    sandbox = runtime.find(deps, claimed)
+    sandbox = find_runtime.find(deps, claimed)
     _check_ready(deps, claimed, sandbox)
     fault("deploy.ready")
-    path = runtime.database_path(claimed, sandbox)
+    path = find_runtime.database_path(claimed, sandbox)
     if path and runtimes.find_live(deps.settings, claimed):
-        moving.move(deps, when_database_answers(lambda: runs.advance(claimed, RunStep.MOVE)))
+        database_move.move(deps, when_database_answers(lambda: runs.advance(claimed, RunStep.MOVE)))
         return
     agent = deps.agent(sandbox)
     if path:
@@ -96,7 +102,7 @@ def go_live(deps: NodeDeps, claimed: RunClaim) -> None:
 
 def _check_ready(deps: NodeDeps, claimed: RunClaim, sandbox: SandboxOnNode) -> None:
     assert claimed.manifest is not None
-    if runtime.accepts(deps, sandbox):
+    if find_runtime.accepts(deps, sandbox):
         return
     if time.time() < claimed.manifest["ready_by"]:
         raise NotYet("its app to accept connections")

@@ -13,19 +13,27 @@ from dataclasses import asdict
 from guest.client.errors import AgentError, AgentTimeout
 from models.database import DatabaseUnavailable, connection, when_database_answers
 from models.states import RunStep, SandboxStatus
-from nodeworker import parked
-from nodeworker.deploys import building, moving, serving, storing
-from nodeworker.deploys.replicas import ReplicaBroken
+from nodeworker import parked_operations
+from nodeworker.deploys import building, database_move, start_and_go_live, storing
+from nodeworker.deploys.replica_files import ReplicaBroken
 from nodeworker.deploys.replication import NotReplicated
 from nodeworker.faults import fault
-from nodeworker.handlers.bring_up import named, printable
 from nodeworker.handlers.not_yet import NotYet
+from nodeworker.handlers.start_programs import named, printable
 from nodeworker.hypervisor.driver import VmBusy
-from nodeworker.leases import LeaseKeeper
+from nodeworker.renew_lease import LeaseKeeper
 from nodeworker.snapshots import disk_fetch
 from nodeworker.wiring import NodeDeps
 from objects.store import ObjectStore, StoreUnavailable
-from services.deploys import builders, failing, logs, prefixes, publishing, runs, variables
+from services.deploys import (
+    builders,
+    failed_runs,
+    logs,
+    publishing,
+    runs,
+    stored_versions,
+    variables,
+)
 from services.deploys.edges import staging
 from services.deploys.projects.manifest import BadProject
 from services.deploys.projects.static_or_process import Built
@@ -54,7 +62,7 @@ def run_announced(deps: NodeDeps, run_id: int) -> None:
     if claimed is not None:
         fault("deploy.claimed")
         _work_under_lease(deps, claimed)
-    parked.tell_ctl(settings.node_dir)
+    parked_operations.tell_ctl(settings.node_dir)
 
 
 def _work_under_lease(deps: NodeDeps, claimed: RunClaim) -> None:
@@ -110,7 +118,7 @@ def _fail(deps: NodeDeps, claimed: RunClaim, error: str, operator_error: str | N
     fault("deploy.failing")
     told = "\n".join(map(printable, error.split("\n")))
     messages = when_database_answers(
-        lambda: failing.fail(deps.rules, claimed, told, operator_error))
+        lambda: failed_runs.fail(deps.rules, claimed, told, operator_error))
     outbox.flush(deps.queue, messages)
 
 
@@ -130,7 +138,7 @@ def _build(deps: NodeDeps, claimed: RunClaim) -> None:
     built = _finish_building(deps, claimed, claimed.builder_sandbox_id)
     found = asdict(built)
     if not built.is_static:
-        serving.adopt(deps, claimed, found)
+        start_and_go_live.adopt(deps, claimed, found)
         return
     after = when_database_answers(lambda: runs.advance(claimed, RunStep.STORE, manifest=found))
     fault("deploy.built")
@@ -163,7 +171,7 @@ def _store(deps: NodeDeps, claimed: RunClaim) -> None:
     assert claimed.builder_sandbox_id is not None and claimed.manifest is not None
     settings, output = deps.settings, claimed.manifest["output"]
     sandbox = assignments.get_assigned(deps.settings, claimed.builder_sandbox_id)
-    prefix = when_database_answers(lambda: prefixes.begin(claimed))
+    prefix = when_database_answers(lambda: stored_versions.begin(claimed))
     fault("deploy.prefix_kept")
     directory = sandbox.cwd if output == "." else f"{sandbox.cwd}/{output}"
     tar = deps.agent(sandbox).archive(directory, settings.archive_timeout_s,
@@ -176,7 +184,7 @@ def _store(deps: NodeDeps, claimed: RunClaim) -> None:
             lambda: runs.advance(claimed, RunStep.STAGE, stored_epoch=claimed.epoch))
     except Exception:
         # Its app may have been deleted meanwhile, and the prefix removed before the last object.
-        when_database_answers(lambda: prefixes.discard_if_lost(claimed))
+        when_database_answers(lambda: stored_versions.discard_if_lost(claimed))
         raise
     staging.tell()
     _stage(deps, after)
@@ -196,7 +204,7 @@ _STEPS: dict[RunStep, Callable[[NodeDeps, RunClaim], None]] = {
     RunStep.BUILD: _build,
     RunStep.STORE: _store,
     RunStep.STAGE: _stage,
-    RunStep.START: serving.start,
-    RunStep.READY: serving.go_live,
-    RunStep.MOVE: moving.move,
+    RunStep.START: start_and_go_live.start,
+    RunStep.READY: start_and_go_live.go_live,
+    RunStep.MOVE: database_move.move,
 }

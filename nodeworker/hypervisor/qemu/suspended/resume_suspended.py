@@ -8,7 +8,7 @@ from nodeworker.hypervisor.driver import LaunchSpec
 from nodeworker.hypervisor.qemu.disk import ram_room
 from nodeworker.hypervisor.qemu.operations.restore import resume_guest, until_answered
 from nodeworker.hypervisor.qemu.process.cpu_usage import new_baseline
-from nodeworker.hypervisor.qemu.process.start_stop import continued
+from nodeworker.hypervisor.qemu.process.start_in_slot import continued
 from nodeworker.hypervisor.qemu.vm import Vm
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import StillStarting
-from nodeworker.hypervisor.qemu.process import given_ahead, prepared
-from nodeworker.hypervisor.qemu.process.assemble import STATE, assemble, hand_slot_over
+from nodeworker.hypervisor.qemu.process import fork_memory_ahead, prepared_processes
+from nodeworker.hypervisor.qemu.process.assemble_machine import STATE, assemble, hand_slot_over
 from nodeworker.hypervisor.qemu.process.cpu_usage import age_ms
 from nodeworker.hypervisor.qemu.process.monitor import IoLimit, Monitor
-from nodeworker.hypervisor.qemu.process.prepared import Prepared
+from nodeworker.hypervisor.qemu.process.prepared_processes import Prepared
 from nodeworker.hypervisor.qemu.process.qemu_process import end_vm
 from nodeworker.hypervisor.qemu.process.start_qemu import Launched, confine, start_qemu
 from nodeworker.hypervisor.qemu.records import Baseline
@@ -124,17 +124,17 @@ def _taken_over(vm: Vm, state: Path | None, background: ThreadPoolExecutor) -> _
             _log.warning("the process %s is of no use: %s", waiting.rundir.sandbox_id, error)
             wait(works)
             stop(vm)
-            prepared.discard(vm.host, waiting.rundir)
+            prepared_processes.discard(vm.host, waiting.rundir)
             return None
 
 
 @contextmanager
 def _waiting(vm: Vm) -> Iterator[Prepared | None]:
-    with given_ahead.taken(vm) as given:
+    with fork_memory_ahead.taken(vm) as given:
         if given is not None:
             yield given
             return
-    with prepared.taken(vm.host, vm.machine) as waiting:
+    with prepared_processes.taken(vm.host, vm.machine) as waiting:
         yield waiting
 
 

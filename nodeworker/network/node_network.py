@@ -4,10 +4,10 @@ import logging
 from pathlib import Path
 
 from nodeworker.disks.durable import write_atomic
-from nodeworker.network import forwarding, links, nft, ruleset
+from nodeworker.network import ip_forwarding, links, nft, ruleset
 from nodeworker.network.addresses import Slot
 from nodeworker.network.end_connections import end_connections
-from nodeworker.network.forwards import ForwardTable
+from nodeworker.network.port_forwards import ForwardTable
 from nodeworker.network.ruleset import NodePorts
 from nodeworker.network.slots import SlotPool
 
@@ -41,7 +41,7 @@ class NodeNetwork:
         """Load the policy table again (forwarded ports in it stay) and switch forwarding on."""
         nft.apply(self._rules)
         links.refuse(self._slot_network)
-        forwarding.enable(self._memory)
+        ip_forwarding.enable(self._memory)
         write_atomic(self._loaded, nft.rules(self._prefix).encode(), durable=False)
         self._table_ready = True
 
@@ -53,7 +53,7 @@ class NodeNetwork:
             loaded = self._loaded.read_bytes()
         except FileNotFoundError:
             return False
-        if not forwarding.is_on():
+        if not ip_forwarding.is_on():
             return False
         present = nft.generation(), loaded  # first, so that a later change is seen the next time
         if present == self._intact_at:

@@ -1,5 +1,5 @@
-"""Start QEMU processes ahead of need (see `prepared.py`): one of each kind of machine that was
-started lately, as many kinds as the node's setting allows."""
+"""Start QEMU processes ahead of need (see `prepared_processes.py`): one of each kind of machine
+that was started lately, as many kinds as the node's setting allows."""
 import logging
 import os
 import secrets
@@ -12,7 +12,7 @@ from nodeworker.faults import fault
 from nodeworker.hypervisor import host_memory, locks
 from nodeworker.hypervisor.driver import DriverError
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.process import argv, prepared, qmp
+from nodeworker.hypervisor.qemu.process import argv, prepared_processes, qmp
 from nodeworker.hypervisor.qemu.process.accelerator import device_groups
 from nodeworker.hypervisor.qemu.process.argv import Hardware
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
@@ -42,8 +42,8 @@ def replace_in_background(host: Host, machine: Machine) -> None:
 
 
 def _is_ready(host: Host, machine: Machine) -> bool:
-    kind = prepared.kind_of(host, machine)
-    return kind is None or prepared.count(host, kind) > 0
+    kind = prepared_processes.kind_of(host, machine)
+    return kind is None or prepared_processes.count(host, kind) > 0
 
 
 def _replace(host: Host, machine: Machine) -> None:
@@ -60,8 +60,8 @@ def prepare(host: Host, machine: Machine) -> None:
     with locks.nobody_at_work(host.prepared / "lock") as is_mine:
         if not is_mine or _is_ready(host, machine) or host_memory.is_short():
             return
-        if prepared.count(host) >= host.settings.prepared_processes:
-            prepared.end_eldest(host)
+        if prepared_processes.count(host) >= host.settings.prepared_processes:
+            prepared_processes.end_eldest(host)
         for _ in range(_TRIES - 1):
             with suppress(DriverError):
                 return _prepare(host, machine)
@@ -69,8 +69,8 @@ def prepare(host: Host, machine: Machine) -> None:
 
 
 def _prepare(host: Host, machine: Machine) -> None:
-    rundir = RunDir(host.prepared / f"{prepared.PREFIX}{secrets.token_hex(6)}")
-    kind = prepared.kind_of(host, machine)
+    rundir = RunDir(host.prepared / f"{prepared_processes.PREFIX}{secrets.token_hex(6)}")
+    kind = prepared_processes.kind_of(host, machine)
     assert kind is not None
     with rundir.operation(create=True):
         try:
@@ -82,15 +82,15 @@ def _prepare(host: Host, machine: Machine) -> None:
                 Monitor.of(rundir, started, _ANSWER_LIMIT_S).close()  # it answers once it stands
             finally:
                 started.detach()
-            prepared.write_ready(rundir, kind, started, slot.number)
+            prepared_processes.write_ready(rundir, kind, started, slot.number)
             fault("prepare.ready")
         except BaseException:
-            prepared.discard(host, rundir)
+            prepared_processes.discard(host, rundir)
             raise
 
 
 def _start(host: Host, machine: Machine, rundir: RunDir, slot: Slot) -> QemuProcess:
-    shown = rundir.path / prepared.SHOWN
+    shown = rundir.path / prepared_processes.SHOWN
     shown.mkdir(mode=0o711)
     image = host.image_for(machine)
     with ExitStack() as stack:

@@ -3,7 +3,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from nodeworker.deploys.replicas import Piece, ReplicaBroken, pieces, plan
+from nodeworker.deploys.replica_files import Piece, ReplicaBroken, pieces, plan
 from objects.store import StoredObject
 
 PREFIX = "apps/a/v1-1/db/"

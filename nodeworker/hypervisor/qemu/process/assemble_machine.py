@@ -1,4 +1,5 @@
-"""Give a prepared QEMU (see `prepared.py`) the machine of a sandbox: memory, disk, device state.
+"""Give a prepared QEMU (`prepared_processes.py`) the machine of a sandbox: memory, disk, device
+state.
 
 It opens the RAM file by its name in the directory that it is shown, where the file has a name for
 that long; everything else it is handed through its monitor. What it was started with in place of a
@@ -13,10 +14,10 @@ from pathlib import Path
 
 from nodeworker.faults import fault
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.process import argv, prepared
+from nodeworker.hypervisor.qemu.process import argv, prepared_processes
 from nodeworker.hypervisor.qemu.process.argv import Node
 from nodeworker.hypervisor.qemu.process.monitor import IoLimit, Monitor
-from nodeworker.hypervisor.qemu.process.prepared import Prepared
+from nodeworker.hypervisor.qemu.process.prepared_processes import Prepared
 from nodeworker.hypervisor.qemu.records import Machine
 from nodeworker.hypervisor.qemu.vm import Vm
 from nodeworker.network.addresses import Slot
@@ -55,7 +56,7 @@ def assemble(vm: Vm, waiting: Prepared, state: Path) -> None:
         with _closing(os.open(state, os.O_RDONLY | os.O_CLOEXEC)) as saved:
             monitor.run("getfd", {"fdname": STATE}, saved)
     os.rename(waiting.rundir.monitor, vm.rundir.monitor)
-    prepared.forget(vm.host, waiting.rundir)
+    prepared_processes.forget(vm.host, waiting.rundir)
 
 
 def connect(waiting: Prepared) -> Monitor:

@@ -10,7 +10,7 @@ from models.database import connection, database, now
 from models.deploys import RetiredRuntime
 from models.operations import OutboxMessage
 from models.states import SandboxStatus
-from services.deploys import in_flight
+from services.deploys import drained_sandboxes
 from services.deploys.builder_removal import ACCOUNT
 from services.operations import outbox
 from services.operations.begin import lock_sandbox
@@ -26,14 +26,14 @@ def retire(sandbox_id: str, after_s: float) -> None:
     rows there before it is stopped."""
     stop_at = now() + timedelta(seconds=after_s)
     RetiredRuntime.insert(sandbox_id=sandbox_id, stop_at=stop_at).on_conflict_ignore().execute()
-    in_flight.ask(sandbox_id, after_s)
+    drained_sandboxes.ask(sandbox_id, after_s)
 
 
 def stop_due(deps: Deps) -> list[str]:
     """Begin to stop those whose time has come; returns their ids."""
     with connection():
         waiting = [row for row in due_query(now()).order_by(RetiredRuntime.stop_at)
-                   if row.stop_at <= now() or in_flight.is_drained(row.sandbox_id)]
+                   if row.stop_at <= now() or drained_sandboxes.is_drained(row.sandbox_id)]
         return [row.sandbox_id for row in waiting[:_BATCH] if _stop(deps, row.sandbox_id)]
 
 
@@ -50,6 +50,6 @@ def _stop(deps: Deps, sandbox_id: str) -> bool:
         mine = RetiredRuntime.delete().where(RetiredRuntime.sandbox_id == sandbox_id).execute()
         if mine and sandbox.status != SandboxStatus.STOPPED:
             messages = begin_stop(deps.settings, sandbox, requested_by=ACCOUNT)[1]
-        in_flight.clear(sandbox_id)
+        drained_sandboxes.clear(sandbox_id)
     outbox.flush(deps.queue, messages)
     return bool(mine)

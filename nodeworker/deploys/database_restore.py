@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from guest.client.agent_client import AgentClient
-from nodeworker.deploys import replicas, replication
+from nodeworker.deploys import replica_files, replication
 from nodeworker.faults import fault
 from nodeworker.wiring import NodeDeps
 
@@ -19,7 +19,7 @@ def copy(deps: NodeDeps, agent: AgentClient, prefix: str, path: str, txid: str |
     """Put what `prefix` held after `txid`, or as late as there is, at `path` of a guest, where
     there is nothing yet; nothing, if it holds nothing and no `txid` is named. Returns whether there
     is a database. Raises AgentError, ReplicaBroken, StoreUnavailable."""
-    with replicas.scratch(deps.settings) as directory:
+    with replica_files.scratch(deps.settings) as directory:
         file = Path(directory) / "db"
         has_one = replication.restore(deps.settings, prefix, file, txid)
         fault("deploy.restored")

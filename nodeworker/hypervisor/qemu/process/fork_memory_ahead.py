@@ -2,10 +2,10 @@
 written down.
 
 1. Once the source of a transient capture goes on, a thread takes a process that was started ahead
-and makes it one with the captured memory (`assemble.py`). 2. The boot of the fork, if it follows in
-this worker, knows it by the memory file that it has borrowed, and takes it over. 3. One that nobody
-comes for is ended: it is of use for this fork only. Who dies leaves a process that is not ready and
-that nobody works on, which is ended with its directory.
+and makes it one with the captured memory (`assemble_machine.py`). 2. The boot of the fork, if it
+follows in this worker, knows it by the memory file that it has borrowed, and takes it over. 3. One
+that nobody comes for is ended: it is of use for this fork only. Who dies leaves a process that is
+not ready and that nobody works on, which is ended with its directory.
 """
 import logging
 import os
@@ -17,9 +17,9 @@ from pathlib import Path
 
 from nodeworker.faults import fault
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.process import prepared
-from nodeworker.hypervisor.qemu.process.assemble import below_top, connect, make_machine
-from nodeworker.hypervisor.qemu.process.prepared import Prepared
+from nodeworker.hypervisor.qemu.process import prepared_processes
+from nodeworker.hypervisor.qemu.process.assemble_machine import below_top, connect, make_machine
+from nodeworker.hypervisor.qemu.process.prepared_processes import Prepared
 from nodeworker.hypervisor.qemu.records import Machine
 from nodeworker.hypervisor.qemu.vm import Vm
 
@@ -39,7 +39,7 @@ class _Preparation(threading.Thread):
 
     def run(self) -> None:
         try:
-            with prepared.taken(self._host, self._frozen) as waiting:
+            with prepared_processes.taken(self._host, self._frozen) as waiting:
                 if waiting is not None:
                     self._give(waiting)
         finally:
@@ -61,7 +61,7 @@ class _Preparation(threading.Thread):
             if self._waiting is not None and (self._wanted.wait(_LONGEST_S) or not _forget(self)):
                 self._used.wait()
             else:
-                prepared.discard(self._host, waiting.rundir)
+                prepared_processes.discard(self._host, waiting.rundir)
 
     def fits(self, vm: Vm) -> bool:
         """Whether it was made for the memory and the disk of this machine."""

@@ -7,7 +7,7 @@ from models.states import OperationKind, SandboxStatus
 from nodeworker import usage
 from nodeworker.handlers.lifecycle import ENDED_BY_ITSELF
 from nodeworker.hypervisor.driver import DriverError, VmBusy, VmState
-from nodeworker.hypervisor.facts import DiskPause, UsageReading
+from nodeworker.hypervisor.host_facts import DiskPause, UsageReading
 from nodeworker.reconciliation.look import Look
 from nodeworker.wiring import NodeDeps
 from services.operations import outbox

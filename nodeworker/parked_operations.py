@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from models.database import DatabaseFailed, now
-from nodeworker import lanes
+from nodeworker import lanes_alive
 from nodeworker.wiring import NodeDeps
 from services.deploys import runs
 from services.operations import sweeps
@@ -38,7 +38,7 @@ def tell_ctl(node_dir: Path) -> None:
 
 def listen(node_dir: Path) -> int:
     """The end of the pipe from which the ctl lane hears the others."""
-    lanes.make_directory(node_dir)
+    lanes_alive.make_directory(node_dir)
     pipe = _pipe(node_dir)
     with contextlib.suppress(FileExistsError):
         os.mkfifo(pipe, 0o600)
@@ -70,4 +70,4 @@ def announce_due(deps: NodeDeps) -> float:
 
 
 def _pipe(node_dir: Path) -> Path:
-    return node_dir / lanes.DIRECTORY / "parked"
+    return node_dir / lanes_alive.DIRECTORY / "parked"
