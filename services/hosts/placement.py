@@ -19,7 +19,8 @@ from models.sandboxes import Sandbox
 from models.states import OPEN_STATES, OperationKind, SandboxStatus
 from models.usage import SandboxUsage
 from services.errors import WrongNode
-from services.hosts.capacity import DiskRoom, Load, Promise, Room, refusal
+from services.hosts.capacity import Load, Promise, Room, refusal
+from services.hosts.disk_room import DiskRoom
 from services.hosts.nodes import SANDBOX_LANE, NodeFacts
 from services.hosts.port_room import PortsWanted, find_shortage
 from services.hosts.sandbox_ports import move_agent_port

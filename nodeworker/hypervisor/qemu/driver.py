@@ -121,7 +121,7 @@ class QemuDriver(Driver):
 
     @_operation
     def disk_space(self) -> Space:
-        return self.host.space()
+        return self.host.disk_floor.space()
 
     @_operation
     def bake(self, shape: Shape, progress: Progress = ignore_progress, *,
@@ -154,7 +154,7 @@ class QemuDriver(Driver):
         record = self.host.rundir(sandbox_id).find_record()
         if record is not None:
             replace_in_background(self.host, record.machine)
-            if copies and self.host.has_space():
+            if copies and self.host.disk_floor.is_left():
                 self.host.spares.refill_in_background(self.host.warm_image_of(record.machine))
 
     def _with_slot(self, start: Callable[[Host, LaunchSpec], RunningVm],

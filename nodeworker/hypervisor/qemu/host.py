@@ -6,14 +6,13 @@ import logging
 import os
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 from config.settings import Settings
 from nodeworker.disks.layers import WARM_IMAGES, LayerStore
-from nodeworker.disks.reserve_blocks import MIB, Space, space_of
-from nodeworker.hypervisor.driver import DriverError, NoDiskSpace, Shape
+from nodeworker.hypervisor.driver import DriverError, Shape
 from nodeworker.hypervisor.host_facts import HostTuple
+from nodeworker.hypervisor.qemu.disk.disk_floor import DiskFloor
 from nodeworker.hypervisor.qemu.disk.layer_references import UnreadableRecord, references
 from nodeworker.hypervisor.qemu.disk.ram_shares import RamShares
 from nodeworker.hypervisor.qemu.images.guest_image import (
@@ -76,24 +75,7 @@ class Host:
                                    offered=_offered(settings), pool_target=settings.slot_pool)
         self.ram_shares = RamShares((self.sandboxes, self.warm), self.network.slots.owners,
                                     settings.ram_share)
-
-    def space(self) -> Space:
-        """Size and free bytes of the file system of the node directory; what machines are still to
-        have of it for their memory is not free."""
-        found = space_of(self.settings.node_dir)
-        unused = self.ram_shares.unused_bytes()
-        return replace(found, free_bytes=max(found.free_bytes - unused, 0))
-
-    def check_space(self, needed_bytes: int = 0) -> None:
-        """Raises NoDiskSpace unless the free-space floor is left when `needed_bytes` are taken."""
-        free, floor = self.space().free_bytes, self.settings.disk_floor_mb * MIB
-        if free - needed_bytes < floor:
-            raise NoDiskSpace(f"{free // MIB} MB are free; {needed_bytes // MIB} MB are needed and"
-                              f" {self.settings.disk_floor_mb} MB stay free")
-
-    def has_space(self) -> bool:
-        """True while the free-space floor is left."""
-        return self.space().free_bytes >= self.settings.disk_floor_mb * MIB
+        self.disk_floor = DiskFloor(settings, self.ram_shares)
 
     @functools.cached_property
     def image(self) -> Image:

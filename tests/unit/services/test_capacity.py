@@ -3,7 +3,8 @@ from dataclasses import replace
 
 import pytest
 
-from services.hosts.capacity import DiskRoom, Room, refusal
+from services.hosts.capacity import Room, refusal
+from services.hosts.disk_room import DiskRoom
 
 SMALL = Room("n1", True, 16, 21694, 10, 3000)
 LARGE = Room("n2", True, 64, 32768, 4, 30000)

@@ -23,7 +23,7 @@ def export_disk(host: Host, snapshot_id: str, target: Path) -> DiskExport:
     record = host.find_snapshot(snapshot_id)
     if record is None:
         raise VmNotFound(f"no snapshot {snapshot_id} on this host")
-    host.check_space()
+    host.disk_floor.check()
     image = host.image_for(record.machine)
     layers = [host.layers.path(reference) for reference in record.machine.chain[1:]]
     qemu_img = QemuImg(host.settings.vm_uid_base)

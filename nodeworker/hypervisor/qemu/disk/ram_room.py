@@ -50,16 +50,16 @@ def check_create(host: Host, mem_mb: int) -> None:
     """Raises NoDiskSpace unless the free-space floor is left beside what a new machine of so much
     memory has of the disk for sure."""
     whole = may_be_whole(host, mem_mb)
-    host.check_space(mem_mb * MIB if whole else host.ram_shares.share_bytes(mem_mb))
+    host.disk_floor.check(mem_mb * MIB if whole else host.ram_shares.share_bytes(mem_mb))
 
 
 def hold_growing(host: Host) -> list[str]:
     """See Driver.hold_growing."""
     if host.ram_shares.all_is_whole:
         return []
-    floor = host.settings.disk_floor_mb * MIB
+    floor = host.disk_floor.bytes
     last = _free_bytes(host) < floor / 4
-    if not last and host.space().free_bytes >= floor / 2:
+    if not last and host.disk_floor.space().free_bytes >= floor / 2:
         return []
     growing = [ram.owner for ram in host.ram_shares.files()
                if not ram.is_whole and (last or ram.occupied > ram.share)]

@@ -9,7 +9,6 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from nodeworker.disks.reserve_blocks import MIB
 from nodeworker.hypervisor.driver import DriverError, VmBusy, VmNotFound, VmState
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process.monitor import IoLimit
@@ -36,7 +35,7 @@ def pace_writes(host: Host) -> bool | None:
 
 
 def _wants_slow(host: Host) -> bool:
-    free, floor = host.space().free_bytes, host.settings.disk_floor_mb * MIB
+    free, floor = host.disk_floor.space().free_bytes, host.disk_floor.bytes
     return free < floor / 2 or free < floor and _mark(host).exists()
 
 

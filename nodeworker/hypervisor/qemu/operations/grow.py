@@ -21,7 +21,7 @@ from nodeworker.hypervisor.qemu.vm import Vm, created_vm
 
 def grow_disk(host: Host, sandbox_id: str, size_bytes: int) -> None:
     """See Driver.grow_disk."""
-    host.check_space()
+    host.disk_floor.check()
     with created_vm(host, sandbox_id) as vm:
         if vm.record.phase is not Phase.RUNNING or not vm.rundir.is_alive():
             raise DriverError(f"{sandbox_id} does not run")

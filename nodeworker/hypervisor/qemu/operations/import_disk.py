@@ -26,7 +26,7 @@ from nodeworker.hypervisor.qemu.records import Machine, SnapshotRecord
 def import_disk(host: Host, snapshot_id: str, shape: Shape, image_key: str,
                 files: ExportedFiles) -> None:
     """See Driver.import_disk."""
-    host.check_space(files.disk_bytes)
+    host.disk_floor.check(files.disk_bytes)
     qemu_img = QemuImg(host.settings.vm_uid_base)
     with ExitStack() as held:
         directory = held.enter_context(making(host, snapshot_id))
@@ -64,7 +64,7 @@ def _convert(host: Host, qemu_img: QemuImg, image: Image, disk: Path, target: Pa
         base = stack.enter_context(
             qemu_img.new(target.with_suffix(".base"), image.disk_bytes))
         source = stack.enter_context(qemu_img.lend(disk))
-        host.check_space(qemu_img.measure(source))
+        host.disk_floor.check(qemu_img.measure(source))
         made = stack.enter_context(qemu_img.new(target))
         qemu_img.run("rebase", "-u", "-f", "qcow2", "-F", "raw", "-b", base, source)
         qemu_img.run("convert", "-f", "qcow2", "-O", "qcow2", "-B", base, "-F", "raw", source,

@@ -27,7 +27,7 @@ def resume_if_paused(host: Host, sandbox_id: str) -> DiskPause | None:
             if status not in (_PAUSED_BY_ITS_DISK, _HELD):
                 return None
             needed_mb = _ROOM_MB if status == _PAUSED_BY_ITS_DISK else host.settings.disk_floor_mb
-            if host.space().free_bytes < needed_mb * MIB:
+            if host.disk_floor.space().free_bytes < needed_mb * MIB:
                 return DiskPause.WAITING
             monitor.cont()
             return DiskPause.RESUMED

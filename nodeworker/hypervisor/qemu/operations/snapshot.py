@@ -43,7 +43,7 @@ def snapshot(host: Host, sandbox_id: str, snapshot_id: str, *, transient: bool) 
     known = host.find_snapshot(snapshot_id)
     if known is not None:
         return _facts(known)
-    host.check_space()
+    host.disk_floor.check()
     fault("snapshot.looked")
     with created_vm(host, sandbox_id) as vm:
         # Another worker may have completed it while this one waited for the lock.

@@ -130,7 +130,7 @@ def _run_once(vm: Vm, spec: LaunchSpec) -> None:
 def _has_room(host: Host, machine: Machine) -> bool:
     needed = (machine.shape.mem_mb + host.settings.disk_floor_mb) * MIB
     return (ram_room.may_be_whole(host, machine.shape.mem_mb)
-            and host.space().free_bytes > needed)
+            and host.disk_floor.space().free_bytes > needed)
 
 
 def _cpu_times() -> tuple[int, int]:

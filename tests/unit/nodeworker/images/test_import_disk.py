@@ -44,9 +44,9 @@ def exported(node, tmp_path):
 
 def leave(node, monkeypatch, free_bytes):
     """Let the disk have so much free beyond its floor."""
-    found = replace(node.host.space(), free_bytes=node.host.settings.disk_floor_mb * MIB
+    found = replace(node.host.disk_floor.space(), free_bytes=node.host.settings.disk_floor_mb * MIB
                     + free_bytes)
-    monkeypatch.setattr(type(node.host), "space", lambda _: found)
+    monkeypatch.setattr(type(node.host.disk_floor), "space", lambda _: found)
 
 
 def test_neither_its_file_nor_what_is_in_it_goes_below_the_floor(node, exported, monkeypatch):
