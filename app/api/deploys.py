@@ -23,7 +23,6 @@ from models.users import User
 from services.deploys import app_removal, logs, rollback, variables
 from services.deploys.apps import find, listing, output
 from services.deploys.apps.listing import DeployPage
-from services.deploys.apps.output import LINES_MOST
 from services.deploys.apps.views import DeployView
 from services.deploys.begin_run import RollbackRequest, reserve
 from services.deploys.variables import Variable
@@ -76,7 +75,7 @@ def log(namespace: User | None, slug: str) -> Response:
 def read_output(namespace: User | None, slug: str, query: dict[str, Any]) -> Response:
     """The last lines that an app's own process has written, while it runs; one that sleeps is not
     woken."""
-    said = output.read(get_deps(), namespace, slug, min(query["lines"], LINES_MOST))
+    said = output.read(get_deps(), namespace, slug, query["lines"])
     return Response(said, content_type=f"{_TEXT}; charset=utf-8")
 
 

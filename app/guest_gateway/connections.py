@@ -91,7 +91,7 @@ class Connection(web.RequestHandler):
         if status >= 500:
             log.error("a request failed", exc_info=exc)
         text = "The request cannot be read." if status < 500 else "internal error"
-        answer = refusal(status, text)
+        answer = refusal(status, text, plain=is_of_host(self))
         answer.force_close()
         return answer
 

@@ -5,7 +5,7 @@ from marshmallow import post_load
 
 from app.schemas import answers
 from app.schemas.answers import Answer
-from app.schemas.fields import Body, Flag, Numeral, Text, Whole
+from app.schemas.fields import Body, Flag, Most, Text, Whole
 from app.schemas.launch_fields import SnapshotId
 from models.states import DeployStatus
 from services.deploys.apps.output import LINES, LINES_MOST
@@ -48,8 +48,7 @@ class RollbackBody(Body):
 class OutputQuery(Body):
     """How much of an app's output."""
 
-    lines = Numeral(f"How many lines, from the end; more than {LINES_MOST} are {LINES_MOST}.",
-                    low=1, load_default=LINES)
+    lines = Most("How many lines, from the end", LINES_MOST, load_default=LINES)
 
 
 class VariableBody(Body):

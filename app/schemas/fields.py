@@ -15,7 +15,9 @@ from services.hosts.sandbox_ports import PORTS_MAX
 ENV_MAX_VARIABLES, ENV_MAX_BYTES = 256, 64 * 1024
 TEXT_MAX, PATH_MAX, COMMAND_MAX = 1024, 4096, 128 * 1024
 IDEMPOTENCY_KEY_MAX = 256
-INT32 = 2**31 - 1  # the largest number of a body, see `app.http.bodies.reading`
+INT32 = 2**31 - 1
+# The largest number of a body, see `app.http.bodies.reading`: every reader of JSON has it exactly.
+LARGEST = 2**53 - 1
 _RFC3339 = re.compile(
     r"(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?(?:([Zz])|([+-]\d{2}:\d{2}))",
     re.ASCII)
@@ -72,6 +74,15 @@ class Whole(Described, fields.Integer):
         return value
 
 
+class ShapeNumber(Described, fields.Float):
+    """Any JSON number: whether it is one of a machine's is for the table of machines to say."""
+
+    def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ValidationError("must be a number")
+        return value
+
+
 class Flag(Described, fields.Boolean):
     """true or false, nothing that looks like it."""
 
@@ -102,16 +113,32 @@ class Word(Described, fields.String):
 
 
 class Numeral(Described, fields.Integer):
-    """A whole number in a query string, in decimal digits."""
+    """A whole number in a query string, in so many decimal `digits` at most."""
 
-    def __init__(self, about: str = "", *, low: int = 0, high: int = 999_999_999,
+    digits = 9
+
+    def __init__(self, about: str = "", *, low: int = 0, high: int | None = 999_999_999,
                  **options: Any) -> None:
         super().__init__(about, validate=validate.Range(low, high), **options)
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> Any:
-        if not re.fullmatch(r"\d{1,9}", value, re.ASCII):
+        if not re.fullmatch(rf"\d{{1,{self.digits}}}", value, re.ASCII):
             raise ValidationError("must be a whole number")
         return int(value)
+
+
+class Most(Numeral):
+    """How many of something: more than `most`, however large the number, counts as that."""
+
+    digits = 40
+
+    def __init__(self, about: str, most: int, **options: Any) -> None:
+        super().__init__(f"{about}; more than {most} counts as {most}.", low=1, high=None,
+                         **options)
+        self.most = most
+
+    def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> Any:
+        return min(super()._deserialize(value, attr, data, **options), self.most)
 
 
 class Port(Whole):

@@ -15,8 +15,8 @@ from app.schemas.fields import (
     Numeral,
     Port,
     Ports,
+    ShapeNumber,
     Text,
-    Whole,
     Word,
 )
 from app.schemas.launch_fields import (
@@ -51,8 +51,8 @@ class CreateBody(Body):
     env = Environment()
     timeout = IdleTimeout()
     size = Text("Name of a machine size; the plan's own unless given.", high=32)
-    vcpus = Whole("Virtual CPUs, together with `memMb`, instead of `size`.")
-    mem_mb = Whole("Memory in MB, together with `vcpus`, instead of `size`.")
+    vcpus = ShapeNumber("Virtual CPUs, together with `memMb`, instead of `size`.")
+    mem_mb = ShapeNumber("Memory in MB, together with `vcpus`, instead of `size`.")
     template_id = Text("A template to start from; not together with `template`.", high=128)
     template = Text(
         f"An agent preset: {', '.join(PRESETS)}; not together with `templateId`. The answer waits"

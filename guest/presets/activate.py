@@ -1,8 +1,9 @@
 """Makes an agent preset ready in a guest and verifies it: `activate.py SLUG [SECONDS]`, as root.
 
-1. The preset's programs are linked into /usr/local/bin, with `node` beside them where they need it:
-   Bun under that name. 2. Each is asked for its version, as `user`, and has SECONDS in all to say
-   the one that presets.json names. `lfg` makes all other presets ready and needs each of them.
+1. The preset's programs are linked into /usr/local/bin, with `node` beside them, which is Bun under
+   that name (contract, Default guest image). 2. Each is asked for its version, as `user`, and has
+   SECONDS in all to say the one that presets.json names. `lfg` makes all other presets ready and
+   needs each of them.
 3. The outcome is one file, written in one step; whoever asks for it meanwhile finds none. Exit code
    0 and the version, or 1 and why not, which is the last line of the log too.
 
@@ -72,10 +73,9 @@ def activate(entry: dict[str, Any], log: Log, deadline: float) -> None:
     """Link the programs of one preset and verify them; raises Failed."""
     if entry["state"] != "ready":
         raise Failed(entry["reason"])
-    if entry["needsNode"]:
-        os.makedirs(SHIM, exist_ok=True)
-        link(BUN, f"{SHIM}/node")
-        link(f"{SHIM}/node", f"{BIN}/node")
+    os.makedirs(SHIM, exist_ok=True)
+    link(BUN, f"{SHIM}/node")
+    link(f"{SHIM}/node", f"{BIN}/node")
     for name, path in entry["bins"].items():
         link(f"{ROOT}/{path}", f"{BIN}/{name}")
         log.line(f"{BIN}/{name} -> {ROOT}/{path}")

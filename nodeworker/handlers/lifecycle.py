@@ -36,7 +36,7 @@ from services.hosts import warm_images
 from services.hosts.assignments import SandboxOnNode
 from services.operations import claims, outbox
 from services.operations.claims import Claim
-from services.sandboxes.idle import touch_values
+from services.sandboxes.idle import restarted_clock
 from services.sandboxes.outcomes import Outcome, report_columns, report_running
 from services.snapshots import needed_on_node
 
@@ -106,7 +106,7 @@ def boot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
             # What starts in it may call the guest gateway, which knows it by its address.
             report_columns(claimed, {"vm_ip": vm.vm_ip})
         raise
-    values = _running(vm, sandbox) | {"started_at": now(), "operator_note": note}
+    values = _running(vm) | {"started_at": now(), "operator_note": note}
     if not captured_id:
         values |= presets.columns(sandbox, unready)
     return up(values, unready, note)
@@ -135,7 +135,7 @@ def wake(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     The sandbox is `running` as soon as the machine is, also while its service is waited for.
     """
     vm = deps.driver.wake(launch_spec(deps, sandbox))
-    values, note = _running(vm, sandbox) | {"error": None}, _cold(vm) or claimed.note
+    values, note = _running(vm) | {"error": None}, _cold(vm) or claimed.note
     if vm.cold:
         values |= {"cold_boots": sandbox.cold_boots + 1, "operator_note": _cold(vm)}
         log.warning("sandbox %s was booted from its disk: %s", sandbox.id, vm.cold_reason)
@@ -278,8 +278,8 @@ def superseded(deps: NodeDeps, claimed: Claim) -> None:
         archives.discard(deps, claimed.snapshot_id, claimed.epoch)
 
 
-def _running(vm: RunningVm, sandbox: SandboxOnNode) -> dict[str, object]:
-    return {"vm_ip": vm.vm_ip} | touch_values(sandbox.idle_timeout_s)
+def _running(vm: RunningVm) -> dict[str, object]:
+    return {"vm_ip": vm.vm_ip} | restarted_clock()
 
 
 def _cold(vm: RunningVm) -> str | None:

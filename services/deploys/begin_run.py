@@ -14,7 +14,7 @@ from models.database import ROW_LOCK, connection, database, now
 from models.deploys import Deploy, DeployRun
 from models.ids import new_id
 from models.snapshots import Snapshot
-from models.states import SnapshotKind, SnapshotState
+from models.states import DeployStatus, SnapshotKind, SnapshotState
 from models.users import User
 from services.deploys import runs
 from services.deploys.apps.slugs import check_slug
@@ -80,6 +80,9 @@ def _lock_app(owner: User, slug: str) -> Deploy:
     row: Deploy = Deploy.select().where(Deploy.slug == slug).for_update(ROW_LOCK).get()
     if row.owner_id != owner.id or runs.has_open(slug):
         raise _exists(slug)
+    if row.status == DeployStatus.FAILED:  # it has never been live
+        row = Deploy.update(status=DeployStatus.BUILDING, updated_at=present).where(
+            Deploy.slug == slug).returning(Deploy).execute()[0]
     return row
 
 

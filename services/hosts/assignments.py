@@ -42,7 +42,6 @@ class SandboxOnNode:
     start_command: str | None
     readiness_port: int | None
     preferred_model: str
-    idle_timeout_s: int
     cold_boots: int
     preset: str | None
     preset_state: PresetState | None
@@ -73,7 +72,6 @@ def get_assigned(settings: Settings, sandbox_id: str) -> SandboxOnNode:
         start_command=row.start_command,
         readiness_port=row.readiness_port,
         preferred_model=row.preferred_model,
-        idle_timeout_s=row.idle_timeout_s,
         cold_boots=row.cold_boots,
         preset=row.preset,
         preset_state=None if row.preset_state is None else PresetState(row.preset_state),

@@ -13,7 +13,7 @@ from models.nodes import Node
 from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
-from models.states import OPEN_STATES, OperationKind, OperationState, SandboxKind
+from models.states import OPEN_STATES, OperationKind, OperationState
 from models.templates import Template
 from services.errors import Conflict, Unavailable
 from services.hosts import placement
@@ -64,8 +64,8 @@ def create(deps: Deps, caller: Caller, request: CreateRequest) -> SandboxView:
                                           options, snapshot, preset))
         return sandbox, begin_boot(deps, sandbox, snapshot=snapshot)
 
-    made = make_once(deps, caller, CREATE_ROUTE, request.idempotency_key, _asked_for(request), make,
-                     answered_later=chosen is not None)
+    made = make_once(deps, caller, CREATE_ROUTE, request.idempotency_key,
+                     _asked_for(caller, request), make, answered_later=chosen is not None)
     return made if chosen is None else _with_preset(deps, caller, made.id, request.idempotency_key)
 
 
@@ -96,11 +96,13 @@ def _with_preset(deps: Deps, caller: Caller, sandbox_id: str, key: str | None) -
         return SandboxView.from_json(kept) if kept else sandbox_view(Sandbox.get_by_id(sandbox_id))
 
 
-def _asked_for(request: CreateRequest) -> dict[str, Any]:
+def _asked_for(caller: Caller, request: CreateRequest) -> dict[str, Any]:
     """What the request asks for, for its hash: the same whether or not it spells out a default, and
-    whatever credential it has."""
-    raw = agent_servers.is_raw(request.options, SandboxKind.API)
-    options = replace(request.options, skip_app_processes=raw)
+    whatever credential it has, on which that default depends."""
+    unsaid = replace(request.options, skip_app_processes=None)
+    is_default = (agent_servers.is_raw(request.options, caller.kind)
+                  == agent_servers.is_raw(unsaid, caller.kind))
+    options = unsaid if is_default else request.options
     return asdict(replace(request, options=options, idempotency_key=None))
 
 

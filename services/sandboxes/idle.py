@@ -36,6 +36,14 @@ def touch_values(idle_timeout_s: int) -> dict[str, object]:
     return {"last_active_at": present, "idle_at": present + timedelta(seconds=idle_timeout_s)}
 
 
+def restarted_clock() -> dict[str, object]:
+    """The same for an operation that ends: by the timeout that the row has by then, which may have
+    been extended since the operation read it."""
+    present = now()
+    timeout = Sandbox.idle_timeout_s * peewee.SQL("interval '1 second'")
+    return {"last_active_at": present, "idle_at": peewee.Value(present) + timeout}
+
+
 def hibernate_idle(deps: Deps) -> int:
     """Begin to hibernate running sandboxes whose idle time is over and that nothing uses, on nodes
     that report; returns how many."""

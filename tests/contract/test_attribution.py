@@ -178,6 +178,13 @@ def test_a_fork_of_a_raw_sandbox_is_raw(owner, post):
                           skipAppProcesses=False)) is None, "there is nothing to start"
 
 
+@pytest.mark.parametrize(("by", "default"), [("token", False), ("key", True)])
+def test_a_default_that_is_spelled_out_is_a_replay_and_the_opposite_is_not(post, by, default):
+    first = post(by=by, idempotencyKey="k")
+    assert post(by=by, idempotencyKey="k", skipAppProcesses=default).json == first.json
+    assert post(by=by, idempotencyKey="k", skipAppProcesses=not default).status_code == 409
+
+
 def test_a_replay_by_another_credential_of_the_owner_is_a_replay(post):
     first = post(by="key", idempotencyKey="k", agentBootstrap=BOOTSTRAP)
     assert post(by="token", idempotencyKey="k", agentBootstrap=BOOTSTRAP).json == first.json

@@ -60,7 +60,7 @@ class LlmProxy:
                 body = await read_body(request, room)
                 asked = await understand(endpoint, body, request.headers.get("Content-Type", ""))
                 del body
-                return await self._call(request, config, caller, endpoint, asked, room)
+                return await self._call(request, config, caller, endpoint, asked, room, plain)
             finally:
                 room.close()
 
@@ -81,7 +81,8 @@ class LlmProxy:
             self._of_caller.give_back(name)
 
     async def _call(self, request: web.BaseRequest, config: LlmConfig, caller: LlmCaller,
-                    endpoint: Endpoint, asked: Asked, room: Room) -> web.StreamResponse:
+                    endpoint: Endpoint, asked: Asked, room: Room,
+                    plain: bool) -> web.StreamResponse:
         call = await self._calls.begin(config, caller, endpoint, asked,
                                        self.upstreams.resting.names())
         query = f"?{request.rel_url.raw_query_string}" if request.rel_url.raw_query_string else ""
@@ -94,7 +95,7 @@ class LlmProxy:
                 room.close()
                 call.target, call.status = target, answer.status
                 if answer.status >= 300:
-                    return await _refused(answer, target.upstream.key)
+                    return await _refused(answer, target.upstream.key, plain=plain)
                 reader = _reader(answer, endpoint, drops_usage)
                 call.counted = reader.counted
                 return await _pass_on(request, answer, reader, call)
@@ -147,12 +148,13 @@ def _unread(content: aiohttp.StreamReader) -> bytes:
     return content.read_nowait()
 
 
-async def _refused(answer: aiohttp.ClientResponse, key: str) -> web.StreamResponse:
+async def _refused(answer: aiohttp.ClientResponse, key: str, *,
+                   plain: bool) -> web.StreamResponse:
     """What an upstream refused, in its own words; but a refusal of the operator's key is ours."""
     if answer.status in (401, 403) or answer.status < 400:
         log.error("an upstream does not take the operator's key or address: %d", answer.status)
         return refusal(502, "The upstream does not take the operator's key; this is not the"
-                       " caller's fault.")
+                       " caller's fault.", plain=plain)
     text = bytearray()
     async for piece in answer.content.iter_any():
         text += piece

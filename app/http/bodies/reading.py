@@ -1,9 +1,9 @@
 """Request bodies: read with a limit whatever the client announces, parsed strictly, and checked by
 a schema.
 
-What the rest of the program may rely on afterwards: no NUL, no lone surrogate, no number beyond 32
-bits, no NaN, no deep nesting anywhere in a body, so that neither the database nor the guest ever
-meets one.
+What the rest of the program may rely on afterwards: no NUL, no lone surrogate, no number that not
+every reader of JSON has exactly, no NaN, no deep nesting anywhere in a body, so that neither the
+database nor the guest ever meets one. Fields of ours that are numbers have bounds of their own.
 """
 from collections.abc import Iterator
 from typing import Any

@@ -10,7 +10,7 @@ import re
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any, NoReturn
 
-from app.schemas.fields import INT32
+from app.schemas.fields import LARGEST
 from services.errors import InvalidRequest
 
 DEPTH_LIMIT = 32
@@ -77,5 +77,5 @@ def _check_scalar(item: Any) -> None:
             raise InvalidRequest("Texts must not contain NUL characters.")
         if not item.isascii() and any("\ud800" <= sign <= "\udfff" for sign in item):
             raise InvalidRequest("Texts must be valid Unicode.")
-    elif isinstance(item, (int, float)) and not -INT32 <= item <= INT32:
+    elif isinstance(item, (int, float)) and not -LARGEST <= item <= LARGEST:
         raise InvalidRequest("A number is out of range.")

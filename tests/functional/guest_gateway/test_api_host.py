@@ -30,6 +30,21 @@ def test_models_and_messages(http, upstream, alice_id):
     assert (row.owner_id, row.sandbox_id) == (alice_id, "")
 
 
+def test_an_error_of_ours_after_the_upstream_has_the_api_s_own_shape(http, upstream):
+    upstream.refusals.append((401, {}))
+    answer = http.post(MESSAGES, json=question("claude-x"))
+    assert answer.status_code == 502 and "operator's key" in answer.json()["error"]
+    assert set(answer.json()) == {"error"}
+
+
+@pytest.mark.parametrize(("method", "path", "taken"), [
+    ("POST", "/v1/models", "GET"), ("GET", MESSAGES, "POST"), ("DELETE", MESSAGES, "POST")])
+def test_another_method_is_405_and_says_which(http, upstream, method, path, taken):
+    answer = http.request(method, path)
+    assert answer.status_code == 405 and taken in answer.headers["Allow"]
+    assert set(answer.json()) == {"error"} and upstream.seen == []
+
+
 def test_a_stream_comes_as_it_is_made_and_the_next_request_is_answered(http, upstream):
     upstream.words, upstream.pause_s = 4, 0.3
     with http.stream("POST", MESSAGES, json=question("claude-x", stream=True)) as answer:

@@ -1,6 +1,5 @@
 """When rows without files on their node are ended, with the simulated driver in this process and a
 real Postgres."""
-from dataclasses import replace
 
 import pytest
 
@@ -51,7 +50,7 @@ def node(tmp_path):
 
 
 def patient(node, grace_s):
-    node._deps = replace(node._deps, settings=replace(node._deps.settings, orphan_grace_s=grace_s))
+    node._seen._grace_s = grace_s
 
 
 def asleep(count=1):

@@ -22,7 +22,7 @@ def sandbox(**changed):
     return SandboxOnNode(**{
         "id": "box", "owner_id": "alice", "status": SandboxStatus.PROVISIONING, "vcpus": 1,
         "mem_mb": 1024, "agent_port": 20000, "cwd": "/", "start_command": None,
-        "readiness_port": None, "preferred_model": "", "idle_timeout_s": 60, "cold_boots": 0,
+        "readiness_port": None, "preferred_model": "", "cold_boots": 0,
         "preset": "pi", "preset_state": None, "preset_error": None, "agent_token": "",
         "env": {"MINE": "1"}, "process_env": {}, **changed})
 

@@ -13,7 +13,7 @@ from guest.presets import activate
 def guest(tmp_path, monkeypatch):
     """A directory that stands for a guest with the preset `pi`, and how often it was asked."""
     for name, below in (("ROOT", "presets"), ("BIN", "bin"), ("STATE_DIR", "state"),
-                        ("LOG_DIR", "log"), ("HOME", "home")):
+                        ("LOG_DIR", "log"), ("HOME", "home"), ("SHIM", "shim")):
         (tmp_path / below).mkdir()
         monkeypatch.setattr(activate, name, str(tmp_path / below))
     monkeypatch.setattr(activate, "UID", os.getuid())
@@ -38,6 +38,7 @@ def log_of(guest):
 def test_it_links_and_asks_the_programs_and_keeps_the_outcome(guest, capsys):
     assert activate.main("pi", 30) == 0
     assert os.readlink(guest / "bin/pi") == str(guest / "presets/pi")
+    assert os.readlink(guest / "bin/node") == str(guest / "shim/node")
     assert json.loads((guest / "state/pi.json").read_text()) == {"version": "1.2.3", "error": ""}
     assert log_of(guest).endswith("\npi 1.2.3 is ready\n")
     assert capsys.readouterr().out == "1.2.3\n"
@@ -70,7 +71,6 @@ def test_a_program_of_another_version_fails_the_preset_for_good(guest, capsys):
 
 
 def test_all_presets_at_once_link_node_once_and_what_breaks_one_is_told(guest, monkeypatch):
-    monkeypatch.setattr(activate, "SHIM", str(guest / "shim"))
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     ready = {"state": "ready", "version": "1.2.3", "reason": "", "needsNode": True,
              "bins": {"pi": "pi"}}

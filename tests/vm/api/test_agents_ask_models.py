@@ -41,8 +41,8 @@ def test_an_agent_is_verified_and_has_a_turn_with_a_model(vm_stack, presets_alic
         assert (made["status"], made["templateStatus"]) == ("running", "ready"), made
         entry = installed(presets_alice, sandbox, slug)
         assert install_log(presets_alice, made)[-1] == f"{slug} {entry['version']} is ready"
-        node = presets_alice.exec(sandbox, "sh", "-c", "command -v node")["exitCode"]
-        assert (node == 0) == entry["needsNode"]
+        node = presets_alice.exec(sandbox, "sh", "-c", "readlink -f $(command -v node)")["stdout"]
+        assert node == "/usr/local/bin/bun\n"
         url = f"{guest_gateway.URL}/s/{secret_of(vm_stack.settings, sandbox)}"
         tell(presets_alice, sandbox, slug, url)
         asked = len(upstream.seen)
