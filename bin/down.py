@@ -4,6 +4,7 @@ import shutil
 import sys
 
 from bin.console import explained, say
+from bin.stack import leftovers
 from bin.stack.running import Stack, remove_abandoned
 from bin.stack.site import DEVELOPMENT, Site
 
@@ -25,7 +26,10 @@ def main(arguments: list[str]) -> None:
             else:
                 stack.destroy(keep=CACHES if action == "clean" else frozenset())
         elif action == "clean-all":
-            shutil.rmtree(data_dir, ignore_errors=True)
+            for entry in data_dir.iterdir() if data_dir.is_dir() else ():
+                # Those that are left have owners that live.
+                if not entry.name.startswith(leftovers.PRIVATE):
+                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         say({
             "down": "Everything is stopped.",
             "clean": "Stopped, and all sandboxes and accounts removed."

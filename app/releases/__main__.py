@@ -70,12 +70,11 @@ class Releases:
         if time.monotonic() < due_at:
             self._failed[prefix] = due_at, wait_s
             return False
-        draft = self._tree.draft(slug)
         try:
-            fetch(self._store, prefix, draft)
-            self._tree.keep(slug, _name(prefix), draft)
+            with self._tree.draft(slug) as draft:
+                fetch(self._store, prefix, draft)
+                self._tree.keep(slug, _name(prefix), draft)
         except (StoreUnavailable, ObjectMissing, Damaged, OSError, ValueError) as error:
-            self._tree.discard(draft)
             self._failed[prefix] = time.monotonic() + wait_s, min(2 * wait_s, _RETRY_MOST_S)
             log.warning("a version of %s is not here yet: %s", slug, error)
             return False

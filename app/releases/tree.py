@@ -15,7 +15,8 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 LIVE, CURRENT, PREVIOUS = "live", "cur", "prev"
@@ -41,15 +42,15 @@ class Tree:
         """True if the version is here, whole."""
         return (self._root / slug / name).is_dir()
 
-    def draft(self, slug: str) -> Path:
-        """A new directory to fetch a version into."""
+    @contextmanager
+    def draft(self, slug: str) -> Iterator[Path]:
+        """A new directory to fetch a version into; removed with the block, unless it was kept."""
         path = self._root / slug / f"{_DRAFT}{secrets.token_hex(6)}"
         path.mkdir(mode=0o755, parents=True)
-        return path
-
-    def discard(self, draft: Path) -> None:
-        """Remove what was fetched of a version that is not whole."""
-        shutil.rmtree(draft, ignore_errors=True)
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
 
     def keep(self, slug: str, name: str, draft: Path) -> None:
         """Let what was fetched be the version."""

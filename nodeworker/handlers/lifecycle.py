@@ -80,7 +80,7 @@ def boot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
         if not baked:
             claims.annotate(claimed, COLD_BOOT)
     prepared = claimed.waits_for in (*WAITS, presets.PRESET)
-    if packed and claimed.attempts > 1 and not prepared:
+    if packed and claimed.attempts > 1 and not prepared and not _is_starting(deps, sandbox):
         # An earlier attempt may still be unpacking into the machine it made.
         deps.driver.destroy(sandbox.id)
     vm = deps.driver.create(spec)
@@ -112,12 +112,18 @@ def boot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     return up(values, unready, note)
 
 
+def _is_starting(deps: NodeDeps, sandbox: SandboxOnNode) -> bool:
+    """Whether its guest has not answered yet: nothing can have been unpacked into it."""
+    return deps.driver.inspect(sandbox.id) is VmState.PARTIAL
+
+
 def hibernate(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     """Save the machine; `hibernated` means that everything needed to wake it is on disk."""
     if sandbox.status == SandboxStatus.HIBERNATED and deps.driver.inspect(
             sandbox.id) is VmState.SAVED:
         return Outcome(True, SandboxStatus.HIBERNATED)
-    sync_database(deps, claimed, sandbox)
+    if claimed.waits_for != _FLUSH:  # else the database has had its time, and each would wait anew
+        sync_database(deps, claimed, sandbox)
     _flush_guest(deps, claimed, sandbox)
     try:
         deps.driver.hibernate(sandbox.id)

@@ -60,6 +60,11 @@ class NewCall:
         """Tokens of its body, by its size."""
         return min(self.body_bytes // BYTES_PER_TOKEN, _INPUT_MOST)
 
+    def reserved_output(self, config: LlmConfig) -> int:
+        """Tokens that its answer may have until it is known how many it has."""
+        most = config.reserve_output_tokens
+        return min(self.max_output_tokens or most, most)
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -87,9 +92,7 @@ def begin(config: LlmConfig, caller: LlmCaller, call: NewCall) -> int:
     limits = allowed_calls.limits_of(config, caller)
     allowed_calls.SWITCHES.check(caller.owner_id)
     price = find_price(config.prices, call.target.upstream.name, call.target.model)
-    most = config.reserve_output_tokens
-    reserved = Usage(input=call.estimated_input,
-                     output=min(call.max_output_tokens or most, most))
+    reserved = Usage(input=call.estimated_input, output=call.reserved_output(config))
     with connection(), relaxed_transaction():
         if not limits.is_empty:
             take_for_transaction(LockClass.LLM_OWNER, caller.owner_id)

@@ -31,6 +31,7 @@ class Call:
     targets: list[Target]
     call_id: int | None
     estimated_input: int
+    reserved_output: int
     target: Target
     status: int | None = None
     counted: Counted | None = None
@@ -43,7 +44,7 @@ class Call:
     @property
     def ending(self) -> Ending:
         """How it has ended, if it ends now."""
-        if self.status is not None and self.status >= 400:
+        if self.status is not None and self.status >= 300:
             return Ending(self.target, self.status)
         usage = Usage(input=self.estimated_input)
         if self.counted is not None:
@@ -109,7 +110,8 @@ class Calls:
         new = NewCall(self._name, endpoint.protocol, asked.model, targets[0], asked.text_bytes,
                       asked.max_output_tokens)
         call_id = call_rows.begin(config, caller, new) if endpoint.counted else None
-        return Call(config, targets, call_id, new.estimated_input, targets[0])
+        return Call(config, targets, call_id, new.estimated_input, new.reserved_output(config),
+                    targets[0])
 
     def _end_unsent(self, begun: "asyncio.Future[Call]") -> None:
         """Its caller went away before anything was sent: it used nothing."""

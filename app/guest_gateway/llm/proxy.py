@@ -96,7 +96,7 @@ class LlmProxy:
                 call.target, call.status = target, answer.status
                 if answer.status >= 300:
                     return await _refused(answer, target.upstream.key, plain=plain)
-                reader = _reader(answer, endpoint, drops_usage)
+                reader = _reader(answer, endpoint, drops_usage, call.reserved_output)
                 call.counted = reader.counted
                 return await _pass_on(request, answer, reader, call)
         except Unavailable:
@@ -106,11 +106,14 @@ class LlmProxy:
             self._calls.end(call, ending)
 
 
-def _reader(answer: aiohttp.ClientResponse, endpoint: Endpoint, drops_usage: bool) -> Reader:
+def _reader(answer: aiohttp.ClientResponse, endpoint: Endpoint, drops_usage: bool,
+            reserved_output: int) -> Reader:
     kind = answer.content_type
     if kind == "text/event-stream":
         return StreamedUsage(endpoint.protocol, drops_usage=drops_usage)
-    return WholeUsage(endpoint.protocol) if kind == "application/json" else UnseenUsage()
+    if kind == "application/json":
+        return WholeUsage(endpoint.protocol, reserved_output)
+    return UnseenUsage()
 
 
 async def _pass_on(request: web.BaseRequest, answer: aiohttp.ClientResponse, reader: Reader,

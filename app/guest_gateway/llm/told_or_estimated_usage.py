@@ -1,6 +1,8 @@
 """Says what a call used: what its upstream told, and an estimate of what that did not tell.
 
-Where no usage came, an event with text in it is a token at least. Anthropic's counts are
+Where no usage came, an event with text in it is a token at least; and an answer that says its usage
+at its end, and was not heard to its end, counts as all that was reserved for it: who leaves it may
+have heard all but that. Anthropic's counts are
 cumulative: the largest of each holds. OpenAI's input includes what came from a cache, ours does
 not.
 """
@@ -21,6 +23,8 @@ class Counted:
         self._figures: dict[str, int] = {}
         self.complete = False
         self.events = self.text_bytes = 0
+        # Tokens, until the end of the answer tells.
+        self.reserved_output = 0
 
     def take(self, usage: Any) -> None:
         """Count a `usage` object of the protocol."""
@@ -45,7 +49,8 @@ class Counted:
         figures = {"input": estimated_input, **self._figures} if not self._figures \
             else dict(self._figures)
         if not self.complete:
-            figures["output"] = max(figures.get("output", 0), self.estimated_output)
+            figures["output"] = max(figures.get("output", 0), self.estimated_output,
+                                    self.reserved_output)
         return Usage(**figures)
 
 

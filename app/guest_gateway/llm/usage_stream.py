@@ -107,10 +107,11 @@ class StreamedUsage:
 
 
 class WholeUsage:
-    """Of an answer that is one JSON object."""
+    """Of an answer that is one JSON object; until its end it counts as `reserved_output` tokens."""
 
-    def __init__(self, protocol: Protocol) -> None:
+    def __init__(self, protocol: Protocol, reserved_output: int = 0) -> None:
         self.counted = Counted(protocol)
+        self.counted.reserved_output = reserved_output
         self._kept = bytearray()
         self._is_tail = False
 
@@ -124,6 +125,7 @@ class WholeUsage:
 
     def rest(self) -> bytes:
         """Called at the end of the answer: then the usage is there."""
+        self.counted.reserved_output = 0
         try:
             self.counted.take(self._find())
         except (ValueError, RecursionError, AttributeError):

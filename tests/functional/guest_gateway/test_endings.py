@@ -75,10 +75,24 @@ def test_an_error_in_the_middle_is_passed_on(asker, upstream):
     assert (row.complete, row.output_tokens, row.input_tokens) == (False, 4, INPUT)
 
 
-def test_what_was_refused_costs_nothing(asker, upstream):
-    upstream.refusals.append((400, {}))
-    assert asker.chat()[0] == 400
-    assert figures(asker.last_call()) == (True, 400, 0, 0, 0, 0, 0)
+@pytest.mark.parametrize(("most", "owed"), [(777, 777), (10**9, 4096)])
+def test_who_leaves_an_answer_that_says_its_usage_at_its_end_pays_what_was_reserved(
+        asker, upstream, most, owed):
+    upstream.words = 3_000_000
+    link, answer = asker.begin(CHAT, question("one", max_tokens=most))
+    assert b"w0" in answer.read(1 << 20)
+    link.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    link.close()
+    answer.close()
+    row = asker.last_call()
+    assert (row.complete, row.status, row.output_tokens) == (False, 200, owed)
+
+
+@pytest.mark.parametrize(("status", "answered"), [(400, 400), (302, 502)])
+def test_what_was_refused_costs_nothing(asker, upstream, status, answered):
+    upstream.refusals.append((status, {}))
+    assert asker.chat()[0] == answered
+    assert figures(asker.last_call()) == (True, status, 0, 0, 0, 0, 0)
 
 
 def test_counting_tokens_and_listing_models_are_no_calls(asker, upstream):

@@ -13,13 +13,13 @@ def tree(tmp_path):
 
 def keep(tree, number, files, written_at):
     """Let files that were all written in one moment be version `number`."""
-    draft = tree.draft("shop")
-    for name, text in files.items():
-        path = draft / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-        os.utime(path, (written_at, written_at))
-    tree.keep("shop", f"app_1-v{number}-7", draft)
+    with tree.draft("shop") as draft:
+        for name, text in files.items():
+            path = draft / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+            os.utime(path, (written_at, written_at))
+        tree.keep("shop", f"app_1-v{number}-7", draft)
 
 
 def tags(root, number):
@@ -44,3 +44,11 @@ def test_every_edge_makes_the_same_ones(tmp_path):
     for name, moment in (("one", 1e9), ("other", 1.5e9)):
         keep(Tree(tmp_path / name), 3, {"index.html": "x"}, moment)
     assert tags(tmp_path / "one", 3) == tags(tmp_path / "other", 3)
+
+
+def test_a_draft_that_was_not_kept_leaves_nothing(tree, tmp_path):
+    with pytest.raises(OSError, match="no more"):
+        with tree.draft("shop") as draft:
+            (draft / "half").write_text("of it")
+            raise OSError("no more")
+    assert list((tmp_path / "shop").iterdir()) == []
