@@ -64,6 +64,7 @@ def connect(url: str, *, pool_size: int = 20, application: str = "svc",
         raise SettingsError(
             "SVC_DATABASE_URL is not a URL that Postgres's libpq understands.") from None
     name, options = parts.pop("dbname", ""), parts.pop("options", "")
+    database.close_idle()  # they lead to what the process pointed at before
     database.connect_params.clear()
     database.init(
         name, max_connections=pool_size,

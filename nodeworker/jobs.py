@@ -10,7 +10,7 @@ from nodeworker.snapshots import deletion, disk_upload, store_sweep
 from nodeworker.wiring import get_deps
 from nodeworker.worker import LANE, app
 from objects.store import ObjectStore
-from services.deploys import stored_versions
+from services.deploys import version_prefixes
 from services.hosts import storage_use
 from services.operations.announcements import job_name
 from tasks import contracts
@@ -69,7 +69,7 @@ def remove_prefix(**payload: Any) -> None:
     """Remove a version of an app that nothing needs from the object store."""
     asked = contracts.parse(contracts.REMOVE_PREFIX, payload)
     ObjectStore(get_deps().settings).remove_all(asked.prefix)
-    stored_versions.removed(asked.prefix)
+    version_prefixes.removed(asked.prefix)
 
 
 @app.task(name=contracts.STORE_SWEEP)  # type: ignore[untyped-decorator]

@@ -2,7 +2,7 @@
 import logging
 from dataclasses import astuple
 
-from services.deploys import previous_version, runs, stored_versions
+from services.deploys import earlier_versions, runs, version_prefixes
 from services.deploys.served import fences, replica_keys, stop_old_runtimes
 from services.deploys.sweeps import overdue, takeover
 from services.guest_calls import use_while_running
@@ -58,9 +58,9 @@ def deploys_sweep() -> None:
     fences.forget_expired()
     stop_old_runtimes.stop_due(deps)
     replica_keys.revoke_ended()
-    previous_version.end_due()
+    earlier_versions.end_due()
     alive = nodes.list_alive(settings)
-    for prefix in stored_versions.take_due() if alive else []:
+    for prefix in version_prefixes.take_due() if alive else []:
         payload = {"prefix": prefix}
         try:
             get_queue().publish(f"node.{alive[0]}.bulk", contracts.REMOVE_PREFIX, payload)

@@ -15,7 +15,7 @@ import peewee
 from config.settings import get_settings
 from models.database import DatabaseFailed, connection, database, now
 from models.row import Row, Statement
-from services.deploys import previous_version, runs, stored_versions
+from services.deploys import earlier_versions, runs, version_prefixes
 from services.deploys.served import fences, replica_keys, stop_old_runtimes
 from services.events import deliveries
 from services.hosts import warm_images
@@ -36,7 +36,7 @@ _QUERIES: dict[str, tuple[Callable[..., Any], ...]] = {
         deletion.DELETIONS.due_query, outcomes.overdue_query),
     contracts.DEPLOYS_SWEEP: (
         runs.unheld_query, runs.RUNS.due_query, fences.due_query, stop_old_runtimes.due_query,
-        replica_keys.due_query, previous_version.due_query, stored_versions.due_query),
+        replica_keys.due_query, earlier_versions.due_query, version_prefixes.due_query),
     contracts.SAMPLE_ALL: (counting.metered_query,),
     contracts.WEBHOOKS_SWEEP: (
         deliveries.unrouted_query, deliveries.pending_query, deliveries.sending_query),

@@ -11,7 +11,7 @@ from objects.store import ObjectStore, StoreUnavailable
 from services.deploys import rollback
 from services.deploys.apps import find
 from services.deploys.begin_run import RollbackRequest
-from services.deploys.stored_versions import APPS
+from services.deploys.version_prefixes import APPS
 from services.errors import Unavailable
 from services.operator import deploys
 from services.operator.deploys import AppReport

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from app.releases.compressed_files import compress_all
 from objects.store import ObjectMissing, ObjectStore
-from services.deploys.stored_versions import file_key, list_key
+from services.deploys.version_prefixes import file_key, list_key
 
 
 class Damaged(Exception):

@@ -31,8 +31,8 @@ from services.deploys import (
     logs,
     publishing,
     runs,
-    stored_versions,
     variables,
+    version_prefixes,
 )
 from services.deploys.edges import staging
 from services.deploys.projects.manifest import BadProject
@@ -171,7 +171,7 @@ def _store(deps: NodeDeps, claimed: RunClaim) -> None:
     assert claimed.builder_sandbox_id is not None and claimed.manifest is not None
     settings, output = deps.settings, claimed.manifest["output"]
     sandbox = assignments.get_assigned(deps.settings, claimed.builder_sandbox_id)
-    prefix = when_database_answers(lambda: stored_versions.begin(claimed))
+    prefix = when_database_answers(lambda: version_prefixes.begin(claimed))
     fault("deploy.prefix_kept")
     directory = sandbox.cwd if output == "." else f"{sandbox.cwd}/{output}"
     tar = deps.agent(sandbox).archive(directory, settings.archive_timeout_s,
@@ -184,7 +184,7 @@ def _store(deps: NodeDeps, claimed: RunClaim) -> None:
             lambda: runs.advance(claimed, RunStep.STAGE, stored_epoch=claimed.epoch))
     except Exception:
         # Its app may have been deleted meanwhile, and the prefix removed before the last object.
-        when_database_answers(lambda: stored_versions.discard_if_lost(claimed))
+        when_database_answers(lambda: version_prefixes.discard_if_lost(claimed))
         raise
     staging.tell()
     _stage(deps, after)

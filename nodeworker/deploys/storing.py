@@ -19,7 +19,7 @@ from config.media_types import media_type
 from config.static_file_ages import cache_control
 from objects.store import ObjectStore
 from services.deploys.projects.manifest import BadProject
-from services.deploys.stored_versions import file_key, list_key
+from services.deploys.version_prefixes import file_key, list_key
 
 # In bytes; no file system takes a longer name.
 _PATH_MOST, _NAME_MOST, _SPOOL = 512, 255, 4 * 1024 * 1024

@@ -4,7 +4,7 @@ from models.database import database, now
 from models.deploys import Deploy, DeployPrefix
 from models.operations import OutboxMessage
 from models.states import DeployStatus, RunState
-from services.deploys import runs, stored_versions
+from services.deploys import runs, version_prefixes
 from services.deploys.builder_removal import stop_builder
 from services.deploys.edges.channel import notify
 from services.deploys.runs import RunClaim
@@ -26,8 +26,8 @@ def fail(deps: Deps, claimed: RunClaim, error: str,
         if row.fence_until is not None:
             Deploy.update(fence_until=None).where(Deploy.slug == claimed.slug).execute()
             notify()
-        stored_versions.collect((DeployPrefix.app_id == claimed.app_id)
-                                & (DeployPrefix.version == claimed.version))
+        version_prefixes.collect((DeployPrefix.app_id == claimed.app_id)
+                                 & (DeployPrefix.version == claimed.version))
         row_changes.notify(claimed.app_id)
         record.deploy_failed(claimed.owner_id, claimed.slug, run.run_id, run.deploy_intent_id,
                              error)

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from models.database import database, now
-from models.deploys import Deploy, DeployPrefix, DeployRun
+from models.deploys import Deploy, DeployRun
 from models.operations import OutboxMessage
 from models.states import DeployStatus, RunState
-from services.deploys import previous_version, runs, stored_versions
+from services.deploys import earlier_versions, runs
 from services.deploys.builder_removal import stop_builder
 from services.deploys.edges.channel import notify
 from services.deploys.runs import RunClaim
@@ -28,7 +28,7 @@ def publish_static(deps: Deps, claimed: RunClaim) -> list[OutboxMessage]:
         row = runs.lock_app(claimed)
         run = runs.end(claimed, RunState.SUCCEEDED, error=None, operator_error=None)
         _set_live(row, run, live_static=True, live_sandbox_id=None,
-                  **previous_version.columns_after(deps.settings, row))
+                  **earlier_versions.columns_after(deps.settings, row))
         _leave(deps, row, run, drain_s=deps.settings.deploy_drain_s)
         return stop_builder(deps, run)
 
@@ -47,7 +47,7 @@ def publish_served(deps: Deps, claimed: RunClaim, fence_until: datetime | None =
             raise Unavailable("The fence was over before the new version was up.")
         run = runs.end(claimed, RunState.SUCCEEDED, error=None, operator_error=None)
         _set_live(row, run, live_static=False, live_sandbox_id=run.runtime_sandbox_id,
-                  **previous_version.NONE)
+                  **earlier_versions.NONE)
         runtimes.begin_serving(deps.settings, run.runtime_sandbox_id)
         drain_s = deps.settings.deploy_drain_s if fence_until is None else 0
         _leave(deps, row, run, drain_s=drain_s)
@@ -63,12 +63,7 @@ def _leave(deps: Deps, row: Deploy, run: DeployRun, *, drain_s: float) -> None:
     """Have what the version before needed removed, `row` as it was: files of a static app after a
     delay, the database of one that is not at once, its sandbox once it is drained; and what earlier
     runs have left that came to nothing, at once. Tell of the new one."""
-    mine = stored_versions.prefix_of(run.app_id, run.version, run.stored_epoch)
-    if row.live_version is not None:
-        live = stored_versions.prefix_of(row.app_id, row.live_version, row.live_epoch)
-        stored_versions.collect(DeployPrefix.prefix == live,
-                                previous_version.served_for_s(deps.settings, row))
-    stored_versions.collect((DeployPrefix.app_id == run.app_id) & (DeployPrefix.prefix != mine))
+    earlier_versions.collect(deps.settings, row, run)
     if row.live_sandbox_id is not None:
         # What it has stored goes, and the version that goes on with it has every row.
         replica_keys.revoke(row.live_sandbox_id)

@@ -13,7 +13,7 @@ from models.deploys import Deploy, DeployPrefix, DeployRun
 from models.snapshots import Snapshot
 from models.states import RunState, SnapshotState
 from models.users import User
-from services.deploys import previous_version, runs, stored_versions
+from services.deploys import earlier_versions, runs, version_prefixes
 from services.deploys.apps.access import lock_owned
 from services.deploys.apps.views import DeployView, deploy_view
 from services.deploys.begin_run import RollbackRequest, insert_run, node_for
@@ -104,11 +104,11 @@ def _snapshot(target: DeployRun) -> Snapshot:
 def _is_at_hand(row: Deploy, target: DeployRun) -> bool:
     """True if the files of the version are on the edges and in the store, and stay: what removes
     them in the store has not begun."""
-    prefix = previous_version.prefix_served(row)
+    prefix = earlier_versions.prefix_served(row)
     if not row.live_static or prefix is None or row.previous_version not in (
             target.version, _origin(target)):
         return False
-    return staging.have_all(prefix) and stored_versions.cancel_removal(prefix)
+    return staging.have_all(prefix) and version_prefixes.cancel_removal(prefix)
 
 
 def _flip(deps: Deps, row: Deploy, target: DeployRun, request: RollbackRequest) -> DeployRun:
@@ -118,11 +118,11 @@ def _flip(deps: Deps, row: Deploy, target: DeployRun, request: RollbackRequest) 
                      finished_at=now())
     Deploy.update(
         live_version=row.previous_version, live_epoch=row.previous_epoch, updated_at=now(),
-        **previous_version.columns_after(deps.settings, row),
+        **earlier_versions.columns_after(deps.settings, row),
     ).where(Deploy.slug == row.slug).execute()
-    given_up = stored_versions.prefix_of(row.app_id, row.live_version, row.live_epoch)
-    stored_versions.collect(DeployPrefix.prefix == given_up,
-                            previous_version.served_for_s(deps.settings, row))
+    given_up = version_prefixes.prefix_of(row.app_id, row.live_version, row.live_epoch)
+    version_prefixes.collect(DeployPrefix.prefix == given_up,
+                             earlier_versions.served_for_s(deps.settings, row))
     notify()
     row_changes.notify(row.app_id)
     record.deploy_succeeded(row.owner_id, row.slug, run.run_id, run.deploy_intent_id)

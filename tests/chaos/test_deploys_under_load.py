@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from objects.store import ObjectStore
-from services.deploys import stored_versions
+from services.deploys import version_prefixes
 from tests.clients.deploys import Deploys
 from tests.clients.load import Load
 from tests.clients.projects import served_by, snapshot, static_site
@@ -144,7 +144,7 @@ def with_broken_database(stack, slug):
     row, = query(stack, "SELECT app_id, live_version, live_epoch FROM deploys WHERE slug = %s",
                  slug)
     store = ObjectStore(stack.settings)
-    prefix = stored_versions.database_prefix(stored_versions.prefix_of(*row))
+    prefix = version_prefixes.database_prefix(version_prefixes.prefix_of(*row))
     store.put_stream(f"{prefix}0000/{1:016x}-{1:016x}.ltx", [b"no such thing"])
     yield "ReplicaBroken"
     store.remove_all(prefix)

@@ -11,7 +11,7 @@ from models.states import RunStep
 from models.users import User
 from nodeworker.deploys.storing import store
 from objects.store import ObjectStore
-from services.deploys import publishing, runs, stored_versions
+from services.deploys import publishing, runs, version_prefixes
 from services.deploys.edges import staging
 from tests.stack.waiting import until
 
@@ -44,7 +44,7 @@ def publish(deps, slug, files, email=None):
             run_id="run", snapshot_id="none", node_id=NODE,
             deadline_at=now() + timedelta(seconds=600))
         claimed = runs.claim(run.id, NODE, "test", 600.0)
-        prefix = stored_versions.keep(claimed.app_id, claimed.version, claimed.epoch)
+        prefix = version_prefixes.keep(claimed.app_id, claimed.version, claimed.epoch)
     store(ObjectStore(deps.settings), prefix, [tar_of(files)], files_most=1000,
           bytes_most=1 << 24)
     with connection():

@@ -18,7 +18,7 @@ from app.guest_gateway.answers import refusal
 from app.guest_gateway.connections import is_one_request
 from app.guest_gateway.llm.calls import Call, Calls
 from app.guest_gateway.llm.endpoints import Body, Endpoint, find_endpoint
-from app.guest_gateway.llm.forwarding import Upstreams, headers_back
+from app.guest_gateway.llm.fall_over import Upstreams, headers_back
 from app.guest_gateway.llm.model_list import model_list
 from app.guest_gateway.llm.request_body import Asked, Room, all_rooms, read_body, understand
 from app.guest_gateway.llm.usage_stream import StreamedUsage, UnseenUsage, WholeUsage

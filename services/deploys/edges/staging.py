@@ -10,10 +10,10 @@ from datetime import timedelta
 from models.database import connection, now
 from models.deploys import AppHost, Deploy, DeployRun, Edge, StagedVersion
 from models.states import DeployStatus, RunState, RunStep
+from services.deploys.earlier_versions import prefix_served
 from services.deploys.edges.channel import notify
-from services.deploys.previous_version import prefix_served
 from services.deploys.runs import RunClaim
-from services.deploys.stored_versions import prefix_of
+from services.deploys.version_prefixes import prefix_of
 
 _SEEN_S = 10.0
 

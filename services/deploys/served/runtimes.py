@@ -9,7 +9,7 @@ from models.deploys import Deploy, DeployRun
 from models.nodes import Node
 from models.sandboxes import Sandbox
 from models.states import RunStep, SandboxKind
-from services.deploys import runs, stored_versions
+from services.deploys import runs, version_prefixes
 from services.deploys.runs import RunClaim
 from services.deploys.served import replica_keys
 from services.deploys.served.replica_keys import RelayKey
@@ -53,9 +53,9 @@ def begin_prefix(settings: Settings, claimed: RunClaim, **columns: Any) -> tuple
     assert claimed.runtime_sandbox_id is not None
     with connection(), database.atomic():
         after = runs.advance(claimed, claimed.step, stored_epoch=claimed.epoch, **columns)
-        prefix = stored_versions.keep(claimed.app_id, claimed.version, claimed.epoch)
+        prefix = version_prefixes.keep(claimed.app_id, claimed.version, claimed.epoch)
         key = replica_keys.issue(settings, claimed.runtime_sandbox_id,
-                                 stored_versions.database_prefix(prefix))
+                                 version_prefixes.database_prefix(prefix))
     return after, key
 
 
@@ -70,8 +70,8 @@ def find_live(settings: Settings, claimed: RunClaim) -> Live | None:
         if not made.manifest["database"]:
             return None
         node = Node.get_by_id(Sandbox.get_by_id(app.live_sandbox_id).node_id)
-        prefix = stored_versions.database_prefix(
-            stored_versions.prefix_of(app.app_id, app.live_version, app.live_epoch))
+        prefix = version_prefixes.database_prefix(
+            version_prefixes.prefix_of(app.app_id, app.live_version, app.live_epoch))
     is_silent = node.id not in (settings.node_id, *nodes.list_alive(settings))
     return Live(app.live_sandbox_id, node.address, is_silent, made.manifest["database"], prefix)
 

@@ -3,7 +3,7 @@ not taken."""
 import psycopg2
 import pytest
 
-from models.database import connection, database
+from models.database import connect, connection, database
 from tests.stack.waiting import until
 
 
@@ -56,3 +56,14 @@ def test_one_with_something_to_say_that_lives_is_kept(outside, number):
 def asked_of(outside, number):
     outside.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (number,))
     return outside.fetchone()
+
+
+def test_one_that_leads_to_the_database_before_is_not_taken(edge, outside, number):
+    url = edge.settings.database_url
+    connect(url.rpartition("/")[0] + "/svc")
+    with connection():
+        assert database.execute_sql("SELECT current_database()").fetchone()[0] == "svc"
+    connect(url)
+    with connection():
+        found = database.execute_sql("SELECT current_database()").fetchone()[0]
+    assert found == url.rpartition("/")[2]

@@ -20,7 +20,7 @@ from nodeworker.deploys import run_steps
 from nodeworker.deploys.replica_files import PROGRAM
 from nodeworker.wiring import NodeDeps
 from services.deploys import runs
-from services.deploys import stored_versions as prefix_rows
+from services.deploys import version_prefixes as prefix_rows
 from services.deploys.begin_run import DeployRequest, reserve
 from services.deploys.builder_removal import ACCOUNT
 from services.deploys.served import replica_keys

@@ -6,7 +6,13 @@ from models.deploys import Deploy, DeployPrefix, DeployRun
 from models.snapshots import Snapshot
 from models.states import SnapshotState
 from models.users import User
-from services.deploys import app_removal, failed_runs, previous_version, publishing, stored_versions
+from services.deploys import (
+    app_removal,
+    earlier_versions,
+    failed_runs,
+    publishing,
+    version_prefixes,
+)
 from services.deploys.apps import find
 from services.deploys.begin_run import RollbackRequest
 from services.deploys.edges import staging
@@ -49,7 +55,7 @@ def pass_collection():
     """As if the time of version N-1 were over."""
     with connection():
         Deploy.update(collect_previous_at=now()).execute()
-    previous_version.end_due()
+    earlier_versions.end_due()
 
 
 def served():
@@ -110,7 +116,7 @@ def test_it_is_not_at_hand_if_an_edge_lacks_it_or_the_store_has_begun_to_remove_
     else:
         with connection():
             DeployPrefix.update(due_at=now()).where(DeployPrefix.prefix == first).execute()
-        assert stored_versions.take_due() == [first]
+        assert version_prefixes.take_due() == [first]
     assert back().serving_version == 2 and run_of(3).state == "queued"
 
 

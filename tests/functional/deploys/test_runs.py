@@ -18,11 +18,11 @@ from nodeworker.wiring import NodeDeps
 from services.deploys import (
     app_removal,
     builders,
+    earlier_versions,
     failed_runs,
-    previous_version,
     publishing,
     runs,
-    stored_versions,
+    version_prefixes,
 )
 from services.deploys.apps import find, listing
 from services.deploys.edges import staging
@@ -44,7 +44,7 @@ def events():
 def store(claimed):
     """As the step does that stores files."""
     with connection():
-        prefix = stored_versions.keep(claimed.app_id, claimed.version, claimed.epoch)
+        prefix = version_prefixes.keep(claimed.app_id, claimed.version, claimed.epoch)
         return prefix, runs.advance(claimed, RunStep.STAGE, stored_epoch=claimed.epoch)
 
 
@@ -106,16 +106,16 @@ def test_a_version_goes_live_with_its_event_and_the_one_before_is_collected_late
     wait_s = (after["collect_previous_at"] - now()).total_seconds()
     assert 60 < wait_s <= deps.settings.static_collect_s
     assert kept() == {first: True, second: False}
-    assert stored_versions.take_due() == [], "its time has not come"
+    assert version_prefixes.take_due() == [], "its time has not come"
     assert [(served.live, served.previous) for served in staging.list_apps()] == [(second, first)]
     with connection():
         past = now()
         Deploy.update(collect_previous_at=past).execute()
         DeployPrefix.update(due_at=past).where(DeployPrefix.due_at.is_null(False)).execute()
-    previous_version.end_due()
+    earlier_versions.end_due()
     assert staging.list_apps()[0].previous is None
-    assert [stored_versions.take_due() for _ in range(2)] == [[first], []], "in one sweep's hands"
-    stored_versions.removed(first)
+    assert [version_prefixes.take_due() for _ in range(2)] == [[first], []], "in one sweep's hands"
+    version_prefixes.removed(first)
     assert kept() == {second: False}
 
 
@@ -237,7 +237,7 @@ def test_a_deleted_app_serves_nothing_and_its_open_run_fails(deps, ask, take):
     app_removal.remove(deps, alice, "hello")
     assert app() is None and staging.list_apps() == []
     assert kept() == {earlier: True, first: True, prefix: True}
-    assert set(stored_versions.take_due()) == {earlier, first, prefix}, "version N-1 at once, too"
+    assert set(version_prefixes.take_due()) == {earlier, first, prefix}, "version N-1 at once, too"
     assert events()[-1][1]["error"] == "The app was deleted."
     with pytest.raises(LeaseLost):
         publishing.publish_static(deps, claimed)

@@ -17,7 +17,7 @@ from models.states import RunStep, SandboxStatus
 from models.users import User
 from nodeworker.deploys import start_and_go_live
 from nodeworker.wiring import NodeDeps
-from services.deploys import app_removal, builders, failed_runs, publishing, runs, stored_versions
+from services.deploys import app_removal, builders, failed_runs, publishing, runs, version_prefixes
 from services.deploys.edges import staging
 from services.deploys.projects.manifest import BadProject
 from services.deploys.served import fences, replica_keys, runtimes, stop_old_runtimes
@@ -59,14 +59,14 @@ def publish(deps, claimed, fence_until=None):
 
 
 def prefix_of(claimed):
-    return stored_versions.prefix_of(claimed.app_id, claimed.version, claimed.stored_epoch)
+    return version_prefixes.prefix_of(claimed.app_id, claimed.version, claimed.stored_epoch)
 
 
 def store_static(deps, ask, take):
     ask()
     claimed = take()
     with connection():
-        prefix = stored_versions.keep(claimed.app_id, claimed.version, claimed.epoch)
+        prefix = version_prefixes.keep(claimed.app_id, claimed.version, claimed.epoch)
         stored = runs.advance(claimed, RunStep.STAGE, stored_epoch=claimed.epoch)
         publishing.publish_static(deps, stored)
     return prefix
@@ -125,7 +125,7 @@ def test_a_database_goes_live_under_its_fence_only(deps, bring_up):
     second = publish(deps, claimed, until)
     assert (app()["fence_until"], app()["live_sandbox_id"]) == (None, second)
     assert kept() == {prefix_of(first): True, prefix_of(claimed): False}
-    assert stored_versions.take_due() == [prefix_of(first)], "at once"
+    assert version_prefixes.take_due() == [prefix_of(first)], "at once"
     with connection():
         assert RetiredRuntime.get().stop_at <= now() + timedelta(seconds=1)
 
@@ -185,14 +185,14 @@ def test_an_app_becomes_static_and_served_again(deps, bring_up, ask, take):
     assert (row["live_static"], row["live_sandbox_id"], row["previous_version"]) == (
         True, None, None)
     assert kept() == {database: True, files: False}
-    assert stored_versions.take_due() == [database]
+    assert version_prefixes.take_due() == [database]
     assert stop_old_runtimes.stop_due(deps) == [first]
     again = bring_up(DATABASE)
     assert runtimes.find_live(deps.settings, again) is None, "there is no database to go on with"
     publish(deps, again)
     assert staging.list_apps() == [] and app()["previous_version"] is None
     assert kept()[files], "its pages may be asked for a while"
-    assert files not in stored_versions.take_due()
+    assert files not in version_prefixes.take_due()
 
 
 def remove(deps):
@@ -235,12 +235,13 @@ def test_what_a_deleted_app_has_stored_goes_once_its_guest_stores_no_more(deps, 
     remove(deps)
     assert app() is None and kept() == {prefix_of(serving): True}
     replica_keys.revoke_ended()
-    assert replica_keys.has_key(first) and stored_versions.take_due() == [], "it is not stopped yet"
+    assert replica_keys.has_key(first), "it is not stopped yet"
+    assert version_prefixes.take_due() == []
     assert stop_old_runtimes.stop_due(deps) == [first]
     replica_keys.revoke_ended()
     assert replica_keys.has_key(first), "for its last rows"
     ends(first)
-    assert stored_versions.take_due() == []
+    assert version_prefixes.take_due() == []
     replica_keys.revoke_ended()
     assert not replica_keys.has_key(first)
-    assert stored_versions.take_due() == [prefix_of(serving)]
+    assert version_prefixes.take_due() == [prefix_of(serving)]

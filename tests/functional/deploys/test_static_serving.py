@@ -8,7 +8,7 @@ import pytest
 from models.database import connect, connection, database
 from models.deploys import DeployPrefix
 from objects.store import ObjectStore
-from services.deploys import stored_versions
+from services.deploys import version_prefixes
 from services.deploys.edges import staging
 from services.protocols import Deps
 from tasks.wiring import no_guest
@@ -163,8 +163,8 @@ def test_names_that_are_in_the_way_of_compressed_ones_are_served(sim_stack, deps
 def test_what_cannot_be_fetched_leaves_nothing_and_is_fetched_once_it_can_be(sim_stack, deps):
     claimed = publish(deps, "torn", {"index.html": "torn", "zzz.js": "x" * 3000})
     objects, here = ObjectStore(sim_stack.settings), sim_stack.site.data_dir / "releases" / "torn"
-    prefix = stored_versions.prefix_of(claimed.app_id, claimed.version, claimed.epoch)
-    key = stored_versions.file_key(prefix, "zzz.js")
+    prefix = version_prefixes.prefix_of(claimed.app_id, claimed.version, claimed.epoch)
+    key = version_prefixes.file_key(prefix, "zzz.js")
     content = b"".join(objects.get_stream(key))
     objects.put_stream(key, [b"of somebody else"])
     for version in here.glob("app_*"):

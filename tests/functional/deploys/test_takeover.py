@@ -13,7 +13,7 @@ from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import RunStep, SnapshotKind
 from models.users import User
-from services.deploys import app_removal, builders, logs, publishing, runs, stored_versions
+from services.deploys import app_removal, builders, logs, publishing, runs, version_prefixes
 from services.deploys.sweeps import overdue
 from services.deploys.sweeps.takeover import take_over
 from services.hosts.nodes import NodeFacts, heartbeat
@@ -220,7 +220,7 @@ def test_what_is_stored_is_published_by_the_peer(deps, ask, take, stored):
     builders.start(deps, first)
     logs.add(first.id, 0, b"built on n1")
     with connection():
-        prefix = stored_versions.keep(first.app_id, first.version, first.epoch)
+        prefix = version_prefixes.keep(first.app_id, first.version, first.epoch)
         late = runs.advance(first, RunStep.STAGE, stored_epoch=first.epoch)
         silent()
         DeployRun.update(lease_until=now()).execute()

@@ -9,7 +9,7 @@ from guest.agent import archives
 from guest.client.errors import AgentError
 from nodeworker.deploys.storing import store
 from services.deploys.projects.manifest import BadProject
-from services.deploys.stored_versions import list_key
+from services.deploys.version_prefixes import list_key
 
 PREFIX = "apps/app_x/v1-1/"
 

@@ -12,7 +12,7 @@ from models.users import User
 from nodeworker.deploys import run_steps, storing
 from nodeworker.wiring import NodeDeps
 from objects.store import StoreUnavailable
-from services.deploys import app_removal, builders, runs, stored_versions
+from services.deploys import app_removal, builders, runs, version_prefixes
 from services.deploys.projects.manifest import BadProject
 from services.operations.claims import LeaseLost
 from tests.functional.deploys.conftest import prefixes as kept
@@ -55,9 +55,9 @@ def delete_app(deps):
 
 def remove_what_is_due():
     """As the tick does of an object store that holds nothing yet; returns what is gone."""
-    due = stored_versions.take_due()
+    due = version_prefixes.take_due()
     for prefix in due:
-        stored_versions.removed(prefix)
+        version_prefixes.removed(prefix)
     return due
 
 
@@ -77,7 +77,7 @@ def test_what_is_stored_after_the_app_was_deleted_goes_too(deps, storing_run, wo
 
     monkeypatch.setattr(storing, "store", store)
     work(storing_run)
-    assert stored_versions.take_due() == written != []
+    assert version_prefixes.take_due() == written != []
 
 
 def test_nothing_is_begun_for_an_app_that_was_deleted(deps, ask, take):
@@ -85,7 +85,7 @@ def test_nothing_is_begun_for_an_app_that_was_deleted(deps, ask, take):
     claimed = take()
     delete_app(deps)
     with pytest.raises(LeaseLost):
-        stored_versions.begin(claimed)
+        version_prefixes.begin(claimed)
     assert kept() == {}
 
 
@@ -101,22 +101,22 @@ def test_what_fails_while_the_run_is_its_own_waits_for_its_end(storing_run, work
 def test_what_was_stored_under_a_lost_lease_is_removed_even_again(ask, take):
     ask()
     late = take(lease_s=-1)
-    prefix = stored_versions.begin(late)
+    prefix = version_prefixes.begin(late)
     assert take(worker="peer") is not None
     with connection():
-        stored_versions.collect(DeployPrefix.prefix == prefix)
+        version_prefixes.collect(DeployPrefix.prefix == prefix)
     assert remove_what_is_due() == [prefix]
-    stored_versions.discard_if_lost(late)
-    assert stored_versions.take_due() == [prefix]
+    version_prefixes.discard_if_lost(late)
+    assert version_prefixes.take_due() == [prefix]
 
 
 def test_what_another_worker_goes_on_with_is_kept(ask, take):
     """The answer to what it has written was lost, and then the lease."""
     ask()
     late = take(lease_s=-1)
-    prefix = stored_versions.begin(late)
+    prefix = version_prefixes.begin(late)
     with connection():
         runs.advance(late, RunStep.STAGE, stored_epoch=late.epoch)
     assert take(worker="peer").stored_epoch == late.epoch
-    stored_versions.discard_if_lost(late)
+    version_prefixes.discard_if_lost(late)
     assert kept() == {prefix: False}

@@ -1,5 +1,5 @@
-"""Says how long version N-1 of a static app is served where N lacks a file (contract, Deploy
-rule 7).
+"""Decides which earlier versions of an app are kept, and for how long: N-1 of a static app, to
+serve what N lacks (contract, Deploy rule 7), and no other.
 
 1. When N goes live, what was served until then becomes version N-1, for SVC_STATIC_COLLECT_S; its
 files in the store are due for removal at the same time. 2. The sweep ends it once that is over. A
@@ -10,9 +10,9 @@ from typing import Any
 
 from config.settings import Settings
 from models.database import connection, database, now
-from models.deploys import Deploy
+from models.deploys import Deploy, DeployPrefix, DeployRun
+from services.deploys import version_prefixes
 from services.deploys.edges.channel import notify
-from services.deploys.stored_versions import prefix_of
 
 # Columns of an app of which only the live version is served.
 NONE: dict[str, Any] = dict.fromkeys(("previous_version", "previous_epoch", "collect_previous_at"))
@@ -21,6 +21,17 @@ NONE: dict[str, Any] = dict.fromkeys(("previous_version", "previous_epoch", "col
 def served_for_s(settings: Settings, row: Deploy) -> float:
     """How long what the app serves now is still served once another version is live."""
     return settings.static_collect_s if row.live_static else 0
+
+
+def collect(settings: Settings, row: Deploy, run: DeployRun) -> None:
+    """Have the files of all versions but the run's removed, `row` as it was before that went live:
+    those of what was served by then after their time, those of runs that came to nothing at
+    once."""
+    mine = version_prefixes.prefix_of(run.app_id, run.version, run.stored_epoch)
+    if row.live_version is not None:
+        live = version_prefixes.prefix_of(row.app_id, row.live_version, row.live_epoch)
+        version_prefixes.collect(DeployPrefix.prefix == live, served_for_s(settings, row))
+    version_prefixes.collect((DeployPrefix.app_id == run.app_id) & (DeployPrefix.prefix != mine))
 
 
 def columns_after(settings: Settings, row: Deploy) -> dict[str, Any]:
@@ -35,7 +46,7 @@ def prefix_served(row: Deploy) -> str | None:
     """The prefix of the app's version N-1; None if there is none or its time is over."""
     if row.collect_previous_at is None or row.previous_epoch is None:
         return None
-    return prefix_of(row.app_id, row.previous_version, row.previous_epoch)
+    return version_prefixes.prefix_of(row.app_id, row.previous_version, row.previous_epoch)
 
 
 def end_due() -> None:
