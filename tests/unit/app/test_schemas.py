@@ -202,6 +202,10 @@ def test_values_that_nothing_behind_the_edge_ever_sees(value):
         strict_json.check_values(value)
 
 
+def test_a_time_in_milliseconds_is_a_number_like_others():
+    strict_json.check_values({"expiresAt": 1_790_000_000_000, "least": -(2**53 - 1)})
+
+
 @pytest.mark.parametrize(
     "value", ["", "ü💩", 2**31 - 1, -(2**31) + 1, 0.5, True, None, [], {}, {"a": [{"b": "c"}]}])
 def test_values_that_pass(value):
