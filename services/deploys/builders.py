@@ -20,7 +20,7 @@ from services.operations import outbox
 from services.protocols import Deps
 from services.sandboxes.caller import Caller
 from services.sandboxes.copies import node_of_copy
-from services.sandboxes.insert import NewSandbox, begin_boot, insert
+from services.sandboxes.insert import NewSandbox, begin_boot, insert, ports_of
 from services.sandboxes.requests import LaunchOptions
 from services.snapshots.find import lock_shared
 
@@ -36,11 +36,11 @@ def start(deps: Deps, claimed: RunClaim) -> str:
             taken = lock_shared(claimed.snapshot_id)
             if taken is None or taken.state != SnapshotState.READY:
                 raise NotFound(f"The snapshot {claimed.snapshot_id} is gone.")
-            node = node_of_copy.claim(deps.settings, taken, size.vcpus, size.mem_mb,
-                                      claimed.node_id)
             caller = Caller(User.get_by_id(ACCOUNT), SandboxKind.BUILDER)
             options = LaunchOptions(env=dict(taken.env), timeout=_IDLE_S, skip_app_processes=True,
                                     ports=(APP_PORT,))
+            node = node_of_copy.claim(deps.settings, taken, size.vcpus, size.mem_mb,
+                                      claimed.node_id, ports=ports_of(caller, options, None))
             builder = insert(deps, NewSandbox(new_id(), caller, node, size.vcpus, size.mem_mb,
                                               options, taken))
             messages = begin_boot(deps, builder, snapshot=taken)

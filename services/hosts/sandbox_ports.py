@@ -44,29 +44,37 @@ class Bearer:
 
 def bind_ports(settings: Settings, node: Node, bearer: Bearer,
                guest_ports: tuple[int, ...]) -> dict[int, int]:
-    """Give each guest port a host port of `node` (whose row is locked) and return guest port ->
-    host port.
+    """Give each guest port of a new sandbox a host port of `node`, whose row was locked when room
+    for them was found there; returns guest port -> host port.
 
-    Ports already bound for the sandbox keep theirs. Raises InvalidRequest beyond PORTS_MAX,
-    Unavailable when the range, or its owner's share of it, is used up.
+    Raises InvalidRequest beyond PORTS_MAX, Unavailable when the range is used up.
     """
-    bound = {
-        row.guest_port: row.host_port
-        for row in PortBinding.select().where(PortBinding.sandbox_id == bearer.sandbox_id)
-    }
-    if len({*bound, *guest_ports, AGENT_PORT}) > PORTS_MAX + 1:
-        raise InvalidRequest(f"a sandbox may expose at most {PORTS_MAX} ports")
-    new = [port for port in dict.fromkeys(guest_ports) if port not in bound]
-    shortage = find_shortage(settings, node, bearer.wants(new))
-    if shortage:
-        raise Unavailable(shortage, retry_after_s=_RETRY_AFTER_S)
-    return bound | {port: _bind_one(settings, node, bearer, port) for port in new}
+    _check_number(guest_ports)
+    return {port: _bind_one(settings, node, bearer, port) for port in dict.fromkeys(guest_ports)}
 
 
 def bind_more(settings: Settings, sandbox: Sandbox, guest_ports: tuple[int, ...]) -> None:
-    """`bind_ports` for a sandbox whose row is locked; its node's row gets locked."""
+    """Give those of the guest ports a host port that have none; the sandbox's row is locked, its
+    node's row gets locked.
+
+    Raises InvalidRequest beyond PORTS_MAX, Unavailable when the range, or its owner's share of it,
+    is used up.
+    """
     node = Node.select().where(Node.id == sandbox.node_id).for_update(ROW_LOCK).get()
-    bind_ports(settings, node, _bearer(sandbox), guest_ports)
+    bound = {row.guest_port for row in PortBinding.select(PortBinding.guest_port).where(
+        PortBinding.sandbox_id == sandbox.id)}
+    _check_number({*bound, *guest_ports})
+    new, bearer = set(guest_ports) - bound, _bearer(sandbox)
+    shortage = find_shortage(settings, node, bearer.wants(new))
+    if shortage:
+        raise Unavailable(shortage, retry_after_s=_RETRY_AFTER_S)
+    for port in sorted(new):
+        _bind_one(settings, node, bearer, port)
+
+
+def _check_number(guest_ports: Collection[int]) -> None:
+    if len({*guest_ports, AGENT_PORT}) > PORTS_MAX + 1:
+        raise InvalidRequest(f"a sandbox may expose at most {PORTS_MAX} ports")
 
 
 def move_agent_port(settings: Settings, node: Node, sandbox: Sandbox) -> None:
