@@ -1,6 +1,5 @@
 """`make down`: sandboxes go to sleep, then every process of the stack ends. `make up` wakes nothing
 by itself."""
-import shutil
 import sys
 
 from bin.console import explained, say
@@ -26,10 +25,7 @@ def main(arguments: list[str]) -> None:
             else:
                 stack.destroy(keep=CACHES if action == "clean" else frozenset())
         elif action == "clean-all":
-            for entry in data_dir.iterdir() if data_dir.is_dir() else ():
-                # Those that are left have owners that live.
-                if not entry.name.startswith(leftovers.PRIVATE):
-                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+            leftovers.remove_entries(data_dir)
         say({
             "down": "Everything is stopped.",
             "clean": "Stopped, and all sandboxes and accounts removed."

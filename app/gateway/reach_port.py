@@ -68,12 +68,14 @@ class Reacher:
                 except ConnectionRefusedError:
                     refused = True
                 except (OSError, asyncio.TimeoutError):
-                    # A guest decides how soon this comes, and again.
-                    await asyncio.sleep(_AGAIN_S)
+                    pass
             await self._settle(target, end)
             before, target = target, await look_again()
-            if refused and before.is_settled and before.op_seq == target.op_seq:
-                raise Refused(CLOSED)
+            if before.is_settled and before.op_seq == target.op_seq:
+                if refused:
+                    raise Refused(CLOSED)
+                # A guest decides how soon dialling it fails, and fails again.
+                await asyncio.sleep(_AGAIN_S)
 
     async def _settle(self, target: Target, end: float) -> None:
         left_s = end - asyncio.get_running_loop().time()

@@ -66,9 +66,8 @@ class Releases:
 
     def _fetch(self, slug: str, prefix: str) -> bool:
         """Whether it could be fetched; not tried before it is due again."""
-        due_at, wait_s = self._failed.pop(prefix, (0.0, _ROUND_S))
+        due_at, wait_s = self._failed.get(prefix, (0.0, _ROUND_S))
         if time.monotonic() < due_at:
-            self._failed[prefix] = due_at, wait_s
             return False
         try:
             with self._tree.draft(slug) as draft:
@@ -78,6 +77,7 @@ class Releases:
             self._failed[prefix] = time.monotonic() + wait_s, min(2 * wait_s, _RETRY_MOST_S)
             log.warning("a version of %s is not here yet: %s", slug, error)
             return False
+        self._failed.pop(prefix, None)
         return True
 
     def _remove(self, apps: list[staging.App], needed: set[tuple[str, str]]) -> None:

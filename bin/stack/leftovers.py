@@ -7,6 +7,7 @@ processes. Nothing is ever ended for its name alone.
 """
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -157,3 +158,14 @@ def abandoned(parent: Path) -> list[Path]:
     without removing them."""
     return [entry for entry in sorted(parent.glob("*-*"))
             if entry.name.startswith(PRIVATE) and not owner_lives(entry)]
+
+
+def remove_entries(data_dir: Path, keep: Collection[str] = ()) -> None:
+    """Remove what a stack's directory holds, and the directory once it is empty. Entries named in
+    `keep` stay, and so do private stacks inside: they have their own owners."""
+    for entry in data_dir.iterdir() if data_dir.is_dir() else ():
+        if entry.name not in keep and not entry.name.startswith(PRIVATE):
+            shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(
+                missing_ok=True)
+    with contextlib.suppress(OSError):
+        data_dir.rmdir()

@@ -9,7 +9,6 @@ servers.
 import contextlib
 import os
 import shlex
-import shutil
 import signal
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -239,12 +238,7 @@ class Stack:
         if {"SVC_IMAGE_DIR", "SVC_NODE_DIR"} <= self.site.values.keys():  # pruning needs it there
             unregister(Path(self.site.values["SVC_IMAGE_DIR"]),
                        Path(self.site.values["SVC_NODE_DIR"]))
-        for entry in self.site.data_dir.iterdir() if self.site.data_dir.is_dir() else ():
-            if entry.name not in keep and not entry.name.startswith(leftovers.PRIVATE):
-                shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(
-                    missing_ok=True)
-        with contextlib.suppress(OSError):
-            self.site.data_dir.rmdir()
+        leftovers.remove_entries(self.site.data_dir, keep)
 
     def _processes(self) -> dict[int, str]:
         return leftovers.processes_of(self.site.data_dir)

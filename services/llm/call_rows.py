@@ -88,7 +88,7 @@ class Ending:
 
 
 def begin(config: LlmConfig, caller: LlmCaller, call: NewCall) -> int:
-    """Count a call and write its row; returns its id. Raises as `admission.admit`."""
+    """Count a call and write its row; returns its id. Raises as `allowed_calls.admit`."""
     limits = allowed_calls.limits_of(config, caller)
     allowed_calls.SWITCHES.check(caller.owner_id)
     price = find_price(config.prices, call.target.upstream.name, call.target.model)

@@ -2,9 +2,8 @@
 
 Where no usage came, an event with text in it is a token at least; and an answer that says its usage
 at its end, and was not heard to its end, counts as all that was reserved for it: who leaves it may
-have heard all but that. Anthropic's counts are
-cumulative: the largest of each holds. OpenAI's input includes what came from a cache, ours does
-not.
+have heard all but that. Anthropic's counts are cumulative: the largest of each holds. OpenAI's
+input includes what came from a cache, ours does not.
 """
 from typing import Any
 

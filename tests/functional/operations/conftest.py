@@ -1,4 +1,6 @@
 """Empty rows with three users and a node of 64 vCPUs; operations end when the test ends them."""
+from dataclasses import replace
+
 import pytest
 
 from config.settings import Settings
@@ -9,10 +11,14 @@ from models.sandboxes import Activity, Sandbox
 from models.snapshots import Snapshot
 from models.states import Plan
 from models.users import User
+from nodeworker.hypervisor.simulated.driver import SimulatedDriver
+from nodeworker.wiring import NodeDeps
 from services.hosts.nodes import NodeFacts, heartbeat
 from services.protocols import Deps
+from services.sandboxes import create
 from tasks.wiring import no_guest
 from tests.fakes.outside import ListQueue
+from tests.rows.operations import CREATE, caller
 
 TABLES = (Activity, Operation, OutboxMessage, IdempotencyKey, PortBinding, Snapshot, Sandbox, Node,
           User)
@@ -30,3 +36,16 @@ def deps(fresh_rows):
     heartbeat(NodeFacts("n1", "127.0.0.1", 64, 4096, 20000, 20099, {}))
     settings = Settings(operation_wait_s=0.3, operation_sweep_s=0.01)
     return Deps(settings, ListQueue(), no_guest)
+
+
+@pytest.fixture
+def node(deps, tmp_path):
+    """The worker side of the node, with simulated machines."""
+    settings = replace(deps.settings, node_id="n1", node_dir=tmp_path)
+    return NodeDeps(settings, SimulatedDriver(settings), deps.queue, None)
+
+
+@pytest.fixture
+def made(deps):
+    """The id of a sandbox whose boot waits for a worker."""
+    return create.create(deps, caller("alice"), CREATE).id

@@ -1,25 +1,19 @@
 """The idle timeout that is extended while an operation is under way counts at its end."""
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from nodeworker.handlers import lifecycle as handlers
-from nodeworker.hypervisor.simulated.driver import SimulatedDriver
-from nodeworker.wiring import NodeDeps
-from services.sandboxes import create, lifecycle
-from tests.rows.operations import CREATE, caller, row, run
+from services.sandboxes import lifecycle
+from tests.rows.operations import caller, row, run
 
 
 @pytest.mark.parametrize("timeout", [3600, 30])
-def test_while_it_boots(deps, tmp_path, monkeypatch, timeout):
-    settings = replace(deps.settings, node_id="n1", node_dir=tmp_path)
-    node = NodeDeps(settings, SimulatedDriver(settings), deps.queue, None)
-    alice, bring_up = caller("alice"), handlers.bring_up
-    made = create.create(deps, alice, CREATE).id
+def test_while_it_boots(node, made, monkeypatch, timeout):
+    bring_up = handlers.bring_up
 
     def extend_first(*given):
-        lifecycle.extend(alice, made, timeout)
+        lifecycle.extend(caller("alice"), made, timeout)
         return bring_up(*given)
 
     monkeypatch.setattr(handlers, "bring_up", extend_first)

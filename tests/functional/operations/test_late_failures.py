@@ -1,6 +1,5 @@
 """What a worker does that has lost a boot: one that fails removes nothing that is another worker's,
 and a sandbox that was deleted meanwhile gets no machine."""
-from dataclasses import replace
 
 import pytest
 
@@ -11,26 +10,11 @@ from nodeworker import runner
 from nodeworker.handlers import lifecycle
 from nodeworker.handlers.not_yet import NotYet
 from nodeworker.hypervisor.driver import LaunchSpec, Shape, VmState
-from nodeworker.hypervisor.simulated.driver import SimulatedDriver
-from nodeworker.wiring import NodeDeps
 from services.hosts import assignments
 from services.operations import outbox
 from services.operations.begin import lock_sandbox
-from services.sandboxes import create
 from services.sandboxes.outcomes import begin_stop
-from tests.rows.operations import CREATE, caller, claim, row, run, succeed
-
-
-@pytest.fixture
-def node(deps, tmp_path):
-    settings = replace(deps.settings, node_id="n1", node_dir=tmp_path)
-    return NodeDeps(settings, SimulatedDriver(settings), deps.queue, None)
-
-
-@pytest.fixture
-def made(deps):
-    """The id of a sandbox whose boot waits for a worker."""
-    return create.create(deps, caller("alice"), CREATE).id
+from tests.rows.operations import claim, row, run, succeed
 
 
 def delete(deps, sandbox_id):

@@ -9,22 +9,8 @@ from models.states import SandboxStatus
 from nodeworker.handlers import lifecycle
 from nodeworker.handlers.not_yet import NotYet
 from nodeworker.hypervisor.driver import LaunchSpec, Shape, StillStarting, VmState
-from nodeworker.hypervisor.simulated.driver import SimulatedDriver
-from nodeworker.wiring import NodeDeps
 from services.hosts import assignments
-from services.sandboxes import create
-from tests.rows.operations import CREATE, caller, claim
-
-
-@pytest.fixture
-def node(deps, tmp_path):
-    settings = replace(deps.settings, node_id="n1", node_dir=tmp_path)
-    return NodeDeps(settings, SimulatedDriver(settings), deps.queue, None)
-
-
-@pytest.fixture
-def made(deps):
-    return create.create(deps, caller("alice"), CREATE).id
+from tests.rows.operations import claim
 
 
 def test_a_sleep_waits_for_the_database_and_then_for_the_flush_and_ends(node, made, monkeypatch):
