@@ -109,14 +109,16 @@ def _require_file(path: str, *, missing_ok: bool = False) -> None:
 def make_parents(directory: str) -> tuple[int, int]:
     """Make `directory` with its parents, owned like the nearest one that existed; returns that
     owner."""
-    if os.path.isdir(directory):
-        facts = os.stat(directory)
-        return facts.st_uid, facts.st_gid
-    owner = make_parents(os.path.dirname(directory))
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(directory, 0o755)
-        os.chown(directory, *owner)
-    return owner
+    missing = []
+    while not os.path.isdir(directory):
+        missing.append(directory)
+        directory = os.path.dirname(directory)
+    facts = os.stat(directory)
+    for each in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(each, 0o755)
+            os.chown(each, facts.st_uid, facts.st_gid)
+    return facts.st_uid, facts.st_gid
 
 
 def _open_beside(target: str) -> tuple[int, str]:

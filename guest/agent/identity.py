@@ -2,7 +2,7 @@
 keys, name, token, env.
 
 1. Everything in the request is checked before anything is changed.
-2. On `renew` the machine-id, the SSH host keys and the host name are replaced.
+2. On `renew` the machine-id, the SSH host keys, if there is SSH, and the host name are replaced.
 3. The new identity is kept in /run, where it lives exactly as long as the guest's RAM: an agent
    that systemd restarts finds it again, while a guest that boots from disk is a stranger until it
    is adopted.
@@ -21,7 +21,14 @@ import subprocess
 import time
 from typing import Any, NamedTuple
 
-from .identity_files import identity_files, make_host_key, overwrite, remove, replace_host_keys
+from .identity_files import (
+    identity_files,
+    make_host_key,
+    name_in_hosts,
+    overwrite,
+    remove,
+    replace_host_keys,
+)
 from .kernel import Kernel
 from .protocol import BAD_REQUEST, FAILED, Refused, to_json
 from .requests import environment, flag, integer, text
@@ -134,6 +141,7 @@ def _is_hostname(given: str) -> bool:
 def _renew(adoption: Adoption, kernel: Kernel, root: str) -> None:
     for path, (content, mode) in identity_files(adoption.machine_id, adoption.hostname).items():
         overwrite(root + path, content, mode)
+    name_in_hosts(root, adoption.hostname)
     kernel.set_hostname(adoption.hostname)
     # A clone must not report to the session of the sandbox it was cloned from; its own agent server
     # is yet to start.

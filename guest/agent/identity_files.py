@@ -2,9 +2,12 @@
 """
 import os
 import signal
+import stat
 import subprocess
 from collections.abc import Iterable
 
+HOSTS = "/etc/hosts"
+HOSTS_MOST_BYTES = 1024 ** 2
 HOST_KEY_DIR = "/etc/ssh"
 HOST_KEY_NAMES = ("ssh_host_ed25519_key", "ssh_host_ed25519_key.pub")
 # What else `ssh-keygen -A` makes.
@@ -14,16 +17,51 @@ SSHD_PID_FILE = "/run/sshd.pid"
 
 
 def identity_files(machine_id: str, hostname: str) -> dict[str, tuple[str, int]]:
-    """Content and mode of the files that name a guest, except its host keys."""
+    """Content and mode of the files that name a guest and hold nothing else."""
     return {
         "/etc/machine-id": (machine_id + "\n", 0o444),
         "/etc/hostname": (hostname + "\n", 0o644),
-        "/etc/hosts": (f"127.0.0.1 localhost\n::1 localhost\n127.0.1.1 {hostname}\n", 0o644),
     }
 
 
+def name_in_hosts(root: str, hostname: str) -> None:
+    """Have /etc/hosts lead `hostname` to 127.0.1.1; the user's own lines stay.
+
+    A guest can live without that line: what is no regular file, is too large or cannot be written
+    stays as it is.
+    """
+    try:
+        # so that a pipe keeps nobody waiting
+        descriptor = os.open(root + HOSTS, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o644)
+    except OSError:
+        return
+    try:
+        facts = os.fstat(descriptor)
+        if stat.S_ISREG(facts.st_mode) and facts.st_size <= HOSTS_MOST_BYTES:
+            _put(descriptor, _renamed(os.pread(descriptor, facts.st_size, 0), hostname.encode()))
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def _renamed(hosts: bytes, hostname: bytes) -> bytes:
+    """`hosts` with `hostname` in the first line of 127.0.1.1, or in a new last line."""
+    own = b"127.0.1.1 " + hostname + b"\n"
+    if not hosts.strip():
+        return b"127.0.0.1 localhost\n::1 localhost\n" + own
+    for space in b" ", b"\t":
+        before, found, after = (b"\n" + hosts).partition(b"\n127.0.1.1" + space)
+        if found:
+            return (before + b"\n" + own + after.partition(b"\n")[2])[1:]
+    return hosts + b"\n" * (not hosts.endswith(b"\n")) + own
+
+
 def replace_host_keys(root: str, pair: tuple[str, str]) -> None:
-    """Make `pair` (private, public) the only SSH host keys, also of a running sshd."""
+    """Make `pair` (private, public) the only SSH host keys, also of a running sshd. A guest whose
+    user has removed SSH has none."""
+    if not os.path.isdir(root + HOST_KEY_DIR):
+        return
     remove(root, _OTHER_HOST_KEYS)
     for name, key, mode in zip(HOST_KEY_NAMES, pair, (0o600, 0o644)):
         overwrite(f"{root}{HOST_KEY_DIR}/{name}", key.rstrip("\n") + "\n", mode)
@@ -49,7 +87,8 @@ def make_host_key(directory: str, comment: str) -> tuple[str, str]:
 def rewrite_identity_files(root: str) -> None:
     """Overwrite the files that `adopt` overwrites with what they hold, to have all that takes in
     the page cache."""
-    for path in (*identity_files("", ""), *(f"{HOST_KEY_DIR}/{name}" for name in HOST_KEY_NAMES)):
+    host_keys = (f"{HOST_KEY_DIR}/{name}" for name in HOST_KEY_NAMES)
+    for path in (*identity_files("", ""), HOSTS, *host_keys):
         with open(root + path, encoding="utf-8") as file:
             content = file.read()
         # an empty file has no block yet, which to give it takes longer than to write into one
@@ -70,15 +109,18 @@ def overwrite(path: str, content: str, mode: int) -> None:
     A rename would be safe against a crash in the middle, but a guest that crashed is adopted again
     anyway, and in place is several times faster: it is on the way of every wake.
     """
-    encoded = content.encode()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, mode)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, mode)
     try:
-        longer = os.lseek(descriptor, 0, os.SEEK_END) > len(encoded)
-        os.pwrite(descriptor, encoded, 0)
-        if longer:
-            os.ftruncate(descriptor, len(encoded))
+        _put(descriptor, content.encode())
     finally:
         os.close(descriptor)
+
+
+def _put(descriptor: int, content: bytes) -> None:
+    longer = os.lseek(descriptor, 0, os.SEEK_END) > len(content)
+    os.pwrite(descriptor, content, 0)
+    if longer:
+        os.ftruncate(descriptor, len(content))
 
 
 def _reload_sshd(root: str) -> None:

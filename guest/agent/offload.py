@@ -79,7 +79,9 @@ def _answer(channel: Channel, work: Work) -> None:
         result = work(channel)
     except Refused as refusal:
         channel.finish(FAILURE, {"code": refusal.code, "message": refusal.message})
-    except (MemoryError, OSError, ValueError) as error:
+    except PeerGone:
+        raise
+    except Exception as error:
         channel.finish(FAILURE,
                        {"code": FAILED, "message": f"the agent could not do it: {error!r}"})
     else:

@@ -22,7 +22,7 @@ from objects.store import ObjectMissing, ObjectStore, StoredObject
 PROGRAM = Path(sys.executable).with_name("litestream")
 _NAME = re.compile(r"(\d{4})/([0-9a-f]{16})-([0-9a-f]{16})\.ltx", re.ASCII)
 # What a guest may have stored: far above what it replicates in a year, and in a database.
-_OBJECTS_MOST, _BYTES_MOST = 200_000, 64 * 1024 ** 3
+_OBJECTS_MOST, _USED_MOST, _BYTES_MOST = 200_000, 20_000, 64 * 1024 ** 3
 _FETCHERS, _TRIES, _RESTORE_S, _MEMORY_MOST = 8, 3, 300, 2 * 1024 ** 3
 # In the node's directory.
 _SCRATCH = ".databases"
@@ -65,16 +65,23 @@ def pieces(prefix: str, objects: Iterable[StoredObject]) -> list[Piece]:
 
 def plan(found: Iterable[Piece], last: int | None) -> list[Piece]:
     """The fewest files that make the database as it was after transaction `last`, or as late as
-    there is; raises ReplicaBroken if they do not reach that far. Pure."""
+    there is; raises ReplicaBroken if they do not reach that far, or are too many. Pure."""
     usable = [piece for piece in found if piece.first <= piece.last
               and (last is None or piece.last <= last)]
+    # Looked at once each, with the next in order at the end: a guest may have stored very many.
+    usable.sort(key=lambda piece: piece.first, reverse=True)
     chosen: list[Piece] = []
-    reached = 0
-    while following := [piece for piece in usable
-                        if piece.first <= reached + 1 and piece.last > reached]:
-        # A snapshot begins with the first transaction, so it wins wherever it reaches farthest.
-        chosen.append(max(following, key=lambda piece: (piece.last, piece.level)))
-        reached = chosen[-1].last
+    reached, farthest = 0, Piece("", 0, 0, 0, 0)
+    while True:
+        while usable and usable[-1].first <= reached + 1:
+            # A snapshot begins with the first transaction, so it wins wherever it reaches farthest.
+            farthest = max(farthest, usable.pop(), key=lambda piece: (piece.last, piece.level))
+        if farthest.last <= reached:
+            break
+        chosen.append(farthest)
+        reached = farthest.last
+    if len(chosen) > _USED_MOST:
+        raise ReplicaBroken(f"its database is in more than {_USED_MOST} files")
     if not chosen or (last is not None and reached != last):
         raise ReplicaBroken(f"the files reach transaction {reached} of {last}")
     return chosen

@@ -2,16 +2,19 @@
 from nodeworker.hypervisor.driver import Forward, LaunchSpec, Shape
 from nodeworker.wiring import NodeDeps
 from services.hosts.assignments import SandboxOnNode
+from services.operations import attempts
+from services.operations.claims import Claim
 
 # Bun's second optimising compiler costs an emulated guest more than it saves: an agent starts and a
 # build ends in half to two thirds of the time without it.
 _EMULATED = {"BUN_JSC_useDFGJIT": "0"}
 
 
-def launch_spec(deps: NodeDeps, sandbox: SandboxOnNode, *, snapshot_id: str | None = None,
-                shares_snapshot: bool = False) -> LaunchSpec:
-    """The launch of `sandbox` with the ports bound to it. One whose preset is still to be made
-    ready stands on the image with the presets. Of the snapshot see `LaunchSpec`."""
+def launch_spec(deps: NodeDeps, sandbox: SandboxOnNode, claimed: Claim | None = None,
+                snapshot_id: str | None = None, *, shares_snapshot: bool = False) -> LaunchSpec:
+    """The launch of `sandbox` with the ports bound to it, for the operation `claimed`. One whose
+    preset is still to be made ready stands on the image with the presets. Of the snapshot see
+    `LaunchSpec`."""
     runs_bun = sandbox.preset is not None or sandbox.boots_from_disk
     return LaunchSpec(
         sandbox_id=sandbox.id,
@@ -24,6 +27,8 @@ def launch_spec(deps: NodeDeps, sandbox: SandboxOnNode, *, snapshot_id: str | No
         env=(bun_env(deps) if runs_bun else {}) | sandbox.env,
         presets=sandbox.preset is not None and sandbox.preset_state is None,
         shares_snapshot=shares_snapshot,
+        is_last_try=claimed is not None and attempts.is_last(
+            claimed.attempts, attempts.limit_of(deps.settings, claimed.kind)),
     )
 
 

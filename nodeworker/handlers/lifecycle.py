@@ -73,7 +73,7 @@ def boot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     packed, captured_id = origin.packed, origin.captured_id
     bring_here(deps, origin)
     sandbox = presets.find_image(deps, claimed, sandbox)
-    spec = launch_spec(deps, sandbox, snapshot_id=captured_id, shares_snapshot=origin.is_shared)
+    spec = launch_spec(deps, sandbox, claimed, captured_id, shares_snapshot=origin.is_shared)
     baked = captured_id is not None or deps.driver.has_warm_image(spec.shape, presets=spec.presets)
     with connection():
         claims.check_held(claimed)  # its ports are another's if it was deleted during the fetch
@@ -140,7 +140,7 @@ def wake(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
 
     The sandbox is `running` as soon as the machine is, also while its service is waited for.
     """
-    vm = deps.driver.wake(launch_spec(deps, sandbox))
+    vm = deps.driver.wake(launch_spec(deps, sandbox, claimed))
     values, note = _running(vm) | {"error": None}, _cold(vm) or claimed.note
     if vm.cold:
         values |= {"cold_boots": sandbox.cold_boots + 1, "operator_note": _cold(vm)}

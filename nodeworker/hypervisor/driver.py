@@ -93,6 +93,7 @@ class LaunchSpec:
     presets: bool = False
     from_disk: bool = False
     shares_snapshot: bool = False       # leave a transient one its memory, others need it (create)
+    is_last_try: bool = False           # give saved memory up rather than fail to load it again
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,11 @@ FORWARDS_MAP = "forwards"
 # Connections of one guest at a time, as the kernel tracks them: those it opens, those to its ports,
 # those to its agent, those it opens to the guest gateway.
 OUTGOING_MOST, INCOMING_MOST, AGENT_MOST, GATEWAY_MOST = 4096, 1024, 256, 512
+# What these leave out: a connection that is closed, or that nobody answers, is in the host's table
+# for two minutes more. So a guest opens this many a second, and this many at once after a rest.
+OPENED_PER_S, OPENED_AT_ONCE = 100, 4096
 _TO_GATEWAY = f"ip daddr {guest_gateway.ADDRESS} tcp dport {guest_gateway.PORT}"
-_CHAINS = ("antispoof", "prerouting", "dead_slots", "output", "postrouting", "from_guest",
+_CHAINS = ("antispoof", "closed", "prerouting", "dead_slots", "output", "postrouting", "from_guest",
            "to_guest", "forward", "input")
 
 
@@ -46,7 +49,8 @@ def node_ruleset(prefix: str, slot_network: str, offered: NodePorts) -> str:
     agents = f"{offered.agents[0]}-{offered.agents[1]}"
     tenants = f"{offered.tenants[0]}-{offered.tenants[1]}"
     ports = f"{{ {tenants}, {agents} }}"
-    closed = f"add rule {table} antispoof iifname != lo ip daddr {{ {own} }} tcp dport"
+    closed = (f"add rule {table} closed ct direction original iifname != lo ip daddr {{ {own} }}"
+              " tcp dport")
     dnat = f"dnat ip to tcp dport map @{FORWARDS_MAP}"
     lines = [
         *_chains(table),
@@ -99,6 +103,9 @@ def _chains(table: str) -> list[str]:
         f"add table {table}",
         f"add map {table} {FORWARDS_MAP} {{ type inet_service : ipv4_addr . inet_service; }}",
         f"add chain {table} antispoof {{ type filter hook prerouting priority raw; }}",
+        # Once the kernel knows which connection a packet is of: answers to a guest's own may come
+        # to any port, since its packets leave with the node's address.
+        f"add chain {table} closed {{ type filter hook prerouting priority -150; }}",
         f"add chain {table} prerouting {{ type nat hook prerouting priority dstnat; }}",
         # After ports are translated. What goes to a slot that is gone, such as a connection kept to
         # a sandbox that sleeps now, is answered by a reset, and not lost in silence.
@@ -125,7 +132,7 @@ def slot_ruleset(slot: Slot, host_addresses: Iterable[str] = ()) -> str:
     The host's policy once more, should somebody flush the host's: the guest opens no connection to
     what is not the public internet, nor to `host_addresses`, but to the guest gateway. And how many
     connections there may be, so that nobody fills the host's table of them: of the guest's own, to
-    its ports, to its agent, to the guest gateway.
+    its ports, to its agent, to the guest gateway; and how fast it opens its own.
     """
     table = "inet slot"
     closed = ", ".join((*BLOCKED_NETWORKS, *_public(host_addresses)))
@@ -149,6 +156,8 @@ def slot_ruleset(slot: Slot, host_addresses: Iterable[str] = ()) -> str:
         f"{outwards} ip saddr != {GUEST_ADDRESS} drop",
         f"{inwards} ip daddr != {GUEST_ADDRESS} drop",
         f"add rule {table} forward ct state established,related accept",
+        f"{outwards} ct state new limit rate over {OPENED_PER_S}/second"
+        f" burst {OPENED_AT_ONCE} packets drop",
         f"{outwards} {_TO_GATEWAY} ct state new ct count over {GATEWAY_MOST}"
         " reject with tcp reset",
         f"{outwards} {_TO_GATEWAY} accept",

@@ -13,6 +13,7 @@ from nodeworker.network.node_network import NodeNetwork
 from nodeworker.network.ruleset import NodePorts
 
 NETWORK, EDGE, NODE, ELSEWHERE = "10.250.0.0/24", "192.0.2.10", "192.0.2.1", "192.0.2.99"
+PUBLIC = "9.9.9.54"
 TENANT, AGENT, GUEST_PORT = 20001, 30001, 8000
 GROUP = addresses.device_group("tdead")
 SLOT = "10.250.0.16"
@@ -133,6 +134,20 @@ def test_tenants_ports_may_be_for_the_edge_s_hosts_only(hosts):
         connect("192.0.2.11", timeout=1.5)
     load()
     connect("192.0.2.11").close()
+
+
+@pytest.mark.parametrize("port", [TENANT, AGENT])
+def test_answers_reach_a_guest_whose_connection_got_a_port_that_is_closed_to_others(hosts, port):
+    load(EDGE)
+    ip(f"-n tdead-edge addr add {PUBLIC}/32 dev inside")
+    ip(f"-n tdead-node route add {PUBLIC}/32 dev tdead-e")
+    with namespaces.in_namespace("tdead-edge", lambda: socket.create_server(
+            (PUBLIC, 443))) as public:
+        namespaces.in_namespace("tdead-slot", lambda: socket.create_connection(
+            (PUBLIC, 443), 5, (SLOT, port))).close()
+        link, peer = public.accept()
+        link.close()
+        assert peer == (NODE, port)
 
 
 def test_the_refusal_is_made_and_removed_as_often_as_one_likes(hosts):

@@ -4,12 +4,13 @@ Their gateways are programs of the test that say who they are and whom they see.
 import contextlib
 import socket
 import threading
+import time
 
 import pytest
 
 from config import guest_gateway
 from nodeworker.network import namespaces
-from nodeworker.network.ruleset import GATEWAY_MOST
+from nodeworker.network.ruleset import GATEWAY_MOST, OPENED_AT_ONCE, OPENED_PER_S
 from tests.host.guest_places import guest_places, ip
 
 GATEWAY = (guest_gateway.ADDRESS, guest_gateway.PORT)
@@ -141,3 +142,22 @@ def test_a_guest_has_a_limit_of_connections_and_takes_none_of_another_s(nodes):
         assert GATEWAY_MOST - 10 <= len(links) <= GATEWAY_MOST
         assert heard(one) is None
         assert heard(other) == f"first {other.address}"
+
+
+def test_a_guest_that_opens_and_closes_connections_is_slowed_down_and_no_other(nodes):
+    """The kernel counts no closed ones among those that a guest has, yet remembers them."""
+    (one, other), _, _ = nodes
+
+    def hurry():
+        for made in range(2 * OPENED_AT_ONCE):
+            try:
+                socket.create_connection(GATEWAY, 0.5).close()
+            except OSError:
+                return made
+        return 2 * OPENED_AT_ONCE
+
+    began = time.monotonic()
+    made = one.run(hurry)
+    assert made <= OPENED_AT_ONCE + OPENED_PER_S * (time.monotonic() - began)
+    assert heard(other) == f"first {other.address}"
+    assert heard(one) == f"first {one.address}", "it waits, and has its turn"

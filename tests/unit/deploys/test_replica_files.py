@@ -43,6 +43,30 @@ def test_the_fewest_files_that_reach_far_enough(found, last, expected):
     assert chosen([piece(*one) for one in found], last) == expected
 
 
+def test_no_file_is_looked_at_again_for_each_that_is_used():
+    looks = []
+
+    class Counted(Piece):
+        def __getattribute__(self, name):
+            looks.append(name)
+            return super().__getattribute__(name)
+
+    def count(pieces):
+        looks.clear()
+        found = [Counted(str(number), 0, number, number, 10) for number in range(1, pieces + 1)]
+        assert len(plan(reversed(found), None)) == pieces
+        return len(looks)
+
+    assert count(2000) < 2.5 * count(1000)
+
+
+def test_a_database_in_very_many_files_is_none():
+    found = [piece(0, number, number) for number in range(1, 20_002)]
+    assert len(plan(found, 20_000)) == 20_000
+    with pytest.raises(ReplicaBroken, match="more than 20000 files"):
+        plan(found, None)
+
+
 @pytest.mark.parametrize(("found", "last"), [
     ([], None), ([(0, 2, 2)], None), ([(0, 1, 1), (0, 3, 3)], 3), ([(0, 1, 1)], 2),
     ([(0, 5, 1)], None), ([(9, 1, 5)], 3)])

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,41 @@ def test_renewal_writes_the_identity_of_a_clone(agent: RunningAgent) -> None:
     assert (etc / "ssh/ssh_host_ed25519_key").read_text() == "PRIVATE\n"
     assert (etc / "ssh/ssh_host_ed25519_key").stat().st_mode & 0o777 == 0o600
     assert sorted(os.listdir(etc / "ssh")) == ["ssh_host_ed25519_key", "ssh_host_ed25519_key.pub"]
+
+
+HOSTS = {
+    "none": (None, b"127.0.0.1 localhost\n::1 localhost\n127.0.1.1 abc123\n"),
+    "first": (b"127.0.1.1 sandbox\n10.1.2.3 db\n", b"127.0.1.1 abc123\n10.1.2.3 db\n"),
+    "between": (b"127.0.0.1 localhost\n127.0.1.1\tsandbox.local\n10.1.2.3 \xff",
+                b"127.0.0.1 localhost\n127.0.1.1 abc123\n10.1.2.3 \xff"),
+    "last": (b"10.1.2.3 db\n127.0.1.1 sandbox", b"10.1.2.3 db\n127.0.1.1 abc123\n"),
+    "missing": (b"127.0.1.10 db", b"127.0.1.10 db\n127.0.1.1 abc123\n"),
+    "too large": (b"# 127.0.1.1\n" * 100_000, b"# 127.0.1.1\n" * 100_000),
+}
+
+
+@pytest.mark.parametrize("before,after", HOSTS.values(), ids=HOSTS)
+def test_a_clone_keeps_the_users_lines_of_etc_hosts(
+        agent: RunningAgent, before: bytes | None, after: bytes) -> None:
+    hosts = agent.root / "etc/hosts"
+    if before is not None:
+        hosts.write_bytes(before)
+    agent.client().adopt(IDENTITY)
+    assert hosts.read_bytes() == after
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_a_clone_needs_no_etc_hosts(agent: RunningAgent, make: Callable[[Path], None]) -> None:
+    make(agent.root / "etc/hosts")
+    agent.client().adopt(IDENTITY)
+    assert agent.client(IDENTITY.token).ping().adopted == "abc123"
+
+
+def test_a_clone_of_a_guest_without_ssh_has_none_either(agent: RunningAgent) -> None:
+    (agent.root / "etc/ssh").rmdir()
+    agent.client().adopt(IDENTITY)
+    assert agent.client(IDENTITY.token).ping().adopted == "abc123"
+    assert sorted(os.listdir(agent.root / "etc")) == ["hostname", "hosts", "machine-id"]
 
 
 def test_a_shorter_identity_leaves_nothing_of_a_longer_one(agent: RunningAgent) -> None:
@@ -154,11 +190,13 @@ def test_a_malformed_adoption_changes_nothing(agent: RunningAgent, change: dict)
 
 def test_an_adoption_that_fails_half_way_keeps_the_old_token(agent: RunningAgent) -> None:
     (agent.root / "etc/hostname").mkdir()  # cannot be overwritten
-    with pytest.raises(AgentRefused) as refusal:
-        agent.client().adopt(IDENTITY)
-    assert refusal.value.code == "failed"
-    assert agent.client(TOKEN).ping().adopted is None
-    Path(agent.root / "etc/hostname").rmdir()
+    os.mkfifo(agent.root / "etc/machine-id")  # nor may it be waited for
+    for name, remove in (("etc/machine-id", os.unlink), ("etc/hostname", os.rmdir)):
+        with pytest.raises(AgentRefused) as refusal:
+            agent.client().adopt(IDENTITY)
+        assert refusal.value.code == "failed"
+        assert agent.client(TOKEN).ping().adopted is None
+        remove(agent.root / name)
     agent.client().adopt(IDENTITY)
     assert agent.client(IDENTITY.token).ping().adopted == "abc123"
 

@@ -40,6 +40,23 @@ def test_a_relative_path_counts_from_the_home_directory(client: AgentClient, hom
     assert client.read_file("notes/today", 100) == b"hello"
 
 
+def test_any_number_of_missing_directories_is_made(client: AgentClient, home: Path) -> None:
+    deep = "d/" * 1500 + "file"
+    try:
+        assert client.write_file(deep, b"x") == 1
+        assert client.read_file(deep, 1) == b"x"
+    finally:
+        client.exec(["rm", "-r", "d"], cwd="/home/user")  # which is too deep for shutil
+
+
+def test_links_without_end_are_refused_with_a_code(client: AgentClient, home: Path) -> None:
+    for number in range(1100):
+        (home / f"link{number}").symlink_to(f"link{number + 1}")
+    with pytest.raises(AgentRefused) as refusal:
+        client.write_file("link0", b"x")
+    assert refusal.value.code == "failed"
+
+
 @pytest.mark.parametrize("mode", [0o600, 0o755, 0o4711, 0o000])
 def test_the_mode_is_exactly_what_was_asked_for(client: AgentClient, home: Path, mode: int) -> None:
     client.write_file("program", b"#!/bin/sh\n", mode)

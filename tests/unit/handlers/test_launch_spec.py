@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from models.states import PresetState, SandboxStatus
+from models.states import OperationKind, PresetState, SandboxStatus
 from nodeworker.handlers.launch_spec import bun_env, launch_spec
 from nodeworker.hypervisor.host_facts import HostTuple
 from services.hosts.assignments import SandboxOnNode
@@ -15,7 +15,8 @@ def deps(accelerator):
     """Of a node whose machines run with it."""
     found = HostTuple("7.2", "microvm", accelerator, "max", "image")
     assert found.accelerator == accelerator
-    return SimpleNamespace(driver=SimpleNamespace(host_tuple=lambda: found))
+    return SimpleNamespace(driver=SimpleNamespace(host_tuple=lambda: found),
+                           settings=SimpleNamespace(operation_attempts=3))
 
 
 def sandbox(**changed):
@@ -47,3 +48,10 @@ def test_a_value_of_its_owner_s_wins():
 def test_a_machine_without_a_preset_has_its_owner_s_alone():
     made = launch_spec(deps("tcg"), sandbox(preset=None))
     assert made.env == {"MINE": "1"} and not made.presets
+
+
+@pytest.mark.parametrize("attempts", [1, 2, 3])
+def test_a_machine_is_told_that_its_operation_is_not_tried_again(attempts):
+    claimed = SimpleNamespace(attempts=attempts, kind=OperationKind.WAKE)
+    assert launch_spec(deps("kvm"), sandbox(), claimed).is_last_try is (attempts == 3)
+    assert not launch_spec(deps("kvm"), sandbox()).is_last_try

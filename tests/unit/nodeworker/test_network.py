@@ -115,8 +115,8 @@ def test_a_node_with_an_address_of_its_own_offers_its_ports_there_and_on_loopbac
     ((), ""), (("203.0.113.1", "203.0.113.64/28"),
                "ip saddr != { 203.0.113.1, 203.0.113.64/28 } ")])
 def test_the_agents_ports_are_for_the_hosts_that_are_named_only(sources, strangers):
-    assert ("add rule inet svc antispoof iifname != lo ip daddr { 127.0.0.1 } tcp dport 30000-32699"
-            f" {strangers}drop") in node_rules(sources=sources)
+    assert ("add rule inet svc closed ct direction original iifname != lo ip daddr { 127.0.0.1 }"
+            f" tcp dport 30000-32699 {strangers}drop") in node_rules(sources=sources)
 
 
 def test_forwards_are_added_and_deleted_by_one_command():
@@ -134,10 +134,12 @@ def test_inside_a_slot_only_the_guest_s_own_address_passes():
     closed = ", ".join((*ruleset.BLOCKED_NETWORKS, "9.9.9.1"))
     outwards = "iifname tap0 oifname up "
     gateway = f"{outwards}ip daddr 169.254.42.1 tcp dport 8790"
-    assert forward[:8] == [
+    assert forward[:9] == [
         "meta nfproto ipv6 drop", f"{outwards}ip saddr != 172.30.0.2 drop",
         "iifname up oifname tap0 ip daddr != 172.30.0.2 drop",
         "ct state established,related accept",
+        f"{outwards}ct state new limit rate over {ruleset.OPENED_PER_S}/second burst"
+        f" {ruleset.OPENED_AT_ONCE} packets drop",
         f"{gateway} ct state new ct count over {ruleset.GATEWAY_MOST} reject with tcp reset",
         f"{gateway} accept", f"{outwards}ip daddr {{ {closed} }} drop",
         f"{outwards}ct state new ct count over {ruleset.OUTGOING_MOST} drop"

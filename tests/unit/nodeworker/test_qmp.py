@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nodeworker.hypervisor.qemu.process import monitor as monitors
 from nodeworker.hypervisor.qemu.process import qmp
 
 
@@ -32,11 +33,12 @@ def monitor(tmp_path):
                     request, end = decoder.raw_decode(text)
                     text = text[end:]
                     seen.append(request)
-                    for answer in [[{
-                            "return": {}
-                    }]] if request["execute"] == "qmp_capabilities" else [answers.pop(0)]:
-                        for line in answer:
-                            stream.write(json.dumps(line).encode() + b"\n")
+                    greets = request["execute"] == "qmp_capabilities"
+                    answer = [{"return": {}}] if greets else answers.pop(0)
+                    if answer is None:
+                        return  # it ends
+                    for line in answer:
+                        stream.write(json.dumps(line).encode() + b"\n")
                     stream.flush()
 
     thread = threading.Thread(target=serve, daemon=True)
@@ -63,6 +65,31 @@ def test_a_refusal_and_a_silence_are_errors(monitor):
             client.run("impossible")
         with pytest.raises(qmp.QmpError):
             client.run("forgotten")
+
+
+def told(status):
+    return {"event": "MIGRATION", "data": {"status": status}}
+
+
+@pytest.mark.parametrize("said", [
+    [{"return": {}}, told("active"), told("failed")], [{"error": {"desc": "no such descriptor"}}],
+], ids=["failed", "refused"])
+def test_a_state_that_qemu_says_it_cannot_load_is_of_no_use(monitor, said):
+    path, answers, _ = monitor
+    answers += [[{"return": {}}], [{"return": {}}], said]
+    with monitors.Monitor(path) as client, pytest.raises(monitors.LoadFailed):
+        client.load("7")
+
+
+@pytest.mark.parametrize("commands", [0, 1, 2, 3], ids=lambda number: f"after {number}")
+@pytest.mark.parametrize("ends", [True, False], ids=["ends", "silent"])
+def test_a_qemu_that_ends_or_is_silent_while_it_loads_says_nothing_of_the_state(
+        monitor, monkeypatch, commands, ends):
+    monkeypatch.setattr(monitors, "_MIGRATION_LIMIT_S", 0.2)
+    path, answers, _ = monitor
+    answers += [[{"return": {}}]] * commands + [None if ends else []]
+    with monitors.Monitor(path, deadline_s=0.2) as client, pytest.raises(qmp.QmpError):
+        client.load("7")
 
 
 def test_no_monitor_is_an_error_at_once(tmp_path):

@@ -9,7 +9,8 @@ import pytest
 from nodeworker.disks import durable
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.qemu.operations import reclaim
-from tests.host.disk_node import Node
+from nodeworker.hypervisor.qemu.rundir import boot_id
+from tests.host.disk_node import SHAPE, Node
 
 
 @pytest.fixture
@@ -130,6 +131,17 @@ def test_what_dead_workers_left_of_a_deletion_goes_once_nobody_can_be_at_it(node
     del node.sandboxes[box], node.snapshots[taken]
     node.check_exact()
     node.check_content("sandboxes", kept)
+
+
+def test_half_a_copy_of_a_warm_image_s_memory_that_a_dead_worker_left_goes_without_a_start_too(
+        node):
+    image = node.host.warm_image_dir(SHAPE).name
+    copies = node.host.settings.node_dir / "spares" / image
+    copies.mkdir()
+    (copies / "0123.half").write_bytes(b"mem")
+    (copies / f"0123.{boot_id()}").write_bytes(b"memory")
+    node.driver.collect_garbage()
+    assert names(copies) == {f"0123.{boot_id()}"}
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """What `Driver` promises after the death of a worker or a failure at any step of any operation."""
 import os
+import signal
+from dataclasses import replace
 
 import pytest
 
@@ -205,6 +207,49 @@ def test_a_wake_whose_host_fails_before_the_guest_moves_keeps_its_memory(
     assert real.driver.inspect(spec.sandbox_id) is VmState.SAVED
     assert not real.driver.wake(spec).cold
     assert real.shell(spec, "cat /dev/shm/memory") == "told\n"
+
+
+@pytest.fixture
+def killed_loading(real, monkeypatch):
+    """Has QEMU killed, as for want of memory, the next time that it is to load a state of this
+    sandbox."""
+    def arrange(spec):
+        loads = Monitor.load
+
+        def load(*arguments, **options):
+            monkeypatch.setattr(Monitor, "load", loads)
+            os.kill(real.driver.host.rundir(spec.sandbox_id).find_record().pid, signal.SIGKILL)
+            return loads(*arguments, **options)
+
+        monkeypatch.setattr(Monitor, "load", load)
+        return spec
+    return arrange
+
+
+def test_a_wake_whose_qemu_is_killed_while_it_loads_keeps_its_memory(real, killed_loading):
+    spec = killed_loading(only_in_memory(real))
+    with pytest.raises(DriverError):
+        real.driver.wake(spec)
+    assert real.driver.inspect(spec.sandbox_id) is VmState.SAVED
+    assert not real.driver.wake(spec).cold
+    assert real.shell(spec, "cat /dev/shm/memory") == "told\n"
+
+
+def test_a_fork_whose_qemu_is_killed_while_it_loads_has_its_memory_at_the_next_try(
+        real, killed_loading):
+    source = only_in_memory(real)
+    real.driver.snapshot(source.sandbox_id, "snap")
+    fork = killed_loading(real.spec("snap"))
+    with pytest.raises(DriverError):
+        real.driver.create(fork)
+    assert not real.driver.create(fork).cold
+    assert real.shell(fork, "cat /dev/shm/memory") == "told\n"
+
+
+def test_the_last_try_of_a_wake_boots_from_disk_rather_than_fail_again(real, killed_loading):
+    spec = killed_loading(only_in_memory(real))
+    assert real.driver.wake(replace(spec, is_last_try=True)).cold
+    assert real.agent(spec).ping().adopted == spec.sandbox_id
 
 
 def test_a_wake_whose_ports_cannot_be_forwarded_in_that_moment_keeps_its_memory(real, monkeypatch):

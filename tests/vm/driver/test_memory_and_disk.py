@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from nodeworker.hypervisor.driver import Shape, VmState
+from nodeworker.hypervisor.driver import Shape, VmBusy, VmState
+from nodeworker.hypervisor.qemu.disk import flatten
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from tests.host.driver_checks import check_clock, memory_copied_ahead
 from tests.host.driver_lab import SHAPE
@@ -212,6 +213,38 @@ def test_long_disk_chains_are_flattened_while_the_guest_runs(real, box):
         "echo 3 > /proc/sys/vm/drop_caches; sha256sum /root/noise* /root/disk /root/later") == sums
     for number in (0, limit + 1):
         assert real.shell(real.create(f"snap{number}"), "cat /root/number").strip() == str(number)
+
+
+def captured(lab, spec, name):
+    """Its layers; it is captured as a worker would, which comes again while it is busy."""
+    while True:
+        try:
+            lab.driver.snapshot(spec.sandbox_id, name)
+            return len(chain_of(lab, spec))
+        except VmBusy:
+            time.sleep(0.1)
+
+
+@pytest.mark.parametrize("forks", [False, True], ids=["one", "forks of forks"])
+def test_captures_in_quick_succession_do_not_lengthen_a_chain_for_ever(
+        real, box, monkeypatch, forks):
+    monkeypatch.setattr(flatten, "_BYTES_PER_S", 1)  # no capture is late enough for the copy
+    monkeypatch.setattr(flatten, "_END_LIMIT_S", 0.1)
+    limit, spec, lengths = real.settings.chain_depth_limit, box, [len(chain_of(real, box))]
+    for number in range(2 * limit + 3):
+        real.shell(spec, f"echo {number} >> /root/numbers; sync")
+        lengths.append(captured(real, spec, f"snap{number}"))
+        if forks:
+            spec = real.create(f"snap{number}")
+    assert max(lengths) == lengths[0] + 2 * limit
+    for each in (spec, real.create(f"snap{number}")):
+        wanted = "echo 3 > /proc/sys/vm/drop_caches; cat /root/numbers; " + SUMS
+        said = real.shell(each, wanted)
+        assert said.endswith(real.shell(box, SUMS)) and said.startswith(
+            "".join(f"{line}\n" for line in range(number + 1)))
+    for each in {spec.sandbox_id, box.sandbox_id}:
+        real.driver.hibernate(each)
+    check_disks(real)
 
 
 def test_forks_of_a_sleeping_sandbox_do_not_lengthen_its_chain(real, box):

@@ -4,13 +4,17 @@ copied into the top layer.
 QEMU does it while the guest runs (`block-stream`). At every instant the long and the short chain
 read the same bytes, so a crash needs no repair, and the record is shortened whenever the sandbox is
 next worked on. No backing file name is written into the layer, as nowhere else.
+
+A capture breaks off the copy that is under way, whose work begins anew after it. So that captures
+in quick succession, or forks of forks, do not lengthen a chain for ever, no capture is made of one
+that is twice as long as the setting allows before its copy has ended.
 """
 import logging
 import time
 from contextlib import suppress
 from dataclasses import replace
 
-from nodeworker.hypervisor.driver import DriverError
+from nodeworker.hypervisor.driver import DriverError, VmBusy
 from nodeworker.hypervisor.qemu.process import argv
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.hypervisor.qemu.process.qmp import QmpError
@@ -20,15 +24,17 @@ _log = logging.getLogger(__name__)
 _JOB = "flatten"
 _BYTES_PER_S = 64 * 1024 * 1024
 _CANCEL_LIMIT_S = 20.0
+# How long a capture waits itself for a copy to end; then its worker does something else meanwhile.
+_END_LIMIT_S, _END_POLL_S = 5.0, 0.02
 
 
 def begin(vm: Vm, monitor: Monitor) -> None:
     """Start copying if the sandbox has more layers of its own than the setting allows; returns at
     once."""
+    if _own_layers(vm) <= vm.host.settings.chain_depth_limit:
+        return
     chain = vm.machine.chain
     shared = len(vm.machine.base)
-    if len(chain) - shared <= vm.host.settings.chain_depth_limit:
-        return
     try:
         monitor.run(
             "block-stream",
@@ -42,6 +48,44 @@ def begin(vm: Vm, monitor: Monitor) -> None:
         )
     except QmpError:
         _log.exception("the disk chain of %s stays long", vm.sandbox_id)
+
+
+def begin_after_start(vm: Vm) -> None:
+    """Start copying if the chain that the sandbox was started with is far too long: its captures
+    would have to wait. A start does not fail by it."""
+    if not _is_far_too_long(vm):
+        return
+    try:
+        with vm.monitor("flattening the disk of") as monitor:
+            if not monitor.run("query-block-jobs"):
+                begin(vm, monitor)
+    except (DriverError, OSError):
+        _log.exception("the disk chain of %s stays long", vm.sandbox_id)
+
+
+def end_if_far_too_long(vm: Vm) -> None:
+    """To be called before a capture: a copy of a far too long chain ends, as fast as it can, and is
+    begun if there is none; one that fails keeps no capture back. Raises VmBusy while it goes on."""
+    if not _is_far_too_long(vm):
+        return
+    deadline = time.monotonic() + _END_LIMIT_S
+    with vm.monitor("flattening the disk of") as monitor:
+        if not monitor.run("query-block-jobs"):
+            begin(vm, monitor)
+        with suppress(QmpError):  # it has just ended by itself
+            monitor.run("block-job-set-speed", {"device": _JOB, "speed": 0})
+        while monitor.run("query-block-jobs"):
+            if time.monotonic() > deadline:
+                raise VmBusy(f"the disk chain of {vm.sandbox_id} is being flattened")
+            time.sleep(_END_POLL_S)
+
+
+def _is_far_too_long(vm: Vm) -> bool:
+    return _own_layers(vm) > 2 * vm.host.settings.chain_depth_limit
+
+
+def _own_layers(vm: Vm) -> int:
+    return len(vm.machine.chain) - len(vm.machine.base)
 
 
 def settle(vm: Vm, monitor: Monitor) -> None:

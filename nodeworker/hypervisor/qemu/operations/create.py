@@ -26,7 +26,7 @@ from nodeworker.hypervisor.driver import (
     VmState,
 )
 from nodeworker.hypervisor.host_facts import NO_MEMORY
-from nodeworker.hypervisor.qemu.disk import ram_room
+from nodeworker.hypervisor.qemu.disk import flatten, ram_room
 from nodeworker.hypervisor.qemu.disk.release_layers import release_layers
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.images import lent_memory
@@ -70,10 +70,13 @@ def create(host: Host, spec: LaunchSpec) -> RunningVm:
             raise AlreadyCreated(f"{spec.sandbox_id} is here already")
         try:
             if vm.is_starting:
-                return vm.answer(cold_reason=go_on_starting(vm, spec, renew=True))
-            ram_room.check_create(host, spec.shape.mem_mb)
-            _clear(vm)
-            return vm.answer(cold_reason=_start(vm, spec, held))
+                cold_reason = go_on_starting(vm, spec, renew=True)
+            else:
+                ram_room.check_create(host, spec.shape.mem_mb)
+                _clear(vm)
+                cold_reason = _start(vm, spec, held)
+            flatten.begin_after_start(vm)
+            return vm.answer(cold_reason)
         except StillStarting:
             raise
         except Exception:

@@ -7,8 +7,9 @@ need again, in this order:
 3. Processes, cgroups, slots, namespaces and forwarded ports without a live sandbox.
 4. Forwarded ports of live sandboxes; disk layers nobody refers to; trash; the pool of ready slots.
 
-What workers that died have left of snapshots and of removals, and what nobody refers to, is also
-removed from time to time (`collect_garbage`): a node's worker may run for months.
+What workers that died have left of snapshots, of removals and of copies of a warm image's memory,
+and what nobody refers to, is also removed from time to time (`collect_garbage`): a node's worker
+may run for months.
 """
 import logging
 from functools import partial
@@ -44,7 +45,7 @@ def reclaim(host: Host) -> None:
     host.network.slots.reclaim(partial(_is_live, host))
     _restore_forwards(host)
     host.collect_layers()
-    host.spares.reclaim({path.name for path in host.warm_images.iterdir()})
+    _remove_useless_copies(host)
     end_put_aside(host)
     empty_trash(host.trash)
     host.network.slots.fill()
@@ -56,6 +57,7 @@ def collect_garbage(host: Host) -> None:
     finish_removals(host)
     finish_deletions(host)
     empty_old_trash(host.trash)
+    _remove_useless_copies(host)
     host.collect_layers()
 
 
@@ -90,6 +92,10 @@ def _remove_half_made_snapshots(host: Host) -> None:
         with locks.nobody_at_work(path / "lock") as is_ours:
             if is_ours:
                 remove_tree(path, host.trash)
+
+
+def _remove_useless_copies(host: Host) -> None:
+    host.spares.reclaim({path.name for path in host.warm_images.iterdir()})
 
 
 def _is_live(host: Host, name: str) -> bool:

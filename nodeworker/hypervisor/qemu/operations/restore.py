@@ -19,7 +19,8 @@ from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import LaunchSpec
 from nodeworker.hypervisor.qemu.images.lent_memory import hand_over
 from nodeworker.hypervisor.qemu.operations.first_answer import await_answer, began
-from nodeworker.hypervisor.qemu.process.monitor import Monitor
+from nodeworker.hypervisor.qemu.process.monitor import LoadFailed, Monitor
+from nodeworker.hypervisor.qemu.process.qmp import QmpError
 from nodeworker.hypervisor.qemu.process.start_in_slot import Stopped, started
 from nodeworker.hypervisor.qemu.records import Phase
 from nodeworker.hypervisor.qemu.vm import Vm
@@ -29,8 +30,9 @@ def restore(vm: Vm, spec: LaunchSpec, state: Path, *, renew: bool,
             prepare_ram: Callable[[], None]) -> None:
     """Start the guest from the device state in the file `state`; `renew` gives it a new identity.
 
-    Raises LoadFailed if RAM is still whole, another DriverError if it is not: StillStarting if all
-    went well but that the guest is silent yet.
+    Raises LoadFailed if the state is of no use, with RAM still whole; StillStarting if all went
+    well but that the guest is silent yet; another DriverError if the host failed: the record says
+    whether RAM is whole.
     """
     task = _task(vm)
     with ThreadPoolExecutor(max_workers=3) as background:
@@ -40,10 +42,20 @@ def restore(vm: Vm, spec: LaunchSpec, state: Path, *, renew: bool,
             with vm.monitor("restoring", begun.launched.process) as monitor:
                 prepared.result()
                 assert begun.launched.state is not None
-                monitor.load(begun.launched.state)
+                _load(monitor, begun.launched.state, spec)
                 fault(f"{task}.loaded")
                 resume_guest(vm, spec, begun, monitor)
             until_answered(vm, spec, begun, renew=renew)
+
+
+def _load(monitor: Monitor, state: str, spec: LaunchSpec) -> None:
+    """A QEMU that ends meanwhile may do so at every try; the last one gives the state up."""
+    try:
+        monitor.load(state)
+    except QmpError as error:
+        if spec.is_last_try:
+            raise LoadFailed(f"loading the saved state: {error}") from error
+        raise
 
 
 def resume_guest(vm: Vm, spec: LaunchSpec, begun: Stopped, monitor: Monitor) -> None:

@@ -95,6 +95,7 @@ def _capture_running(vm: Vm, directory: Path) -> float:
     """How long the guest stood still, in milliseconds."""
     if vm.record.task is not None:
         recover(vm)
+    flatten.end_if_far_too_long(vm)
     fault("snapshot.begun")
     with (
         _ram_capture(vm, directory / "ram") as memory,

@@ -2,9 +2,10 @@
 disk where there is none that fits.
 
 The saved state is consumed by one write (phase RUNNING), made when everything is loaded and the
-guest has not moved yet. Before it, a failure or a crash leaves the sandbox saved, and so does a
-failure of the host between it and the guest's first move, which takes it back; after that, RAM
-without its process is worth nothing and the next try boots from disk.
+guest has not moved yet. Before it, a failure or a crash leaves the sandbox saved, unless QEMU says
+that it cannot load the state, or ends while it does in the last try. So does a failure of the host
+between that write and the guest's first move, which takes it back; after that, RAM without its
+process is worth nothing and the next try boots from disk.
 """
 import logging
 from dataclasses import replace
@@ -12,7 +13,7 @@ from functools import partial
 
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError, LaunchSpec, RunningVm, StillStarting
-from nodeworker.hypervisor.qemu.disk import ram_room
+from nodeworker.hypervisor.qemu.disk import flatten, ram_room
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.operations.cold_boot import cold_boot, go_on_starting
 from nodeworker.hypervisor.qemu.operations.create import mismatch
@@ -31,7 +32,9 @@ _log = logging.getLogger(__name__)
 def wake(host: Host, spec: LaunchSpec) -> RunningVm:
     """See Driver.wake."""
     with created_vm(host, spec.sandbox_id) as vm:
-        return vm.answer(cold_reason=_wake(vm, spec))
+        cold_reason = _wake(vm, spec)
+        flatten.begin_after_start(vm)
+        return vm.answer(cold_reason)
 
 
 def _wake(vm: Vm, spec: LaunchSpec) -> str:

@@ -51,7 +51,8 @@ class Monitor(qmp.QmpClient):
 
     def load(self, state: str, *, announced: bool = False) -> None:
         """Load the device state from QEMU's descriptor `state`, a number or a name. Raises
-        LoadFailed.
+        LoadFailed if QEMU says that it cannot; a QEMU that ends or is silent, which may be the
+        host's doing and not the state's, is another QmpError.
 
         Unless it shall be `announced`, the guest is not told to make its address known, which QEMU
         asks of it five times in half a second, each time by an interrupt before its first answer.
@@ -63,7 +64,7 @@ class Monitor(qmp.QmpClient):
                 self.run("migrate-set-parameters", {"announce-rounds": 0})
             self.run("migrate-incoming", {"uri": f"fd:{state}"})
             status = self._migration_end()
-        except qmp.QmpError as error:
+        except qmp.QmpRefused as error:
             raise LoadFailed(f"loading the saved state: {error}") from error
         if status != "completed":
             raise LoadFailed(f"loading the saved state ended as {status}")

@@ -23,6 +23,10 @@ class QmpError(Exception):
     """QEMU refused a command, or its monitor went away or stayed silent."""
 
 
+class QmpRefused(QmpError):
+    """QEMU answered that it cannot do what the command says."""
+
+
 _Client = TypeVar("_Client", bound="QmpClient")
 
 
@@ -61,7 +65,8 @@ class QmpClient:
 
     def run(self, command: str, arguments: dict[str, Any] | None = None,
             descriptor: int | None = None) -> Any:
-        """Run one command and return its result; `descriptor` is passed along. Raises QmpError."""
+        """Run one command and return its result; `descriptor` is passed along. Raises QmpRefused,
+        QmpError."""
         request: dict[str, Any] = {"execute": command}
         if arguments:
             request["arguments"] = arguments
@@ -79,7 +84,7 @@ class QmpClient:
             if "event" in reply:
                 self.events.append(reply)
             elif "error" in reply:
-                raise QmpError(f"{command}: {_described(reply['error'])}")
+                raise QmpRefused(f"{command}: {_described(reply['error'])}")
             elif "return" in reply:
                 return reply["return"]
             else:
