@@ -1,9 +1,7 @@
 """Who is asking, this host or a guest, and what for; and what is said when it goes wrong."""
 import logging
 
-import peewee
 from aiohttp import web
-from playhouse.pool import MaxConnectionsExceeded
 
 from app.guest_gateway.answers import refusal
 from app.guest_gateway.callers import Callers
@@ -13,6 +11,7 @@ from app.guest_gateway.npm.cache import PREFIX as NPM
 from app.guest_gateway.npm.cache import RegistryCache
 from app.guest_gateway.replica_store.request import ROOM, ReplicaStore
 from app.guest_gateway.rows import Rows
+from models.database import DatabaseUnavailable
 from services.errors import NotFound, ServiceError
 from services.llm.configured.live_config import LiveConfig
 from services.llm.metrics import prometheus_text
@@ -40,7 +39,7 @@ class Dispatch:
         except ServiceError as error:
             answer = refusal(error.status, error.text, retry_after_s=error.retry_after_s,
                              plain=of_host)
-        except (MaxConnectionsExceeded, peewee.OperationalError, peewee.InterfaceError) as error:
+        except DatabaseUnavailable as error:
             log.warning("a request was refused: %s", type(error).__name__)
             answer = refusal(503, "The service's database is unavailable right now; try again.",
                              retry_after_s=2, plain=of_host)

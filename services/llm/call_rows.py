@@ -41,6 +41,9 @@ BYTES_PER_TOKEN = 4
 # A body of images is no text: of no body more than this is reserved or estimated.
 _INPUT_MOST = 200_000
 _BATCH = 500
+# The model of calls that used nothing, whose names callers made up: else each name that an upstream
+# refuses would have a tally of its own for ever.
+OTHER = "other"
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,8 @@ def finish(config: LlmConfig, call_id: int, ending: Ending) -> bool:
             row = LlmCall.select().where(LlmCall.id == call_id).for_update(ROW_LOCK).first()
             if row is None or (row.ended_at is not None and not row.swept):
                 return False
-            _end(row, ending.usage, price, columns)
+            is_named = ending.usage.total > 0 or config.knows(target)
+            _end(row, ending.usage, price, columns, target.model if is_named else OTHER)
             return True
 
     return when_database_answers(write)
@@ -162,7 +166,7 @@ def close_abandoned(gateway: str | None = None) -> int:
         for row in rows:
             price = Price(**row.price) if row.price else None
             estimate = Usage(input=row.estimated_input, output=row.output_tokens)
-            _end(row, estimate, price, {"complete": False, "swept": True})
+            _end(row, estimate, price, {"complete": False, "swept": True}, row.model_used)
     if rows:
         log.warning("ended %d calls that their gateway did not end, by estimate", len(rows))
     return len(rows)
@@ -179,8 +183,10 @@ def forget_old(days: int) -> int:
         return int(LlmCall.delete().where(LlmCall.id.in_(old)).execute())
 
 
-def _end(row: LlmCall, usage: Usage, price: Price | None, columns: dict[str, Any]) -> None:
-    """Write the end of a locked row, and count what that adds to what was counted of it."""
+def _end(row: LlmCall, usage: Usage, price: Price | None, columns: dict[str, Any],
+         counted_as: str) -> None:
+    """Write the end of a locked row, and count what that adds to what was counted of it; the model
+    is `counted_as`."""
     before = _counted(row) if row.ended_at is not None else Figures()
     cost = cost_of(price, usage)
     values = {
@@ -195,7 +201,7 @@ def _end(row: LlmCall, usage: Usage, price: Price | None, columns: dict[str, Any
     if ended_before is not None:
         totals.add(row.owner_id, row.sandbox_id, model_before, totals.day_of(ended_before),
                    Figures().less(before))
-    totals.add(row.owner_id, row.sandbox_id, row.model_used, totals.day_of(row.ended_at),
+    totals.add(row.owner_id, row.sandbox_id, counted_as, totals.day_of(row.ended_at),
                _counted(row))
 
 

@@ -41,10 +41,11 @@ class RestingUpstreams:
             return {name for name, until in self._until.items() if until > self._clock()}
 
 
-def route(config: LlmConfig, caller: LlmCaller, protocol: Protocol, model: str,
+def route(config: LlmConfig, caller: LlmCaller, protocol: Protocol, model: str | None,
           resting: Collection[str] = (), switched_off: Collection[str] = ()) -> list[Target]:
-    """The targets of a call for `model` (may be empty), at least one, at most as many as may be
-    tried; `resting` are upstreams to try last, `switched_off` those not to try.
+    """The targets of a call for `model`, at least one, at most as many as may be tried; `resting`
+    are upstreams to try last, `switched_off` those not to try. The model is empty where the call
+    names none, and None where it is for no model, such as one for the list of them.
 
     Raises InvalidRequest if there is no model to ask for, or none that speaks the protocol;
     NotFound if no upstream speaks it at all; Unavailable if all are switched off.
@@ -67,7 +68,11 @@ def list_models(config: LlmConfig, protocol: Protocol | None = None) -> list[str
         if protocol is None or any(target.upstream.kind is protocol for target in targets))
 
 
-def _find(config: LlmConfig, caller: LlmCaller, protocol: Protocol, model: str) -> list[Target]:
+def _find(config: LlmConfig, caller: LlmCaller, protocol: Protocol,
+          model: str | None) -> list[Target]:
+    upstream = config.first_of_kind(protocol)
+    if model is None:
+        return [] if upstream is None else [Target(upstream, "")]
     if model in config.models:
         found = _mapped(config, protocol, model)
         if not found:
@@ -84,7 +89,6 @@ def _find(config: LlmConfig, caller: LlmCaller, protocol: Protocol, model: str) 
         if wished:
             return wished
     passed_on = model or caller.preferred_model
-    upstream = config.first_of_kind(protocol)
     if not passed_on or upstream is None:
         raise InvalidRequest("Name a model: neither the sandbox nor this proxy has one to use.")
     return [Target(upstream, passed_on)]

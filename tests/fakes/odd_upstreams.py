@@ -82,6 +82,13 @@ def deaf(upstream, link):
     upstream.over.wait()
 
 
+def refusing_halfway(upstream, link):
+    """Refuses the request, and is gone before it has said why."""
+    read_request(upstream, link)
+    link.sendall(b"HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/json\r\n"
+                 b'Retry-After: 7\r\nContent-Length: 1000\r\n\r\n{"error": "half of a key')
+
+
 def once(*, reset=False, together=1):
     """An upstream that answers one request on each connection, once so many have come, keeps it,
     and ends it or resets it when the next request has come."""

@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from app.guest_gateway.llm.endpoints import Endpoint
+from app.guest_gateway.llm.endpoints import Body, Endpoint
 from app.guest_gateway.llm.request_body import Asked
 from app.guest_gateway.llm.told_or_estimated_usage import Counted
 from app.guest_gateway.rows import Rows
@@ -105,7 +105,8 @@ class Calls:
                resting: set[str]) -> Call:
         if not endpoint.counted:
             allowed_calls.admit(config, caller)
-        targets = routing.route(config, caller, endpoint.protocol, asked.model, resting,
+        model = None if endpoint.body is Body.NONE else asked.model
+        targets = routing.route(config, caller, endpoint.protocol, model, resting,
                                 allowed_calls.SWITCHES.upstreams_off())
         new = NewCall(self._name, endpoint.protocol, asked.model, targets[0], asked.text_bytes,
                       asked.max_output_tokens)

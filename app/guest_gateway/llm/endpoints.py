@@ -43,7 +43,9 @@ _POSTS = {
         Endpoint(_ANTHROPIC, "/messages/count_tokens", Body.JSON, counted=False),
     )
 }
-_MODEL = re.compile(r"/models(?:/[\w.:@-]{1,200}(?:/[\w.:@-]{1,200}){0,2})?")
+# A name of dots would lead to another place of the upstream.
+_SEGMENT = r"/(?!\.+(?:/|\Z))[\w.:@-]{1,200}"
+_MODEL = re.compile(f"/models(?:{_SEGMENT}){{0,3}}", re.ASCII)
 
 
 def find_endpoint(method: str, path: str, *, is_anthropic: bool) -> Endpoint:
@@ -52,6 +54,6 @@ def find_endpoint(method: str, path: str, *, is_anthropic: bool) -> Endpoint:
     path = path.removeprefix("/v1")
     if method == "POST" and path in _POSTS:
         return _POSTS[path]
-    if method == "GET" and _MODEL.fullmatch(path):
+    if method in ("GET", "HEAD") and _MODEL.fullmatch(path):
         return Endpoint(_ANTHROPIC if is_anthropic else _OPENAI, path, Body.NONE, counted=False)
     raise NotFound("The LLM proxy has no such route; docs/llm.md lists those that it has.")

@@ -24,8 +24,9 @@ from services.llm.configured.upstreams import LlmConfig, Target
 from services.llm.routing import RestingUpstreams
 
 log = logging.getLogger(__name__)
-# Of a request: nothing else of what a guest sends as headers goes on.
-_ON = ("Accept", "Anthropic-Version", "Anthropic-Beta", "OpenAI-Beta", "Idempotency-Key")
+# Of a request: nothing else of what a guest sends as headers goes on. An `Idempotency-Key` would be
+# one of the operator's account, so that two tenants with the same one could get one answer.
+_ON = ("Accept", "Anthropic-Version", "Anthropic-Beta", "OpenAI-Beta")
 # Of an answer: neither the operator's organisation nor how much of its limits is left.
 _BACK = ("Content-Type", "Content-Encoding", "Retry-After", "Retry-After-Ms", "X-Should-Retry",
          "Request-Id", "X-Request-Id", "OpenAI-Processing-Ms")

@@ -31,6 +31,8 @@ from services.llm.configured.upstreams import LlmConfig
 log = logging.getLogger(__name__)
 REQUESTS, OF_ONE_OWNER, OF_ONE_CALLER = 2000, 1000, 64
 _ERROR_MOST = 1024 * 1024
+_BROKEN_OFF = (aiohttp.ClientPayloadError, aiohttp.ServerTimeoutError, aiohttp.ClientOSError,
+               asyncio.TimeoutError)
 Reader = StreamedUsage | WholeUsage | UnseenUsage
 
 
@@ -123,6 +125,8 @@ async def _pass_on(request: web.BaseRequest, answer: aiohttp.ClientResponse, rea
     if is_one_request(request):
         response.force_close()
     await response.prepare(request)
+    if request.method == "HEAD":
+        return response
     try:
         async for piece in answer.content.iter_any():
             call.began()
@@ -130,8 +134,7 @@ async def _pass_on(request: web.BaseRequest, answer: aiohttp.ClientResponse, rea
                 await response.write(passed)
         if rest := reader.rest():
             await response.write(rest)
-    except (aiohttp.ClientPayloadError, aiohttp.ServerTimeoutError, aiohttp.ClientOSError,
-            asyncio.TimeoutError) as error:
+    except _BROKEN_OFF as error:
         log.warning("an upstream broke its answer off (%s)", type(error).__name__,
                     extra={"upstream": call.target.upstream.name})
         passed = reader.feed(_unread(answer.content))
@@ -158,10 +161,19 @@ async def _refused(answer: aiohttp.ClientResponse, key: str, *,
         log.error("an upstream does not take the operator's key or address: %d", answer.status)
         return refusal(502, "The upstream does not take the operator's key; this is not the"
                        " caller's fault.", plain=plain)
-    text = bytearray()
-    async for piece in answer.content.iter_any():
-        text += piece
-        if len(text) > _ERROR_MOST:
-            break
-    return web.Response(status=answer.status, headers=headers_back(answer),
+    text, headers = bytearray(), headers_back(answer)
+    try:
+        async for piece in answer.content.iter_any():
+            text += piece
+            if len(text) > _ERROR_MOST:
+                break
+    except _BROKEN_OFF as error:
+        log.warning("an upstream broke off what it refuses a call with (%s)", type(error).__name__)
+        # Nothing of what came: it may end in the middle of the key.
+        told = refusal(answer.status, "The upstream refused the call, and broke off before it had"
+                       " said why.", plain=plain)
+        told.headers.update((name, value) for name, value in headers.items()
+                            if not name.startswith("Content-"))
+        return told
+    return web.Response(status=answer.status, headers=headers,
                         body=bytes(text).replace(key.encode(), b"***"))

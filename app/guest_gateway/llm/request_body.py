@@ -22,7 +22,8 @@ BODY_MOST_BYTES, BODY_S = 64 * 1024 * 1024, 120.0
 _ALL_BYTES, _OWNERS_BYTES = 384 * 1024 * 1024, 128 * 1024 * 1024
 _PIECE_BYTES, _VALUE_BYTES = 64 * 1024, 4096
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
-_WANTED = frozenset({"model", "stream", "stream_options", *_LIMITS})
+_WANTED = frozenset({"model", "stream", "stream_options", "background", *_LIMITS})
+_MODEL_CHARACTERS = 256
 _FORM = re.compile(r"multipart/form-data\s*;", re.IGNORECASE)
 
 
@@ -119,14 +120,14 @@ async def understand(endpoint: Endpoint, body: bytes, content_type: str) -> Aske
         return Asked()
     if endpoint.body is Body.FORM:
         return _read_form(body, content_type)
-    asked = await _read_json(body)
+    asked = await _read_json(body, takes_background=endpoint.path != "/responses")
     if endpoint.says_usage_when_asked and asked.is_stream:
         return asked
     asked.adds_usage, asked._edits = False, []
     return asked
 
 
-async def _read_json(body: bytes) -> Asked:
+async def _read_json(body: bytes, *, takes_background: bool) -> Asked:
     members = await find_members(body, _WANTED)
     found = {name: _value(body, *place) for name, place in members.found.items()}
     if members.is_empty:
@@ -134,7 +135,11 @@ async def _read_json(body: bytes) -> Asked:
     model, options = found.get("model"), found.get("stream_options")
     if not isinstance(model, (str, type(None))):
         raise InvalidRequest("model has to be a text.")
-    asked = Asked(body, "application/json", model or "", found.get("stream") is True,
+    if found.get("background") and not takes_background:
+        # Nobody would be told here what it used.
+        raise InvalidRequest("The LLM proxy answers at once; leave background out, or set it to"
+                             " false.")
+    asked = Asked(body, "application/json", _checked(model or ""), found.get("stream") is True,
                   text_bytes=members.text_bytes, _model_at=members.found.get("model"))
     limits = [found[name] for name in _LIMITS if type(found.get(name)) is int]
     asked.max_output_tokens = max(0, *limits, 0) if limits else None
@@ -155,13 +160,21 @@ def _read_form(body: bytes, content_type: str) -> Asked:
     if len(model) > _VALUE_BYTES:
         raise InvalidRequest("model is too long.")
     is_stream = "stream" in fields and body[slice(*fields["stream"])].strip() == b"true"
-    return Asked(body, content_type, model.decode("utf-8", "replace").strip(), is_stream,
+    return Asked(body, content_type, _checked(model.decode("utf-8", "replace").strip()), is_stream,
                  _model_at=fields.get("model"), _quotes_model=False)
+
+
+def _checked(model: str) -> str:
+    """A model's name that can be written down."""
+    if len(model) > _MODEL_CHARACTERS or not model.isprintable():
+        raise InvalidRequest(f"model has to have at most {_MODEL_CHARACTERS} characters, all of"
+                             " them printable.")
+    return model
 
 
 def _value(body: bytes, begin: int, end: int) -> Any:
     if end - begin > _VALUE_BYTES:
-        raise InvalidRequest("model, stream or stream_options is too long.")
+        raise InvalidRequest("model, stream, stream_options or background is too long.")
     try:
         return json.loads(body[begin:end])
     except (ValueError, RecursionError) as error:

@@ -20,6 +20,8 @@ _TEXT = re.compile(
 _USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
 # Events after which a stream has said everything.
 _LAST = {"message_stop", "response.completed", "response.incomplete", "response.failed"}
+# What an answer says of itself that is not all: the upstream goes on, and tells us no more of it.
+_UNDER_WAY = ("queued", "in_progress")
 
 
 class StreamedUsage:
@@ -125,9 +127,12 @@ class WholeUsage:
 
     def rest(self) -> bytes:
         """Called at the end of the answer: then the usage is there."""
-        self.counted.reserved_output = 0
+        reserved, self.counted.reserved_output = self.counted.reserved_output, 0
         try:
-            self.counted.take(self._find())
+            answer = {"usage": self._last_usage()} if self._is_tail else json.loads(self._kept)
+            self.counted.take(answer.get("usage"))
+            if not self.counted.is_known and answer.get("status") in _UNDER_WAY:
+                self.counted.reserved_output = reserved
         except (ValueError, RecursionError, AttributeError):
             pass
         self.counted.complete = self.counted.is_known
@@ -135,10 +140,8 @@ class WholeUsage:
             self.counted.text_bytes = sum(map(len, _TEXT.findall(self._kept)))
         return b""
 
-    def _find(self) -> Any:
-        if not self._is_tail:
-            return json.loads(self._kept).get("usage")
-        # Of an answer too large to be built, such as images, the last usage in its last bytes.
+    def _last_usage(self) -> Any:
+        """Of an answer too large to be built, such as images, the last usage in its last bytes."""
         found = [match.end() for match in _USAGE.finditer(self._kept)]
         text = self._kept[found[-1]:].decode("utf-8", "replace") if found else ""
         return json.JSONDecoder().raw_decode(text)[0]

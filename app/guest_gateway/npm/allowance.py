@@ -6,7 +6,7 @@ import time
 from services.errors import RateLimited
 
 BYTES_MOST, BYTES_PER_S = 4 << 30, 8 << 20
-# What a request costs at least, one for something that is not there as well.
+# What a fetch costs as it begins, one of something that is not there as well.
 LEAST_BYTES = 32 << 10
 _PATIENCE_S = 20.0
 _SOURCES = 1000
@@ -27,10 +27,9 @@ class Allowances:
         if wait_s > 0:
             await asyncio.sleep(wait_s)
 
-    def spend(self, source: str, fetched_bytes: int) -> None:
-        """Count what was fetched; a source may come to owe some."""
-        left = self._now(source) - max(fetched_bytes, LEAST_BYTES)
-        self._left[source] = left, time.monotonic()
+    def spend(self, source: str, spent_bytes: int) -> None:
+        """Count what is fetched; a source may come to owe some."""
+        self._left[source] = self._now(source) - spent_bytes, time.monotonic()
         if len(self._left) > _SOURCES:
             self._left = {each: self._left[each] for each in self._left
                           if self._now(each) < BYTES_MOST}

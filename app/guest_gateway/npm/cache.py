@@ -10,7 +10,6 @@ checked against the host's authorities.
 """
 import asyncio
 import logging
-from collections import defaultdict
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -19,7 +18,8 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from app.guest_gateway.npm.allowance import Allowances
+from app.guest_gateway.npm.allowance import LEAST_BYTES, Allowances
+from app.guest_gateway.npm.fetch_places import FETCHES, FetchPlaces
 from app.guest_gateway.npm.kept_files import KeptFiles
 from app.guest_gateway.npm.packages import Wanted, find_wanted, rewrite
 from config import guest_gateway
@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 PREFIX = "/npm"
 _DOCUMENT_S = 300.0
 _DOCUMENT_BYTES, _TARBALL_BYTES = 64 << 20, 512 << 20
-_FETCHES, _OF_ONE_GUEST = 48, 24
 _TIMES = aiohttp.ClientTimeout(total=300, sock_connect=10, sock_read=30)
 _AWAY = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
 
@@ -40,12 +39,11 @@ class RegistryCache:
     def __init__(self, registry: str, kept_files: KeptFiles) -> None:
         self._registry, self._kept = registry.rstrip("/"), kept_files
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=_FETCHES), cookie_jar=aiohttp.DummyCookieJar(),
+            connector=aiohttp.TCPConnector(limit=FETCHES), cookie_jar=aiohttp.DummyCookieJar(),
             timeout=_TIMES, headers={"User-Agent": "svc-registry-cache"})
         self._fetches: dict[Wanted, asyncio.Task[Path]] = {}
-        self._places: defaultdict[str, asyncio.Semaphore] = defaultdict(
-            partial(asyncio.Semaphore, _OF_ONE_GUEST))
         self._allowances = Allowances()
+        self._places = FetchPlaces(self._allowances)
         # One document at a time is held in memory.
         self._rewriting = asyncio.Lock()
 
@@ -71,30 +69,36 @@ class RegistryCache:
         return web.FileResponse(found, headers={"Content-Type": wanted.media_type})
 
     async def _fetched(self, wanted: Wanted, source: str) -> Path:
-        async with self._places[source]:
-            await self._allowances.wait(source)
-            task = self._fetches.get(wanted)
-            if task is None:
-                task = asyncio.create_task(self._fetch(wanted, source))
-                self._fetches[wanted] = task
-                task.add_done_callback(partial(self._ended, wanted))
-            try:
-                return await asyncio.shield(task)
-            except Unavailable:
-                kept = await _off(self._kept.find, wanted, None)
-                if kept is None:
-                    raise
-                return kept
+        try:
+            if wanted not in self._fetches:
+                await self._begin(wanted, source)
+            return await asyncio.shield(self._fetches[wanted])
+        except Unavailable:
+            kept = await _off(self._kept.find, wanted, None)
+            if kept is None:
+                raise
+            return kept
 
-    def _ended(self, wanted: Wanted, task: asyncio.Task[Path]) -> None:
+    async def _begin(self, wanted: Wanted, source: str) -> None:
+        """Begin a fetch, once there is a place for it; raises as `FetchPlaces.take`."""
+        await self._places.take(source)
+        if wanted in self._fetches:  # of another who waited less
+            self._places.give_back(source)
+            return
+        self._allowances.spend(source, LEAST_BYTES)
+        task = asyncio.create_task(self._fetch(wanted, source))
+        self._fetches[wanted] = task
+        task.add_done_callback(partial(self._ended, wanted, source))
+
+    def _ended(self, wanted: Wanted, source: str, task: asyncio.Task[Path]) -> None:
         del self._fetches[wanted]
+        self._places.give_back(source)
         if not task.cancelled() and (error := task.exception()):
             if not isinstance(error, ServiceError):
                 log.error("a package could not be kept", exc_info=error)
 
     async def _fetch(self, wanted: Wanted, source: str) -> Path:
         address = URL(f"{self._registry}/{wanted.path}", encoded=True)
-        fetched = 0
         try:
             async with self._session.get(
                     address, headers={"Accept": wanted.accept or "*/*"}) as answer:
@@ -103,7 +107,7 @@ class RegistryCache:
                 if answer.status != 200:
                     raise NotFound(f"The registry answers {answer.status}.")
                 with self._kept.draft() as draft:
-                    fetched = await _spool(answer, draft, wanted)
+                    await self._spool(answer, draft, wanted, source)
                     if not wanted.is_tarball:
                         async with self._rewriting:
                             await _off(_move, draft, self._registry)
@@ -112,19 +116,17 @@ class RegistryCache:
             log.warning("the registry cannot be asked (%s)", type(error).__name__)
             raise Unavailable("It cannot be fetched from the registry now.",
                               retry_after_s=2) from error
-        finally:
-            self._allowances.spend(source, fetched)
 
-
-async def _spool(answer: aiohttp.ClientResponse, draft: IO[bytes], wanted: Wanted) -> int:
-    most = _TARBALL_BYTES if wanted.is_tarball else _DOCUMENT_BYTES
-    fetched = 0
-    async for piece in answer.content.iter_any():
-        fetched += len(piece)
-        if fetched > most:
-            raise NotFound("What the registry has is too large.")
-        await _off(draft.write, piece)
-    return fetched
+    async def _spool(self, answer: aiohttp.ClientResponse, draft: IO[bytes], wanted: Wanted,
+                     source: str) -> None:
+        most = _TARBALL_BYTES if wanted.is_tarball else _DOCUMENT_BYTES
+        fetched = 0
+        async for piece in answer.content.iter_any():
+            fetched += len(piece)
+            self._allowances.spend(source, len(piece))
+            if fetched > most:
+                raise NotFound("What the registry has is too large.")
+            await _off(self._kept.write, draft, piece)
 
 
 def _move(draft: IO[bytes], registry: str) -> None:

@@ -1,12 +1,13 @@
 """Says how large the npm cache may grow and what leaves it: a file for each thing that was fetched,
-in one directory up to a size.
+in one directory up to a size, with what is being fetched.
 
-A file appears whole or not at all. What was used longest ago goes first. The directory may be lost
-at any time.
+A file appears whole or not at all, also if the host dies. What was used longest ago goes first. The
+directory may be lost at any time.
 """
 import hashlib
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from app.guest_gateway.npm.packages import Wanted
+from services.errors import Unavailable
 
 _LEFT = 0.9
 
@@ -27,6 +29,8 @@ class KeptFiles:
         self._drafts.mkdir(parents=True, exist_ok=True)
         for left in self._drafts.iterdir():
             left.unlink()
+        self._lock = threading.Lock()
+        self._drafted: dict[str, int] = {}
         self._held = sum(size for _, size, _ in self._files())
 
     def find(self, wanted: Wanted, age_s: float | None) -> Path | None:
@@ -37,7 +41,8 @@ class KeptFiles:
             if wanted.is_tarball:
                 os.utime(path)
                 return path
-            if age_s is None or time.time() - path.stat().st_mtime < age_s:
+            age = time.time() - path.stat().st_mtime
+            if age_s is None or age < age_s:
                 return path
         return None
 
@@ -50,21 +55,38 @@ class KeptFiles:
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(file.name)
+                with self._lock:
+                    self._held -= self._drafted.pop(file.name, 0)
+
+    def write(self, draft: IO[bytes], piece: bytes) -> None:
+        """Add to a draft, and make room for that if need be; raises Unavailable when the drafts
+        alone are as large as all may be."""
+        with self._lock:
+            self._drafted[draft.name] = self._drafted.get(draft.name, 0) + len(piece)
+            self._held += len(piece)
+            if self._held > self._most:
+                self._make_room()
+            if self._held > self._most:
+                raise Unavailable("The registry cache has no room for this now.", retry_after_s=5)
+        draft.write(piece)
 
     def put(self, wanted: Wanted, draft: IO[bytes]) -> Path:
         """Make a draft the file of what is wanted, and make room for it if need be."""
         draft.flush()
+        # A host that dies could leave the name without the content: a broken tarball for ever.
+        os.fsync(draft.fileno())
         path = self._path(wanted)
         path.parent.mkdir(exist_ok=True)
-        self._held += os.path.getsize(draft.name)
-        os.rename(draft.name, path)
-        if self._held > self._most:
-            self._make_room(path)
+        with self._lock:
+            self._held += os.path.getsize(draft.name) - self._drafted.pop(draft.name, 0)
+            os.rename(draft.name, path)
+            if self._held > self._most:
+                self._make_room(path)
         return path
 
-    def _make_room(self, but: Path) -> None:
+    def _make_room(self, but: Path | None = None) -> None:
         files = sorted(self._files())
-        self._held = sum(size for _, size, _ in files)
+        self._held = sum(size for _, size, _ in files) + sum(self._drafted.values())
         for _, size, path in files:
             if self._held <= self._most * _LEFT:
                 break

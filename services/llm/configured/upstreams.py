@@ -94,6 +94,13 @@ class LlmConfig:
     fall_over: FallOver = FallOver()
     reserve_output_tokens: int = 4096
 
+    def knows(self, target: Target) -> bool:
+        """Whether the operator, or the table of prices, has named this model. Other names are the
+        callers', also those that begin with a prefix."""
+        return (any(target in targets for targets in self.models.values())
+                or target.model in self.prices
+                or f"{target.upstream.name}/{target.model}" in self.prices)
+
     def first_of_kind(self, protocol: Protocol) -> Upstream | None:
         """The first upstream that speaks `protocol`."""
         return next((one for one in self.upstreams.values() if one.kind is protocol), None)

@@ -24,6 +24,10 @@ def last_row():
 def test_models_and_messages(http, upstream, alice_id):
     listed = http.get("/v1/models")
     assert [each["id"] for each in listed.json()["data"]] == ["both", "claude-x", "one"]
+    alone = http.head("/v1/models")
+    assert (alone.status_code, alone.text) == (200, "")
+    assert alone.headers["Content-Length"] == listed.headers["Content-Length"]
+    assert http.head("/v1/models", headers={"Authorization": ""}).status_code == 401
     answer = http.post(MESSAGES, json=question("claude-x"), headers={"X-On-Behalf-Of": alice_id})
     assert answer.json()["content"][0]["text"].startswith("w0 w1")
     row = last_row()

@@ -43,10 +43,29 @@ def test_nothing_else_is_there(asker, upstream, method, path):
 @pytest.mark.parametrize(("body", "status"), [
     (b"", 400), (b"[]", 400), (b"{}", 400), (b"{", 400), (b'{"model": 3, "x": 1}', 400),
     (b'{"model": "one", "m\\u006fdel": "both"}', 400), (b"{" * 300, 400),
-    (b'{"x": "' + b"\\" * 4000 + b'"}', 400), (b'{"x":[' + b"0," * 10 + b'"', 400)])
+    (b'{"x": "' + b"\\" * 4000 + b'"}', 400), (b'{"x":[' + b"0," * 10 + b'"', 400),
+    (b'{"model": "a\\u0000"}', 400), (b'{"model": "\\ud800"}', 400),
+    (b'{"model": "' + b"a" * 257 + b'"}', 400)])
 def test_a_broken_body_is_400(asker, upstream, body, status):
     assert refused(asker.ask("/v1/chat/completions", body)) == (status, "invalid_request_error")
     assert upstream.seen == []
+
+
+@pytest.mark.parametrize("part", [
+    b'name="model"\r\n\r\na\0b', b'name="model"\r\n\r\n' + b"a" * 257])
+def test_a_form_whose_model_cannot_be_written_down_is_400(asker, upstream, part):
+    form = b"--limit\r\nContent-Disposition: form-data; " + part + b"\r\n--limit--\r\n"
+    answer = asker.ask("/v1/audio/transcriptions", form, {
+        "Content-Type": "multipart/form-data; boundary=limit"})
+    assert refused(answer) == (400, "invalid_request_error")
+    assert upstream.seen == []
+
+
+def test_nothing_is_answered_in_the_background_where_nobody_counts_it(asker, upstream):
+    answer = asker.ask("/v1/responses", question(background=True))
+    assert refused(answer) == (400, "invalid_request_error") and b"background" in answer[2]
+    assert upstream.seen == []
+    assert asker.ask("/v1/responses", question(background=False))[0] == 200
 
 
 def test_a_body_that_is_too_large_is_413_at_once(asker, upstream):

@@ -1,5 +1,7 @@
 """A running gateway takes a new configuration without dropping a stream, and shows its figures to
 this host only."""
+import contextlib
+import http.client
 import json
 import os
 import signal
@@ -74,6 +76,38 @@ def becomes(asker, status, patience_s=15):
         assert time.monotonic() < deadline, answer
         time.sleep(0.1)
     return answer
+
+
+@pytest.mark.slow
+def test_the_list_of_an_upstream_has_a_head_of_its_own(asker, upstream, upstreams, log):
+    """Where the configuration has none; the connection goes on after it."""
+    write(log, config_of(*upstreams) | {"models": {}})
+    until(lambda: b"upstreams-own" in asker.ask("/v1/models")[2])
+    with contextlib.closing(http.client.HTTPConnection("gateway")) as link:
+        link.sock = asker.connect()
+        for method, has_body in (("HEAD", False), ("GET", True)):
+            link.request(method, f"/s/{asker.secret}/v1/models")
+            answer = link.getresponse()
+            assert (answer.status, b"upstreams-own" in answer.read()) == (200, has_body)
+    write(log, config(upstreams))
+    until(lambda: b"claude-x" in asker.ask("/v1/models", None, {"anthropic-version": "1"})[2])
+
+
+@pytest.mark.slow
+def test_no_other_place_of_an_upstream_is_asked_by_way_of_its_models(
+        asker, upstream, upstreams, log):
+    write(log, config_of(*upstreams) | {"models": {}})
+    until(lambda: b"upstreams-own" in asker.ask("/v1/models/new-one")[2])
+    before = len(upstream.seen)
+    for path in ("/models/../chat/completions?limit=100", "/models/a/../../files",
+                 "/models/%2e%2e/files"):
+        for version in ("", "/v1"):
+            assert asker.ask(version + path)[0] == 404
+    assert len(upstream.seen) == before
+    assert asker.ask("/v1/models?limit=2")[0] == 200
+    assert [path for _, path, _, _ in upstream.seen[before:]] == ["/v1/models?limit=2"]
+    write(log, config(upstreams))
+    until(lambda: b"both" in asker.ask("/v1/models")[2])
 
 
 @pytest.mark.slow

@@ -12,7 +12,8 @@ TEXT = "w0 w1 w2 w3 w4 "
 def test_the_operator_s_key_is_in_place_of_what_the_guest_sends(asker, upstream):
     status, _, body = asker.ask("/v1/chat/completions", question(), {
         "Authorization": "Bearer guests", "x-api-key": "guests", "Cookie": "a=b",
-        "OpenAI-Beta": "x=1", "X-Forwarded-For": "1.2.3.4", "Host": "evil"})
+        "OpenAI-Beta": "x=1", "X-Forwarded-For": "1.2.3.4", "Host": "evil",
+        "Idempotency-Key": "another's"})
     assert status == 200 and json.loads(body)["choices"][0]["message"]["content"] == TEXT
     method, path, headers, sent = upstream.seen[-1]
     assert (method, path, json.loads(sent)) == (

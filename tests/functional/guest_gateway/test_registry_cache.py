@@ -1,10 +1,13 @@
 """Packages for guests: fetched once for all of them, and nothing but packages."""
+import contextlib
 import json
 import os
 import threading
+import time
 
 import pytest
 
+from app.guest_gateway.npm.fetch_places import OF_ONE_GUEST
 from config.guest_gateway import URL
 from tests.fakes.npm_registry import SHORT
 from tests.stack.waiting import until
@@ -78,6 +81,29 @@ def test_those_who_want_the_same_wait_for_one_fetch(askers, registry):
     assert len(registry.seen) == 1
 
 
+def test_a_guest_that_hangs_up_again_and_again_keeps_nobody_from_packages(askers, registry):
+    one, other = askers
+    registry.publish("others", "1.0.0", {})
+    registry.gate.clear()
+    with contextlib.ExitStack() as opened:
+        for number in range(OF_ONE_GUEST + 10):
+            link = opened.enter_context(contextlib.closing(one.connect()))
+            link.sendall(f"GET /npm/left-{number} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            if number < OF_ONE_GUEST:
+                until(lambda begun=number + 1: len(registry.seen) == begun, 10)
+                link.close()
+        answers = []
+        thread = threading.Thread(target=lambda: answers.append(get(other, "/others")))
+        thread.start()
+        until(lambda: "/of/all/others" in asked(registry), 10)
+        time.sleep(0.5)
+        assert len(registry.seen) == OF_ONE_GUEST + 1
+    registry.gate.set()
+    thread.join(30)
+    assert answers[0][0] == 200
+    assert get(one, "/left-new")[0] == 404, "its places come back"
+
+
 def test_a_registry_that_is_away_takes_only_what_is_new(asker, registry, log):
     registry.publish("known", "1.0.0", {})
     before = get(asker, "/known")
@@ -87,7 +113,8 @@ def test_a_registry_that_is_away_takes_only_what_is_new(asker, registry, log):
         os.utime(kept, (1, 1))
     registry.status = 500
     assert get(asker, "/known") == before
-    assert get(asker, "/known/-/known-1.0.1.tgz")[0] == 503
+    for new in ("/known/-/known-1.0.1.tgz", "/never-asked-for"):
+        assert get(asker, new)[0] == 503
     registry.status = None
     assert get(asker, "/known") != before
     assert get(asker, "/known/-/known-1.0.1.tgz")[0] == 200

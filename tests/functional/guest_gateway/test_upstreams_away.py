@@ -11,7 +11,7 @@ import pytest
 from models.database import connect, database
 from tests.clients.guest_gateway import question, running_gateway
 from tests.fakes.llm_upstream import KEY
-from tests.fakes.odd_upstreams import OddUpstream, deaf, full, once, silent
+from tests.fakes.odd_upstreams import OddUpstream, deaf, full, once, refusing_halfway, silent
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 AWAY = ("closed", "full", "silent", "deaf")
@@ -26,7 +26,7 @@ def odd():
     """An upstream for each way of not answering, by its name."""
     with contextlib.ExitStack() as opened:
         made = {"closed": OddUpstream(backlog=None), "silent": OddUpstream(silent),
-                "deaf": OddUpstream(deaf)} | {
+                "deaf": OddUpstream(deaf), "half": OddUpstream(refusing_halfway)} | {
             name: OddUpstream(serve) for name, serve in KEPT.items()}
         yield {name: opened.enter_context(one) for name, one in made.items()} | {
             "full": opened.enter_context(full())}
@@ -87,6 +87,14 @@ def test_where_none_answers_the_caller_is_told_to_come_again_and_pays_nothing(
     assert (row.upstream, row.status) == ("silent" if away == "none" else away, None)
     assert (row.cost, row.input_tokens, row.output_tokens) == (0, 0, 0)
     assert upstream.seen == []
+
+
+def test_one_that_breaks_its_refusal_off_refuses_all_the_same(asker, upstream):
+    status, headers, body = asker.chat("half")
+    assert (status, headers["Retry-After"]) == (429, "7") and b"half of a key" not in body
+    assert json.loads(body)["error"]["type"] == "rate_limit_error"
+    row = asker.last_call()
+    assert (row.upstream, row.status, row.cost) == ("half", 429, 0)
 
 
 @pytest.mark.slow

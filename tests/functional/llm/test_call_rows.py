@@ -8,8 +8,9 @@ from models.database import connection, now
 from models.usage import LlmCall, LlmTally
 from services.llm import call_rows, totals
 from services.llm.call_rows import Progress
+from services.llm.configured.upstreams import Target
 from services.llm.totals import Figures
-from tests.rows.llm import FREE, PRICED, begin, call_row, finish, new_caller
+from tests.rows.llm import FAR, FREE, PRICED, begin, call_row, config, finish, new_caller
 
 pytestmark = pytest.mark.usefixtures("fresh_rows")
 # In the unit of services.llm.call_cost.
@@ -140,6 +141,21 @@ def test_sums_are_the_same_when_summed_up_and_meanwhile(caller):
     assert after.calls == 21 and after.input_tokens == before[0].input_tokens + 1
     assert totals.of_owner(caller.owner_id) == after
     assert before[1].calls == 20
+
+
+def test_names_that_callers_make_up_leave_one_tally(caller):
+    mapped = Target(FAR, "mapped")
+    llm = config(models={"alias": (mapped,)}, prefixes={"claude-": FAR})
+    for target, used in (*((Target(FAR, f"claude-{number}"), 0) for number in range(3)),
+                         (Target(FAR, "used"), 1), (mapped, 0), (PRICED, 0)):
+        call_id = begin(caller, target, llm)
+        finish(call_id, target, llm, status=200 if used else 404, input=used)
+    assert call_row(call_id).model_used == "priced"
+    with connection():
+        rows = LlmTally.select().where(
+            (LlmTally.owner_id == caller.owner_id) & (LlmTally.model != ""))
+        assert sorted(row.model for row in rows) == ["mapped", *["other"] * 3, "priced", "used"]
+    assert today(caller).calls == 6
 
 
 def test_rows_go_after_their_days_and_totals_stay(caller):

@@ -49,6 +49,7 @@ def test_usage_by_day_and_owner(run, rows):
         (rows[0].email, 2, 100_007, 1.0, 1, 0), (rows[1].email, 2, 50_000, 0.5, 0, 1)]
     shown = run("usage", rows[1].email)
     assert rows[1].email in shown and "0.5000" in shown and rows[0].email not in shown
+    assert "--days" in run("usage", "--days", "3000000", ok=False)
 
 
 def test_status_says_how_the_proxy_does(run):
@@ -80,6 +81,15 @@ def test_the_switch_goes_off_and_on(run, rows):
     assert "OFF" not in run("status")
     assert "not both" in run("off", "--owner", email, "--upstream", "near", ok=False)
     assert "no account" in run("off", "--owner", "nobody@example.test", ok=False)
+
+
+def test_only_an_upstream_that_there_is_is_switched_off(run):
+    assert "has no upstream neer; it has near" in run("off", "--upstream", "neer", ok=False)
+    assert "it has none" in run("off", "--upstream", "near", ok=False, config="")
+    assert run("off", "--upstream", "near") == "off\n"
+    run.path.write_text("{}")
+    assert "off\n" in run("off", "--upstream", "near"), "the gateway may go on with the one before"
+    assert run("on", "--upstream", "near", config="") == "on\n"
 
 
 def test_prometheus_can_read_the_figures(rows):

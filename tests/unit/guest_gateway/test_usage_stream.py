@@ -111,6 +111,14 @@ def test_an_answer_that_is_one_object():
     assert (reader.counted.complete, reader.counted.usage(99)) == (True, Usage(7, 4, 3, 0, 2))
 
 
+@pytest.mark.parametrize(("status", "output"), [
+    ("queued", 50), ("in_progress", 50), ("completed", 0), ([], 0)])
+def test_an_answer_that_is_not_all_counts_as_what_was_reserved(status, output):
+    reader = WholeUsage(OPENAI, reserved_output=50)
+    fed(reader, json.dumps({"id": "resp_1", "status": status, "usage": None}).encode())
+    assert (reader.counted.complete, reader.counted.usage(9)) == (False, Usage(9, output))
+
+
 def test_an_answer_too_large_to_be_built():
     text = json.dumps({"data": [{"b64_json": "A" * 9_000_000}], "usage": {
         "input_tokens": 10, "output_tokens": 4}}).encode()

@@ -61,6 +61,9 @@ def to(model, protocol=OPENAI, preferred="", config=CONFIG, **options):
     ("nobody-knows", OPENAI, "", ["o1/nobody-knows"]),
     ("nobody-knows", ANTHROPIC, "", ["a1/nobody-knows"]),
     ("", OPENAI, "nobody-knows", ["o2/small", "o1/mini"]),
+    # for no model, such as for the list of them: the same, whatever is preferred
+    (None, OPENAI, "", ["o1/"]),
+    (None, ANTHROPIC, "opus", ["a1/"]),
 ])
 def test_where_a_call_goes(model, protocol, preferred, found):
     assert to(model, protocol, preferred) == found

@@ -1,0 +1,100 @@
+"""How much of the registry may be under way, against a registry that does not answer yet."""
+import asyncio
+
+import pytest
+from aiohttp.test_utils import make_mocked_request
+
+from app.guest_gateway.npm import allowance, fetch_places
+from app.guest_gateway.npm.cache import RegistryCache
+from app.guest_gateway.npm.fetch_places import FETCHES, OF_ONE_GUEST
+from app.guest_gateway.npm.kept_files import KeptFiles
+from services.errors import NotFound, RateLimited, Unavailable
+from tests.fakes.npm_registry import NpmRegistry
+
+
+@pytest.fixture
+def registry():
+    made = NpmRegistry()
+    made.gate.clear()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def within(registry, tmp_path):
+    """Runs a test in a loop, with a cache and `ask(source, name)`, which begins a request."""
+    async def run(test):
+        cache = RegistryCache(registry.url, KeptFiles(tmp_path, 1 << 20))
+
+        def ask(source, name):
+            return asyncio.ensure_future(
+                cache.serve(make_mocked_request("GET", f"/npm/{name}"), source))
+
+        try:
+            await test(ask)
+        finally:
+            registry.gate.set()
+            await cache.close()
+
+    return lambda test: asyncio.run(run(test))
+
+
+async def arrived(registry, count):
+    async with asyncio.timeout(10):
+        while len(registry.seen) < count:
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    assert len(registry.seen) == count
+
+
+def test_who_finds_all_places_taken_is_told_to_come_again(registry, within, monkeypatch):
+    monkeypatch.setattr(fetch_places, "_PATIENCE_S", 0.2)
+
+    async def test(ask):
+        begun = [ask(source, f"{source}-{number}")
+                 for source in ("one", "other") for number in range(OF_ONE_GUEST)]
+        await arrived(registry, FETCHES)
+        same = ask("third", "one-0")
+        with pytest.raises(Unavailable) as refused:
+            await ask("third", "new")
+        assert refused.value.retry_after_s
+        assert not same.done(), "what is fetched already needs no place"
+        registry.gate.set()
+        await asyncio.wait([*begun, same])
+        with pytest.raises(NotFound):
+            await ask("third", "new")
+
+    within(test)
+
+
+def test_a_guest_waits_for_its_own_fetches_and_may_leave(registry, within, monkeypatch):
+    monkeypatch.setattr(fetch_places, "_PATIENCE_S", 0.2)
+
+    async def test(ask):
+        begun = [ask("one", f"one-{number}") for number in range(OF_ONE_GUEST)]
+        await arrived(registry, OF_ONE_GUEST)
+        leaving, waiting = ask("one", "leaving"), ask("one", "waiting")
+        await asyncio.sleep(0.4)
+        for each in (leaving, begun[0]):
+            each.cancel()
+        await arrived(registry, OF_ONE_GUEST)
+        assert not waiting.done()
+        registry.gate.set()
+        await asyncio.wait([*begun[1:], waiting])
+        assert len(registry.seen) == OF_ONE_GUEST + 1
+
+    within(test)
+
+
+def test_a_fetch_counts_as_it_begins(registry, within, monkeypatch):
+    monkeypatch.setattr(allowance, "BYTES_MOST", allowance.LEAST_BYTES)
+    monkeypatch.setattr(allowance, "BYTES_PER_S", 1)
+
+    async def test(ask):
+        for number in range(2):
+            ask("one", f"one-{number}")
+            await arrived(registry, number + 1)
+        with pytest.raises(RateLimited):
+            await ask("one", "new")
+
+    within(test)
