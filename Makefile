@@ -14,8 +14,8 @@ help: ## show this list
 up: packages ## make this machine run the whole service; again is quick and changes nothing
 	@$(PYTHON) -m bin.up
 
-down: venv ## put the sandboxes to sleep and stop everything
-	@$(PYTHON) -m bin.down
+down: venv ## put the sandboxes to sleep and stop everything; FORCE=1 even if one stays awake
+	@$(PYTHON) -m bin.down $(if $(FORCE),force,down)
 
 restart: venv ## restart our processes, not the databases, with today's code; sandboxes run on
 	@$(PYTHON) -m bin.restart

@@ -22,12 +22,20 @@ def environment() -> dict[str, str]:
         return dict(os.environ)
     if (DEVELOPMENT / "stack.env").exists():
         return Site.existing(DEVELOPMENT).environ
-    if os.access(SERVICE_ENV, os.R_OK):
-        return {**os.environ, **read_env(SERVICE_ENV)}
+    if known := production_settings():
+        return {**os.environ, **known}
     raise Advice(
         f"no installation is known here: `make up` makes one, {SERVICE_ENV} describes one in"
         " production, or set SVC_DATABASE_URL and the other SVC_* variables."
     )
+
+
+def production_settings() -> dict[str, str]:
+    """The settings file of a production host; nothing without one, or where `make up` has made a
+    stack."""
+    if (DEVELOPMENT / "stack.env").exists() or not os.access(SERVICE_ENV, os.R_OK):
+        return {}
+    return read_env(SERVICE_ENV)
 
 
 def main(arguments: list[str]) -> None:

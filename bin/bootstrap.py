@@ -17,12 +17,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TextIO
 
-from bin.console import Advice, explained, say, step
+from bin.console import Advice, end_as_by_ctrl_c, explained, say, step
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 POLICY = Path("/usr/sbin/policy-rc.d")
+_OURS = "#!/bin/sh\n# Of `make packages` of a sandbox service, which removes it.\nexit 101\n"
 # Debian package -> a file or program that shows that it is there (any of them).
 PACKAGES: dict[str, tuple[str, ...]] = {
     "qemu-system-x86": ("qemu-system-x86_64",),
@@ -91,13 +93,19 @@ def _services_held_back() -> Iterator[None]:
     """Keep apt from starting services; a policy-rc.d that somebody else made is left alone."""
     ours = not POLICY.exists()
     if ours:
-        POLICY.write_text("#!/bin/sh\nexit 101\n")
+        POLICY.write_text(_OURS)
         POLICY.chmod(0o755)
     try:
         yield
     finally:
         if ours:
             POLICY.unlink(missing_ok=True)
+
+
+def _remove_left_policy() -> None:
+    """Let apt start services again after a run of ours that was killed."""
+    if os.geteuid() == 0 and POLICY.is_file() and POLICY.read_text(errors="replace") == _OURS:
+        POLICY.unlink()
 
 
 def install_packages(missing: list[str]) -> None:
@@ -182,13 +190,13 @@ def make_venv() -> None:
     pins = ROOT / "requirements.txt"
     wanted = hashlib.sha256(pins.read_bytes() + sys.version.encode()).hexdigest()
     stamp = VENV / ".pinned"
-    if stamp.is_file() and stamp.read_text() == wanted:
+    if stamp.is_file() and stamp.read_text() == wanted and _is_at_home():
         return
     with step("Installing the Python packages of requirements.txt into .venv"):
         # pip comes last: without it the environment is half made. A package whose installation was
         # broken off looks as if it were there.
         begun = VENV / ".installing"
-        if begun.exists() or not (VENV / "bin" / "pip").exists() or not _same_python():
+        if begun.exists() or not _is_at_home() or not _same_python():
             _quietly([sys.executable, "-m", "venv", "--clear",
                       str(VENV)], "making the virtual environment")
         begun.touch()
@@ -226,6 +234,13 @@ def _install_wheels(pins: Path) -> None:
     _quietly(offline, "installing Python packages")
 
 
+def _is_at_home() -> bool:
+    """False for an environment that was made for another path, or is half made: its programs name
+    the Python they are run with."""
+    pip = VENV / "bin" / "pip"
+    return pip.exists() and f"{VENV}/bin/" in pip.read_text(errors="replace")
+
+
 def _same_python() -> bool:
     probe = [str(VENV / "bin" / "python"), "-c", "import sys; print(sys.version)"]
     result = subprocess.run(probe, capture_output=True, text=True, check=False)
@@ -247,13 +262,19 @@ def _quietly(command: list[str], what: str) -> None:
         raise Advice(f"{what} failed: {reason}\n{tail}")
 
 
+def _open_lock() -> TextIO:
+    (ROOT / "var").mkdir(exist_ok=True)
+    return (ROOT / "var" / ".bootstrap").open("w")
+
+
 def main(arguments: list[str]) -> None:
     """`python3 -m bin.bootstrap [python]`: both steps, or only the virtual environment with what
     that needs."""
-    (ROOT / "var").mkdir(exist_ok=True)
-    with explained(), (ROOT / "var" / ".bootstrap").open("w") as lock:
+    end_as_by_ctrl_c()
+    with explained(), _open_lock() as lock:
         # `make up` and `make test` started at once take turns.
         fcntl.flock(lock, fcntl.LOCK_EX)
+        _remove_left_policy()
         missing = missing_packages()
         install_packages([name for name in missing
                           if name == "python3-venv"] if "python" in arguments else missing)

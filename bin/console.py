@@ -1,6 +1,7 @@
 """What the operator sees: steps with their times, and failures as one sentence that says what to
 do."""
 import contextlib
+import os
 import signal
 import sys
 import time
@@ -46,12 +47,17 @@ def _interrupt(signum: int, frame: "FrameType | None") -> None:
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """End the process with the sentence of an Advice or of a setting that is wrong, or quietly with
-    130 after Ctrl-C."""
+    """End the process with the sentence of an Advice, of a setting that is wrong or of a file that
+    only root may use, or quietly with 130 after Ctrl-C."""
     try:
         yield
     except (Advice, SettingsError) as error:
         print(f"\nerror: {error}", file=sys.stderr, flush=True)
+        sys.exit(1)
+    except PermissionError as error:
+        if os.geteuid() == 0:
+            raise
+        print(f"\nerror: {error.filename}: only root may do this.", file=sys.stderr, flush=True)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -1,8 +1,8 @@
-"""`make down`: sandboxes go to sleep, then every process of the stack ends. `make up` wakes nothing
-by itself."""
+"""`make down`: sandboxes go to sleep, then every process of the stack ends; if one cannot, none
+does, unless FORCE=1 is given. `make up` wakes nothing by itself."""
 import sys
 
-from bin.console import explained, say
+from bin.console import end_as_by_ctrl_c, explained, say
 from bin.stack import leftovers
 from bin.stack.running import Stack, remove_abandoned
 from bin.stack.site import DEVELOPMENT, Site
@@ -12,22 +12,24 @@ CACHES = {"images", "wheels"}
 
 
 def main(arguments: list[str]) -> None:
-    """`down`, `clean` (everything the stack stored goes too) or `clean-all` (and the images and
-    downloads)."""
+    """`down`, `force` (also if sandboxes stay awake), `clean` (everything the stack stored goes
+    too) or `clean-all` (and the images and downloads)."""
     action = arguments[0] if arguments else "down"
+    end_as_by_ctrl_c()
     with explained():
         data_dir = DEVELOPMENT
         remove_abandoned()
         if (data_dir / "stack.env").exists():
             stack = Stack(Site.existing(data_dir))
-            if action == "down":
-                stack.down()
+            if action in ("down", "force"):
+                stack.down(force=action == "force")
             else:
                 stack.destroy(keep=CACHES if action == "clean" else frozenset())
         elif action == "clean-all":
             leftovers.remove_entries(data_dir)
         say({
             "down": "Everything is stopped.",
+            "force": "Everything is stopped.",
             "clean": "Stopped, and all sandboxes and accounts removed."
         }.get(action, "Stopped, and var/ removed."))
 

@@ -1,16 +1,19 @@
 """`make image`: the guest image and the warm image of the smallest size, for whichever stack here
-comes next."""
-from collections.abc import Iterable
+comes next, or where /etc/svc/service.env says that this host has its images."""
+from collections.abc import Iterable, Mapping
 
-from bin.console import Advice, explained, say, step
+from bin.admin import production_settings
+from bin.console import Advice, end_as_by_ctrl_c, explained, say, step
 from bin.stack.running import Stack, private_stack
+from bin.stack.site import HOST_SETTINGS
 
 
-def ensure_images(presets: Iterable[str] = ()) -> None:
+def ensure_images(presets: Iterable[str] = (), hosts: Mapping[str, str] | None = None) -> None:
     """Build and bake what is missing, the image with these agent presets too. Done in a stack of
-    its own, which is removed again; the images are shared."""
+    its own, which is removed again; the images are shared. `hosts` are settings of this host that
+    win over those of `.env`."""
     wanted = ",".join(presets)
-    stack = private_stack("test-images", {"SVC_PRESETS": wanted}, processes=())
+    stack = private_stack("test-images", {**(hosts or {}), "SVC_PRESETS": wanted}, processes=())
     try:
         with step("Guest image and warm image"):
             stack.ensure_images(show=True)
@@ -30,8 +33,10 @@ def _try_presets(stack: Stack) -> None:
 
 
 def main() -> None:
+    end_as_by_ctrl_c()
     with explained():
-        ensure_images()
+        known = production_settings()
+        ensure_images(hosts={name: known[name] for name in HOST_SETTINGS if name in known})
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ def main() -> None:
                 stack.run("python -m config.nginx.reload")
             stack.start(EDGE)
             stack.wait_healthy()
+            stack.seed()
 
 
 if __name__ == "__main__":

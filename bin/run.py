@@ -1,22 +1,25 @@
-"""`python -m bin.run COMMAND...`: a command in the environment of the development stack, for
-operators."""
+"""`python -m bin.run COMMAND...`: a command with the settings of this host's installation, chosen
+as `bin/svc-admin` does, for operators."""
 import os
 import sys
 
+from bin.admin import environment
 from bin.console import Advice, explained
-from bin.stack.site import DEVELOPMENT, ROOT, Site
+from bin.stack.site import ROOT
 
 
 def main(command: list[str]) -> None:
-    """Become `command` with the SVC_* settings of the development stack."""
+    """Become `command`, in the checkout and with its programs first."""
     with explained():
         if not command:
             raise Advice("say which command: bin.run COMMAND...")
-        if not (DEVELOPMENT / "stack.env").exists():
-            raise Advice("there is no stack here yet; `make up` makes one.")
-        site = Site.existing(DEVELOPMENT)
+        environ = environment()
+        environ["PATH"] = f"{ROOT}/.venv/bin:{environ.get('PATH', os.defpath)}"
         os.chdir(ROOT)
-        os.execvpe(command[0], command, site.environ)
+        try:
+            os.execvpe(command[0], command, environ)
+        except FileNotFoundError as error:
+            raise Advice(f"there is no command {command[0]}.") from error
 
 
 if __name__ == "__main__":

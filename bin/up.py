@@ -7,7 +7,7 @@ servers, 3. keys and schema, 4. processes, 5. development users, 6. a smoke test
 import sys
 from collections.abc import Mapping
 
-from bin.console import explained, say, step
+from bin.console import end_as_by_ctrl_c, explained, say, step
 from bin.stack.running import Stack
 from bin.stack.site import Site
 from bin.stack.smoke import smoke
@@ -61,6 +61,7 @@ def summary(values: Mapping[str, str], edge: Mapping[str, str]) -> str:
 
 
 def main() -> None:
+    end_as_by_ctrl_c()
     with explained():
         stack = Stack(Site.development())
         up(stack)

@@ -4,6 +4,7 @@ and networks.
 Each function raises ValueError with what it expected.
 """
 import ipaddress
+import math
 import re
 from decimal import Decimal, InvalidOperation
 
@@ -12,8 +13,16 @@ def integers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(",") if part.strip())
 
 
+def number(text: str) -> float:
+    """A number to calculate with: neither `nan`, which no comparison is true of, nor `inf`."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("expected a finite number")
+    return value
+
+
 def numbers(text: str) -> tuple[float, ...]:
-    return tuple(float(part) for part in text.split(",") if part.strip())
+    return tuple(number(part) for part in text.split(",") if part.strip())
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -28,6 +37,11 @@ def networks(text: str) -> tuple[str, ...]:
 def ipv4(text: str) -> str:
     """One address of IPv4, with nothing around it: `192.0.2.1`."""
     return str(ipaddress.IPv4Address(text))
+
+
+def ipv4_network(text: str) -> str:
+    """A network of IPv4: `10.1.0.0/16`."""
+    return str(ipaddress.IPv4Network(text))
 
 
 _ORIGIN = re.compile(r"(https?)://(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")

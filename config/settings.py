@@ -17,8 +17,10 @@ from config.parse_values import (
     flag,
     integers,
     ipv4,
+    ipv4_network,
     names,
     networks,
+    number,
     numbers,
     origins,
 )
@@ -32,7 +34,7 @@ class SettingsError(Exception):
 _PARSERS: dict[Any, Callable[[str], Any]] = {
     str: str,
     int: int,
-    float: float,
+    float: number,
     bool: flag,
     Path: lambda text: Path(text).absolute(),
     tuple[int, ...]: integers,
@@ -43,7 +45,8 @@ _PARSERS: dict[Any, Callable[[str], Any]] = {
 }
 # Fields whose values have a form of their own.
 _PARSERS_BY_NAME: dict[str, Callable[[str], Any]] = {
-    "browser_origins": origins, "edge_proxies": networks, "node_address": ipv4}
+    "browser_origins": origins, "edge_proxies": networks, "node_address": ipv4,
+    "slot_network": ipv4_network}
 
 
 # 0.05 for a virtual CPU and 0.016 for a GiB of memory, per hour.

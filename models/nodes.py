@@ -11,9 +11,10 @@ class Node(Row):
     they use most of its `cpus` or until its memory is scarce. Of the memory of machines beyond its
     own it keeps `ram_share` free on its disk. `lanes` are those that work, null if it does not
     tell, `presets` the agent presets that it can make ready, and `images` the builds of guest
-    images that it has. Of its disk (MiB) it tells the size, what is free, and what is to stay free;
-    of its `stopped_machines` how many are `kept`, how many `spares`, and how many processes are
-    `prepared`."""
+    images that it has. An operator opens and closes it (`accepting`); until `draining_until` it is
+    closed as well, because it is about to go down. Of its disk (MiB) it tells the size, what is
+    free, and what is to stay free; of its `stopped_machines` how many are `kept`, how many
+    `spares`, and how many processes are `prepared`."""
 
     id = peewee.TextField(primary_key=True)
     address = peewee.TextField()
@@ -32,6 +33,7 @@ class Node(Row):
     disk_free_mb = peewee.IntegerField(null=True)
     disk_floor_mb = peewee.IntegerField(default=0)
     accepting = peewee.BooleanField(default=True)
+    draining_until = TimeField(null=True)
     policy_restored_at = TimeField(null=True)
     lanes = JsonField(null=True)
     presets = JsonField(default=list)

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 import peewee
+from psycopg2.errors import UndefinedColumn, UndefinedTable
 
 from app.operator import (
     accounts,
@@ -39,6 +40,12 @@ class _Operator(click.Group):
         except (peewee.OperationalError, peewee.InterfaceError) as error:
             raise click.ClickException(
                 "The database does not answer; SVC_DATABASE_URL says where it is.") from error
+        except peewee.ProgrammingError as error:
+            if not isinstance(error.orig, (UndefinedColumn, UndefinedTable)):
+                raise
+            raise click.ClickException(
+                "The database does not have the tables of this version yet: `make restart` migrates"
+                " it, in production `python -m models.migrate`.") from error
 
 
 @click.group(cls=_Operator)

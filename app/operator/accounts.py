@@ -16,7 +16,7 @@ _PLANS = click.Choice([plan.value for plan in Plan])
 @click.option("--password", help="Generated and shown when left out.")
 def user_create(email: str, plan: str, password: str | None) -> None:
     """Make an account."""
-    chosen = password or secrets.token_urlsafe(12)
+    chosen = secrets.token_urlsafe(12) if password is None else password
     user = users.create(email, chosen, Plan(plan))
     click.echo(f"id {user.id}")
     if password is None:

@@ -17,7 +17,7 @@ def credit() -> None:
 @click.argument("email")
 def show(email: str) -> None:
     """Show an account's credit and list-rate cost of this month (UTC)."""
-    found = credits.get_credit(get_settings(), users.get_by_email(email))
+    found = credits.get_credit(get_settings(), users.get_named(email))
     limit = "no limit" if found.plan_amount is None else f"{found.plan_amount + found.granted:.2f}"
     click.echo(
         f"month {found.month:%Y-%m}\ncredit {limit}\ngranted {found.granted:.2f}\nused"
@@ -35,5 +35,5 @@ def grant(email: str, amount: str, note: str) -> None:
         extra = Decimal(amount)
     except InvalidOperation as error:
         raise click.ClickException(f"{amount!r} is not a number") from error
-    credits.grant(users.get_by_email(email), extra, note)
+    credits.grant(users.get_named(email), extra, note)
     click.echo("granted")

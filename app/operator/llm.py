@@ -22,11 +22,12 @@ def llm() -> None:
 
 @llm.command("usage")
 @click.argument("email", required=False)
-@click.option("--days", default=7, show_default=True, help="Days (UTC), today included.")
+@click.option("--days", default=7, show_default=True, type=click.IntRange(1, 36_500),
+              help="Days (UTC), today included.")
 @as_json
 def usage(email: str | None, days: int, machine: bool) -> None:
     """Show what each account, or EMAIL, used by day; cost in US dollars."""
-    owner_id = users.get_by_email(email).id if email else None
+    owner_id = users.get_named(email).id if email else None
     rows = operator_report.by_owner(day_of(now()) - timedelta(days=days - 1), owner_id)
     if machine:
         print_json([
@@ -75,6 +76,8 @@ def status(machine: bool) -> None:
 def off(owner: str | None, upstream: str | None, reason: str) -> None:
     """End calls within seconds: all of them unless one is named. What is under way goes on."""
     scope, name = _which(owner, upstream)
+    if scope is Scope.UPSTREAM:
+        _check_upstream(name)
     switches.switch_off(scope, name, reason)
     click.echo("off")
 
@@ -91,8 +94,22 @@ def _which(owner: str | None, upstream: str | None) -> tuple[Scope, str]:
     if owner and upstream:
         raise click.ClickException("name an owner or an upstream, not both")
     if owner:
-        return Scope.OWNER, users.get_by_email(owner).id
+        return Scope.OWNER, users.get_named(owner).id
     return (Scope.UPSTREAM, upstream) if upstream else (Scope.ALL, "")
+
+
+def _check_upstream(name: str) -> None:
+    """Refuse a name that the file does not have, of which no call would be ended. A file that
+    cannot be read refuses none: the processes may have read it while it was good."""
+    path = get_settings().llm_config
+    try:
+        known = load_config(path).upstreams if path else {}
+    except SettingsError as error:
+        click.echo(f"{name} was not looked up: {error}", err=True)
+        return
+    if name not in known:
+        raise click.ClickException(
+            f"SVC_LLM_CONFIG has no upstream {name}; it has {', '.join(known) or 'none'}.")
 
 
 def _configuration() -> tuple[str, bool]:

@@ -43,7 +43,8 @@ def _state(node: NodeReport) -> str:
     alive = "alive" if node.alive else f"silent for {node.silent_s:.0f} s"
     restored = node.policy_restored_at
     changed = f", packet policy restored {restored:%Y-%m-%d %H:%M}" if restored else ""
-    return f"{alive}, {'open' if node.accepting else 'closed'}{changed}"
+    drains = f", draining until {node.draining_until:%H:%M}" if node.draining_until else ""
+    return f"{alive}, {'open' if node.accepting else 'closed'}{drains}{changed}"
 
 
 def _disk(node: NodeReport) -> str:
@@ -56,7 +57,7 @@ def _disk(node: NodeReport) -> str:
 @click.command("node-open")
 @click.argument("node_id")
 def node_open(node_id: str) -> None:
-    """Let NODE_ID take sandboxes again."""
+    """Let NODE_ID take sandboxes again, also if it was drained."""
     _set(node_id, accepting=True)
 
 

@@ -23,7 +23,7 @@ _STATUS = click.Choice([status.value for status in SandboxStatus])
 def sandbox_list(
     email: str, status: str | None, stopped_too: bool, limit: int, offset: int, machine: bool
 ) -> None:
-    """Show the sandboxes of the account EMAIL, newest first."""
+    """Show the sandboxes of the account EMAIL (its address or id), newest first."""
     found = listings.list_sandboxes(email, status=status, stopped_too=stopped_too, limit=limit,
                                     offset=offset)
     print_rows(found, {

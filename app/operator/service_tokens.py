@@ -2,8 +2,10 @@
 import click
 
 from app.identity.signing_keys import KeyDirectory
+from app.operator.output import as_json, print_json
 from config.settings import get_settings
 from models.database import now
+from models.users import ServiceToken
 from services.accounts import tokens, users
 
 
@@ -28,17 +30,26 @@ def service_token_mint(name: str, app_id: str, *, of_user: bool) -> None:
 
 @click.command("service-token-list")
 @click.option("--all", "with_ended", is_flag=True, help="Revoked and expired ones too.")
-def service_token_list(with_ended: bool) -> None:
+@as_json
+def service_token_list(with_ended: bool, machine: bool) -> None:
     """Show the service tokens: jti, subject, app id, when each ends, its signing key, its state."""
-    for token in tokens.list_service_tokens():
-        state = "revoked" if token.revoked_at else "expired" if token.expires_at <= now(
-        ) else "valid"
-        if with_ended or state == "valid":
-            expires = token.expires_at.strftime("%Y-%m-%dT%H:%M:%SZ")
-            click.echo(
-                f"{token.jti} {token.subject} {token.app_id or '-'} {expires} {token.kid or '-'}"
-                f" {state}"
-            )
+    found = [(token, state) for token in tokens.list_service_tokens()
+             if (state := _state(token)) == "valid" or with_ended]
+    if machine:
+        fields = ("jti", "subject", "app_id", "kid", "issued_at", "expires_at", "revoked_at")
+        print_json([{name: getattr(token, name) for name in fields} | {"state": state}
+                    for token, state in found])
+        return
+    for token, state in found:
+        expires = token.expires_at.strftime("%Y-%m-%dT%H:%M:%SZ")
+        click.echo(f"{token.jti} {token.subject} {token.app_id or '-'} {expires} {token.kid or '-'}"
+                   f" {state}")
+
+
+def _state(token: ServiceToken) -> str:
+    if token.revoked_at:
+        return "revoked"
+    return "expired" if token.expires_at <= now() else "valid"
 
 
 @click.command("service-token-revoke")

@@ -7,6 +7,7 @@ that is not.
 import click
 
 from app.identity.signing_keys import KeyDirectory, KeyState
+from app.operator.output import as_json, print_json
 from config.settings import Settings, get_settings
 from models.database import now
 from services.accounts import tokens
@@ -45,17 +46,23 @@ def rotate(at_once: bool) -> None:
 
 
 @keys.command("list")
-def list_all() -> None:
+@as_json
+def list_all(machine: bool) -> None:
     """Show every key: id, algorithm, stage, when it begins to sign, live service tokens, what keeps
     it from going."""
     states = _directory().list_states()
     live = tokens.count_live_by_key()
-    for state in states:
-        reasons = "; ".join(_blockers(get_settings(), states, state.kid, live)) or "may be retired"
+    found = [(state, _blockers(get_settings(), states, state.kid, live)) for state in states]
+    if machine:
+        print_json([{"kid": state.kid, "algorithm": state.algorithm, "stage": state.stage,
+                     "starts_at": state.starts_at, "live_service_tokens": live.get(state.kid, 0),
+                     "needed_because": reasons} for state, reasons in found])
+        return
+    for state, reasons in found:
         starts_at = state.starts_at.strftime("%Y-%m-%dT%H:%M:%SZ")
         click.echo(
             f"{state.kid} {state.algorithm} {state.stage} {starts_at} {live.get(state.kid, 0)}"
-            f" {reasons}"
+            f" {'; '.join(reasons) or 'may be retired'}"
         )
 
 

@@ -26,7 +26,7 @@ def disk_usage(email: str | None, as_json: bool) -> None:
     A disk layer that several need counts once: for the one that made it, while it exists.
     """
     if email is not None:
-        items = storage_use.items_of(users.get_by_email(email))
+        items = storage_use.items_of(users.get_named(email))
         _show([dataclasses.asdict(item) for item in items], map(_item_line, items), as_json)
         return
     owners, nodes, images = storage_use.by_owner(), storage_use.by_node(), storage_use.store_images(
@@ -52,7 +52,7 @@ def disk_usage(email: str | None, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Bytes, for programs.")
 def snapshot_list(email: str, as_json: bool) -> None:
     """Show the snapshots of EMAIL, the newest first, and what is wrong with any."""
-    rows = find.list_of(users.get_by_email(email))
+    rows = find.list_of(users.get_named(email))
     _show([_snapshot_json(row) for row in rows], map(_snapshot_line, rows), as_json)
 
 

@@ -38,4 +38,4 @@ COMMANDS = (template_list, template_remove)
 
 
 def _namespace(email: str | None) -> User | None:
-    return None if email is None else users.get_by_email(email)
+    return None if email is None else users.get_named(email)

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from app.operator.output import as_json, print_json
 from config.settings import get_settings
 from models.states import DeliveryState
 from services.events import ledger, webhook_resends
@@ -55,13 +56,28 @@ def webhooks() -> None:
 @_which
 @click.option("--state", type=_STATE, help="Events with a delivery in this state.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000))
-def list_events(limit: int, state: str | None, kind: str | None, owner: str | None,
+@as_json
+def list_events(limit: int, state: str | None, kind: str | None, owner: str | None, machine: bool,
                 **rest: Any) -> None:
     """Events, newest first, and what became of their deliveries."""
     wanted = Filter(type=kind, owner_id=owner, state=DeliveryState(state) if state else None,
                     **rest)
-    for history in ledger.list_events(wanted, limit):
+    found = ledger.list_events(wanted, limit)
+    if machine:
+        print_json([_fields(history) for history in found])
+        return
+    for history in found:
         click.echo(_line(history))
+
+
+def _fields(history: History) -> dict[str, Any]:
+    event = history.event
+    return {
+        "id": event.id, "type": event.type, "subject": event.subject, "owner_id": event.owner_id,
+        "occurred_at": event.occurred_at,
+        "deliveries": [{"receiver": row.receiver, "state": row.state, "attempts": row.attempts}
+                       for row, _ in history.deliveries],
+    }
 
 
 def _line(history: History) -> str:
@@ -97,22 +113,26 @@ def show(event_id: str) -> None:
 @click.argument("event_id", required=False)
 @_which
 @click.option(
-    "--state", type=click.Choice(["dropped", "delivered",
-                                  "all"]), default="dropped", show_default=True,
-    help="For a range: receivers whose last delivery ended so; all: also those that never had one.")
-@click.option("--dry-run", is_flag=True, help="For a range: only say how many.")
-def redeliver(event_id: str | None, state: str, dry_run: bool, kind: str | None, owner: str | None,
-              receiver: str | None, **rest: Any) -> None:
+    "--state", type=click.Choice(["dropped", "delivered", "all"]),
+    help="For a range: receivers whose last delivery ended so (default: dropped); all: also those"
+    " that never had one.")
+@click.option("--dry-run", is_flag=True, help="Only say how many deliveries would be made.")
+def redeliver(event_id: str | None, state: str | None, dry_run: bool, kind: str | None,
+              owner: str | None, receiver: str | None, **rest: Any) -> None:
     """Send one event again, or all those between --since and --until."""
     options = _options()
+    given = {"state": state, "type": kind, "owner": owner, **rest}
+    for name, value in given.items():
+        if event_id and value is not None:
+            raise click.UsageError(f"--{name} is for a range; {event_id} is one event.")
     names = [one.name for one in options.receivers if receiver in (None, one.name)]
     if not names:
         raise click.ClickException(f"No receiver {receiver} is configured.")
     if event_id:
-        made = webhook_resends.redeliver(event_id, names, options.waits_s[0])
+        made = webhook_resends.redeliver(event_id, names, options.waits_s[0], dry_run=dry_run)
     else:
         wanted = Filter(type=kind, owner_id=owner,
-                        state=None if state == "all" else DeliveryState(state), **rest)
+                        state=None if state == "all" else DeliveryState(state or "dropped"), **rest)
         made = webhook_resends.redeliver_range(wanted, names, options.waits_s[0], dry_run=dry_run)
     click.echo(f"{made} deliveries {'would be made' if dry_run else 'made'}")
 

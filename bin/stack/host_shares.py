@@ -5,7 +5,8 @@ Two stacks on one host (two checkouts, or `make test` beside `make up`) must dif
 table names, in slot addresses, in forwarded ports and in user ids of their VMs. All of these follow
 from one number, the share. A claim is a file naming the stack's data directory, made exclusively;
 it lapses when that directory is gone, and one of a private stack when whoever made that was killed
-and nothing of it lives.
+and nothing of it lives. A reboot ends all claims; a development stack remembers its share, and
+claims no other.
 """
 import fcntl
 import os
@@ -67,17 +68,27 @@ class Share:
         return 900_000 + 100_000 * self.number
 
 
-def claim_share(data_dir: Path, first: int = 0) -> Share:
-    """The share this data directory holds already, or the lowest unclaimed one from `first` on."""
+def claim_share(data_dir: Path, *, private: bool = False, known_prefix: str = "") -> Share:
+    """The share this data directory holds already, or else an unclaimed one: that of
+    `known_prefix` if it has had one, or the lowest; for a `private` stack the highest, so that it
+    hardly ever takes what a development stack had before a reboot."""
     CLAIMS.mkdir(mode=0o755, parents=True, exist_ok=True)
     if share := share_of(data_dir):
         return share
     # One at a time: two that find the same claim lapsed would each remove what stands there.
     with (CLAIMS / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for number in range(first, SHARES):
+        known = [each for each in range(SHARES) if Share(each).net_prefix == known_prefix]
+        for number in known or (range(SHARES - 1, 0, -1) if private else range(SHARES)):
             if _try_claim(number, data_dir):
                 return Share(number)
+    if known:
+        raise Advice(
+            f"{_owner(known[0])} has claimed the part of this host that this stack had (prefix"
+            f" {known_prefix}); with another one the ports of its sandboxes would change. A test's"
+            " stack gives it up at its end, that of a checkout with `make clean` there; or `make"
+            " clean` here, which removes all sandboxes, and begin anew."
+        )
     owners = "\n".join(f"  {_owner(number)}" for number in range(SHARES))
     raise Advice(
         f"{SHARES} stacks have claimed this host already; stop one (`make down` and `make clean` in"

@@ -14,6 +14,9 @@ import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from nodeworker.hypervisor.driver import VmState
+from nodeworker.hypervisor.qemu.rundir import RunDir
+
 # Beginnings of the names of private stacks' directories, which lie in var/ beside the development
 # stack's files.
 PRIVATE = ("test-", "bench-")
@@ -30,8 +33,18 @@ def processes_of(data_dir: Path) -> dict[int, str]:
 
 
 def vms_of(node_dir: Path) -> dict[int, str]:
-    """Pid -> command line of every VM with files under `node_dir`."""
-    return _matching(lambda entry, command: _is_vm(entry, command, node_dir))
+    """Pid -> command line of every VM with files under `node_dir`, by whatever path that is
+    named."""
+    directory = os.path.realpath(node_dir)
+    return _matching(lambda entry, command: _is_vm(entry, command, directory))
+
+
+def list_awake(node_dir: Path) -> list[str]:
+    """Ids of the sandboxes that have a machine at work under `node_dir`: not one that is kept after
+    a hibernation, and no machine that stands ready for a create."""
+    found = [RunDir(path) for path in sorted((node_dir / "sandboxes").glob("*"))]
+    return [each.sandbox_id for each in found
+            if each.inspect() in (VmState.RUNNING, VmState.PARTIAL) and each.is_alive()]
 
 
 def vms_named(net_prefix: str, end: str = "") -> dict[int, str]:
@@ -86,10 +99,10 @@ def _is_edge(entry: Path, directory: Path) -> bool:
         entry / "cwd", directory)
 
 
-def _is_vm(entry: Path, command: bytes, node_dir: Path) -> bool:
+def _is_vm(entry: Path, command: bytes, directory: str) -> bool:
     if not command.split(b"\0")[0].rpartition(b"/")[2].startswith((b"qemu-system", b"setpriv")):
         return False
-    return any(os.readlink(link).startswith(f"{node_dir}/") for link in (entry / "fd").iterdir())
+    return any(os.readlink(link).startswith(f"{directory}/") for link in (entry / "fd").iterdir())
 
 
 def end(find: Callable[[], Collection[int]], patience_s: float = 3.0) -> None:

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -20,6 +21,7 @@ from config.nginx.render import certificate_of
 from config.processes import PROCESSES
 from config.settings import load
 
+_Pair = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 _DAY = datetime.timedelta(days=1)
 # As long as browsers take one, of any authority.
 LEAF_DAYS, CA_DAYS = 397, 3650
@@ -29,25 +31,23 @@ _ROOT = "localhost"
 
 
 def ensure_certificate(site: Site) -> bool:
-    """Make the authority and the edge's certificate if they are missing, near their end or for
-    other names; True if anything was made. A certificate of the settings is left alone."""
+    """Make the authority and the edge's certificate if they are missing, not whole, near their end
+    or for other names; True if anything was made. A certificate of the settings is left alone."""
     settings = load(site.values)
     if settings.tls_cert:
         return False
     names = names_of(settings.preview_domain, settings.apps_domain)
     certificate, key = certificate_of(settings)
     ca_key = site.data_dir / "ca.key"
-    if not (_is_good(ca_path(site), []) and ca_key.exists()):
-        _make_authority(ca_path(site), ca_key)
-    elif _is_good(certificate, names) and key.exists():
+    known = _find(ca_path(site), ca_key)
+    authority, signer = known or _make_authority(ca_path(site), ca_key)
+    leaf = _find(certificate, key)
+    if leaf and _is_signed(leaf[0], authority) and set(names) <= _names_in(leaf[0]):
         return False
-    authority = x509.load_pem_x509_certificate(ca_path(site).read_bytes())
-    signer = serialization.load_pem_private_key(ca_key.read_bytes(), None)
-    assert isinstance(signer, ec.EllipticCurvePrivateKey)
     own_key, signed = _sign_leaf(names, authority, signer)
     account = PROCESSES["edge"].account
     own_file(key, _key_text(own_key), account)
-    own_file(certificate, signed.public_bytes(serialization.Encoding.PEM).decode(), account)
+    own_file(certificate, _text(signed), account)
     return True
 
 
@@ -66,20 +66,33 @@ def names_of(preview_domain: str, apps_domain: str) -> list[str]:
     return [*own, f"*.{preview_domain}", f"*.{apps_domain}"]
 
 
-def _is_good(path: Path, names: list[str]) -> bool:
-    """True for a certificate that is there, has the names, and lasts."""
-    if not path.exists():
-        return False
-    found = x509.load_pem_x509_certificate(path.read_bytes())
-    if found.not_valid_after_utc - _now() < RENEW_DAYS * _DAY:
-        return False
-    if not names:
-        return True
-    held = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return set(names) <= set(held.get_values_for_type(x509.DNSName))
+def _find(path: Path, key_path: Path) -> _Pair | None:
+    """A certificate that lasts, and its key; None if one is missing, or is not whole as after a
+    full disk, or they do not belong together."""
+    try:
+        found = x509.load_pem_x509_certificate(path.read_bytes())
+        key = serialization.load_pem_private_key(key_path.read_bytes(), None)
+    except (FileNotFoundError, ValueError):
+        return None
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != found.public_key():
+        return None
+    return (found, key) if found.not_valid_after_utc - _now() >= RENEW_DAYS * _DAY else None
 
 
-def _make_authority(path: Path, key_path: Path) -> None:
+def _is_signed(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        leaf.verify_directly_issued_by(authority)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def _names_in(leaf: x509.Certificate) -> set[str]:
+    held = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return set(held.get_values_for_type(x509.DNSName))
+
+
+def _make_authority(path: Path, key_path: Path) -> _Pair:
     """A new authority; whoever trusted the old one has to trust this one."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _named(f"Sandbox service on {os.uname().nodename}")
@@ -90,8 +103,8 @@ def _make_authority(path: Path, key_path: Path) -> None:
         .add_extension(_usage(signs=True), critical=True)
         .sign(key, hashes.SHA256()))
     own_file(key_path, _key_text(key), "root")
-    path.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-    path.chmod(0o644)
+    own_file(path, _text(signed), "root", 0o644)
+    return signed, key
 
 
 def _sign_leaf(names: list[str], authority: x509.Certificate, signer: ec.EllipticCurvePrivateKey
@@ -130,6 +143,10 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
 
 def _named(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
+
+
+def _text(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
 
 
 def _key_text(key: ec.EllipticCurvePrivateKey) -> str:

@@ -11,19 +11,20 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
 from app.identity.signing_keys import KeyDirectory
 from bin.console import Advice, say, step
-from bin.stack import dev_env, free_ports, health, host_shares, leftovers, servers, unix_accounts
+from bin.stack import dev_env, health, host_shares, leftovers, servers, unix_accounts
 from bin.stack.guest_image import build_command
 from bin.stack.localhost_certificate import ensure_certificate
 from bin.stack.run_command import run_command
 from bin.stack.site import ROOT, Site
 from bin.stack.supervision import supervise
 from config.settings import Settings, load
+from nodeworker import node_directory
 from nodeworker.hypervisor.qemu.images.image_holders import unregister
 
 SERVERS = ("postgres", "redis", "s3")
@@ -91,13 +92,8 @@ class Stack:
         self.supervisor.launch()
         for name, setting in zip(SERVERS, ("SVC_DATABASE_URL", "SVC_REDIS_URL", "SVC_S3_URL"),
                                  strict=True):
-            port = self.site.port(setting)
-            if not self.supervisor.pid(name) and not free_ports.is_free(port):
-                raise Advice(
-                    f"port {port}, which {name} of this stack uses, is taken by another program."
-                    f" Stop that, or remove {setting} from {self.site.data_dir}/stack.env to choose"
-                    " another."
-                )
+            if not self.supervisor.pid(name):
+                servers.check_port(self.site, name, setting)
         self.start(*SERVERS)
 
     def ensure_images(self, *, show: bool = False) -> None:
@@ -196,31 +192,45 @@ class Stack:
 
     # -- ending it
 
-    def down(self) -> None:
+    def down(self, *, force: bool = False) -> None:
         """Hibernate the sandboxes, stop everything, take our network off the host. Nothing a user
-        made is lost."""
+        made is lost: where a sandbox stays awake nothing is stopped, and Advice raised. With
+        `force` its machine is ended as by a power failure."""
+        if (why := self._hibernate()) and (awake := leftovers.list_awake(self._node_dir)):
+            told = f"{len(awake)} sandboxes are awake and cannot be put to sleep: {why}"
+            if not force:
+                raise Advice(f"{told}\nNothing was stopped. When that is put right, `make down`"
+                             " again; or `make down FORCE=1`, which ends them: what they have in"
+                             " memory is lost, their disks stay.")
+            say(f"warning: {told}")
         if self.supervisor.running():
-            if all(self.supervisor.pid(name) for name in (*SERVERS[:2], "node-ops")):
-                with step("Hibernating running sandboxes"), _as_warning(
-                        "not all sandboxes were hibernated"):
-                    self.run("python -m nodeworker.commands.drain")
             with step("Stopping the processes"):
                 self.stop(*reversed(self.processes))
-        elif self._vms():
-            raise Advice(
-                "virtual machines run, but nothing that could hibernate them. `make up` first, then"
-                " `make down`; or `make clean`, which removes them."
-            )
         leftovers.end(self._vms)
         leftovers.end(self._bakes)
-        with _as_warning("the network of the sandboxes was not removed"):
+        try:
             self.run("python -m nodeworker.network.teardown")
+        except Advice as advice:
+            say(f"warning: the network of the sandboxes was not removed: {advice}")
         self.supervisor.shutdown()
         leftovers.end(self._processes)
 
+    def _hibernate(self) -> str:
+        """Put every running sandbox to sleep; returns why that failed, if it did."""
+        if not self.supervisor.running():
+            return "nothing of the stack runs that could do it; `make up` starts it."
+        if idle := [name for name in (*SERVERS[:2], "node-ops") if not self.supervisor.pid(name)]:
+            return f"{', '.join(idle)} does not run; `make status` and `make logs` say more."
+        try:
+            with step("Hibernating running sandboxes"):
+                self.run("python -m nodeworker.commands.drain")
+        except Advice as advice:
+            return str(advice)
+        return ""
+
     def destroy(self, keep: Collection[str] = ()) -> None:
-        """End every process and VM of this stack and remove its directory; works on a half-made or
-        killed one too.
+        """End every process and VM of this stack and remove its directory and its node's; works on
+        a half-made or killed one too.
 
         Entries of the directory named in `keep` stay, and so do private stacks inside it: they have
         their own owners.
@@ -238,6 +248,8 @@ class Stack:
         if {"SVC_IMAGE_DIR", "SVC_NODE_DIR"} <= self.site.values.keys():  # pruning needs it there
             unregister(Path(self.site.values["SVC_IMAGE_DIR"]),
                        Path(self.site.values["SVC_NODE_DIR"]))
+        if (self._node_dir / node_directory.NAME).exists():  # elsewhere too, but of a node
+            leftovers.remove_entries(self._node_dir)
         leftovers.remove_entries(self.site.data_dir, keep)
 
     def _processes(self) -> dict[int, str]:
@@ -246,9 +258,12 @@ class Stack:
     def _bakes(self) -> dict[int, str]:
         return leftovers.bakes_of(self.site.values.get("SVC_NET_PREFIX", ""))
 
+    @property
+    def _node_dir(self) -> Path:
+        return ROOT / self.site.values.get("SVC_NODE_DIR", self.site.data_dir / "node")
+
     def _vms(self) -> dict[int, str]:
-        return leftovers.vms_of(
-            Path(self.site.values.get("SVC_NODE_DIR", self.site.data_dir / "node")))
+        return leftovers.vms_of(self._node_dir)
 
     # -- waiting
 
@@ -263,15 +278,6 @@ class Stack:
                 raise Advice(f"waited {timeout_s:.0f} s in vain until {what}. Logs are under "
                              f"{self.site.data_dir}/log:\n{evidence}")
             time.sleep(0.1)
-
-
-@contextlib.contextmanager
-def _as_warning(meaning: str) -> Iterator[None]:
-    """While a stack is stopped, a step that fails is reported and the rest is stopped too."""
-    try:
-        yield
-    except Advice as advice:
-        say(f"warning: {meaning}: {advice}")
 
 
 def private_stack(name: str, settings: Mapping[str, str] | None = None, *, durable: bool = False,

@@ -4,7 +4,6 @@ Redis, S3.
 `prepare` makes their directories and configuration, `commands` is what the supervisor runs.
 Production uses managed ones instead and never reads this module.
 """
-import glob
 import shlex
 import shutil
 import subprocess
@@ -12,10 +11,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bin.console import Advice
+from bin.stack.free_ports import is_free
 from bin.stack.site import ROOT, Site
 from bin.stack.unix_accounts import own_directory, own_file
 from config.processes import STORE
 
+# Debian's packages have a directory for each version.
+_INSTALLED = Path("/usr/lib/postgresql")
 # Postgres refuses to run as root, and root's home is closed to other users, so a server gets its
 # directory bound to /mnt in a mount namespace of its own and then drops to its user: nothing above
 # that directory needs to be readable. Its environment is empty; bin/stack/leftovers.py finds it by
@@ -53,7 +55,7 @@ def commands(site: Site) -> dict[str, str]:
     # A copy of the server from .venv where `_prepare_redis` made one, else the system's.
     redis = (f"$(test -x {quoted['redis']}/redis-server && echo /mnt/redis-server"
              " || echo redis-server)")
-    postgres = f"{postgres_bin()}/postgres -D /mnt/data"
+    postgres = f"{postgres_bin(_postgres_data(site))}/postgres -D /mnt/data"
     return {
         "postgres": f"{end_orphans}{_AS_USER} {quoted['postgres']} postgres {postgres}",
         "redis": f"{_AS_USER} {quoted['redis']} redis {redis} /mnt/redis.conf",
@@ -66,24 +68,48 @@ def commands(site: Site) -> dict[str, str]:
     }
 
 
-def postgres_bin() -> Path:
-    """Directory of the newest installed Postgres programs."""
-    found = sorted(glob.glob("/usr/lib/postgresql/*/bin/postgres"),
-                   key=lambda path: int(path.split("/")[4]))
+def postgres_bin(data: Path) -> Path:
+    """Directory of the Postgres programs of the version that wrote `data`, installed or not; before
+    there is any data, of the newest installed ones."""
+    if (data / "PG_VERSION").exists():
+        return _INSTALLED / (data / "PG_VERSION").read_text().strip() / "bin"
+    found = sorted(_INSTALLED.glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
     if not found:
         raise Advice(
             "Postgres is not installed; `apt-get install postgresql`, or `make up` as root does it."
         )
-    return Path(found[-1]).parent
+    return found[-1].parent
+
+
+def _postgres_data(site: Site) -> Path:
+    return site.data_dir / "postgres" / "data"
+
+
+def check_port(site: Site, name: str, setting: str) -> None:
+    """Raises Advice if another program has the port of a server that does not run."""
+    port = site.port(setting)
+    if not is_free(port):
+        raise Advice(
+            f"port {port}, which {name} of this stack uses, is taken by another program. Stop that,"
+            f" or remove {setting} from {site.data_dir}/stack.env to choose another."
+        )
 
 
 def prepare(site: Site, *, durable: bool = True) -> None:
     """Make the directories and configurations; what exists is kept. Not `durable`: no fsync, for
     tests only."""
+    data = _postgres_data(site)
+    if not (postgres_bin(data) / "postgres").exists():
+        version = postgres_bin(data).parent.name
+        raise Advice(
+            f"{data} is of Postgres {version}, which is not installed, and no other version reads"
+            f" it: `apt-get install postgresql-{version}`. To go on with a newer one use its"
+            " pg_upgrade."
+        )
     _prepare_redis(site, durable)
     own_directory(site.data_dir / "s3", STORE.account)
     own_directory(site.data_dir / "s3" / site.values.get("SVC_S3_BUCKET", "svc"), STORE.account)
-    if not (site.data_dir / "postgres" / "data").exists():
+    if not data.exists():
         _init_postgres(site)
     _configure_postgres(site, durable)
 
@@ -112,8 +138,9 @@ def _init_postgres(site: Site) -> None:
     password: `_ACCESS` says who may be it."""
     shutil.rmtree(site.data_dir / "postgres", ignore_errors=True)
     directory = own_directory(site.data_dir / "postgres", "postgres")
+    programs = postgres_bin(_postgres_data(site))
     initdb = (
-        f"{_AS_USER} {shlex.quote(str(directory))} postgres {postgres_bin()}/initdb"
+        f"{_AS_USER} {shlex.quote(str(directory))} postgres {programs}/initdb"
         " --pgdata=/mnt/new --username=postgres --auth-local=peer --auth-host=reject"
         " --encoding=UTF8 --locale=C.UTF-8 --no-sync"
     )
@@ -144,7 +171,7 @@ def _configure_postgres(site: Site, durable: bool) -> None:
         "timezone = 'UTC'", "log_line_prefix = '%m [%p] '", "log_timezone = 'UTC'",
         f"fsync = {'on' if durable else 'off'}"
     ]
-    data = site.data_dir / "postgres" / "data"
+    data = _postgres_data(site)
     for name, text in {**_ACCESS, "stack.conf": "\n".join(lines) + "\n"}.items():
         own_file(data / name, text, "postgres")
     main, configuration = data / "postgresql.conf", "include 'stack.conf'\n"

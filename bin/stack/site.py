@@ -37,6 +37,8 @@ HOST_SETTINGS = ("SVC_GUEST_DISTRO", "SVC_ACCELERATOR", "SVC_MACHINE", "SVC_IMAG
 # Facts of a stack, which a shell that sourced the dev.env or stack.env of another must not change.
 FACTS = {"SVC_API_URL", "SVC_AUTH_URL", "SVC_SHELL_URL", "SVC_DATA_DIR", "SVC_CA_FILE",
          "SVC_PREVIEW_DOMAIN", "SVC_APPS_DOMAIN"}
+# Settings that name a place in a stack's directory, unless the operator has chosen another.
+_PLACES = {"SVC_NODE_DIR", "SVC_IMAGE_DIR", "SVC_SIGNING_KEYS_DIR", "SVC_CA_FILE"}
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,8 @@ class Site:
         """The stack under var/; lines of `.env` and SVC_* of the caller's environment win over what
         was generated."""
         data_dir = DEVELOPMENT
-        remembered = read_env(data_dir / "stack.env")
-        share = host_shares.claim_share(data_dir, 0)
+        remembered = _remembered(data_dir)
+        share = host_shares.claim_share(data_dir, known_prefix=remembered.get("SVC_NET_PREFIX", ""))
         values = {**_generated(data_dir, PREFERRED), **remembered, **_share_values(share)}
         values["SVC_NODE_ID"] = remembered.get("SVC_NODE_ID", "node-1")
         write_env(data_dir / "stack.env", values | _derived(values))
@@ -63,7 +65,7 @@ class Site:
         """A stack of its own in `data_dir`, on free ports, sharing only the images; `settings` are
         SVC_* values."""
         data_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
-        share = host_shares.claim_share(data_dir, 1)
+        share = host_shares.claim_share(data_dir, private=True)
         values = {
             **_generated(data_dir, {name: share.server_port(place)
                                     for place, name in enumerate(PREFERRED)}),
@@ -84,9 +86,13 @@ class Site:
     def existing(cls, data_dir: Path) -> "Site":
         """The stack whose directory is there already; for the development stack with the operator's
         settings."""
-        values = read_env(data_dir / "stack.env") or {"SVC_DATA_DIR": str(data_dir)}
-        chosen = _operators_settings() if data_dir == DEVELOPMENT else {}
-        return cls(data_dir, {**values, **chosen, "SVC_DATA_DIR": str(data_dir)})
+        values = _remembered(data_dir)
+        if data_dir == DEVELOPMENT:
+            chosen = _operators_settings()
+            values |= chosen
+            if "SVC_EDGE_PORT" in chosen:
+                values |= {**_derived(values), **chosen}
+        return cls(data_dir, {**values, "SVC_DATA_DIR": str(data_dir)})
 
     @property
     def environ(self) -> dict[str, str]:
@@ -153,6 +159,17 @@ def _operators_settings() -> dict[str, str]:
         **read_env(ROOT / ".env"),
         **{name: os.environ[name] for name in settings if name in os.environ},
     }
+
+
+def _remembered(data_dir: Path) -> dict[str, str]:
+    """What `stack.env` says. Paths in the directory that the stack had when this was written are
+    those of today: its checkout may have been moved."""
+    values = read_env(data_dir / "stack.env")
+    before = values.get("SVC_DATA_DIR", str(data_dir))
+    for name in _PLACES & values.keys():
+        if Path(values[name]).is_relative_to(before):
+            values[name] = str(data_dir / Path(values[name]).relative_to(before))
+    return {**values, "SVC_DATA_DIR": str(data_dir)}
 
 
 def _share_values(share: host_shares.Share) -> dict[str, str]:

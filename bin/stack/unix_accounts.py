@@ -85,10 +85,16 @@ def close_llm_files(path: Path) -> None:
                 f" directory of its own: chmod 711 {file.parent}")
 
 
-def own_file(path: Path, text: str, account: str) -> None:
-    """Write a file that only the account reads."""
+def own_file(path: Path, text: str, account: str, mode: int = 0o600) -> None:
+    """Write a file of the account's, whole or not at all; nobody else can read it unless `mode`
+    says so."""
     entry = pwd.getpwnam(account)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    draft = path.with_name(f"{path.name}.draft")
+    draft.unlink(missing_ok=True)
+    # Exclusively: in a directory of its own the account could have led us elsewhere by a link.
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as stream:
         os.fchown(stream.fileno(), entry.pw_uid, entry.pw_gid)
+        os.fchmod(stream.fileno(), mode)
         stream.write(text)
+    draft.replace(path)

@@ -15,8 +15,13 @@ user of the machine could see. `~.` at the beginning of a line leaves."""
 def main() -> int:
     """The exit code of the shell; 255 if there was none."""
     options = _options()
-    api_key = Path(options.key_file).read_text().strip() if options.key_file else \
-        os.environ.get("SVC_API_KEY", "")
+    try:
+        api_key = Path(options.key_file).read_text().strip() if options.key_file else \
+            os.environ.get("SVC_API_KEY", "")
+    except (OSError, UnicodeError) as error:
+        said = error.strerror if isinstance(error, OSError) else "it is no text"
+        print(f"svc-shell: {options.key_file} cannot be read: {said}", file=sys.stderr)
+        return FAILED
     if not api_key or not options.url:
         print("svc-shell: needs SVC_API_KEY (or --key-file) and SVC_SHELL_URL (or --url)",
               file=sys.stderr)

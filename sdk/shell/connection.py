@@ -54,6 +54,8 @@ class Connection:
             raise Refused(_sentence(error), again=error.status_code in TRY_AGAIN) from error
         except (OSError, WebSocketException) as error:
             raise Refused(f"{url} cannot be reached: {error}", again=True) from error
+        except ValueError as error:  # of a port, of a name that is too long, of a key
+            raise Refused(f"{url} cannot be asked: {error}") from error
         self._socket.setblocking(False)
         self._unsent = bytearray()
         self._message = bytearray()

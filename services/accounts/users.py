@@ -64,6 +64,17 @@ def get_by_email(email: str) -> User:
     return user
 
 
+def get_named(name: str) -> User:
+    """The account with this id or address, the service's own (`svc-deploys`), which has no address,
+    among them; raises NotFound."""
+    text = name.strip()
+    with connection():
+        user = User.get_or_none((User.id == text) | (User.email == text.lower()))
+    if user is None:
+        raise NotFound(f"There is no account {name}.")
+    return user
+
+
 def sign_in(email: str, password: str) -> User:
     """The account, if the password is right; raises Unauthenticated without saying which of the two
     was wrong, and Unavailable if too many sign in at once: then no password was looked at."""

@@ -11,9 +11,10 @@ from services.events.ledger import Filter, matching
 _BATCH = 500
 
 
-def redeliver(event_id: str, receivers: Sequence[str], first_wait_s: float) -> int:
+def redeliver(event_id: str, receivers: Sequence[str], first_wait_s: float, *,
+              dry_run: bool = False) -> int:
     """Send one event again to each of `receivers`, on a schedule of its own; returns how many
-    deliveries were made.
+    deliveries were made, or with `dry_run` would be.
 
     Same id, same bytes, new timestamp and signature. A receiver whose delivery is still open gets
     no second one.
@@ -21,7 +22,7 @@ def redeliver(event_id: str, receivers: Sequence[str], first_wait_s: float) -> i
     with connection(), database.atomic():
         if not Event.select().where(Event.id == event_id).exists():
             raise NotFound(f"There is no event {event_id}.")
-        return _send_again([(event_id, name) for name in receivers], first_wait_s)
+        return _send_again([(event_id, name) for name in receivers], first_wait_s, dry_run)
 
 
 def redeliver_range(wanted: Filter, receivers: Sequence[str], first_wait_s: float, *,
@@ -39,7 +40,7 @@ def redeliver_range(wanted: Filter, receivers: Sequence[str], first_wait_s: floa
             after = page[-1].id
             with database.atomic():
                 to_send = _list_to_send([event.id for event in page], receivers, wanted.state)
-                made += len(to_send) if dry_run else _send_again(to_send, first_wait_s)
+                made += _send_again(to_send, first_wait_s, dry_run)
 
 
 def _list_to_send(event_ids: list[str], receivers: Sequence[str],
@@ -55,7 +56,7 @@ def _list_to_send(event_ids: list[str], receivers: Sequence[str],
     ]
 
 
-def _send_again(to_send: list[tuple[str, str]], first_wait_s: float) -> int:
+def _send_again(to_send: list[tuple[str, str]], first_wait_s: float, dry_run: bool) -> int:
     unfinished = Delivery.state.in_((DeliveryState.PENDING, DeliveryState.SENDING))
     ids = list({event_id for event_id, _ in to_send})
     busy = {
@@ -73,6 +74,6 @@ def _send_again(to_send: list[tuple[str, str]], first_wait_s: float) -> int:
         for event_id, name in to_send
         if (event_id, name) not in busy and event_id not in fresh
     ]
-    if rows:
+    if rows and not dry_run:
         Delivery.insert_many(rows).execute()
     return len(rows)

@@ -91,7 +91,7 @@ class Room:
     are."""
 
     node_id: str
-    accepting: bool
+    is_open: bool
     vcpus: int
     mem_mb: int
     free_vcpus: int
@@ -134,7 +134,7 @@ def refusal(vcpus: int, mem_mb: int, rooms: list[Room], pinned: str | None = Non
             f" {nearest.mem_mb} MB, so {_short(vcpus - nearest.vcpus, mem_mb - nearest.mem_mb)}"
             " short."
         )
-    open_ones = [room for room in possible if room.accepting]
+    open_ones = [room for room in possible if room.is_open]
     if not open_ones:
         closed = f"Node {pinned} takes" if pinned else "The nodes that could hold it take"
         return Unavailable(f"{closed} no sandboxes at present; {machine} are needed.",

@@ -13,10 +13,11 @@ _AWAKE = (SandboxStatus.RUNNING, SandboxStatus.PROVISIONING)
 
 def begin_hibernating(settings: Settings, queue: Queue) -> int:
     """Begin to hibernate every running sandbox of this node that has no operation under way;
-    returns how many sandboxes are not asleep yet."""
+    returns how many sandboxes are not asleep yet, those that are just being woken included."""
+    waking = (Sandbox.task == OperationKind.WAKE) & (Sandbox.status != SandboxStatus.STOPPED)
     with connection():
         rows = Sandbox.select(Sandbox.id).where(
-            (Sandbox.node_id == settings.node_id) & Sandbox.status.in_(_AWAKE))
+            (Sandbox.node_id == settings.node_id) & (Sandbox.status.in_(_AWAKE) | waking))
         awake = [row.id for row in rows]
         for sandbox_id in awake:
             _begin(settings, queue, sandbox_id)

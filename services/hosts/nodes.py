@@ -1,6 +1,8 @@
 """VM hosts as the control plane sees them: they describe themselves with every heartbeat."""
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
 
 from config.settings import Settings
 from models.database import connection, database, now
@@ -44,7 +46,7 @@ SANDBOX_LANE = "ops"
 def heartbeat(facts: NodeFacts, lanes: Collection[str] | None = None, *,
               started: bool = False) -> None:
     """Write what the node says and that it lives; `lanes` are those of its lanes that work,
-    `started` also marks the start of its worker."""
+    `started` also marks the start of its worker, which ends a drain."""
     values = {
         "address": facts.address,
         "vcpus": facts.vcpus,
@@ -67,7 +69,7 @@ def heartbeat(facts: NodeFacts, lanes: Collection[str] | None = None, *,
         "heartbeat_at": now(),
     }
     if started:
-        values["started_at"] = values["heartbeat_at"]
+        values |= {"started_at": values["heartbeat_at"], "draining_until": None}
     with connection(), database.atomic():
         Node.insert(id=facts.id, **values).on_conflict(conflict_target=[Node.id],
                                                        update=values).execute()
@@ -93,9 +95,39 @@ def read_stopped_machines(node_id: str) -> dict[str, int]:
 
 
 def set_accepting(node_id: str, *, accepting: bool) -> bool:
-    """Open or close a node for new sandboxes; False if there is no such node."""
+    """Open or close a node for new sandboxes; who opens it ends a drain. False if there is no such
+    node."""
+    values = {"accepting": True, "draining_until": None} if accepting else {"accepting": False}
     with connection():
-        return bool(Node.update(accepting=accepting).where(Node.id == node_id).execute())
+        return bool(Node.update(**values).where(Node.id == node_id).execute())
+
+
+def begin_draining(node_id: str, seconds: float) -> None:
+    """Close the node for so many seconds, beside what the operator has decided."""
+    with connection():
+        Node.update(draining_until=now() + timedelta(seconds=seconds)).where(
+            Node.id == node_id).execute()
+
+
+def end_draining(node_id: str) -> None:
+    """Leave the node as open as the operator has decided."""
+    with connection():
+        Node.update(draining_until=None).where(Node.id == node_id).execute()
+
+
+def are_open() -> Any:
+    """The condition for nodes that take sandboxes as long as they have room."""
+    return Node.accepting & (Node.draining_until.is_null() | (Node.draining_until <= now()))
+
+
+def is_draining(node: Node) -> bool:
+    """True while the node is closed because it is about to go down."""
+    return node.draining_until is not None and node.draining_until > now()
+
+
+def is_open(node: Node) -> bool:
+    """True if the node takes sandboxes as long as it has room."""
+    return node.accepting and not is_draining(node)
 
 
 def find_directory_id(node_id: str) -> str | None:
@@ -120,8 +152,8 @@ def forget_directory(node_id: str) -> bool:
         return bool(Node.update(directory_id=None).where(Node.id == node_id).execute())
 
 
-def list_alive(settings: Settings) -> list[str]:
-    """Ids of the nodes whose last heartbeat is fresh."""
+def list_alive(settings: Settings, lane: str | None = None) -> list[str]:
+    """Ids of the nodes whose last heartbeat is fresh, and whose `lane` works if one is given."""
     with connection():
         since = reported_since(settings.node_dead_after_s)
-        return [node.id for node in reporting_ids(since).order_by(Node.id)]
+        return [node.id for node in reporting_ids(since, lane).order_by(Node.id)]

@@ -19,42 +19,46 @@ from models.sandboxes import Sandbox
 from models.states import OPEN_STATES, OperationKind, SandboxStatus
 from models.usage import SandboxUsage
 from services.errors import WrongNode
+from services.hosts import nodes
 from services.hosts.capacity import Load, Promise, Room, refusal
 from services.hosts.disk_room import DiskRoom
 from services.hosts.nodes import SANDBOX_LANE, NodeFacts
 from services.hosts.port_room import PortsWanted, find_shortage
 from services.hosts.sandbox_ports import move_agent_port
-from services.operations.reporting_nodes import reported_since, reports
+from services.operations.reporting_nodes import reported_since, reports, works
 
 
 def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None = None, *,
                new_files: bool = True, preset: str | None = None,
                image: str | None = None, lane: str = SANDBOX_LANE,
-               ports: PortsWanted = PortsWanted()) -> Node:
+               ports: PortsWanted = PortsWanted(), even_closed: bool = False) -> Node:
     """Lock and return a live node that has room; the least loaded first, or exactly `pinned`.
 
     Without `new_files` its disk and `ports` do not matter: the machine has them there already. With
     a `preset` only the nodes that have it count, unless there is none. Nodes that have the `image`
-    come first; others have to fetch it. The `lane` that is to boot it works.
+    come first; others have to fetch it. The `lane` that is to boot it works. With `even_closed` the
+    pinned one may be closed by an operator, but not be about to go down.
     Raises WrongNode when `pinned` does not exist, Unavailable when no node has room; its text says
     what is short.
     """
-    asked, wanted = _alive(settings) & _works(lane), ports if new_files else None
+    asked, wanted = _alive(settings) & works(lane), ports if new_files else None
     if pinned is not None:
         asked &= Node.id == pinned
     elif preset is not None:
         # By their ids: what they have may change before they are looked at again.
         have_it = [node.id for node in Node.select(Node.id).where(
-            asked & Node.accepting & Node.presets.contains([preset]))]
+            asked & nodes.are_open() & Node.presets.contains([preset]))]
         asked = asked & Node.id.in_(have_it) if have_it else asked
     for node_id in [pinned] if pinned is not None else _by_load(asked, image):
         node = _locking(lane).find(node_id, reported_since(settings.node_dead_after_s))
-        if node is not None and node.accepting and _room(
-                settings, node, wanted).can_hold(vcpus, mem_mb):
-            return node
+        if node is not None:
+            room = _room(settings, node, wanted, even_closed=even_closed)
+            if room.is_open and room.can_hold(vcpus, mem_mb):
+                return node
     if pinned is not None and not Node.select().where(Node.id == pinned).exists():
         raise WrongNode(f"There is no node {pinned}.")
-    rooms = [_room(settings, node, wanted) for node in Node.select().where(asked)]
+    rooms = [_room(settings, node, wanted, even_closed=even_closed)
+             for node in Node.select().where(asked)]
     raise refusal(vcpus, mem_mb, rooms, pinned)
 
 
@@ -72,23 +76,20 @@ def check_disk(node_id: str) -> None:
 def is_open(settings: Settings, node_id: str) -> bool:
     """True if the node reports that it works, and takes sandboxes as long as it has room."""
     return bool(Node.select().where((Node.id == node_id) & _alive(settings)
-                                    & Node.accepting).exists())
+                                    & nodes.are_open()).exists())
 
 
-def claim_capacity(settings: Settings, sandbox: Sandbox) -> None:
+def claim_capacity(settings: Settings, sandbox: Sandbox, *, even_closed: bool = False) -> None:
     """Make sure that the node of a sleeping sandbox has room to run it, and that its agent has a
     port of the node's range for agents; raises Unavailable."""
-    node = claim_node(settings, sandbox.vcpus, sandbox.mem_mb, sandbox.node_id, new_files=False)
+    node = claim_node(settings, sandbox.vcpus, sandbox.mem_mb, sandbox.node_id, new_files=False,
+                      even_closed=even_closed)
     move_agent_port(settings, node, sandbox)
 
 
 def _alive(settings: Settings) -> Any:
     """Nodes that report, and whose lane for sandboxes has started."""
-    return reports(reported_since(settings.node_dead_after_s)) & _works(SANDBOX_LANE)
-
-
-def _works(lane: str) -> Any:
-    return Node.lanes.is_null() | Node.lanes.contains([lane])
+    return reports(reported_since(settings.node_dead_after_s)) & works(SANDBOX_LANE)
 
 
 def _occupying() -> Any:
@@ -98,11 +99,13 @@ def _occupying() -> Any:
     )
 
 
-def _room(settings: Settings, node: Node, wanted: PortsWanted | None) -> Room:
+def _room(settings: Settings, node: Node, wanted: PortsWanted | None, *,
+          even_closed: bool = False) -> Room:
     """What is free on a node; of its disk and its host ports only for a machine that is to have
     `wanted` ports there."""
     load, promise = read_load(node.id), promise_of(node)
-    return Room(node.id, node.accepting, node.vcpus, node.mem_mb,
+    is_open = not nodes.is_draining(node) if even_closed else nodes.is_open(node)
+    return Room(node.id, is_open, node.vcpus, node.mem_mb,
                 promise.most_vcpus(load) - load.vcpus, promise.most_mem_mb() - load.mem_mb,
                 _disk_room(node, load) if wanted is not None else None, promise.held_back(load),
                 find_shortage(settings, node, wanted) if wanted is not None else "")
@@ -154,7 +157,7 @@ def _coming(node_id: Any, heartbeat_at: Any) -> Any:
 def _locking(lane: str) -> Statement:
     """The node of an id, locked, if it is alive and this lane of it works."""
     return Statement(Node, lambda node_id, since: Node.select().where(
-        (Node.id == node_id) & reports(since) & _works(SANDBOX_LANE) & _works(lane)
+        (Node.id == node_id) & reports(since) & works(SANDBOX_LANE) & works(lane)
     ).for_update(ROW_LOCK), values=2)
 
 
@@ -171,27 +174,27 @@ def list_with_room(settings: Settings, vcpus: int, mem_mb: int, lane: str,
                    image: str | None = None) -> list[str]:
     """The nodes at present that could take a new machine and whose `lane` works too, those that
     have the `image` and then the one with most free memory first. It is no claim."""
-    works = _alive(settings) & _works(lane)
-    order = _by_load(works, image)
-    nodes = {node.id: node for node in Node.select().where(Node.id.in_(order))}
+    at_work = _alive(settings) & works(lane)
+    order = _by_load(at_work, image)
+    found = {node.id: node for node in Node.select().where(Node.id.in_(order))}
     return [each for each in order
-            if _room(settings, nodes[each], PortsWanted()).can_hold(vcpus, mem_mb)]
+            if _room(settings, found[each], PortsWanted()).can_hold(vcpus, mem_mb)]
 
 
 def find_silence(settings: Settings, node_id: str, lane: str) -> str | None:
     """That the node does not report, or its `lane` does not work; None if both do."""
-    works = _alive(settings) & _works(lane)
-    if Node.select().where((Node.id == node_id) & works).exists():
+    at_work = _alive(settings) & works(lane)
+    if Node.select().where((Node.id == node_id) & at_work).exists():
         return None
     return f"Node {node_id} does not report that it works at present."
 
 
 def find_refusal(node_id: str, mem_mb: int) -> str | None:
-    """Why a node should not go on with what takes `mem_mb` of its disk: it is closed, or
-    short of disk space. None if nothing speaks against it."""
+    """Why a node should not go on with what takes `mem_mb` of its disk: it is closed or
+    being drained, or short of disk space. None if nothing speaks against it."""
     node = Node.get_by_id(node_id)
-    if not node.accepting:
-        return f"Node {node_id} is closed."
+    if not nodes.is_open(node):
+        return f"Node {node_id} is {'being drained' if node.accepting else 'closed'}."
     room = _disk_room(node, read_load(node_id))
     short = room.refusal(node_id, mem_mb) if room is not None else None
     return str(short) if short is not None else None
@@ -208,7 +211,7 @@ def _by_load(asked: Any, image: str | None = None) -> list[str]:
             & (Sandbox.status != SandboxStatus.STOPPED)
             & _occupying(),
         )
-        .where(Node.accepting & asked)
+        .where(nodes.are_open() & asked)
         .group_by(Node.id)
         .order_by(*have_it, (Node.mem_mb - free).desc(), Node.id)
     )

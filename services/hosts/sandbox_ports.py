@@ -55,16 +55,18 @@ def bind_ports(settings: Settings, node: Node, bearer: Bearer,
 
 def bind_more(settings: Settings, sandbox: Sandbox, guest_ports: tuple[int, ...]) -> None:
     """Give those of the guest ports a host port that have none; the sandbox's row is locked, its
-    node's row gets locked.
+    node's row gets locked if there are such.
 
     Raises InvalidRequest beyond PORTS_MAX, Unavailable when the range, or its owner's share of it,
     is used up.
     """
-    node = Node.select().where(Node.id == sandbox.node_id).for_update(ROW_LOCK).get()
     bound = {row.guest_port for row in PortBinding.select(PortBinding.guest_port).where(
         PortBinding.sandbox_id == sandbox.id)}
-    _check_number({*bound, *guest_ports})
     new, bearer = set(guest_ports) - bound, _bearer(sandbox)
+    if not new:
+        return
+    _check_number({*bound, *new})
+    node = Node.select().where(Node.id == sandbox.node_id).for_update(ROW_LOCK).get()
     shortage = find_shortage(settings, node, bearer.wants(new))
     if shortage:
         raise Unavailable(shortage, retry_after_s=_RETRY_AFTER_S)

@@ -78,16 +78,16 @@ class AppUse:
         return self.store_bytes + self.sandbox_bytes
 
 
-def list_apps(email: str | None = None, *, only_open: bool = False, only_failed: bool = False,
+def list_apps(account: str | None = None, *, only_open: bool = False, only_failed: bool = False,
               limit: int = 100, offset: int = 0) -> list[AppReport]:
-    """A page of the apps of all accounts, or of one, newest first: all, those with a deploy under
-    way, those whose last one failed. Raises NotFound."""
+    """A page of the apps of all accounts, or of one (its address or id), newest first: all, those
+    with a deploy under way, those whose last one failed. Raises NotFound."""
     states = [state for state in RunState
               if not (only_open and state not in runs.OPEN)
               and not (only_failed and state != RunState.FAILED)]
     which = DeployRun.state.in_(states)
-    if email is not None:
-        which &= Deploy.owner_id == users.get_by_email(email).id
+    if account is not None:
+        which &= Deploy.owner_id == users.get_named(account).id
     with connection():
         rows = list(with_last_run().where(which).order_by(Deploy.created_at.desc(), Deploy.slug)
                     .limit(limit).offset(offset))

@@ -235,9 +235,12 @@ class Explainer:
                 f"The {nodes.SANDBOX_LANE} lane of node {node_id} does not start: nothing is done"
                 " there now."
             )
-        elif not node.accepting:
+        elif not nodes.is_open(node):
+            closed = "closed" if not node.accepting else (
+                f"being drained, which ends {self._when(node.draining_until)} or when it starts"
+                " again")
             yield (
-                f"Node {node_id} is closed: it starts no new sandboxes and wakes none, but ends"
+                f"Node {node_id} is {closed}: it starts no new sandboxes and wakes none, but ends"
                 " what was begun."
             )
 

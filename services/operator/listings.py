@@ -25,13 +25,15 @@ class NodeReport:
     `warm_sizes` are those with a warm image, which a create restores; `lanes` are those that work,
     None if it does not tell. Of its disk (MiB) `disk_free_mb` are free; below `disk_floor_mb` the
     host takes nothing new. `stopped_machines` stand ready for a wake (`kept`) or a create
-    (`spares`), or are processes that have no machine yet (`prepared`). `policy_restored_at` is when
-    it last found its packet policy changed by somebody else."""
+    (`spares`), or are processes that have no machine yet (`prepared`). Until
+    `draining_until`, if that is set, it is closed whether or not it is `accepting`.
+    `policy_restored_at` is when it last found its packet policy changed by somebody else."""
 
     id: str
     address: str
     alive: bool
     accepting: bool
+    draining_until: datetime | None
     silent_s: float
     used_vcpus: int
     vcpus: int
@@ -140,6 +142,7 @@ def _node(node: Node, alive: bool) -> NodeReport:
                   and not view.presets]
     return NodeReport(
         id=node.id, address=node.address, alive=alive, accepting=node.accepting,
+        draining_until=node.draining_until if nodes.is_draining(node) else None,
         silent_s=round((now() - node.heartbeat_at).total_seconds(), 1),
         used_vcpus=load.vcpus, vcpus=node.vcpus, most_vcpus=promise.most_vcpus(load),
         used_mem_mb=load.mem_mb, mem_mb=node.mem_mb, most_mem_mb=promise.most_mem_mb(),
@@ -182,11 +185,11 @@ def operation_report(row: Operation) -> OperationReport:
     )
 
 
-def list_sandboxes(email: str, *, status: str | None = None, stopped_too: bool = False,
+def list_sandboxes(account: str, *, status: str | None = None, stopped_too: bool = False,
                    limit: int = 100, offset: int = 0) -> list[SandboxReport]:
     """A page of an owner's sandboxes, newest first, without the stopped ones unless asked for.
-    Raises NotFound."""
-    owner = users.get_by_email(email)
+    `account` is its address or id. Raises NotFound."""
+    owner = users.get_named(account)
     which = Sandbox.owner == owner.id
     if status is not None:
         which &= Sandbox.status == status

@@ -148,19 +148,20 @@ class Supervisor:
                 raise Advice(f"supervisor: {fault.faultString}") from fault
 
     def info(self, name: str) -> dict[str, Any]:
-        """What supervisor knows of one process: statename, pid, description, spawnerr..."""
-        return dict(self._call("getProcessInfo", name))
-
-    def state(self, name: str) -> str:
-        """RUNNING, STARTING, BACKOFF (it crashes again and again), STOPPING, STOPPED, EXITED or
-        FATAL. A process that the running supervisord does not know, because it is of an earlier
-        version, is STOPPED."""
+        """What supervisor knows of one process: statename, pid, description... A process that the
+        running supervisord does not know, because it is of an earlier version, is STOPPED."""
         try:
-            return str(self.info(name)["statename"])
+            return dict(self._call("getProcessInfo", name))
         except xmlrpc.client.Fault as fault:
             if fault.faultCode != _FAULT_UNKNOWN:
                 raise
-            return "STOPPED"
+            return {"statename": "STOPPED", "pid": 0,
+                    "description": "new in this version; `make restart` starts it"}
+
+    def state(self, name: str) -> str:
+        """RUNNING, STARTING, BACKOFF (it crashes again and again), STOPPING, STOPPED, EXITED or
+        FATAL."""
+        return str(self.info(name)["statename"])
 
     def pid(self, name: str) -> int:
         """Process id, 0 if it does not run."""

@@ -1,8 +1,11 @@
 """What an operator does with accounts, service tokens and signing keys."""
+import contextlib
+import json
 import os
 import subprocess
 import sys
 
+import psycopg2
 import pytest
 
 from bin.stack.site import ROOT
@@ -179,6 +182,10 @@ def test_service_tokens_are_listed_without_their_secret(edge, command):
     line = next(line for line in listed.splitlines() if minted["jti"] in line)
     assert line.split()[1:3] == ["svc:listed", "app-7"] and line.endswith(" valid")
     assert edge.keys.get_signing().kid in line and minted["token"] not in listed
+    shown = command("service-token-list", "--json")
+    (row,) = [row for row in json.loads(shown) if row["jti"] == minted["jti"]]
+    assert (row["subject"], row["app_id"], row["state"]) == ("svc:listed", "app-7", "valid")
+    assert row["kid"] == edge.keys.get_signing().kid and minted["token"] not in shown
     command("service-token-revoke", minted["jti"])
     assert minted["jti"] not in command("service-token-list")
     assert any(minted["jti"] in line and line.endswith(" revoked")
@@ -210,6 +217,7 @@ def test_an_account_is_shut_out_and_let_in_again(edge, command):
         ("service-token-mint", "With Spaces"), ("service-token-mint", ""),
         ("user-disable", "nobody@example.test"), ("user-create", "not an address"),
         ("user-create", "short@example.test", "--password", "short"),
+        ("user-create", "empty@example.test", "--password", ""),
         ("user-plan", "nobody@example.test", "pro"), ("user-plan", "alice@example.test", "golden"),
         ("service-token-revoke", "unknown"), ("user-create", "alice@example.test"),
     ],
@@ -218,8 +226,19 @@ def test_a_mistake_is_one_sentence(command, arguments):
     assert "Error: " in command(*arguments, ok=False)
 
 
+def test_a_database_of_another_version_is_one_sentence(environ, databases):
+    url = databases.create()
+    with contextlib.closing(psycopg2.connect(url)) as rows, rows, rows.cursor() as cursor:
+        cursor.execute("DROP TABLE nodes CASCADE")
+    code, printed, complaint = run_operator({**environ, "SVC_DATABASE_URL": url}, "node-list")
+    assert code == 1 and printed == "" and complaint.startswith("Error: The database does not have")
+    assert "python -m models.migrate" in complaint and complaint.count("\n") == 1
+
+
 def test_the_signing_key_is_made_once_and_only_its_owner_reads_it(edge, command):
     directory = edge.settings.signing_keys_dir
     first = command("keys", "ensure").strip()
     assert command("keys", "ensure").strip() == first
+    listed = {row["kid"]: row for row in json.loads(command("keys", "list", "--json"))}
+    assert listed[first]["stage"] == "signing" and listed[first]["needed_because"]
     assert (directory / f"{first}.private.pem").stat().st_mode & 0o077 == 0

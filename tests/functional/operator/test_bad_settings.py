@@ -32,6 +32,7 @@ def test_a_wrong_setting_is_named_and_ends_the_process(tmp_path, name):
 @pytest.mark.parametrize(("name", "settings", "told"), [
     ("flower", {}, "SVC_FLOWER_BASIC_AUTH"),
     ("webhooks", {"SVC_WEBHOOK_RECEIVER_URL": "http://127.0.0.1:1/"}, "SVC_WEBHOOK_SECRETS"),
+    ("control", {"SVC_BUILDER_SIZE": "medum"}, "SVC_BUILDER_SIZE names medum; sizes are small,"),
     ("relay", {"SVC_DATABASE_URL": "postgresql://svc:sesame@h/svc?sslmoed=x"}, "SVC_DATABASE_URL"),
 ])
 def test_what_a_process_cannot_do_without_ends_it(tmp_path, name, settings, told):
@@ -53,3 +54,21 @@ def test_a_command_of_make_says_it_in_a_sentence(clean_host, capsys, setting, to
     assert ended.value.code == 1
     said = capsys.readouterr().err
     assert said.startswith(f"\nerror: {told}") and said.count("\n") == 2
+
+
+ANYBODY = """
+import os, sys
+from bin.console import explained
+os.setuid(65534)
+with explained():
+    open(sys.argv[1])
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_who_may_not_read_the_settings_is_told_in_a_sentence(tmp_path):
+    (tmp_path / "stack.env").touch(0o600)
+    asked = subprocess.run([ROOT / ".venv/bin/python", "-c", ANYBODY, tmp_path / "stack.env"],
+                           cwd=ROOT, text=True, capture_output=True, check=False)
+    assert asked.returncode == 1
+    assert asked.stderr == f"\nerror: {tmp_path}/stack.env: only root may do this.\n"

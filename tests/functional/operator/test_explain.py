@@ -184,6 +184,8 @@ def test_a_stop_by_an_operator_is_never_given_up(sandbox_id):
     (lambda: {"heartbeat_at": ago(3600)}, "Node n1 has been silent since 36"),
     (lambda: {"accepting": False},
      "Node n1 is closed: it starts no new sandboxes and wakes none, but"),
+    (lambda: {"draining_until": now() + timedelta(seconds=90)},
+     "Node n1 is being drained, which ends in "),
 ])
 def test_its_node_is_what_keeps_it(sandbox_id, columns, sentence):
     assert "Node n1" not in explain(sandbox_id)

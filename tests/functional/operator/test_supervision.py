@@ -1,5 +1,6 @@
 """Private servers and processes: what dies comes back, what a killed session leaves is found and
 removed."""
+import contextlib
 import os
 import signal
 import subprocess
@@ -9,9 +10,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from bin.console import Advice
 from bin.stack import health, host_shares, leftovers
-from bin.stack.running import SERVERS, remove_abandoned
+from bin.stack.running import SERVERS, private_stack, remove_abandoned
 from bin.stack.site import ROOT
+from nodeworker.hypervisor import locks
 from tasks import contracts
 from tests.stack.waiting import until
 
@@ -38,6 +41,7 @@ def test_a_process_that_an_earlier_version_did_not_have_is_stopped(servers):
     """As after a `git pull`, before the supervisor that runs has heard of it: `make down` works."""
     assert servers.supervisor.state("of-tomorrow") == "STOPPED"
     servers.stop("of-tomorrow")
+    assert "make restart" in servers.supervisor.info("of-tomorrow")["description"]
 
 
 def test_servers_run_as_users_of_their_own_with_no_secret_in_their_environment(servers):
@@ -90,6 +94,68 @@ def test_what_a_killed_session_left_is_removed(servers, supervisor_too):
     assert not data_dir.exists()
     assert str(data_dir) not in [claim.read_text() for claim in host_shares.CLAIMS.iterdir()]
     assert servers.supervisor.running()
+
+
+@pytest.fixture
+def halted():
+    """A stack without a node worker."""
+    stack = private_stack("test-down", {"SVC_DRIVER": "simulated"}, processes=())
+    try:
+        stack.start_servers()
+        yield stack
+    finally:
+        stack.destroy()
+
+
+@contextlib.contextmanager
+def machine(directory):
+    """What there is of a machine whose files are in `directory`: a process of such a name that has
+    its lock."""
+    directory.mkdir(parents=True)
+    lock = locks.try_lock(directory / "vm.lock")
+    with subprocess.Popen(["qemu-system-none", "-c", "read it"], executable="/bin/sh",
+                          stdin=subprocess.PIPE, pass_fds=[lock]) as process:
+        os.close(lock)
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("supervised", [True, False])
+def test_a_stack_with_a_sandbox_that_cannot_sleep_goes_down_by_force_only(halted, supervised):
+    if not supervised:
+        halted.supervisor.shutdown()
+    node_dir = halted.settings.node_dir
+    with machine(node_dir / "sandboxes" / "one") as awake, machine(node_dir / "warm" / "spare"):
+        with pytest.raises(Advice, match="node-ops does not run" if supervised else "`make up`"):
+            halted.down()
+        assert halted.supervisor.running() is supervised and awake.poll() is None
+        halted.down(force=True)
+        assert awake.wait(10) and not halted.supervisor.running()
+
+
+def test_machines_of_nobody_do_not_keep_a_stack_up(halted):
+    with machine(halted.settings.node_dir / "warm" / "spare") as spare:
+        halted.down()
+        assert spare.wait(10) and not halted.supervisor.running()
+
+
+def test_a_node_directory_elsewhere_is_emptied_with_the_stack(tmp_path):
+    """Its machines too, by whatever path the setting names it."""
+    disk, mount = tmp_path / "disk", tmp_path / "mount"
+    mount.symlink_to(disk)
+    stack = private_stack("test-disk", {"SVC_NODE_DIR": str(mount)}, processes=())
+    with machine(disk / "sandboxes" / "one") as awake:
+        (disk / "directory-id").write_text("of a node")
+        stack.destroy()
+        assert awake.wait(10) and list(tmp_path.rglob("one")) == []
+
+
+def test_a_directory_that_no_node_has_written_to_is_left_alone(tmp_path):
+    (tmp_path / "thesis").touch()
+    private_stack("test-typo", {"SVC_NODE_DIR": str(tmp_path)}, processes=()).destroy()
+    assert (tmp_path / "thesis").exists()
 
 
 @pytest.mark.parametrize("name", ["api", "relay", "node-ctl"])

@@ -1,13 +1,10 @@
 """`bin/svc-admin` as an operator types it, on a whole stack with the simulated driver."""
 import json
-import os
 import subprocess
 import time
 
 import pytest
 
-from bin import admin
-from bin.console import Advice
 from bin.stack.site import ROOT
 from nodeworker.hypervisor.factory import make_driver
 from tests.stack.database import query
@@ -156,6 +153,20 @@ def test_sandboxes_of_an_owner(alice, mallory, svc_admin, sandbox):
     assert other in svc_admin("sandbox-list", mallory.email, "--status", "stopped")
 
 
+def test_an_account_is_looked_up_by_its_address_or_its_id(alice, svc_admin, sandbox):
+    (owner,) = [row["id"] for row in svc_admin.json("user-list") if row["email"] == alice.email]
+    assert svc_admin.json("sandbox-list", owner) == svc_admin.json("sandbox-list", alice.email)
+
+
+@pytest.mark.parametrize("command", [
+    ("sandbox-list",), ("disk-usage",), ("snapshot-list",), ("deploy-list",), ("template-list",),
+    ("credit", "show"), ("llm", "usage"),
+], ids=" ".join)
+def test_the_account_of_builders_is_looked_at_like_any_other(svc_admin, command):
+    svc_admin(*command, "svc-deploys")
+    assert "There is no account svc-deplois" in svc_admin(*command, "svc-deplois", ok=False)
+
+
 @pytest.mark.slow
 def test_operations_and_why_one_failed(sim_stack, alice, svc_admin, sandbox):
     alice.post(f"/v1/sandboxes/{sandbox}/hibernate")
@@ -258,25 +269,3 @@ def test_servers_that_are_away_are_one_sentence(program, sandbox):
     away = program("node-list", ok=False, SVC_DATABASE_URL="postgresql://svc@127.0.0.1:1/svc")
     assert "The database does not answer" in away
     assert "SVC_API_WORKERS" in program("node-list", ok=False, SVC_API_WORKERS="many")
-
-
-@pytest.fixture
-def nowhere(monkeypatch, tmp_path):
-    """No settings in the environment, and no stack."""
-    for name in [name for name in os.environ if name.startswith("SVC_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setattr(admin, "DEVELOPMENT", tmp_path / "var")
-    monkeypatch.setattr(admin, "SERVICE_ENV", tmp_path / "service.env")
-    return tmp_path
-
-
-def test_where_the_settings_come_from(nowhere, monkeypatch):
-    with pytest.raises(Advice, match="make up"):
-        admin.environment()
-    (nowhere / "service.env").write_text("SVC_DATABASE_URL=production\n")
-    assert admin.environment()["SVC_DATABASE_URL"] == "production"
-    (nowhere / "var").mkdir()
-    (nowhere / "var" / "stack.env").write_text("SVC_DATABASE_URL=development\n")
-    assert admin.environment()["SVC_DATABASE_URL"] == "development"
-    monkeypatch.setenv("SVC_DATABASE_URL", "by hand")
-    assert admin.environment()["SVC_DATABASE_URL"] == "by hand"

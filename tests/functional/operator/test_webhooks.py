@@ -1,4 +1,5 @@
 """The commands `webhooks ...` of an operator: list events, send them again, try receivers."""
+import json
 from datetime import timedelta
 
 import pytest
@@ -49,6 +50,9 @@ def test_an_operator_lists_and_inspects(operator, names):
     assert event_id in listed and kept in listed and f"{names[0]}=dropped/0" in listed
     assert kept not in operator("list", "--state", "dropped").output
     assert operator("list", "--type", "sandbox.started").output == ""
+    (told,) = json.loads(operator("list", "--state", "dropped", "--json").output)
+    assert told["id"] == event_id and told["deliveries"][0] == {
+        "receiver": names[0], "state": "dropped", "attempts": 0}
     shown = operator("show", event_id).output
     assert Event.get_by_id(event_id).body in shown
     assert "failed in 12 ms HTTP 500" in shown
@@ -58,7 +62,13 @@ def test_an_operator_lists_and_inspects(operator, names):
 
 def test_an_operator_sends_again(operator, names):
     event_id = dropped(*names)
-    assert operator("redeliver", event_id, "--receiver", names[1]).output == "1 deliveries made\n"
+    only = ("redeliver", event_id, "--receiver", names[1])
+    for option in ("--state=all", "--since=2026-01-31", "--until=2026-01-31", "--subject=x"):
+        refused = operator(*only, option)
+        assert refused.exit_code == 2 and "is for a range" in refused.output
+    assert operator(*only, "--dry-run").output == "1 deliveries would be made\n"
+    assert operator(*only).output == "1 deliveries made\n"
+    assert operator(*only, "--dry-run").output == "0 deliveries would be made\n", "is under way"
     since, until = (now() - timedelta(hours=1)).isoformat(), (
         now() + timedelta(hours=1)
     ).isoformat()

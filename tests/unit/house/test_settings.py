@@ -45,6 +45,29 @@ def test_a_malformed_number_or_flag_is_refused_by_name(name):
         load({name: "a banana"})
 
 
+@pytest.mark.parametrize(("name", "value", "told"), [
+    ("SVC_IDLE_SWEEP_S", "nan", "expected a finite number"),
+    ("SVC_WEBHOOK_TIMEOUT_S", "inf", "expected a finite number"),
+    ("SVC_WEBHOOK_WAITS", "1,nan", "expected a finite number"),
+    ("SVC_SLOT_NETWORK", "banana", "SVC_SLOT_NETWORK is not valid"),
+    ("SVC_SLOT_NETWORK", "10.201.0.1/16", "SVC_SLOT_NETWORK is not valid"),
+    ("SVC_DRIVER", "xen", "one of qemu, simulated"),
+    ("SVC_ACCELERATOR", "kvmm", "one of auto, kvm, tcg"),
+    ("SVC_MACHINE", "pc", "one of auto, microvm, q35"),
+    ("SVC_KEPT_MACHINES", "-1", "must not be negative"),
+    ("SVC_API_WORKERS", "0", "must be above 0"),
+    ("SVC_DB_POOL_SIZE", "0", "must be above 0"),
+    ("SVC_RECONCILE_S", "0", "must be above 0"),
+    ("SVC_EDGE_PORT", "65536", "must be a port"),
+    ("SVC_FLOWER_PORT", "0", "must be a port"),
+    ("SVC_AGENT_PORTS", "65000,65536", "must be two ports"),
+])
+def test_a_value_that_no_process_can_work_with_is_refused_by_name(name, value, told):
+    with pytest.raises(SettingsError, match=name) as refused:
+        load({name: value})
+    assert told in str(refused.value)
+
+
 @pytest.mark.parametrize("value", ["20000", "3,2", "1,2,3", "a,b"])
 def test_a_malformed_port_range_is_refused_by_name(value):
     with pytest.raises(SettingsError, match="SVC_HOST_PORTS"):
@@ -87,6 +110,17 @@ def test_an_env_file_is_read_without_comments_and_blanks(tmp_path: Path):
     path.write_text("# a comment\n\nSVC_NODE_ID=n1\nSVC_URL=http://h/?a=b\n")
     assert read_env(path) == {"SVC_NODE_ID": "n1", "SVC_URL": "http://h/?a=b"}
     assert read_env(tmp_path / "missing") == {}
+
+
+@pytest.mark.parametrize(("written", "meant"), [
+    ("plain # text", "plain # text"), ("'in quotes'", "in quotes"), ('"in quotes"', "in quotes"),
+    ("it's", "it's"), ("'one side", "'one side"), ("'", "'"), ('""', ""),
+    (r"a\\b\c", r"a\bc"), (r"'a\b'", r"a\b"), (r'"a\b\"c\$"', r'a\b"c$'),
+])
+def test_a_value_of_an_env_file_is_what_systemd_reads(tmp_path: Path, written, meant):
+    path = tmp_path / "some.env"
+    path.write_text(f"; a comment=1\n  # SVC_NODE_ID=n2\nSVC_NODE_ID = {written} \n")
+    assert read_env(path) == {"SVC_NODE_ID": meant}
 
 
 def test_every_value_a_stack_generates_is_a_valid_setting(tmp_path: Path):

@@ -1,4 +1,5 @@
-"""What `bin/svc-shell` takes from the checkout's stack, and what from whoever calls it."""
+"""What `bin/svc-shell` takes from the checkout's stack, and what from whoever calls it; what
+it says of a mistake."""
 import shutil
 import subprocess
 
@@ -33,3 +34,17 @@ def test_the_key_of_the_stack_goes_to_the_stack_only(checkout, given, told):
     shown = subprocess.run([checkout / "bin/svc-shell", "sbx_1"], env={"PATH": "/usr/bin:/bin"}
                            | given, text=True, capture_output=True, check=True).stdout
     assert dict(line.split("=", 1) for line in shown.splitlines()) == told
+
+
+@pytest.mark.parametrize(("words", "content", "said"), [
+    (["--key-file", "none"], b"", "none cannot be read: No such file or directory"),
+    (["--key-file", "key"], b"\xff\xfe", "key cannot be read: it is no text"),
+    (["--key-file", "key", "--url", "wss://h:abc"], b"key", "wss://h:abc cannot be asked: Port"),
+], ids=["no file", "no text", "no port"])
+def test_a_mistake_is_one_sentence(tmp_path, words, content, said):
+    (tmp_path / "key").write_bytes(content)
+    asked = subprocess.run([ROOT / ".venv/bin/python", "-m", "sdk.shell", "sbx_1", *words],
+                           cwd=tmp_path, text=True, capture_output=True, check=False,
+                           env={"PYTHONPATH": str(ROOT), "SVC_SHELL_URL": "wss://h"})
+    assert asked.returncode == 255 and asked.stderr.startswith("svc-shell: ")
+    assert said in asked.stderr and asked.stderr.count("\n") == 1

@@ -118,3 +118,18 @@ def test_a_development_stack_that_is_down_keeps_its_share(stack_directory):
     host_shares.claim_share(sleeping)
     assert host_shares.claim_share(stack_directory("test-1")) == Share(1)
     assert host_shares.share_of(sleeping) == Share(0)
+
+
+def test_after_a_reboot_each_stack_gets_the_share_that_it_had(stack_directory):
+    """Claims are gone then, and whoever starts first may be the one that had the second."""
+    first, second = stack_directory("one/var"), stack_directory("two/var")
+    had = Share(1).net_prefix
+    assert host_shares.claim_share(second, known_prefix=had) == Share(1)
+    with pytest.raises(Advice, match=f"(?s){second} has claimed.*{had}"):
+        host_shares.claim_share(first, known_prefix=had)
+    assert host_shares.share_of(first) is None, "with another its sandboxes' ports would change"
+
+
+def test_a_private_stack_takes_what_development_stacks_take_last(stack_directory):
+    assert host_shares.claim_share(stack_directory("test-1"), private=True) == Share(1)
+    assert host_shares.claim_share(stack_directory("checkout/var")) == Share(0)

@@ -1,0 +1,53 @@
+"""Which installation an operator's command is about; one of production has settings of its own."""
+import os
+
+import pytest
+
+from bin import admin, image, run
+from bin.console import Advice
+from bin.stack.site import ROOT
+
+
+@pytest.fixture
+def nowhere(monkeypatch, tmp_path):
+    """No settings in the environment, and no stack."""
+    for name in [name for name in os.environ if name.startswith("SVC_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(admin, "DEVELOPMENT", tmp_path / "var")
+    monkeypatch.setattr(admin, "SERVICE_ENV", tmp_path / "service.env")
+    return tmp_path
+
+
+def test_where_the_settings_come_from(nowhere, monkeypatch):
+    with pytest.raises(Advice, match="make up"):
+        admin.environment()
+    (nowhere / "service.env").write_text("SVC_DATABASE_URL=production\n")
+    assert admin.environment()["SVC_DATABASE_URL"] == "production"
+    (nowhere / "var").mkdir()
+    (nowhere / "var" / "stack.env").write_text("SVC_DATABASE_URL=development\n")
+    assert admin.environment()["SVC_DATABASE_URL"] == "development"
+    monkeypatch.setenv("SVC_DATABASE_URL", "by hand")
+    assert admin.environment()["SVC_DATABASE_URL"] == "by hand"
+
+
+def test_commands_of_a_production_host_have_its_settings(nowhere, monkeypatch, capsys):
+    (nowhere / "service.env").write_text("SVC_DATABASE_URL=production\nSVC_IMAGE_DIR=/images\n")
+    become, images = [], []
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(os, "execvpe", lambda *told: become.append(told))
+    run.main(["python", "-m", "models.migrate"])
+    [(program, words, environ)] = become
+    assert (program, words) == ("python", ["python", "-m", "models.migrate"])
+    assert environ["SVC_DATABASE_URL"] == "production"
+    assert environ["PATH"].startswith(f"{ROOT}/.venv/bin:")
+    monkeypatch.setattr(image, "ensure_images", lambda hosts: images.append(hosts))
+    image.main()
+    assert images == [{"SVC_IMAGE_DIR": "/images"}]
+
+
+def test_a_mistyped_command_of_an_operator_is_one_sentence(nowhere, monkeypatch, capsys):
+    (nowhere / "service.env").write_text("SVC_DATABASE_URL=production\n")
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit):
+        run.main(["pyhton", "-m", "models.migrate"])
+    assert "there is no command pyhton" in capsys.readouterr().err

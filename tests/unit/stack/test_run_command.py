@@ -1,0 +1,38 @@
+"""A command that is broken off may put right what it was at; nothing of it is left."""
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bin.stack.site import ROOT
+from tests.stack.waiting import until
+
+RUN = """
+import os, sys
+from bin.stack.run_command import run_command
+run_command(sys.argv[1], os.environ, 60)
+"""
+
+
+@pytest.mark.parametrize(("at_the_end", "says"), [("touch {0}/tidy; exit 1", True), ("", False)],
+                         ids=["tidy", "deaf"])
+def test_a_command_that_is_broken_off_has_time_to_tidy_up(tmp_path, at_the_end, says):
+    command = f"trap '{at_the_end.format(tmp_path)}' TERM; touch {tmp_path}/begun;" \
+        " while :; do sleep 0.1; done"
+    with subprocess.Popen([sys.executable, "-c", RUN, command], cwd=ROOT,
+                          stderr=subprocess.DEVNULL) as running:
+        until(lambda: (tmp_path / "begun").exists())
+        shell = int(Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text())
+        running.send_signal(signal.SIGINT)
+        assert running.wait(20) != 0
+    assert (tmp_path / "tidy").exists() is says
+    until(lambda: not [pid for pid in Path("/proc").glob("[0-9]*") if _is_of(pid, shell)])
+
+
+def _is_of(process, group):
+    with contextlib.suppress(OSError):
+        return os.getpgid(int(process.name)) == group
