@@ -56,11 +56,11 @@ async def keep_connected_awake(rows: Rows) -> None:
     while True:
         await asyncio.sleep(_INTERVAL_S)
         try:
-            await rows.read(_note)
+            await rows.note(_note)
         except (OSError, DatabaseFailed) as error:
             log.warning("open connections were not noted: %s", type(error).__name__)
 
 
-def _note() -> None:
-    if found := open_connections():
-        keep_awake.connected(found)
+def _note() -> set[str]:
+    found = open_connections()
+    return keep_awake.connected(found) if found else set()

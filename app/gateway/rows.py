@@ -3,14 +3,15 @@ however many ask.
 
 Look-ups that come while a statement is under way share the next one. A host that there is not is
 remembered for a second at most: the edge asks twice, once for the address, once with the request.
-What was looked up is noted as used once a second, all of it with one statement.
+What was looked up is noted as used once a second, all of it with one statement that waits for no
+row; what it leaves out is noted a second later.
 """
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from functools import partial
 
 from models.database import DatabaseFailed
 from services.previews import keep_awake, lookup, wake
@@ -19,7 +20,6 @@ from services.previews.wake import Reach
 from services.protocols import Deps
 
 log = logging.getLogger(__name__)
-Result = TypeVar("Result")
 _LABEL = re.compile(r"[a-z2-7]{26}-[1-9][0-9]{0,4}")
 _BATCH, _WAKERS, _NOTE_S = 500, 6, 1.0
 
@@ -29,8 +29,9 @@ class Rows:
 
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
-        # Apart, so that no wake that waits for a lock holds up a look-up.
+        # Apart, so that a look-up waits for no wake and no note.
         self._reading = ThreadPoolExecutor(1, "rows")
+        self._noting = ThreadPoolExecutor(1, "notes")
         self._waking = ThreadPoolExecutor(_WAKERS, "wakes")
         self._asked: dict[str, asyncio.Future[Target | None]] = {}
         self._asking: asyncio.Task[None] | None = None
@@ -54,7 +55,8 @@ class Rows:
             labels = list(self._asked)[:_BATCH]
             answers = {label: self._asked.pop(label) for label in labels}
             try:
-                found = await self.read(lookup.find_targets, labels)
+                found = await asyncio.get_running_loop().run_in_executor(
+                    self._reading, lookup.find_targets, labels)
             except Exception as error:  # everybody who asked has to hear of it
                 for answer in answers.values():
                     answer.set_exception(error)
@@ -66,14 +68,10 @@ class Rows:
                     answer.set_result(found.get(label))
         self._asking = None
 
-    async def bring_up(self, target: Target) -> Reach:
-        """See `services.previews.wake.bring_up`."""
+    async def bring_up(self, sandbox_id: str, guest_ports: Collection[int]) -> dict[int, Reach]:
+        """See `services.previews.wake.bring_up_ports`."""
         return await asyncio.get_running_loop().run_in_executor(
-            self._waking, wake.bring_up, self._deps, target.sandbox_id, target.guest_port)
-
-    async def read(self, call: Callable[..., Result], *arguments: Any) -> Result:
-        """What a quick call gives that asks the database."""
-        return await asyncio.get_running_loop().run_in_executor(self._reading, call, *arguments)
+            self._waking, wake.bring_up_ports, self._deps, sandbox_id, guest_ports)
 
     def note_use(self, target: Target) -> None:
         """Somebody was just told where the sandbox is."""
@@ -83,6 +81,12 @@ class Rows:
         """The same of sandboxes whose requests did not come through here."""
         self._used.update(sandbox_ids)
         self._looked_up.set()
+
+    async def note(self, call: Callable[[], Collection[str]]) -> None:
+        """Have a call note what is used; the sandboxes that it gives were left out. Raises what it
+        raises."""
+        if left_out := await asyncio.get_running_loop().run_in_executor(self._noting, call):
+            self.note_used(left_out)
 
     async def keep_noting(self) -> None:
         """Write what is used, every second in which something is looked up, until cancelled; and
@@ -96,7 +100,7 @@ class Rows:
             if not used:
                 continue
             try:
-                await self.read(keep_awake.looked_up, used)
+                await self.note(partial(keep_awake.looked_up, used))
             except DatabaseFailed as error:
                 self.note_used(used)
                 log.warning("what is used is noted later: %s", type(error).__name__)

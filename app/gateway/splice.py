@@ -1,8 +1,8 @@
 """Passes the bytes of one request and its answer on between the edge and a guest.
 
 The edge would keep the connection for its next request, which may be for another tenant's host. So
-the answer's first bytes say HTTP/1.0 instead of HTTP/1.1: then the edge closes it. Nothing else is
-changed, so that WebSockets, streams and uploads need no code of their own.
+the answer's first bytes say HTTP/1.0 instead of the guest's version: then the edge closes it.
+Nothing else is changed, so that WebSockets, streams and uploads need no code of their own.
 """
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from app.gateway.reach_port import Link
 
 PIECE_BYTES = 32 * 1024
-_VERSION, _KEEPS_NOTHING = b"HTTP/1.1", b"HTTP/1.0"
+_PROTOCOL, _KEEPS_NOTHING = b"HTTP/", b"HTTP/1.0"
 _BEGINNING, _SWITCHES = len(b"HTTP/1.1 101"), b" 101"
 
 
@@ -22,8 +22,12 @@ async def splice(begun: bytes, edge: Link, guest: Link,
     sending = asyncio.create_task(_send(begun, edge.reader, guest.writer))
     try:
         first = await _read_first(guest.reader)
-        if first.startswith(_VERSION):
-            first = _KEEPS_NOTHING + first[len(_VERSION):]
+        if first.startswith(_PROTOCOL):
+            # nginx takes many versions for one that keeps: 1.2, 1.01, 2.0
+            _, space, status = first.partition(b" ")
+            if not space:
+                return
+            first = _KEEPS_NOTHING + space + status
         edge.writer.write(first)
         if first.endswith(_SWITCHES):
             switched()

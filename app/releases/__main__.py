@@ -1,99 +1,89 @@
 """The process `releases`: `python -m app.releases`. It brings this host's directory of apps to what
 the rows say, after each change and every few seconds.
 
-1. Versions that are to go live, and those that are live, are fetched. 2. Each app's link is set by
-its row. 3. What no row needs is removed, once no link names it. A failure of one app leaves the
-others be and nothing on the disk, and is tried again, later each time.
+1. Each app's link is set by its row. 2. What no row needs goes, once no link names it. 3. What is
+here is told, and versions that are to go live, or are live, are fetched, beside the rounds: a large
+one delays no other app. A failure of one app leaves the others be.
 """
 import logging
 import signal
 import socket
 import sys
 import threading
-import time
+from collections.abc import Callable, Collection
 
-from app.releases.fetch import Damaged, fetch
-from app.releases.tree import Tree
+from app.releases.fetch_queue import FetchQueue
+from app.releases.tree import Tree, app_of, name_of
 from config.logging import configure
 from config.settings import Settings, get_settings
 from models.database import DatabaseFailed, connect
-from objects.store import ObjectMissing, ObjectStore, StoreUnavailable
+from objects.store import ObjectStore
 from services.deploys.edges import staging
 from services.deploys.edges.listener import Listener
+from services.deploys.edges.staging import Version
 
 log = logging.getLogger(__name__)
 DIRECTORY = "releases"
-_ROUND_S, _RETRY_MOST_S = 4.0, 30.0
+_ROUND_S = 4.0
 
 
 class Releases:
-    """The apps of this host."""
+    """The apps of this host. `ring` is called when a round has something to do."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, ring: Callable[[], object]) -> None:
         self._edge_id = socket.gethostname()
         self._tree = Tree(settings.data_dir / DIRECTORY)
-        self._store = ObjectStore(settings)
+        self._queue = FetchQueue(self._tree, ObjectStore(settings), ring)
         # What the rows know already to be here.
-        self._told: set[str] = set()
-        # What could not be fetched: when it is due again, and how long is waited after that (s).
-        self._failed: dict[str, tuple[float, float]] = {}
+        self._told: set[Version] = set()
+        self._is_to_clear = threading.Event()
+        threading.Thread(target=self._clear, name="clear", daemon=True).start()
 
     def catch_up(self) -> None:
-        """Do all that the rows ask for now; raises DatabaseFailed."""
+        """Do all that the rows ask for now, without waiting for what is not here yet; raises
+        DatabaseFailed."""
         staging.seen(self._edge_id)
         self._tree.name(staging.list_hosts())
         # In this order: what goes live in between is in both, not in none.
         coming, apps = staging.list_coming(), staging.list_apps()
-        needed = {*coming, *((app.slug, prefix) for app in apps
-                             for prefix in (app.live, app.previous) if prefix)}
-        prefixes = {prefix for _, prefix in needed}
-        self._told &= prefixes
-        self._failed = {prefix: due for prefix, due in self._failed.items() if prefix in prefixes}
-        here = {(slug, prefix) for slug, prefix in needed if self._has(slug, prefix)}
-        for app in apps:
-            if (app.slug, app.live) in here:
-                previous = app.previous if (app.slug, app.previous) in here else None
-                self._tree.point(app.slug, _name(app.live), _name(previous) if previous else None)
+        # A dict keeps them in order, the most urgent first.
+        needed = dict.fromkeys((
+            *coming, *(Version(app.slug, app.owner_id, app.live) for app in apps),
+            *(Version(app.slug, app.owner_id, app.previous) for app in apps if app.previous)))
+        here = {each for each in needed if self._tree.has(each.slug, name_of(each.prefix))}
+        self._point(apps, {each.prefix for each in here})
         self._remove(apps, needed)
+        self._told &= here
+        for each in here - self._told:
+            staging.staged(self._edge_id, each.prefix)
+            self._told.add(each)
+        self._queue.go_on(each for each in needed if each not in here)
 
-    def _has(self, slug: str, prefix: str) -> bool:
-        if not self._tree.has(slug, _name(prefix)) and not self._fetch(slug, prefix):
-            return False
-        if prefix not in self._told:
-            staging.staged(self._edge_id, prefix)
-            self._told.add(prefix)
-        return True
+    def _point(self, apps: list[staging.App], here: set[str]) -> None:
+        for app in apps:
+            if app.live in here:
+                previous = name_of(app.previous) if app.previous in here else None
+                self._tree.point(app.slug, name_of(app.live), previous)
 
-    def _fetch(self, slug: str, prefix: str) -> bool:
-        """Whether it could be fetched; not tried before it is due again."""
-        due_at, wait_s = self._failed.get(prefix, (0.0, _ROUND_S))
-        if time.monotonic() < due_at:
-            return False
-        try:
-            with self._tree.draft(slug) as draft:
-                fetch(self._store, prefix, draft)
-                self._tree.keep(slug, _name(prefix), draft)
-        except (StoreUnavailable, ObjectMissing, Damaged, OSError, ValueError) as error:
-            self._failed[prefix] = time.monotonic() + wait_s, min(2 * wait_s, _RETRY_MOST_S)
-            log.warning("a version of %s is not here yet: %s", slug, error)
-            return False
-        self._failed.pop(prefix, None)
-        return True
-
-    def _remove(self, apps: list[staging.App], needed: set[tuple[str, str]]) -> None:
-        known = {slug for slug, _ in needed}
+    def _remove(self, apps: list[staging.App], needed: Collection[Version]) -> None:
+        slugs = {each.slug for each in needed}
         for slug in self._tree.apps():
-            if slug not in known:
+            if slug not in slugs:
                 self._tree.withdraw(slug)
-        names = {(slug, _name(prefix)) for slug, prefix in needed}
+        names = {(each.slug, name_of(each.prefix)) for each in needed}
+        # An app goes on with what its link names until its live version is here.
+        names.update((app.slug, name) for app in apps for name in self._tree.linked(app.slug)
+                     if app_of(name) == app_of(name_of(app.live)))
         for slug, name in self._tree.versions():
             if (slug, name) not in names:
                 self._tree.remove(slug, name)
+        self._is_to_clear.set()
 
-
-def _name(prefix: str) -> str:
-    """The directory of a version: the app's id is in it, for a slug may be another app's later."""
-    return "-".join(prefix.rstrip("/").split("/")[-2:])
+    def _clear(self) -> None:
+        while True:
+            self._is_to_clear.clear()
+            self._tree.clear()
+            self._is_to_clear.wait()
 
 
 def main() -> int:
@@ -109,7 +99,7 @@ def main() -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
-    releases = Releases(settings)
+    releases = Releases(settings, changed.set)
     Listener(changed.set).start()
     log.info("releases is up")
     while not ended.is_set():

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from app.releases.compressed_files import compress_all
+from app.releases.compressed_files import compress_all, place_of
 from objects.store import ObjectMissing, ObjectStore
 from services.deploys.version_prefixes import file_key, list_key
 
@@ -18,7 +18,7 @@ def fetch(store: ObjectStore, prefix: str, target: Path) -> None:
     StoreUnavailable."""
     listed = json.loads(b"".join(store.get_stream(list_key(prefix))))
     for entry in listed:
-        path = target / entry["path"]
+        path = target / place_of(entry["path"])
         if not path.resolve().is_relative_to(target.resolve()):
             raise Damaged(f"{prefix} lists {entry['path']}")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ def fetch(store: ObjectStore, prefix: str, target: Path) -> None:
                 file.write(piece)
         if digest.hexdigest() != entry["sha256"]:
             raise Damaged(f"{file_key(prefix, entry['path'])} is not what was stored")
-    compress_all((target / entry["path"], entry["size_bytes"]) for entry in listed)
+    compress_all((target / place_of(entry["path"]), entry["size_bytes"]) for entry in listed)
 
 
 def _content(store: ObjectStore, key: str, size_bytes: int) -> Iterator[bytes]:

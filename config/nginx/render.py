@@ -105,7 +105,8 @@ def render(settings: Settings, nginx: Nginx, open_files: int) -> str:
         preview_rewrite_host=settings.preview_rewrite_host,
         app_certificates=find_certificates(
             certificates_directory_of(settings), (settings.apps_domain, settings.preview_domain)),
-        apps_domain=re.escape(settings.apps_domain), releases=settings.data_dir / RELEASES,
+        apps_domain=settings.apps_domain, apps_domain_pattern=re.escape(settings.apps_domain),
+        releases=settings.data_dir / RELEASES,
         page_age=static_file_ages.PAGE, assets_age=static_file_ages.ASSET,
         media_types=MEDIA_TYPES, default_media_type=DEFAULT,
         upload_max_bytes=settings.upload_max_bytes, edge_secret=settings.edge_secret,

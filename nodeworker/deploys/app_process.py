@@ -11,6 +11,7 @@ from guest.client.agent_client import AgentClient
 from guest.client.errors import AgentError, AgentRefused, AgentTimeout
 from nodeworker.deploys import replication
 from nodeworker.deploys.build_scripts import WORK
+from services.deploys.masked_secrets import Secrets
 
 UNIT = "svc-app.service"
 LOG = "/var/log/svc-app.log"
@@ -127,14 +128,17 @@ def drop_database(agent: AgentClient, path: str) -> None:
     _do(agent, replication.END_NOW + remove, 15)
 
 
-def last_said(agent: AgentClient) -> str:
-    """The end of the app's log; empty if it cannot be read."""
+def last_said(agent: AgentClient, secrets: Secrets) -> str:
+    """The end of the app's log, without its secrets; empty if it cannot be read."""
+    wanted_bytes = _SAID_BYTES + secrets.more_bytes
+    # A full log has just become the one before: a secret may be half in each.
+    script = f"tail -qc {wanted_bytes} {LOG}.1 {LOG} 2>/dev/null | tail -c {wanted_bytes}"
     try:
-        said = agent.exec(["tail", "-c", str(_SAID_BYTES), LOG], timeout_ms=2000, grace_s=1,
-                          cap_bytes=_SAID_BYTES).stdout
+        said = agent.exec(["/bin/sh", "-c", script], timeout_ms=2000, grace_s=1,
+                          cap_bytes=wanted_bytes).stdout
     except AgentError:
         return ""
-    return said.decode("utf-8", "replace").strip()
+    return secrets.masked_end(said, _SAID_BYTES).strip()
 
 
 def _do(agent: AgentClient, script: str, limit_s: float) -> None:

@@ -108,19 +108,25 @@ def move(deps: NodeDeps, claimed: RunClaim) -> None:
 def _awake(deps: NodeDeps, live: Live) -> _Before:
     """The version before, awake for the time of a fence. Nothing can be asked of one that is gone,
     or that does not answer and whose node is silent: what it has stored counts. One that answers
-    goes on serving, whatever its node does. Raises NotYet, Unavailable."""
+    goes on serving, whatever its node does. Raises NotYet, Unavailable, and AgentUnreachable if
+    the packet policy of another node keeps us from it: no request is held for that."""
     sandbox = assignments.get_assigned(deps.settings, live.sandbox_id)
     path = f"{sandbox.cwd}/{live.database}"
     agent = AgentClient(live.address, sandbox.agent_port, sandbox.agent_token)
     reach = Reach.GONE
     if not live.is_silent or _answers(agent):
-        reach = wake.bring_up(deps.rules, live.sandbox_id, APP_PORT)
+        # A closed node is kept from what is new; this is how what it has gets off it.
+        reach = wake.bring_up(deps.rules, live.sandbox_id, APP_PORT, even_closed=True)
     if reach is Reach.COMING:
         raise NotYet("the version before to wake")
     if reach is Reach.GONE:
         log.warning("%s cannot be asked; what it has stored counts", live.sandbox_id)
         return _Before(live, None, path)
-    keep_awake.looked_up([live.sandbox_id])
+    if live.node_id != deps.settings.node_id and not _answers(agent):
+        raise AgentUnreachable(
+            f"the agent of {live.sandbox_id} does not answer {deps.settings.node_id};"
+            f" SVC_AGENT_SOURCES of node {live.node_id} must have the address of this host")
+    keep_awake.touch(live.sandbox_id)
     return _Before(live, agent, path)
 
 

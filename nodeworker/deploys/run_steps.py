@@ -38,7 +38,7 @@ from services.deploys.edges import staging
 from services.deploys.projects.manifest import BadProject
 from services.deploys.projects.static_or_process import Built
 from services.deploys.runs import RunClaim
-from services.errors import NotFound, ServiceError, Unavailable
+from services.errors import NotFound, RateLimited, ServiceError, Unavailable
 from services.hosts import assignments
 from services.operations import attempts, outbox
 from services.operations.claims import LeaseLost
@@ -85,8 +85,9 @@ def _work(deps: NodeDeps, claimed: RunClaim) -> None:
         # A build may keep its guest too busy to answer; that has an end with the deadline.
         log.debug("deploy run %d waits: %s", claimed.id, wait)
         _give_back(claimed, _LOOK_S, None)
-    except Unavailable as wait:
-        # Room, or the snapshot. Another node may take the run meanwhile.
+    except (Unavailable, RateLimited) as wait:
+        # Room, the snapshot, or the end of some of the owner's operations. Another node may take
+        # the run meanwhile.
         said = printable(str(wait))
         when_database_answers(lambda: runs.give_back(claimed, _RETRY_S, said, counts=False))
     except (BadProject, NotFound) as error:

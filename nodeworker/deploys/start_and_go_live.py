@@ -27,8 +27,7 @@ from nodeworker.faults import fault
 from nodeworker.handlers.launch_spec import bun_env
 from nodeworker.handlers.not_yet import NotYet
 from nodeworker.wiring import NodeDeps
-from services.deploys import publishing, runs, variables
-from services.deploys.masked_secrets import masked
+from services.deploys import masked_secrets, publishing, runs, variables
 from services.deploys.projects.manifest import BadProject
 from services.deploys.runs import RunClaim
 from services.deploys.served import runtimes
@@ -111,7 +110,7 @@ def _check_ready(deps: NodeDeps, claimed: RunClaim, sandbox: SandboxOnNode) -> N
     if _listens_inwards(agent):
         why = f"The app accepts connections on port {APP_PORT} of its own machine only; it has to" \
               " listen on all addresses (0.0.0.0)."
-    said = masked(deps.settings, claimed.app_id, app_process.last_said(agent))
+    said = app_process.last_said(agent, masked_secrets.get(deps.settings, claimed.app_id))
     raise BadProject(f"{why} It said last:\n{said}")
 
 

@@ -8,16 +8,11 @@ from services.operations.open_limit import check_open
 from services.protocols import Deps
 
 
-def is_forwarded(sandbox: Sandbox, guest_port: int) -> bool:
-    """Whether a bound port of a sandbox that runs leads to its guest."""
-    return guest_port in open_ports(sandbox.id)
-
-
 def forward_if_missing(deps: Deps, sandbox: Sandbox, guest_port: int) -> list[OutboxMessage]:
     """Begin to open a bound port of a sandbox that runs, whose row is locked and that nothing is
     done to, unless it is open; the messages are to be flushed after the commit. Raises
     RateLimited."""
-    if is_forwarded(sandbox, guest_port):
+    if guest_port in open_ports(sandbox.id):
         return []
-    check_open(deps.settings, sandbox.owner_id)
+    check_open(deps.settings, sandbox)
     return begin(deps.settings, sandbox, OperationKind.FORWARD)[1]

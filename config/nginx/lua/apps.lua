@@ -3,12 +3,12 @@
 --
 -- 1. A worker goes by what it was told until the time it was told; then it waits for the gateway. 2.
 -- `balance_at_once` looks up and counts in one step; that needs no phase that may wait, whose
--- coroutine costs more than all the rest. 3. What is held, what may not be sent twice and what wants
--- to become a WebSocket takes `route`, which can wait. What nobody knows goes to the gateway, which
--- knows, wakes and answers. 4. A WebSocket counts until it is one.
+-- coroutine costs more than all the rest. 3. What is held, what may not be sent twice, what wants
+-- to become a WebSocket and what nobody knows takes `route`, which can wait. What nobody knows then
+-- goes to the gateway, which knows, wakes and answers. 4. A WebSocket counts until it is one.
 local balancer = require "ngx.balancer"
 local semaphore = require "ngx.semaphore"
-local is_safe = require("repeating").is_safe
+local repeating = require "repeating"
 local now, var = ngx.now, ngx.var
 
 local M = {}
@@ -159,7 +159,7 @@ end
 -- one.
 function M.again()
     leave()
-    if not is_safe() then
+    if not repeating.is_safe() then
         return ngx.exec("/_edge/away")
     end
     for _ = 1, PATIENCE * 10 do
@@ -172,28 +172,29 @@ function M.again()
     end
 end
 
--- For the balancer of plain requests: the sandbox, the gateway if nobody knows of one, or nobody if a
--- request must wait. A kept connection that was closed is tried again, and counts anew.
+-- For the balancer of plain requests: the sandbox, or nobody if a request must wait or nobody knows
+-- of one. Never the gateway: connections are kept here by address, and one to the gateway leads on
+-- to some tenant. A kept connection that was closed is tried again, and counts anew.
 function M.balance_at_once()
     if var.app_sandbox ~= "" then
         leave()
     end
     local route = routes[var.app_name]
-    if now() >= valid_until or route and route.is_held then
+    if now() >= valid_until or not route or route.is_held then
         return ngx.exit(BUSY)
     end
-    if route then
-        count(route)
-    end
-    local peer = route or gateway
-    balancer.set_current_peer(peer.ip, peer.port)
+    count(route)
+    balancer.set_current_peer(route.ip, route.port)
 end
 
--- For the balancer: the sandbox first, then the gateway, which counts for itself.
+-- For the balancer: the sandbox first, then the gateway, which counts for itself, or nobody.
 function M.balance()
     local route = ngx.ctx.route
     if balancer.get_last_failure() then
         leave()
+        if not repeating.may_go_on() then
+            return ngx.exit(BUSY)
+        end
         route = nil
     end
     if route then

@@ -5,10 +5,10 @@
 -- coroutine costs more than all the rest. 2. Otherwise `route` asks the gateway for it; of a host in
 -- use it is asked for beside the requests, so that none waits for a busy gateway. What there is not
 -- is answered here: whoever guesses hosts is to cost the gateway no more than a line. 3. What cannot
--- be reached is tried once more, through the gateway. nginx does that only as long as nothing that
--- may not be sent twice has been sent.
+-- be reached is tried once more, through the gateway, as long as nothing that may not be sent twice
+-- has been sent.
 local balancer = require "ngx.balancer"
-local is_safe = require("repeating").is_safe
+local repeating = require "repeating"
 local now, var, timer_at = ngx.now, ngx.var, ngx.timer.at
 
 local M = {}
@@ -123,7 +123,7 @@ end
 -- For a request that got no answer from anybody: what may be sent twice is sent again, once the
 -- gateway answers.
 function M.again()
-    if not is_safe() then
+    if not repeating.is_safe() then
         return ngx.exec("/_edge/away")
     end
     local has_waited = now() - ngx.req.start_time() >= PATIENCE / 10
@@ -140,12 +140,15 @@ function M.balance_at_once()
     balancer.set_current_peer(peer.ip, peer.port)
 end
 
--- For the balancer: the guest first, then the gateway.
+-- For the balancer: the guest first, then the gateway, or nobody.
 function M.balance()
     local host = var.host
     local peer = peers[host]
     if balancer.get_last_failure() then
         forget(host)
+        if not repeating.may_go_on() then
+            return ngx.exit(BUSY)
+        end
         peer = nil
     end
     peer = peer or gateway

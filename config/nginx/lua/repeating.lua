@@ -1,13 +1,22 @@
 -- Says which requests may be sent a second time, and has them wait for a process that was killed and
 -- is about to be back.
 local M = {}
-local var, get_method = ngx.var, ngx.req.get_method
-local SAFE = { GET = true, HEAD = true, OPTIONS = true }
+local var = ngx.var
 local PATIENCE = 100     -- times a tenth of a second, so that a busy machine can start it
 
 -- True if the answer is the same however often it is sent.
 function M.is_safe()
-    return SAFE[get_method()] and not var.http_content_length and not var.http_transfer_encoding
+    return var.is_safe ~= ""
+end
+
+-- True if nobody has got a byte of it yet: connecting is all that was tried.
+local function is_unsent()
+    return not var.upstream_bytes_sent:find("[1-9]")
+end
+
+-- For a balancer whose first peer has failed: true if another may be tried.
+function M.may_go_on()
+    return M.is_safe() or is_unsent()
 end
 
 -- For the access phase of what nobody answered: goes on once somebody listens there, or is 503. It
@@ -15,9 +24,10 @@ end
 function M.wait_for(address)
     local host, port = address:match("^%[?(.-)%]?:(%d+)$")
     local length = var.http_content_length or "0"
-    local unsent = length == "0" and not var.http_transfer_encoding
-                   and var.upstream_bytes_sent == "0"
-    if not unsent and not M.is_safe() then
+    -- over HTTP/2 a body may have no length; then its type tells it from none
+    local bodiless = length == "0" and not var.http_transfer_encoding and not var.content_type
+                     and var.request_method ~= "PUT"
+    if not M.is_safe() and not (bodiless and is_unsent()) then
         return ngx.exit(503)
     end
     for _ = 1, PATIENCE do

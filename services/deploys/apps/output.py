@@ -9,8 +9,8 @@ from models.nodes import Node
 from models.sandboxes import Sandbox
 from models.states import SandboxStatus
 from models.users import User
+from services.deploys import masked_secrets
 from services.deploys.apps.find import get
-from services.deploys.masked_secrets import masked
 from services.errors import Conflict, Unavailable
 from services.protocols import Deps
 
@@ -34,16 +34,20 @@ def read(deps: Deps, owner: User | None, slug: str, lines: int) -> str:
             raise Conflict(f"{slug} has no process of its own, so it writes no log.")
         _check_running(slug, sandbox)
         address = Node.get_by_id(sandbox.node_id).address
-    script = f"tail -n {lines} {PATH} 2>/dev/null | tail -c {BYTES_MOST}"
+    secrets = masked_secrets.get(deps.settings, app.app_id)
+    wanted_bytes = BYTES_MOST + secrets.more_bytes
+    # A full log has just become the one before: a secret may be half in each.
+    script = (f"tail -qc {wanted_bytes} {PATH}.1 {PATH} 2>/dev/null"
+              f" | tail -n {lines + secrets.more_lines} | tail -c {wanted_bytes}")
     try:
         said = deps.connect_guest(address, sandbox.agent_port, sandbox.agent_token).exec(
             shell=script, cwd="/", env={}, timeout_ms=_TIMEOUT_MS, detached=False,
-            cap_bytes=BYTES_MOST, wanted=lambda: True, take=lambda _: True)
+            cap_bytes=wanted_bytes, wanted=lambda: True, take=lambda _: True)
     except AgentError as error:
         with connection():
             _check_running(slug, Sandbox.get_by_id(sandbox.id))
         raise Unavailable("The app's sandbox did not answer.", retry_after_s=2) from error
-    return masked(deps.settings, app.app_id, said.stdout.decode("utf-8", "replace"))
+    return secrets.masked_end(said.stdout, BYTES_MOST, lines)
 
 
 def _check_running(slug: str, sandbox: Sandbox) -> None:

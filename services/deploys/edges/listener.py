@@ -23,7 +23,7 @@ class Listener(threading.Thread):
         while True:
             try:
                 self._listen()
-            except psycopg2.Error as error:
+            except (psycopg2.Error, OSError, ValueError) as error:
                 log.warning("the listener lost its connection: %s", type(error).__name__)
                 threading.Event().wait(1)
 
@@ -35,8 +35,11 @@ class Listener(threading.Thread):
             link.autocommit = True
             with link.cursor() as cursor:
                 cursor.execute(f"LISTEN {CHANNEL}")
+            # poll, because select fails for a process with more than 1023 open files
+            poller = select.poll()
+            poller.register(link, select.POLLIN)
             while True:
-                if select.select([link], [], [], 30)[0]:
+                if poller.poll(30_000):
                     link.poll()
                     link.notifies.clear()
                     self._ring()

@@ -19,11 +19,21 @@ _SEEN_S = 10.0
 
 
 @dataclass(frozen=True)
+class Version:
+    """A version whose files an edge is to have."""
+
+    slug: str
+    owner_id: str
+    prefix: str
+
+
+@dataclass(frozen=True)
 class App:
     """What an edge serves at an app's address: the prefixes of the live version and of the one
     before it, None if there is none or its time is over."""
 
     slug: str
+    owner_id: str
     version: int
     live: str
     previous: str | None
@@ -41,8 +51,8 @@ def list_apps() -> list[App]:
         rows = list(Deploy.select().where((Deploy.status == DeployStatus.LIVE)
                                           & (Deploy.live_static == True)))  # noqa: E712
     return [
-        App(row.slug, row.live_version, prefix_of(row.app_id, row.live_version, row.live_epoch),
-            prefix_served(row))
+        App(row.slug, row.owner_id, row.live_version,
+            prefix_of(row.app_id, row.live_version, row.live_epoch), prefix_served(row))
         for row in rows
     ]
 
@@ -54,13 +64,14 @@ def list_hosts() -> dict[str, str]:
             Deploy, on=(Deploy.app_id == AppHost.app_id)).tuples())
 
 
-def list_coming() -> list[tuple[str, str]]:
-    """Slug and prefix of the versions that are to go live as soon as the edges have them."""
+def list_coming() -> list[Version]:
+    """The versions that are to go live as soon as the edges have them."""
     with connection():
         runs = DeployRun.select().where(
             DeployRun.state.in_((RunState.QUEUED, RunState.RUNNING))
             & (DeployRun.step == RunStep.STAGE))
-        return [(run.slug, prefix_of(run.app_id, run.version, run.stored_epoch)) for run in runs]
+        return [Version(run.slug, run.owner_id,
+                        prefix_of(run.app_id, run.version, run.stored_epoch)) for run in runs]
 
 
 def seen(edge_id: str) -> None:

@@ -57,7 +57,9 @@ def deps(fresh_rows):
         for name in ("alice", "mallory", ACCOUNT):
             User.create(id=name, email=name, password_hash="x", plan=Plan.LEGACY_PRO)
     heartbeat(NODE)
-    return Deps(Settings(operation_wait_s=0.3, guest_secret="k" * 32), ListQueue(), no_guest)
+    settings = Settings(operation_wait_s=0.3, guest_secret="k" * 32,
+                        variables_secret="of this stack")
+    return Deps(settings, ListQueue(), no_guest)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from tests.fakes.outside import ListQueue
 from tests.rows import served_apps, static_apps
 from tests.stack.operator import run_operator
 from tests.stack.waiting import becomes, until
+from tests.tls.clients import client
 
 NAME = "www.shop.example"
 SOON_S = 10
@@ -38,14 +39,27 @@ def make_certificate(directory, file, *names):
 
 
 @pytest.fixture
-def visit(sim_stack):
-    """GETs a path of NAME from the edge, trusting the certificate of that name only."""
+def certify(sim_stack):
+    """Lets the edge have a certificate for these names, and gives it."""
     directory = certificates_directory_of(sim_stack.settings)
-    certificate = make_certificate(directory, "kiosk", NAME, "shop.example")
-    owner = directory.parent.stat()
-    for path in (directory, *directory.iterdir()):
-        os.chown(path, owner.st_uid, owner.st_gid)
+
+    def make(*names):
+        certificate = make_certificate(directory, "kiosk", *names)
+        owner = directory.parent.stat()
+        for path in (directory, *directory.iterdir()):
+            os.chown(path, owner.st_uid, owner.st_gid)
+        reload(sim_stack.settings, find_nginx())
+        return certificate
+    yield make
+    for path in directory.iterdir():
+        path.unlink()
     reload(sim_stack.settings, find_nginx())
+
+
+@pytest.fixture
+def visit(sim_stack, certify):
+    """GETs a path of NAME from the edge, trusting the certificate of that name only."""
+    certificate = certify(NAME, "shop.example")
     context = ssl.create_default_context(cafile=certificate)
 
     def get(path):
@@ -55,10 +69,20 @@ def visit(sim_stack):
         with httpx.Client(verify=context, headers={"Host": f"{NAME}:{port}"}, timeout=60,
                           trust_env=False, event_hooks={"request": [name]}) as http:
             return http.get(f"https://127.0.0.1:{port}{path}")
-    yield get
-    for path in directory.iterdir():
-        path.unlink()
-    reload(sim_stack.settings, find_nginx())
+    return get
+
+
+def test_a_wildcard_above_our_domains_takes_nothing_from_them(shop, sim_stack, certify):
+    domain = sim_stack.settings.apps_domain
+    certify(f"*.{domain.partition('.')[2]}")
+    assert shop.get("/nonce").status_code == 200
+    static_apps.publish(Deps(sim_stack.settings, ListQueue(), no_guest), "stand",
+                        {"index.html": "files"})
+    with client(sim_stack, f"stand.{domain}") as http:
+        becomes(lambda: http.get("/").text, "files", SOON_S)
+        for name in (f"kiosk.stand.{domain}", f"-.{domain}", f"nobody.{domain}"):
+            assert http.get("/", headers={"Host": name}).status_code == 404, name
+    served_apps.take_away("stand")
 
 
 def test_an_app_is_found_at_its_name_as_long_as_that_is_its(shop, sim_stack, versions, visit):
@@ -106,6 +130,9 @@ def test_which_names_an_app_may_have(shop, sim_stack):
         host_names.add(settings, "other", "shop.example")
     with pytest.raises(NotFound):
         host_names.add(settings, "nobody", "nobody.example")
+    host_names.remove("SHOP.example.")
+    assert "shop.example" not in {each.host for each in host_names.list_all()}
+    host_names.add(settings, "kiosk", "shop.example")
     for bad in ("kiosk", "10.0.0.1", "a b.example", "-a.example", "a..example", "é.example",
                 "x.apps.localhost", "preview.localhost", "a." * 130 + "example", "a/../b.example"):
         with pytest.raises(InvalidRequest):

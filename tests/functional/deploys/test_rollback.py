@@ -2,7 +2,7 @@
 import pytest
 
 from models.database import connection, now
-from models.deploys import Deploy, DeployPrefix, DeployRun
+from models.deploys import Deploy, DeployLog, DeployPrefix, DeployRun
 from models.snapshots import Snapshot
 from models.states import SnapshotState
 from models.users import User
@@ -10,6 +10,7 @@ from services.deploys import (
     app_removal,
     earlier_versions,
     failed_runs,
+    logs,
     publishing,
     version_prefixes,
 )
@@ -177,3 +178,37 @@ def test_a_version_without_a_database_does_not_come_back_over_one_that_has(versi
     with connection():
         DeployRun.update(manifest={"database": "kept.db"}).execute()
     assert back().restores_version == 1
+
+
+def test_a_log_is_kept_until_the_next_run_begins_or_the_app_is_deleted(deps, ask, versions, back):
+    def kept_logs():
+        with connection():
+            return {row.run: row.content for row in DeployLog.select()}
+
+    first = ask(slug="other").version
+    versions(1)
+    with connection():
+        other = DeployRun.get((DeployRun.slug == "other") & (DeployRun.version == first)).id
+        built = DeployRun.get(DeployRun.slug == "hello").id
+    for run in (other, built):
+        logs.add(run, 0, b"built")
+    versions(1)
+    assert kept_logs() == {other: "built"}
+    with connection():
+        logs.add(find.last_run(app()["app_id"]).id, 0, b"built again")
+    assert len(kept_logs()) == 2, "of a run that has ended, as long as it is the last"
+    back()
+    assert kept_logs() == {other: "built"}
+    with connection():
+        alice = User.get_by_id("alice")
+    app_removal.remove(deps, alice, "other")
+    assert kept_logs() == {}
+
+
+def test_who_waits_for_a_deploy_is_told_of_that_one(deps, ask, take):
+    begun = ask(intent="mine")
+    with connection():
+        failed_runs.fail(deps, take(), "No.")
+    ask(intent="next")
+    ended = find.wait_for(deps, begun, 0)
+    assert (ended.version, ended.deploy_intent_id, ended.error) == (1, "mine", "No.")

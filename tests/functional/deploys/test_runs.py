@@ -297,4 +297,4 @@ def test_a_run_waits_for_every_edge_that_is_at_work(deps, ask, take):
     staging.staged("b", prefix)
     staging.staged("b", prefix)
     assert staging.is_everywhere(claimed)
-    assert staging.list_coming() == [("hello", prefix)]
+    assert staging.list_coming() == [staging.Version("hello", "alice", prefix)]

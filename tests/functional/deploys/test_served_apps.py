@@ -16,7 +16,8 @@ from tests.stack.waiting import becomes, until
 from tests.tls.clients import client, context_of
 
 JSON = {"Accept": "application/json"}
-SOON_S = 10
+NOBODY = {"error": "There is no app at this address."}
+SOON_S, HEARD_S = 10, 2.5
 
 
 def post_count(http, name):
@@ -45,6 +46,13 @@ def test_every_method_reaches_it_by_its_own_path(shop, method, path):
     assert post_count(shop, name) == "1"
 
 
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "MOVE"])
+def test_what_may_not_be_sent_twice_is_sent_once(shop, method):
+    """Although nobody has answered."""
+    cut = shop.request(method, f"/cut?id=cut-{method}")
+    assert cut.status_code == 503 and post_count(shop, f"cut-{method}") == "1"
+
+
 def test_asleep_a_request_wakes_it(shop, versions):
     versions[0].sleep()
     assert shop.get("/nonce").status_code == 200
@@ -52,6 +60,17 @@ def test_asleep_a_request_wakes_it(shop, versions):
     versions[0].sleep()
     assert shop.post("/x?id=asleep", content=b"whole").text == "whole"
     assert post_count(shop, "asleep") == "1"
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2", "1.01", "2.0"])
+def test_one_that_keeps_its_connection_gets_no_request_for_another(shop, versions, version):
+    """Whatever version it answers with after it was woken. Both requests are of one connection, and
+    so of one worker of nginx; it has heard that the app sleeps."""
+    versions[0].sleep()
+    time.sleep(HEARD_S)
+    assert shop.get(f"/nonce?version=HTTP/{version}").status_code == 200
+    answer = shop.get("/nonce", headers={"Host": "nobody.apps.localhost", **JSON})
+    assert (answer.status_code, answer.json()) == (404, NOBODY)
 
 
 def test_who_asks_for_a_preview_cannot_name_an_app(versions, shop):
@@ -129,7 +148,7 @@ def _ends_at_once(answer):
 def test_a_deleted_app_is_404_and_one_that_was_never_there(shop, sim_stack):
     served_apps.take_away("kiosk")
     becomes(lambda: shop.get("/", headers=JSON).status_code, 404, SOON_S)
-    assert shop.get("/", headers=JSON).json() == {"error": "There is no app at this address."}
+    assert shop.get("/", headers=JSON).json() == NOBODY
     with client(sim_stack, "nobody.apps.localhost") as http:
         assert http.get("/").status_code == 404
         assert http.post("/", content=b"x" * 100_000).status_code == 404

@@ -15,17 +15,19 @@ from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import RunStep, SandboxStatus
 from models.users import User
-from nodeworker.deploys import start_and_go_live
+from nodeworker.deploys import run_steps, start_and_go_live
 from nodeworker.wiring import NodeDeps
 from services.deploys import app_removal, builders, failed_runs, publishing, runs, version_prefixes
 from services.deploys.edges import staging
 from services.deploys.projects.manifest import BadProject
 from services.deploys.served import fences, replica_keys, runtimes, stop_old_runtimes
 from services.deploys.sweeps.takeover import take_over
-from services.errors import Unavailable
+from services.errors import RateLimited, Unavailable
 from services.hosts.nodes import heartbeat
 from services.operations.claims import LeaseLost
+from services.previews import wake
 from services.sandboxes.idle import touch_values
+from tasks.wiring import no_guest
 from tests.functional.deploys.conftest import NODE, app
 from tests.functional.deploys.conftest import prefixes as kept
 from tests.rows import operations
@@ -62,6 +64,56 @@ def prefix_of(claimed):
     return version_prefixes.prefix_of(claimed.app_id, claimed.version, claimed.stored_epoch)
 
 
+def task_of(sandbox_id):
+    with connection():
+        return Sandbox.get_by_id(sandbox_id).task
+
+
+def work(deps, settings, claimed):
+    run_steps.run_announced(NodeDeps(settings, None, deps.queue, no_guest), claimed.id)
+
+
+def test_a_version_asleep_on_a_closed_node_wakes_for_its_database_unless_that_goes_down(
+        deps, bring_up):
+    asleep = publish(deps, bring_up(DATABASE))
+    claimed = bring_up(DATABASE)
+    for draining_s, begun in ((60, None), (-1, "wake")):
+        with connection():
+            Sandbox.update(status=SandboxStatus.HIBERNATED).where(Sandbox.id == asleep).execute()
+            Node.update(accepting=False,
+                        draining_until=now() + timedelta(seconds=draining_s)).execute()
+            DeployRun.update(state="queued", step=RunStep.MOVE).where(
+                DeployRun.id == claimed.id).execute()
+        work(deps, dataclasses.replace(deps.settings, node_id="n1"), claimed)
+        assert task_of(asleep) == begun
+
+
+def test_what_is_done_for_an_app_counts_as_its_owners(deps, bring_up, ask, take):
+    settings = dataclasses.replace(deps.settings, node_id="n1", open_operations=1)
+    few = dataclasses.replace(deps, settings=settings)
+    asleep = publish(deps, bring_up())
+    with connection():
+        Sandbox.update(status=SandboxStatus.HIBERNATED).where(Sandbox.id == asleep).execute()
+    ask(slug="second")
+    under_way = take("second")
+    builder = builders.start(few, under_way)
+    with connection():
+        assert {row.owner_id for row in Operation.select()} == {"alice"}
+    with pytest.raises(RateLimited):
+        wake.bring_up(few, asleep, 3000)
+    ask(slug="third")
+    waiting = take("third")
+    with connection():
+        runs.give_back(waiting, 0)
+    work(deps, settings, waiting)
+    with connection():
+        run = DeployRun.get_by_id(waiting.id)
+    assert (run.state, run.attempts) == ("queued", 0) and "under way" in run.operator_error
+    builders.forget(few, under_way)
+    assert task_of(builder) == "stop"
+    assert wake.bring_up(few, asleep, 3000) is wake.Reach.COMING, "a stop does not count"
+
+
 def store_static(deps, ask, take):
     ask()
     claimed = take()
@@ -70,11 +122,6 @@ def store_static(deps, ask, take):
         stored = runs.advance(claimed, RunStep.STAGE, stored_epoch=claimed.epoch)
         publishing.publish_static(deps, stored)
     return prefix
-
-
-def task_of(sandbox_id):
-    with connection():
-        return Sandbox.get_by_id(sandbox_id).task
 
 
 def test_the_builder_serves_the_app_and_the_one_before_is_stopped(deps, bring_up):

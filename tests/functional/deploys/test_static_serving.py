@@ -102,6 +102,9 @@ def test_files_have_the_media_types_that_browsers_insist_on(shop, path, kind):
 def test_what_is_large_is_compressed_and_may_be_asked_for_in_parts(shop):
     answer = shop.get("/assets/two.js", headers={"Accept-Encoding": "gzip"})
     assert answer.headers["content-encoding"] == "gzip" and len(answer.text) == 3000
+    for encoding in ("gzip", "identity"):
+        answer = shop.get("/assets/two.js", headers={"Accept-Encoding": encoding})
+        assert answer.headers["vary"] == "Accept-Encoding", "or a cache gives it to everybody"
     part = shop.get("/assets/two.js", headers={"Range": "bytes=0-9", "Accept-Encoding": ""})
     assert (part.status_code, part.text) == (206, "2" * 10)
 
@@ -149,15 +152,35 @@ def test_version_n_1_goes_after_its_time_and_n_2_at_once(sim_stack, deps):
 def test_names_that_are_in_the_way_of_compressed_ones_are_served(sim_stack, deps):
     longest, script = "n" * 252 + ".js", "x" * 3000
     publish(deps, "names", {"index.html": "names", "z.js": script, "z.js.gz/inner.txt": "inner",
-                            longest: script, "n" * 253 + ".js": script, "y.js": script,
-                            "y.js.gz": "its own"})
+                            longest: script, "n" * 253 + ".js": script})
     with client(sim_stack, host("names")) as http:
         until(lambda: http.get("/").text == "names", SOON_S)
         for path in ("z.js", longest):
             assert http.get(f"/{path}").text == script
         assert http.get("/z.js.gz/inner.txt").text == "inner"
-        assert http.get("/y.js.gz", headers={"Accept-Encoding": ""}).text == "its own"
         assert http.get("/" + "n" * 253 + ".js").status_code == 404, "no file system takes it"
+
+
+def test_a_file_that_ends_as_compressed_ones_is_nothing_but_itself(sim_stack, deps):
+    own = {"y.js.gz": "of y", "y.js.gz.gz": "of that", "only.tar.gz": "tar", "short.js.gz": "of it",
+           "assets/z.js.gz": "of z"}
+    publish(deps, "own", {"index.html": "v1", "old.csv.gz": "old"})
+    publish(deps, "own", {"index.html": "v2", "y.js": "y" * 3000, "short.js": "short", **own})
+    with client(sim_stack, host("own")) as http:
+        until(lambda: http.get("/").text == "v2", SOON_S)
+        for path, text in {"y.js": "y" * 3000, "short.js": "short", "old.csv.gz": "old",
+                           **own}.items():
+            answer = http.get(f"/{path}", headers={"Accept-Encoding": "gzip"})
+            assert (answer.status_code, answer.text) == (200, text), path
+            assert answer.headers["cache-control"] == (ASSET if "assets" in path else PAGE)
+            assert "Content-Encoding" not in answer.headers or path == "y.js"
+        for path in ("only.tar", "y.js.gz.gz.gz", "none.gz"):
+            assert http.get(f"/{path}").status_code == 404
+        assert http.get("/none.gz", headers=HTML).text == "v2"
+        assert http.post("/y.js.gz").status_code == 405
+        live = sim_stack.site.data_dir / "releases" / "own" / "live" / "cur"
+        (live / "older.gz").write_text("as an edge before an upgrade put it")
+        assert http.get("/older.gz").text == "as an edge before an upgrade put it"
 
 
 def test_what_cannot_be_fetched_leaves_nothing_and_is_fetched_once_it_can_be(sim_stack, deps):
@@ -172,11 +195,12 @@ def test_what_cannot_be_fetched_leaves_nothing_and_is_fetched_once_it_can_be(sim
     staging.tell()
     log = sim_stack.site.data_dir / "log" / "releases.log"
     until(lambda: "a version of torn is not here yet" in log.read_text(), SOON_S)
-    becomes(lambda: list(here.glob(".draft-*")), [])
+    drafts = here.parent / ".drafts"
+    becomes(lambda: list(drafts.iterdir()), [])
     objects.put_stream(key, [content])
     with client(sim_stack, host("torn")) as http:
         becomes(lambda: http.get("/").text, "torn", 30)
-    assert list(here.glob(".draft-*")) == []
+    assert list(drafts.iterdir()) == []
 
 
 def test_under_load_no_request_fails_and_no_older_page_follows_a_newer(sim_stack, deps):
@@ -221,4 +245,4 @@ def test_the_directory_is_made_again_from_rows_and_store(sim_stack, deps, shop):
     assert shop.get("/").status_code == 503
     sim_stack.start("releases")
     becomes(lambda: shop.get("/").text, "two", 30)
-    assert shop.get("/assets/one.js").text == "1"
+    becomes(lambda: shop.get("/assets/one.js").text, "1", 30)

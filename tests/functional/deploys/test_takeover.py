@@ -7,18 +7,28 @@ from datetime import timedelta
 import pytest
 
 from models.database import connection, database, now
-from models.deploys import DeployRun
+from models.deploys import DeployPrefix, DeployRun
 from models.nodes import Node
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import RunStep, SnapshotKind
 from models.users import User
-from services.deploys import app_removal, builders, logs, publishing, runs, version_prefixes
+from services.deploys import (
+    app_removal,
+    builders,
+    failed_runs,
+    logs,
+    publishing,
+    runs,
+    version_prefixes,
+)
 from services.deploys.sweeps import overdue
 from services.deploys.sweeps.takeover import take_over
+from services.errors import Conflict
 from services.hosts.nodes import NodeFacts, heartbeat
 from services.operations.claims import LeaseLost
-from services.snapshots import needed_on_node
+from services.snapshots import deletion, needed_on_node
+from tasks import contracts, control
 from tests.functional.deploys.conftest import NODE, app
 from tests.functional.deploys.conftest import prefixes as kept
 from tests.stack.waiting import until
@@ -123,6 +133,36 @@ def test_what_is_not_in_the_store_waits_for_its_node_and_says_so(deps, ask, take
 
 
 WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+
+
+def test_a_step_of_the_sweep_that_fails_keeps_none_of_the_others_from_their_work(
+        deps, ask, monkeypatch, caplog):
+    def fail(_deps):
+        raise KeyError("medum")
+
+    ask()
+    monkeypatch.setattr(control.takeover, "take_over", fail)
+    monkeypatch.setattr(control, "get_deps", lambda: deps)
+    monkeypatch.setattr(control, "get_queue", lambda: deps.queue)
+    with connection():
+        DeployRun.update(deadline_at=now()).execute()
+    control.deploys_sweep()
+    assert run().state == "failed" and "the sweep goes on" in caplog.text
+
+
+def test_a_node_whose_lane_works_is_given_time_to_remove_a_prefix(deps, monkeypatch):
+    heartbeat(NODE, ["ctl", "deploy", "ops"])
+    heartbeat(PEER, ["bulk", "ctl"])
+    monkeypatch.setattr(control, "get_deps", lambda: deps)
+    monkeypatch.setattr(control, "get_queue", lambda: deps.queue)
+    with connection():
+        gone = {version_prefixes.keep("app_gone", version, 1) for version in range(8)}
+        version_prefixes.collect_all("app_gone")
+    control.deploys_sweep()
+    assert {(queue, payload["prefix"]) for queue, job, payload in deps.queue.sent
+            if job == contracts.REMOVE_PREFIX} == {("node.n2.bulk", prefix) for prefix in gone}
+    with connection():
+        assert DeployPrefix.get().due_at > now() + timedelta(seconds=50)
 
 
 def test_an_app_is_deleted_while_its_run_is_given_up(deps, ask, monkeypatch):
@@ -241,3 +281,16 @@ def test_a_run_that_waits_for_room_does_not_use_up_its_attempts(ask, take, store
     with connection():
         runs.give_back(take(), 0, "no room", counts=False)
     assert (run().attempts, run().operator_error) == (0, "no room")
+
+
+def test_a_snapshot_is_kept_until_the_deploy_of_it_has_ended(deps, ask, take, snapshot):
+    weekly = dataclasses.replace(deps, settings=dataclasses.replace(deps.settings, snapshot_days=7))
+    ask()
+    with connection():
+        Snapshot.update(created_at=now() - timedelta(days=8)).execute()
+    with pytest.raises(Conflict, match="a deploy of hello is under way"):
+        deletion.delete(deps, snapshot)
+    assert deletion.expire(weekly) == 0
+    with connection():
+        failed_runs.fail(deps, take(), "No.")
+    assert deletion.expire(weekly) == 1

@@ -7,16 +7,9 @@ import pytest
 from models.database import connection
 from models.deploys import AppVariable
 from models.users import User
-from services.deploys import app_removal, variables
-from services.deploys.masked_secrets import masked
+from services.deploys import app_removal, masked_secrets, variables
 from services.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unavailable
 from tests.functional.deploys.conftest import app
-
-
-@pytest.fixture
-def deps(deps):
-    return dataclasses.replace(
-        deps, settings=dataclasses.replace(deps.settings, variables_secret="of this stack"))
 
 
 @pytest.fixture
@@ -52,6 +45,14 @@ def test_a_secret_reaches_the_process_and_nobody_else(deps, alice, put):
     elsewhere = dataclasses.replace(deps.settings, variables_secret="of another")
     with pytest.raises(Unavailable):
         variables.get_for_run(elsewhere, app_id)
+
+
+def test_what_no_secret_opens_any_more_is_shown_without_its_value(deps, alice, put):
+    put("LOST", "then", secret=False)
+    changed = dataclasses.replace(
+        deps, settings=dataclasses.replace(deps.settings, variables_secret="another"))
+    variables.put(changed, alice, "hello", "MODE", "now", secret=False)
+    assert shown(changed, alice) == [("LOST", False, None), ("MODE", False, "now")]
 
 
 def test_the_last_value_counts_and_a_secret_may_cease_to_be_one(deps, alice, put):
@@ -103,8 +104,8 @@ def test_secrets_are_masked_in_what_an_app_has_said(deps, put):
     put("SHORT", "e")
     put("MODE", "fast and slow", secret=False)
     put()
-    said = masked(deps.settings, app()["app_id"], "hunter2 hunters, fast and slow")
-    assert said == "*** ***s, fast and slow"
+    secrets = masked_secrets.get(deps.settings, app()["app_id"])
+    assert secrets.masked_end(b"hunter2 hunters, fast and slow", 99) == "*** ***s, fast and slow"
 
 
 def test_they_are_their_owners_and_go_with_the_app(deps, alice, put):

@@ -69,6 +69,34 @@ def test_another_domain_makes_another_certificate(site):
             Site(site.data_dir, {**site.values, "SVC_PREVIEW_DOMAIN": "example.test"}))
 
 
+@pytest.mark.parametrize("name", ["ca.pem", "ca.key", "edge/tls.pem", "edge/tls.key"])
+@pytest.mark.parametrize("left", ["", "-----BEGIN CERTIFICATE-----\nMII"])
+def test_what_a_full_disk_has_left_is_made_anew(site, name, left):
+    (site.data_dir / name).write_text(left)
+    assert ensure_certificate(site)
+    ca = x509.load_pem_x509_certificate((site.data_dir / "ca.pem").read_bytes())
+    certificate(site).verify_directly_issued_by(ca)
+    assert not ensure_certificate(site)
+
+
+def test_one_that_another_authority_has_signed_is_made_anew(site, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("other")
+    other = Site(elsewhere, {"SVC_DATA_DIR": str(elsewhere)})
+    unix_accounts.prepare(other)
+    assert ensure_certificate(other)
+    for name in ("tls.pem", "tls.key"):
+        (site.data_dir / "edge" / name).write_bytes((other.data_dir / "edge" / name).read_bytes())
+    assert ensure_certificate(site) and not ensure_certificate(site)
+
+
+def test_a_file_that_cannot_be_written_whole_leaves_the_one_before(tmp_path):
+    kept = tmp_path / "file"
+    unix_accounts.own_file(kept, "whole", "root")
+    with pytest.raises(UnicodeEncodeError):
+        unix_accounts.own_file(kept, "half \ud800", "root")
+    assert kept.read_text() == "whole"
+
+
 def test_a_certificate_of_the_operator_is_left_alone(tmp_path):
     given = Site(tmp_path, {"SVC_TLS_CERT": "/etc/svc/tls.pem", "SVC_TLS_KEY": "/etc/svc/tls.key"})
     assert not ensure_certificate(given) and not (tmp_path / "ca.pem").exists()

@@ -1,10 +1,11 @@
 """Bodies pass the edge while they come; nothing of them is stored there."""
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.tls.clients import connect, read
+from tests.tls.clients import connect, curl, read
 
 API, MIB = "localhost", 1024**2
 
@@ -32,3 +33,29 @@ def test_who_may_not_upload_hears_it_before_the_body_has_come(sim_stack, sandbox
         link.sendall(head.encode() + b"8\r\n12345678\r\n")
         status, _, body = read(link.recv(65536))
     assert status == 401 and json.loads(body)["error"]
+
+
+def test_a_body_without_a_length_is_not_sent_again_over_http_2(sim_stack):
+    """While the API is away; what was taken of it is gone, and the rest would be waited for."""
+    sim_stack.stop("api")
+    try:
+        answer = curl(sim_stack, API, "/v1/sandboxes", "--data", "{}", "--header",
+                      "Content-Length:", "--max-time", "5")
+    finally:
+        sim_stack.start("api")
+        sim_stack.wait_healthy()
+    assert answer.stderr == "503 2" and json.loads(answer.stdout)["error"]
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+def test_what_has_no_body_waits_for_the_api_over_http_2(sim_stack, method):
+    """The API listens again a second or two after it is started."""
+    sim_stack.stop("api")
+    with ThreadPoolExecutor(1) as beside:
+        sent = beside.submit(curl, sim_stack, API, "/v1/sandboxes/none", "--request", method)
+        try:
+            time.sleep(0.2)
+            assert not sent.done()
+        finally:
+            sim_stack.start("api")
+        assert sent.result().stderr in ("401 2", "405 2")

@@ -1,5 +1,6 @@
 """What dies, and what one tenant or a stranger can do to another's previews."""
 import os
+import re
 import socket
 import statistics
 import subprocess
@@ -12,13 +13,15 @@ import pytest
 
 from bench.load import nginx
 from bin.stack.free_ports import free_port
-from tests.stack.database import query
+from tests.stack.database import locked, query
 from tests.stack.memory import Watch
 from tests.stack.previews import GUEST_PORT, PreviewLoad
 from tests.stack.waiting import until
 from tests.tls.clients import client, connect
 
 UNKNOWN, ROUNDS, QUIET_S, LOADED_S = 10_000, 5, 1.2, 1.5
+# What is used is noted once a second.
+NOTED_S = 2.5
 # Asks for hosts that do not exist, as fast as it can; the edge ends a connection after 1000.
 FLOOD = """
 import secrets, socket, ssl, sys
@@ -223,6 +226,32 @@ def test_full_load_on_one_preview_slows_another_no_more_than_on_another_server(
     print("the load had", {name: sum(count for _, count in rounds[name]) for name in rounds})
     victim.delete()
     loaded.delete()
+
+
+def look_up(preview):
+    """Where the preview is, as nginx asks for it; at once, or an error is raised."""
+    port = preview.stack.settings.gateway_port
+    with socket.create_connection(("127.0.0.1", port), timeout=NOTED_S) as link:
+        link.sendall(f"LOOKUP {preview.host}\r\n".encode())
+        return re.fullmatch(rb"\S+ \d+\r\n", link.recv(100))
+
+
+def test_who_has_his_row_locked_holds_up_no_other(sim_stack, alice, mallory, served):
+    """Neither its look-ups nor that it is kept awake; and his own use is noted later."""
+    victim, attacker = served.preview(sim_stack, alice), served.preview(sim_stack, mallory)
+    link = attacker.socket()
+    with locked(sim_stack, "sandboxes", attacker.sandbox_id):
+        end = time.monotonic() + 3 * NOTED_S
+        while time.monotonic() < end:
+            assert look_up(attacker) and look_up(victim)
+            time.sleep(0.2)
+        noted, attackers = victim.idle_at(), attacker.idle_at()
+        look_up(victim)
+        until(lambda: victim.idle_at() > noted, NOTED_S)
+    link.close()
+    until(lambda: attacker.idle_at() > attackers, NOTED_S)
+    victim.delete()
+    attacker.delete()
 
 
 @pytest.mark.slow

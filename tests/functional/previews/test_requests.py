@@ -16,6 +16,8 @@ from tests.stack.waiting import until
 from tests.tls.clients import connect, curl
 
 STATES = pytest.mark.parametrize("asleep", [False, True], ids=["awake", "asleep"])
+# May not be sent twice. Of MOVE nginx knows nothing.
+ONCE = pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "MOVE"])
 
 
 def prepare(preview, asleep):
@@ -38,6 +40,16 @@ def test_a_post_and_a_put_come_back_whole(preview, asleep):
     prepare(preview, asleep)
     with preview.client() as http:
         assert http.put("/", content=bytes(5_000_000)).text == "5000000 bytes"
+
+
+@ONCE
+@STATES
+def test_what_may_not_be_sent_twice_is_sent_once(preview, served, method, asleep):
+    """Although nobody has answered."""
+    prepare(preview, asleep)
+    with preview.client() as http:
+        cut = http.request(method, "/cut?id=once")
+    assert cut.status_code == 503 and served.server.counts["once"] == 1
 
 
 @STATES
@@ -162,6 +174,20 @@ def test_a_hundred_at_once_wake_it_once(preview, sim_stack):
         answers = list(crowd.map(lambda _: preview.get("/nonce").status_code, range(100)))
     assert answers == [200] * 100
     assert query(sim_stack, wakes, preview.sandbox_id) == [(1,)]
+
+
+def test_several_ports_at_once_wake_it_once(preview, sim_stack):
+    """One of them is told to the node by the wake."""
+    others = [Preview(sim_stack, preview.owner, preview.sandbox_id, port) for port in (4000, 4001)]
+    preview.sleep()
+    last = Preview(sim_stack, preview.owner, preview.sandbox_id, 4002)
+    with ThreadPoolExecutor(8) as crowd:
+        answers = list(crowd.map(lambda each: each.get("/nonce").status_code,
+                                 [preview, *others, last] * 2))
+    assert answers == [200, 502, 502, 502] * 2
+    begun = ("SELECT kind FROM operations WHERE sandbox_id = %s AND op_seq >"
+             " (SELECT op_seq FROM operations WHERE sandbox_id = %s AND kind = 'hibernate')")
+    assert query(sim_stack, begun, *[preview.sandbox_id] * 2) == [("wake",)]
 
 
 def test_a_sandbox_that_is_still_booting_is_waited_for(sim_stack, alice, served):

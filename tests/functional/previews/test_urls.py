@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from guest.agent.protocol import AGENT_PORT
+from tests.stack.database import locked
 from tests.stack.waiting import until
 
 LABEL = re.compile(r"[a-z2-7]{26}-\d{1,5}")
@@ -87,6 +88,16 @@ def test_a_sandbox_has_64_ports_at_most(alice):
     assert url(alice, made, 3000).status_code == 200
     assert url(alice, made, 3001).status_code == 400
     assert url(alice, made, 5001).status_code == 200
+    alice.delete(f"/v1/sandboxes/{made}")
+
+
+def test_one_that_is_there_waits_for_no_node(alice, sim_stack):
+    """Whose row everybody waits for who gets a sandbox there."""
+    made = alice.create(ports=[3000])["id"]
+    first = url(alice, made, 3000).json()
+    with locked(sim_stack, "nodes", sim_stack.settings.node_id):
+        again = url(alice, made, 3000)
+    assert (again.status_code, again.json()) == (200, first)
     alice.delete(f"/v1/sandboxes/{made}")
 
 

@@ -6,6 +6,7 @@ import pytest
 from config.nginx.reload import reload
 from config.nginx.render import find_nginx, render
 from tests.clients.in_turn import InTurn
+from tests.functional.previews.test_requests import ONCE
 
 STATES = pytest.mark.parametrize("asleep", [False, True], ids=["awake", "asleep"])
 
@@ -31,10 +32,15 @@ def test_a_page_and_a_body(preview, asleep):
     assert preview.get("/chunked?n=50").text == "".join(f"{n}." for n in range(50))
 
 
-def test_what_may_be_sent_twice_is_sent_again(preview, served):
+def test_what_may_be_sent_twice_is_sent_again(preview):
     assert preview.get("/cut?id=got").text == "2"
-    cut = preview.post("/cut?id=posted")
-    assert cut.status_code == 503 and served.server.counts["posted"] == 1
+
+
+@ONCE
+def test_what_may_not_be_sent_twice_is_sent_once(preview, served, method):
+    with preview.client() as http:
+        cut = http.request(method, "/cut?id=once")
+    assert cut.status_code == 503 and served.server.counts["once"] == 1
 
 
 def test_one_host_never_answers_for_another(sim_stack, alice, served, preview, another):

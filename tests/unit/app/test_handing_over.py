@@ -27,10 +27,10 @@ def test_what_begins_a_shell(head, is_one):
 
 
 @pytest.mark.parametrize(("line", "is_one"), [
-    ("GET /v1/models", True), ("GET /v1/models?limit=3", True), ("POST /v1/messages", True),
-    ("POST /v1/messages?beta=true", True), ("DELETE /v1/models", False),
-    ("GET /v1/messages", False), ("POST /v1/messages/x", False), ("GET /v1/modelsx", False),
-    ("GET /x/v1/models", False),
+    ("GET /v1/models", True), ("HEAD /v1/models", True), ("GET /v1/models?limit=3", True),
+    ("POST /v1/messages", True), ("POST /v1/messages?beta=true", True),
+    ("DELETE /v1/models", False), ("GET /v1/messages", False), ("POST /v1/messages/x", False),
+    ("GET /v1/modelsx", False), ("GET /x/v1/models", False),
 ])
 def test_what_is_for_a_model(line, is_one):
     head = f"{line} HTTP/1.1\r\nHost: x\r\n\r\n".encode()

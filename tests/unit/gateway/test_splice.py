@@ -74,11 +74,22 @@ def test_a_switch_to_a_websocket_is_told_and_keeps_its_status():
     assert answer.startswith(b"HTTP/1.0 101 ") and answer.endswith(b"\x81\x01x") and switches == 1
 
 
-@pytest.mark.parametrize("first", [b"", b"HTT", b"HTTP/1.1", b"HTTP/1.0 200 OK\r\n\r\nx",
+@pytest.mark.parametrize("version", [b"1.2", b"1.01", b"2.0", b"9.99"])
+def test_of_other_versions_the_edge_hears_nothing(version):
+    answer, _, _ = spliced(b"HTTP/%s 200 OK\r\nContent-Length: 2\r\n\r\nok" % version)
+    assert answer == b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+def test_a_version_without_an_end_is_no_answer():
+    answer, _, _ = spliced(b"HTTP/1.%s1 200 OK\r\nContent-Length: 2\r\n\r\nok" % (b"0" * 50))
+    assert answer == b""
+
+
+@pytest.mark.parametrize("first", [b"", b"HTT", b"HTTP/1.0 200 OK\r\n\r\nx",
                                    b"SSH-2.0-server and more"])
 def test_what_is_short_or_no_such_answer_passes(first):
     answer, _, _ = spliced(first)
-    assert answer == first.replace(b"HTTP/1.1", b"HTTP/1.0")
+    assert answer == first
 
 
 def test_both_ends_close_when_the_edge_goes_away():

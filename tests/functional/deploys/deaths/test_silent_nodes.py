@@ -105,3 +105,14 @@ def test_of_one_that_does_not_answer_counts_what_is_stored(
     query(sim_stack, "UPDATE sandboxes SET agent_port = 1 WHERE id = %s", lagging.sandbox)
     assert move(sim_stack, lagging, next_app, worker, "elsewhere") == ("succeeded", None)
     assert rows_of(alice, next_app, tmp_path) == ["stored"]
+
+
+def test_a_guest_whose_node_lets_nobody_in_is_named_and_no_request_is_held(
+        sim_stack, lagging, next_app, worker):
+    query(sim_stack, "UPDATE sandboxes SET agent_port = 1 WHERE id = %s", lagging.sandbox)
+    state, told = move(sim_stack, lagging, next_app, worker, "elsewhere")
+    assert state == "queued"
+    assert f"SVC_AGENT_SOURCES of node {sim_stack.settings.node_id} must have" in told
+    manifest, = query(sim_stack, "SELECT manifest FROM deploy_runs WHERE version = 2"
+                                 " AND app_id = %s", lagging.app_id)[0]
+    assert "moves" not in manifest

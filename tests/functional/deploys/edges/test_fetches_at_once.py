@@ -1,0 +1,126 @@
+"""A fetch that takes long delays nothing but its own app: the edge reports, others go live and
+go. An edge of this process, over real rows and a real store; a fetch ends when the test says so."""
+import dataclasses
+import threading
+from datetime import timedelta
+
+import pytest
+
+from app.releases import fetch_queue
+from app.releases.__main__ import Releases
+from models.database import connection, now
+from models.deploys import Edge
+from models.users import User
+from services.deploys import app_removal
+from services.deploys.edges import staging
+from tests.functional.deploys.conftest import app
+from tests.rows.static_apps import publish
+from tests.stack.waiting import becomes, until
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """Prefixes of the fetches that wait for `held.go_on`: those of apps named large."""
+    class Held(list):
+        go_on = threading.Event()
+
+    def fetch(store, prefix, target):
+        with connection():
+            names = {each.prefix: each.slug for each in staging.list_coming()}
+            names.update((each.live, each.slug) for each in staging.list_apps())
+        if names.get(prefix, "").startswith("large"):
+            found.append(prefix)
+            assert found.go_on.wait(60)
+        real(store, prefix, target)
+
+    found, real = Held(), fetch_queue.fetch
+    monkeypatch.setattr(fetch_queue, "fetch", fetch)
+    yield found
+    found.go_on.set()
+
+
+@pytest.fixture
+def edge(deps, held, s3_settings, tmp_path):
+    """Begins an edge whose directory is `edge.root`, and gives what publishes apps there."""
+    own = {name.removeprefix("SVC_").lower(): value for name, value in s3_settings.items()}
+    settings = dataclasses.replace(deps.settings, data_dir=tmp_path, **own)
+    changed, ended = threading.Event(), threading.Event()
+    releases, failed = Releases(settings, changed.set), []
+
+    def rounds():
+        while not ended.is_set():
+            changed.clear()
+            releases.catch_up()
+            changed.wait(0.1)
+
+    def one(slug, text, owner):
+        try:
+            publish(told, slug, {"index.html": text}, owner)
+        except BaseException as error:
+            failed.append(error)
+            raise
+
+    def go(slug, text, owner="alice"):
+        thread = threading.Thread(target=one, args=(slug, text, owner))
+        thread.start()
+        threads.append(thread)
+        return thread
+
+    told, threads = dataclasses.replace(deps, settings=settings), []
+    go.root, go.running = tmp_path / "releases", threading.Thread(target=rounds)
+    go.running.start()
+    yield go
+    held.go_on.set()
+    for thread in threads:
+        thread.join()
+    ended.set()
+    go.running.join()
+    assert failed == []
+
+
+def page(edge, slug):
+    path = edge.root / slug / "live" / "cur" / "index.html"
+    return path.read_text() if path.exists() else None
+
+
+def seen_at():
+    with connection():
+        return Edge.get().heartbeat_at
+
+
+def test_meanwhile_the_edge_reports_and_others_go_live_and_go(deps, edge, held):
+    for slug in ("large-1", "large-2", "large-3"):
+        edge(slug, "large")
+    until(lambda: len(held) == fetch_queue.OF_ONE_OWNER, 10)
+    began_at = now()
+    for text in ("one", "two"):
+        edge("small", text, "mallory").join(20)
+        becomes(lambda: page(edge, "small"), text, 5)
+    with connection():
+        mallory = User.get_by_id("mallory")
+    app_removal.remove(deps, mallory, "small")
+    becomes(lambda: (edge.root / "small").exists(), False, 5)
+    assert seen_at() > began_at
+    assert len(held) == fetch_queue.OF_ONE_OWNER, "the third waits for room"
+    assert app("large-1")["live_version"] is None
+    held.go_on.set()
+    for slug in ("large-1", "large-2", "large-3"):
+        becomes(lambda: page(edge, slug), "large", 20)
+    assert not list((edge.root / ".drafts").iterdir())
+    becomes(lambda: list((edge.root / ".gone").iterdir()), [], 5)
+
+
+def test_an_edge_that_nobody_waited_for_goes_on_with_what_it_has(edge, held, monkeypatch):
+    held.go_on.set()
+    edge("large", "one").join(20)
+    becomes(lambda: page(edge, "large"), "one", 5)
+    held.go_on.clear()
+    monkeypatch.setattr(staging, "have_all", lambda prefix: True)
+    for text in ("two", "three"):
+        edge("large", text).join(20)
+    later = now() + timedelta(seconds=0.5)
+    until(lambda: seen_at() > later, 10)
+    assert page(edge, "large") == "one", "of version N-2, until N is here"
+    held.go_on.set()
+    becomes(lambda: page(edge, "large"), "three", 20)
+    becomes(lambda: len(list((edge.root / "large").glob("app_*"))), 2, 5)
