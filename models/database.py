@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import peewee
 import psycopg2
-from playhouse.pool import PooledPostgresqlDatabase
+from playhouse.pool import MaxConnectionsExceeded, PooledPostgresqlDatabase
 from psycopg2.extensions import parse_dsn
 
 from config.settings import SettingsError
@@ -17,6 +17,11 @@ from config.settings import SettingsError
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 _AWAY_PAUSE_S = 0.5
+
+
+class ConnectionsTaken(peewee.OperationalError):
+    """This process uses all the connections that it may have, and none became free in time; later
+    one may be."""
 
 
 class _Pool(PooledPostgresqlDatabase):
@@ -27,6 +32,14 @@ class _Pool(PooledPostgresqlDatabase):
     statements, and all threads of a process wait for it. A server that ends, or ends a connection,
     says so on the socket; one that vanished without a word would not answer a question either.
     """
+
+    def connect(self, reuse_if_open: bool = False) -> Any:
+        """Take a connection for this thread. Raises ConnectionsTaken: peewee's own error is a
+        ValueError, which who waits for the database would take for a mistake in the program."""
+        try:
+            return super().connect(reuse_if_open)
+        except MaxConnectionsExceeded as error:
+            raise ConnectionsTaken(str(error)) from error
 
     def _is_closed(self, conn: Any) -> bool:
         if conn.closed:

@@ -9,7 +9,8 @@ from models.states import OperationState
 
 class Operation(Row):
     """One lifecycle operation of one sandbox. `epoch` grows with each claim, so a worker that lost
-    its lease cannot finish what another has taken over. `requested_by` is empty if the owner or the
+    its lease cannot finish what another has taken over. `owner_id` is whose it counts as: that of
+    the app for a builder or a runtime. `requested_by` is empty if the owner or the
     service itself asked for it; `note` tells an operator what is out of the ordinary, such as a
     boot without a template.
 

@@ -8,6 +8,7 @@ from guest.client.agent_client import AgentClient
 from models.database import connect
 from nodeworker.hypervisor.driver import Driver
 from nodeworker.hypervisor.factory import make_driver
+from services.deploys.builder_size import builder_size
 from services.hosts.assignments import SandboxOnNode
 from services.metering.prices import check_rates
 from services.protocols import Deps, Queue
@@ -35,6 +36,7 @@ def get_deps() -> NodeDeps:
     """The dependencies of this process; points the process at its database, opens nothing else."""
     settings = get_settings()
     check_rates(settings)
+    builder_size(settings)
     connect(settings.database_url, pool_size=settings.db_pool_size,
             application=f"node {settings.node_id}")
 

@@ -17,6 +17,8 @@ _PART_BYTES = 8 * 1024 * 1024
 _STREAM_PART_BYTES = 5 * 1024 * 1024
 _PIECE_BYTES = 256 * 1024
 _SECONDS = 30
+# The most that the protocol allows.
+_REMOVED_AT_ONCE = 1000
 
 
 class StoreUnavailable(Exception):
@@ -120,8 +122,14 @@ class ObjectStore:
         """Remove the objects whose keys begin with `prefix`, half-stored ones too; raises
         StoreUnavailable."""
         try:
-            for stored in list(self.list_objects(prefix)):
-                self._client.delete_object(Bucket=self._bucket, Key=stored.key)
+            keys = [{"Key": stored.key} for stored in self.list_objects(prefix)]
+            for first in range(0, len(keys), _REMOVED_AT_ONCE):
+                some = {"Objects": keys[first:first + _REMOVED_AT_ONCE], "Quiet": True}
+                refused = self._client.delete_objects(Bucket=self._bucket, Delete=some).get(
+                    "Errors")
+                if refused:
+                    raise StoreUnavailable(
+                        f"cannot remove {refused[0]['Key']}: {refused[0].get('Code')}")
         except (BotoCoreError, ClientError) as error:
             raise StoreUnavailable(f"cannot remove {prefix}: {type(error).__name__}") from error
         self.give_up_uploads(prefix)

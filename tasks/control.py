@@ -1,8 +1,13 @@
 """Bodies of the control-plane jobs; each is one call of a rule, with the process's dependencies."""
 import logging
+import random
+from collections.abc import Callable
 from dataclasses import astuple
 
+from models.database import DatabaseUnavailable
+from services.accounts import sessions, sign_in_throttle
 from services.deploys import earlier_versions, runs, version_prefixes
+from services.deploys.builder_size import builder_size
 from services.deploys.served import fences, replica_keys, stop_old_runtimes
 from services.deploys.sweeps import overdue, takeover
 from services.guest_calls import use_while_running
@@ -11,7 +16,7 @@ from services.llm import call_rows
 from services.llm import totals as llm_totals
 from services.metering import totals
 from services.operations import idempotency, sweeps
-from services.protocols import QueueUnavailable
+from services.protocols import Deps, QueueUnavailable
 from services.sandboxes.idle import hibernate_idle
 from services.sandboxes.outcomes import fail_overdue
 from services.snapshots import deletion, disk_upload
@@ -20,6 +25,7 @@ from tasks.celery_app import app, settings
 from tasks.wiring import get_deps, get_queue
 
 log = logging.getLogger(__name__)
+builder_size(settings)  # a name that is no size ends the process at its start
 
 
 @app.task(name=contracts.IDLE_SWEEP)  # type: ignore[untyped-decorator]
@@ -50,32 +56,55 @@ def deploys_sweep() -> None:
     those past their deadline, forget fences that are over, stop what served an app before, take
     away the keys of what is stopped, and have what no app needs any more removed from the store."""
     deps = get_deps()
+    _do_each(lambda: _take_over(deps), lambda: runs.RUNS.announce_due(deps),
+             lambda: _give_up(deps), fences.forget_expired,
+             lambda: stop_old_runtimes.stop_due(deps), replica_keys.revoke_ended,
+             earlier_versions.end_due, _remove_prefixes)
+
+
+def _do_each(*steps: Callable[[], object]) -> None:
+    """Do all steps: one that fails keeps none of the others from their work, unless the database
+    is away, which all of them need."""
+    for step in steps:
+        try:
+            step()
+        except DatabaseUnavailable:
+            raise
+        except Exception:
+            log.exception("a step of a sweep failed; the sweep goes on with the next")
+
+
+def _take_over(deps: Deps) -> None:
     for move in takeover.take_over(deps):
         log.warning("the deploy of %s moves from node %s to %s: %s", *astuple(move))
-    runs.RUNS.announce_due(deps)
+
+
+def _give_up(deps: Deps) -> None:
     for slug in overdue.give_up(deps):
         log.error("the deploy of %s missed its deadline", slug)
-    fences.forget_expired()
-    stop_old_runtimes.stop_due(deps)
-    replica_keys.revoke_ended()
-    earlier_versions.end_due()
-    alive = nodes.list_alive(settings)
-    for prefix in version_prefixes.take_due() if alive else []:
-        payload = {"prefix": prefix}
+
+
+def _remove_prefixes() -> None:
+    at_work = nodes.list_alive(settings, "bulk")
+    for prefix in version_prefixes.take_due() if at_work else []:
+        # Any of them can do it, and another one the next time.
+        queue = f"node.{random.choice(at_work)}.bulk"
         try:
-            get_queue().publish(f"node.{alive[0]}.bulk", contracts.REMOVE_PREFIX, payload)
+            get_queue().publish(queue, contracts.REMOVE_PREFIX, {"prefix": prefix})
         except QueueUnavailable:
             log.warning("the broker is away; %s stays in the store for now", prefix)
 
 
 @app.task(name=contracts.EXPIRY_SWEEP)  # type: ignore[untyped-decorator]
 def expiry_sweep() -> None:
-    """Forget idempotency keys, activities and resting ports that are past their time, delete
-    snapshots that are, and sum up the tallies."""
+    """Forget idempotency keys, activities, resting ports, sessions and counted sign-ins that are
+    past their time, delete snapshots that are, and sum up the tallies."""
     deps = get_deps()
     resting_ports.forget_rested(settings.port_rest_s)
     idempotency.forget_expired()
     use_while_running.forget_expired()
+    sessions.forget_ended()
+    sign_in_throttle.forget_whole()
     totals.sum_up()
     llm_totals.sum_up()
     count = deletion.expire(deps)
@@ -111,7 +140,7 @@ def sweep_store() -> None:
 
 def _tick_nodes(job: str, interval_s: float, *, lane: str = "ctl", most: int | None = None) -> None:
     get_deps()
-    for node_id in nodes.list_alive(settings)[:most]:
+    for node_id in nodes.list_alive(settings, lane)[:most]:
         try:
             get_queue().publish(f"node.{node_id}.{lane}", job, {}, expires_s=interval_s)
         except QueueUnavailable:

@@ -1,7 +1,8 @@
 """One HTTP POST to a receiver that may be slow, broken or hostile: it costs one socket, a few
 kilobytes and its time-out.
 
-The time-out is for everything: name, connection, TLS, request and the answer's status line.
+The time-out is for all that decides: name, connection, TLS, request and the answer's status line.
+What comes after that line has a moment more, and changes nothing.
 Redirects are not followed, no proxy is used, a connection serves one attempt. Receivers are the
 operator's own choice, so private addresses are allowed.
 """
@@ -41,7 +42,7 @@ async def post(receiver: Receiver, headers: Mapping[str, str], body: bytes, *, t
     began = time.monotonic()
     status, reason = None, None
     try:
-        status = await asyncio.wait_for(_exchange(receiver, headers, body, tls), timeout_s)
+        status = await _exchange(receiver, headers, body, tls, timeout_s)
     except asyncio.TimeoutError:
         reason = f"no answer within {timeout_s:g} s"
     except h11.RemoteProtocolError as error:
@@ -70,32 +71,43 @@ def _in_words(error: OSError) -> str:
 
 
 async def _exchange(receiver: Receiver, headers: Mapping[str, str], body: bytes,
-                    tls: ssl.SSLContext) -> int:
+                    tls: ssl.SSLContext, timeout_s: float) -> int:
     """The final status of the answer; the connection is gone afterwards, whatever happens."""
-    reader, writer = await asyncio.open_connection(
-        receiver.host, receiver.port, ssl=tls if receiver.tls else None, limit=_HEAD_BYTES
-    )
-    try:
+    with contextlib.ExitStack() as connection:
         exchange = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
-        request = h11.Request(
-            method="POST",
-            target=receiver.target,
-            headers=[("Host", receiver.authority), ("Content-Length", str(len(body))),
-                     ("Connection", "close")] + list(headers.items()),
-        )
-        parts = (
-            exchange.send(request), exchange.send(h11.Data(body)),
-            exchange.send(h11.EndOfMessage()),
-        )
-        writer.write(b"".join(part for part in parts if part))
-        # Not awaited: a receiver may answer before it has read everything, and the answer is what
-        # counts.
-        status = await _read_status(exchange, reader)
+        asked = _ask(receiver, headers, body, tls, exchange, connection)
+        status, reader = await asyncio.wait_for(asked, timeout_s)
         with contextlib.suppress(asyncio.TimeoutError, h11.RemoteProtocolError, OSError):
             await asyncio.wait_for(_read_some_body(exchange, reader), _BODY_S)
         return status
-    finally:
-        writer.transport.abort()
+
+
+async def _ask(receiver: Receiver, headers: Mapping[str, str], body: bytes, tls: ssl.SSLContext,
+               exchange: h11.Connection,
+               connection: contextlib.ExitStack) -> tuple[int, asyncio.StreamReader]:
+    """Send the request; returns the status, and where the rest of the answer comes from."""
+    reader, writer = await asyncio.open_connection(
+        receiver.host, receiver.port, ssl=tls if receiver.tls else None, limit=_HEAD_BYTES
+    )
+    connection.callback(_hang_up, writer)
+    request = h11.Request(
+        method="POST",
+        target=receiver.target,
+        headers=[("Host", receiver.authority), ("Content-Length", str(len(body))),
+                 ("Connection", "close")] + list(headers.items()),
+    )
+    parts = (
+        exchange.send(request), exchange.send(h11.Data(body)),
+        exchange.send(h11.EndOfMessage()),
+    )
+    writer.write(b"".join(part for part in parts if part))
+    # Not awaited: a receiver may answer before it has read everything, and the answer is what
+    # counts.
+    return await _read_status(exchange, reader), reader
+
+
+def _hang_up(writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
 
 
 async def _read_status(exchange: h11.Connection, reader: asyncio.StreamReader) -> int:

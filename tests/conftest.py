@@ -22,7 +22,7 @@ from models.database import connect, database
 from models.users import User
 from services.operations import row_changes
 from tests.clients.deploys import Deploys
-from tests.fakes.receiver import Receiver
+from tests.fakes.webhook_receiver import Receiver
 from tests.stack.database import Databases, query
 from tests.stack.edge import Edge, make_edge
 from tests.stack.fault_points import FaultPoint, fault_point

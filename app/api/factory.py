@@ -39,9 +39,9 @@ one account, and sleeps when nobody uses it.
 
 Bodies are JSON in UTF-8 with `Content-Type: application/json`; a body without required fields may
 be left out. A field or query parameter that does not exist is 400 and named, and `null` is the same
-as leaving a field out. Texts hold no NUL, numbers fit into 32 bits. Times are RFC 3339 in UTC.
-Every error is `{"error": "..."}`; one that is our mistake is 500. Every answer has an
-`X-Request-Id`."""
+as leaving a field out. Texts hold no NUL, numbers fit into 53 bits. Times are RFC 3339 in UTC.
+Every error is `{"error": "..."}`; one that is our mistake is 500. Every answer of a route but
+models and messages has an `X-Request-Id`."""
 RESOURCES = (sandboxes, lifecycle, previews, snapshots, execs, files, uploads, disks, api_keys,
              templates, shells, deploys, llm, health)
 

@@ -1,13 +1,11 @@
 """Whether this process can do its work (contract, Deploy surface: orchestrator health check); a
 stranger is told no more than that."""
-import peewee
 from flask import Blueprint
-from playhouse.pool import MaxConnectionsExceeded
 
 from app.http.credentials import PUBLIC
 from app.http.route import route
 from app.schemas.answers import HealthAnswer
-from models.database import connection, database
+from models.database import DatabaseFailed, connection, database
 from services.errors import Unavailable
 
 routes = Blueprint("health", __name__)
@@ -20,5 +18,5 @@ def health() -> None:
     try:
         with connection():
             database.execute_sql("SELECT 1")
-    except (peewee.PeeweeException, MaxConnectionsExceeded) as error:
+    except DatabaseFailed as error:
         raise Unavailable("down") from error

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 
 import peewee
 from flask import Flask, Response, g, jsonify, request
-from playhouse.pool import MaxConnectionsExceeded
 from werkzeug.exceptions import HTTPException
 
 from app.schemas.answers import ErrorAnswer, answer_of
+from models.database import ConnectionsTaken
 from services.errors import ServiceError, Unauthenticated, UpgradeRequired
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,6 @@ MEANINGS: Mapping[int, str] = {
     421: "The node that `X-Svc-Node` names does not hold the resource.",
     426: "This is a WebSocket route, version 13; see docs/shell.md.",
     429: "Too many requests of this kind; `Retry-After` says when there is room again.",
-    501: "The work of this route is not in this version.",
     503: (
         "No capacity, or something the service depends on does not answer; trying again later may"
         " work."
@@ -53,7 +52,7 @@ def install(app: Flask) -> None:
     """Render every error of `app`, foreseen or not, in the one shape."""
     app.register_error_handler(ServiceError, _foreseen)
     app.register_error_handler(HTTPException, _refused_by_flask)
-    app.register_error_handler(MaxConnectionsExceeded, _busy)
+    app.register_error_handler(ConnectionsTaken, _busy)
     app.register_error_handler(peewee.DataError, _unstorable)
     app.register_error_handler(peewee.OperationalError, _database_away)
     app.register_error_handler(peewee.InterfaceError, _database_away)
@@ -90,7 +89,7 @@ def _refused_by_flask(error: HTTPException) -> Response:
     return render(_TEXTS.get(status, error.name), status, kept)
 
 
-def _busy(error: MaxConnectionsExceeded) -> Response:
+def _busy(error: ConnectionsTaken) -> Response:
     log.warning("database connections used up", extra={"request": g.get("request_id")})
     return render("Too many requests at once; try again.", 503, {"Retry-After": "1"})
 

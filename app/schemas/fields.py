@@ -75,12 +75,13 @@ class Whole(Described, fields.Integer):
 
 
 class ShapeNumber(Described, fields.Float):
-    """Any JSON number: whether it is one of a machine's is for the table of machines to say."""
+    """Any JSON number, 2.0 as 2: whether it is one of a machine's is for the table of machines to
+    say."""
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise ValidationError("must be a number")
-        return value
+        return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 class Flag(Described, fields.Boolean):

@@ -1,15 +1,11 @@
 """Fields that several bodies have which start something: create, forks, wake, templates."""
 from functools import partial
 
-from app.schemas.fields import COMMAND_MAX, IDEMPOTENCY_KEY_MAX, Flag, Port, Text, Whole
-
-IDLE_TIMEOUT_MAX_S = 86_400
+from app.schemas.fields import COMMAND_MAX, IDEMPOTENCY_KEY_MAX, Flag, Port, Text
 
 IdempotencyKey = partial(
     Text, "A retry with the same key gets the first answer; with another request it is 409. Empty"
     " is none.", low=0, high=IDEMPOTENCY_KEY_MAX, load_default=None)
-IdleTimeout = partial(Whole, "Idle timeout in seconds.",
-                      low=1, high=IDLE_TIMEOUT_MAX_S)
 PreferredModel = partial(Text, "The model that the guest's proxy routes to.", low=0, high=128)
 ReadinessPort = partial(
     Port, "The sandbox counts as running once this port of the guest takes connections.")

@@ -1,6 +1,7 @@
 """Bodies of create, wake and extend, the list query, ports of previews, and what is shown of
 sandboxes."""
 import re
+from functools import partial
 from typing import Any
 
 from marshmallow import ValidationError, post_load, validates_schema
@@ -17,11 +18,11 @@ from app.schemas.fields import (
     Ports,
     ShapeNumber,
     Text,
+    Whole,
     Word,
 )
 from app.schemas.launch_fields import (
     IdempotencyKey,
-    IdleTimeout,
     PreferredModel,
     ReadinessPort,
     SkipAppProcesses,
@@ -40,6 +41,8 @@ from services.templates.presets import PRESETS
 # Nothing is billed and raw SSH not offered, and that is what answers say.
 NULL, FALSE = answers.always(None), answers.always(False)
 _WAIT_DEFAULT_S = 30
+_IDLE_TIMEOUT_MAX_S = 86_400
+_IdleTimeout = partial(Whole, "Idle timeout in seconds.", low=1, high=_IDLE_TIMEOUT_MAX_S)
 # A builder of a deploy is no owner's to see.
 _KINDS = [SandboxKind.API.value, SandboxKind.APP.value]
 
@@ -49,7 +52,7 @@ class CreateBody(Body):
 
     ports = Ports()
     env = Environment()
-    timeout = IdleTimeout()
+    timeout = _IdleTimeout()
     size = Text("Name of a machine size; the plan's own unless given.", high=32)
     vcpus = ShapeNumber("Virtual CPUs, together with `memMb`, instead of `size`.")
     mem_mb = ShapeNumber("Memory in MB, together with `vcpus`, instead of `size`.")
@@ -102,7 +105,7 @@ class WakeBody(Body):
 class ExtendBody(Body):
     """Optional body of extend: a new idle timeout."""
 
-    timeout = IdleTimeout(load_default=None)
+    timeout = _IdleTimeout(load_default=None)
 
 
 class HibernateBody(Body):

@@ -14,12 +14,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-import peewee
-from playhouse.pool import MaxConnectionsExceeded
 from wsproto.frame_protocol import CloseReason
 
 from app.shell.limits import PING_S
 from app.shell.session import ASLEEP, Session
+from models.database import DatabaseFailed
 from services.errors import ServiceError, Unauthenticated
 from services.guest_calls.guest import can_answer
 from services.guest_calls.shells import RENEW_EVERY_S, keep_awake
@@ -32,7 +31,7 @@ _CREDENTIALS_EVERY_S = 10.0
 _TICK_S = 1.0
 # From the end of the process to the end of shells whose clients do not read.
 _FORCED_AFTER_S = 3.0
-_UNTOLD = (peewee.PeeweeException, MaxConnectionsExceeded, ServiceError)
+_UNTOLD = (DatabaseFailed, ServiceError)
 
 
 class Watch:

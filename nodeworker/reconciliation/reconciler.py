@@ -120,12 +120,16 @@ class Reconciler:
                 self._deps.driver.destroy(sandbox_id)
             except VmBusy:
                 log.info("machine %s is busy; next time", sandbox_id)
+            except DriverError as error:  # it keeps no other from being removed
+                log.error("machine %s could not be removed: %s", sandbox_id, error)
 
     def _remove_snapshots(self, kept: set[str]) -> None:
         node_id = self._deps.settings.node_id
         needed, used_up = needed_on_node.list_needed(node_id), needed_on_node.list_used_up(node_id)
         unwanted = (kept - needed) | used_up
-        for snapshot_id in self._seen.for_long("snapshots", unwanted):
+        done_with = needed_on_node.list_known(unwanted)
+        for snapshot_id in (*self._seen.for_long("snapshots", unwanted - done_with),
+                            *self._seen.some_for_long("captures", done_with)):
             log.warning("removing snapshot %s, which nothing needs", snapshot_id)
             try:
                 remove_unneeded(self._deps, snapshot_id)

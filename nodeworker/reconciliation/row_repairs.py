@@ -90,11 +90,17 @@ class Repairs:
         return pause is not None
 
     def _repair(self, seen: SeenRow, kind: OperationKind) -> None:
-        messages = seen_rows.begin_repair(self._deps.settings, seen, kind)
+        messages = seen_rows.begin_repair(self._deps.settings, seen, kind,
+                                          lambda: self._repair_of(seen) is kind)
         if messages is not None:
             log.warning("sandbox %s is %s but the host disagrees; repairing by %s", seen.id,
                         seen.status.value, kind.value)
             outbox.flush(self._deps.queue, messages)
+
+    def _repair_of(self, seen: SeenRow) -> OperationKind | None:
+        """What makes the row true again, by the host as it is now."""
+        actual = self._deps.driver.inspect(seen.id)
+        return REPAIRS.get((seen.status, actual)) if actual else None
 
     def _fell_asleep(self, seen: SeenRow, note: str) -> None:
         messages = ended_machine.hibernate(

@@ -11,7 +11,7 @@ import ipaddress
 import math
 from datetime import timedelta
 
-from models.database import connection, database, now, relaxed_transaction
+from models.database import UNLOCKED_ROWS, connection, database, now, relaxed_transaction
 from models.users import LoginThrottle
 from services.errors import RateLimited
 
@@ -19,7 +19,7 @@ WINDOW = timedelta(minutes=5)
 # Wrong passwords per window: for one account from one address, for one account from anywhere, from
 # one address.
 PAIR_TRIES, ACCOUNT_TRIES, ADDRESS_TRIES = 10, 50, 50
-_SWEPT = 20
+_BATCH = 1000
 # The clock is the database's: the identity processes' own may differ.
 _PAY = """
 INSERT INTO login_throttles AS kept (subject, full_at) VALUES (%s, clock_timestamp() + %s)
@@ -60,11 +60,19 @@ def refund(email: str, address: str, *, forgets: bool) -> None:
                 LoginThrottle.update(full_at=LoginThrottle.full_at - WINDOW / tries).where(
                     row
                 ).execute()
-        old = LoginThrottle.select(
-            LoginThrottle.subject).where(LoginThrottle.full_at < now() - WINDOW)
-        LoginThrottle.delete().where(
-            LoginThrottle.subject.in_(old.limit(_SWEPT).for_update("FOR UPDATE SKIP LOCKED"))
-        ).execute()
+
+
+def forget_whole() -> None:
+    """Remove the rows of allowances that have been whole for a while: no row says the same.
+
+    A try of an address that nobody has makes rows too, so strangers decide how many there are.
+    """
+    whole = LoginThrottle.select(LoginThrottle.subject).where(
+        LoginThrottle.full_at < now() - WINDOW).limit(_BATCH).for_update(UNLOCKED_ROWS)
+    removed = _BATCH
+    while removed == _BATCH:
+        with connection(), relaxed_transaction():
+            removed = LoginThrottle.delete().where(LoginThrottle.subject.in_(whole)).execute()
 
 
 def _wait_s(subject: str, each: timedelta) -> int:

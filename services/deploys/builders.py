@@ -12,10 +12,10 @@ from models.states import SandboxKind, SandboxStatus, SnapshotState
 from models.users import User
 from services.deploys import logs, runs
 from services.deploys.builder_removal import ACCOUNT, stop_builder
+from services.deploys.builder_size import builder_size
 from services.deploys.runs import RunClaim
 from services.deploys.served.runtimes import APP_PORT
 from services.errors import NotFound
-from services.metering.plans import SIZES
 from services.operations import outbox
 from services.protocols import Deps
 from services.sandboxes.caller import Caller
@@ -30,7 +30,7 @@ _IDLE_S = 24 * 3600
 def start(deps: Deps, claimed: RunClaim) -> str:
     """Make a builder for the run and begin its boot; returns its id. Raises LeaseLost, NotFound for
     a snapshot that is gone, WrongNode where its node cannot have it, Unavailable without room."""
-    size = SIZES[deps.settings.builder_size]
+    size = builder_size(deps.settings)
     with connection():
         with database.atomic():
             taken = lock_shared(claimed.snapshot_id)
@@ -38,7 +38,7 @@ def start(deps: Deps, claimed: RunClaim) -> str:
                 raise NotFound(f"The snapshot {claimed.snapshot_id} is gone.")
             caller = Caller(User.get_by_id(ACCOUNT), SandboxKind.BUILDER)
             options = LaunchOptions(env=dict(taken.env), timeout=_IDLE_S, skip_app_processes=True,
-                                    ports=(APP_PORT,))
+                                    ports=(APP_PORT,), app_id=claimed.app_id)
             node = node_of_copy.claim(deps.settings, taken, size.vcpus, size.mem_mb,
                                       claimed.node_id, ports=ports_of(caller, options, None))
             builder = insert(deps, NewSandbox(new_id(), caller, node, size.vcpus, size.mem_mb,

@@ -1,7 +1,8 @@
 """Keeps what a run says while it works: readable at once, whatever becomes of the run.
 
-A log has a most; what comes after it is left out, and a line says so. The bytes of a piece are
-counted as they came from the guest: a second worker that reads a piece again writes it once.
+A log is kept until the next run of its app begins, or the app is deleted. It has a most; what comes
+after that is left out, and a line says so. The bytes of a piece are counted as they came from the
+guest: a second worker that reads a piece again writes it once.
 """
 from models.database import connection
 from models.deploys import DeployLog, DeployRun
@@ -27,6 +28,13 @@ def begin_anew(run: int) -> None:
     """Forget what another builder has said; in the current transaction, if there is one."""
     with connection():
         DeployLog.delete().where(DeployLog.run == run).execute()
+
+
+def forget_all(app_id: str) -> None:
+    """Forget what the runs of an app have said so far, in the current transaction: the log of the
+    run that was begun last is the one that is shown."""
+    so_far = DeployRun.select(DeployRun.id).where(DeployRun.app_id == app_id)
+    DeployLog.delete().where(DeployLog.run.in_(so_far)).execute()
 
 
 def size(run: int) -> int:

@@ -23,6 +23,7 @@ from services.errors import Conflict, NotFound
 from services.events import record
 from services.operations import outbox, row_changes
 from services.protocols import Deps
+from services.snapshots.find import lock_shared
 
 
 def roll_back(deps: Deps, owner: User, request: RollbackRequest) -> DeployView:
@@ -94,7 +95,7 @@ def _has_database(run: DeployRun) -> bool:
 
 
 def _snapshot(target: DeployRun) -> Snapshot:
-    taken: Snapshot | None = Snapshot.get_or_none(Snapshot.id == target.snapshot_id)
+    taken = lock_shared(target.snapshot_id)
     if taken is None or taken.state != SnapshotState.READY:
         raise Conflict(f"Version {target.version} cannot be built again: its snapshot"
                        f" {target.snapshot_id} is gone.")

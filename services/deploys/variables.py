@@ -13,7 +13,7 @@ from models.database import connection, database, now
 from models.deploys import AppVariable
 from models.users import User
 from services.deploys.apps.access import get_owned, lock_owned
-from services.deploys.apps.sealing import seal, unseal
+from services.deploys.apps.sealing import SealedForGood, seal, unseal
 from services.errors import Conflict, InvalidRequest, NotFound
 from services.protocols import Deps
 
@@ -28,7 +28,8 @@ _OUR_PREFIX = "SVC_"
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable as services see it; of a secret there is no `value`."""
+    """A variable as services see it; of a secret there is no `value`, nor of one that was sealed
+    with a secret that is gone."""
 
     name: str
     secret: bool
@@ -37,12 +38,12 @@ class Variable:
 
 
 def list_all(deps: Deps, owner: User, slug: str) -> list[Variable]:
-    """The variables of an app of the owner's, by name; raises NotFound, Forbidden."""
+    """The variables of an app of the owner's, by name; raises NotFound, Forbidden, Unavailable."""
     with connection():
         app = get_owned(owner, slug)
         rows = list(AppVariable.select().where(AppVariable.app_id == app.app_id).order_by(
             AppVariable.name))
-    return [_shown(row, None if row.secret else _value(deps.settings, row)) for row in rows]
+    return [_shown(row, None if row.secret else _find_value(deps.settings, row)) for row in rows]
 
 
 def put(deps: Deps, owner: User, slug: str, name: str, value: str, *, secret: bool) -> Variable:
@@ -118,6 +119,13 @@ def _check_name(name: str) -> None:
 
 def _shown(row: AppVariable, value: str | None) -> Variable:
     return Variable(row.name, row.secret, value, row.updated_at)
+
+
+def _find_value(settings: Settings, row: AppVariable) -> str | None:
+    try:
+        return _value(settings, row)
+    except SealedForGood:
+        return None
 
 
 def _value(settings: Settings, row: AppVariable) -> str:

@@ -19,7 +19,8 @@ from services.operations.claims import LeaseLost
 
 APPS = "apps"
 _DATABASE = "db/"
-_BATCH, _AGAIN_S, _LONGEST_S = 20, 10.0, 3600.0
+# Given out again after a minute at first: so long the removal of many objects may take.
+_BATCH, _AGAIN_S, _LONGEST_S = 20, 60.0, 3600.0
 
 
 def prefix_of(app_id: str, version: int, epoch: int) -> str:

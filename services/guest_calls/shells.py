@@ -63,7 +63,7 @@ def opened(deps: Deps, caller: Caller, sandbox_id: str) -> Iterator[OpenedShell]
 def keep_awake(shells: Sequence[OpenedShell]) -> None:
     """Renew the activities of open shells; to be called every RENEW_EVERY_S."""
     if shells:
-        renew([shell.activity_id for shell in shells], for_s=HOLD_S)
+        renew({shell.activity_id: shell.sandbox.id for shell in shells}, for_s=HOLD_S)
 
 
 def _hold_awake(deps: Deps, caller: Caller, sandbox_id: str,

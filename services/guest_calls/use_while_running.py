@@ -5,14 +5,11 @@ The start is one statement that also checks the status under the row lock, so a 
 sweep cannot both win.
 """
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-import peewee
-from playhouse.pool import MaxConnectionsExceeded
-
-from models.database import connection, database, now
+from models.database import DatabaseUnavailable, connection, database, now
 from models.operations import Operation
 from models.sandboxes import Activity, Sandbox
 from models.states import OperationKind, OperationState, SandboxStatus
@@ -41,23 +38,30 @@ INSERT INTO activities (sandbox_id, expires_at) SELECT id, %(expires_at)s FROM t
 # another timeout, or be asleep.
 _FINISH = f"""
 WITH {_RELAXED},
-ended AS (DELETE FROM activities WHERE id = %(activity_id)s)
+ended AS (
+    DELETE FROM activities WHERE id = %(activity_id)s AND sandbox_id = %(sandbox_id)s
+)
 UPDATE sandboxes SET last_active_at = GREATEST(last_active_at, %(ended_at)s),
     idle_at = CASE WHEN idle_at IS NOT NULL THEN
         GREATEST(idle_at, %(ended_at)s + idle_timeout_s * interval '1 second') END
 FROM relaxed WHERE id = %(sandbox_id)s
 """
 
-# A row that somebody has locked is left out: that does not make its sandbox idle, the activity does
-# not.
+# An activity that is gone is made again: it may have expired while the database was away. A row of
+# a sandbox that somebody has locked is left out: that does not make it idle, the activity does not.
 _RENEW = f"""
 WITH {_RELAXED},
+held AS (
+    SELECT * FROM unnest(%(activity_ids)s, %(sandbox_ids)s::text[]) AS held (id, sandbox_id)
+),
 renewed AS (
-    UPDATE activities SET expires_at = %(expires_at)s WHERE id = ANY(%(activity_ids)s)
-    RETURNING sandbox_id
+    INSERT INTO activities (id, sandbox_id, expires_at)
+    SELECT id, sandbox_id, %(expires_at)s FROM held
+    ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at
+    WHERE activities.sandbox_id = excluded.sandbox_id
 ),
 free AS (
-    SELECT id FROM sandboxes WHERE id IN (SELECT sandbox_id FROM renewed)
+    SELECT id FROM sandboxes WHERE id IN (SELECT sandbox_id FROM held)
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE sandboxes SET last_active_at = %(present)s,
@@ -93,12 +97,12 @@ def in_use(sandbox: Sandbox, *, for_s: float, what: str) -> Iterator[int]:
         finish(sandbox.id, activity_id, now())
 
 
-def renew(activity_ids: Sequence[int], *, for_s: float) -> None:
+def renew(activities: Mapping[int, str], *, for_s: float) -> None:
     """Let activities whose end nobody knows hold their sandboxes awake for another `for_s` seconds
-    from now, as calls that have just begun would."""
+    from now, as calls that have just begun would. Has the id of the sandbox of each activity."""
     present = now()
-    values = {"activity_ids": list(activity_ids), "present": present,
-              "expires_at": present + timedelta(seconds=for_s)}
+    values = {"activity_ids": list(activities), "sandbox_ids": list(activities.values()),
+              "present": present, "expires_at": present + timedelta(seconds=for_s)}
     with connection():
         database.execute_sql(_RENEW, values)
 
@@ -130,7 +134,7 @@ def finish(sandbox_id: str, activity_id: int, ended_at: datetime) -> None:
     try:
         with connection():
             database.execute_sql(_FINISH, values)
-    except (peewee.OperationalError, peewee.InterfaceError, MaxConnectionsExceeded) as error:
+    except DatabaseUnavailable as error:
         log.warning("an activity was not ended (%s); it expires",
                     type(error).__name__, extra={"sandbox": sandbox_id})
 

@@ -77,10 +77,11 @@ def grant(owner: User, extra: Decimal, note: str = "") -> None:
 
 
 def check_plans(settings: Settings) -> None:
-    """Raises SettingsError if the credits name a plan that does not exist."""
-    unknown = sorted(set(settings.compute_credit) - {plan.value for plan in Plan})
-    if unknown:
-        raise SettingsError(
-            f"SVC_COMPUTE_CREDIT names {', '.join(unknown)}; plans are"
-            f" {', '.join(plan.value for plan in Plan)}."
-        )
+    """Raises SettingsError if the credits or the quotas name a plan that does not exist: the one
+    that is meant would have no limit."""
+    plans = [plan.value for plan in Plan]
+    for name in ("compute_credit", "sandbox_quota", "snapshot_quota", "storage_quota_gb"):
+        unknown = sorted(set(getattr(settings, name)) - set(plans))
+        if unknown:
+            raise SettingsError(
+                f"SVC_{name.upper()} names {', '.join(unknown)}; plans are {', '.join(plans)}.")

@@ -14,11 +14,12 @@ from typing import Any
 
 from config.settings import Settings
 from models.database import ROW_LOCK, now
+from models.deploys import Deploy
 from models.operations import Operation, OutboxMessage
 from models.row import Statement
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
-from models.states import OPEN_STATES, OperationKind, OperationState, SandboxStatus
+from models.states import OPEN_STATES, OWN_KINDS, OperationKind, OperationState, SandboxStatus
 from services.errors import Conflict
 from services.operations.announcements import announce, lane_of
 from services.operations.claims import Claim, claim
@@ -35,6 +36,17 @@ def lock_sandbox(sandbox_id: str) -> Sandbox | None:
     """The row, locked for the rest of the transaction; None if there is none."""
     locked: Sandbox | None = _LOCKED.find(sandbox_id)
     return locked
+
+
+def owner_of(sandbox: Sandbox) -> str:
+    """Whose the operations of a sandbox are: of a builder or a runtime, which belong to one account
+    of the service's own, the owner of its app, as long as there is the app. Nobody's app is to wait
+    because another's has much to do."""
+    if sandbox.kind in OWN_KINDS:
+        app = Deploy.get_or_none(Deploy.app_id == sandbox.app_id)
+        if app is not None:
+            return str(app.owner_id)
+    return str(sandbox.owner_id)
 
 
 def begin(
@@ -105,7 +117,7 @@ def _insert(settings: Settings, sandbox: Sandbox, kind: OperationKind, *,
         kind=kind.value,
         state=OperationState.WAITING if after else OperationState.PENDING,
         node_id=sandbox.node_id,
-        owner_id=sandbox.owner_id,
+        owner_id=owner_of(sandbox),
         lane=lane,
         snapshot_id=snapshot.id if snapshot else None,
         after_id=after.id if after else None,

@@ -73,7 +73,9 @@ def claim(sandbox_id: str, op_seq: int, worker: str, lease_s: float) -> Claim | 
 def taking(which: Any, worker: Any, present: Any, lease_until: Any) -> Any:
     """The statement that takes the operation of the condition `which`, if it is free, and gives its
     row."""
-    taken = Operation.update(TAKEN, claimed_by=worker, lease_until=lease_until, started_at=present)
+    started_at = peewee.fn.COALESCE(Operation.started_at, present)
+    taken = Operation.update(TAKEN, claimed_by=worker, lease_until=lease_until,
+                             started_at=started_at)
     return taken.where(which & free(present)).returning(Operation)
 
 
@@ -130,7 +132,7 @@ def park(claimed: Claim, delay_s: float, waits_for: str) -> None:
 def put_back(claimed: Claim, delay_s: float, operator_error: str | None = None) -> None:
     """Give an operation back whose attempt failed with `operator_error`; it is announced again
     after `delay_s` seconds. Raises LeaseLost."""
-    _give_back(claimed, delay_s, {"operator_error": operator_error})
+    _give_back(claimed, delay_s, {"operator_error": operator_error, "started_at": None})
 
 
 def _give_back(claimed: Claim, delay_s: float, values: Mapping[str, Any]) -> None:

@@ -50,23 +50,22 @@ def reserve(settings: Settings, owner_id: str, route: str, key: str | None, *, b
     """
     if not key:
         return Reservation(True, resource_id)
-    inserted = (
-        IdempotencyKey.insert(
-            owner_id=owner_id,
-            route=route,
-            key=key,
-            request_hash=body_hash,
-            resource_id=resource_id,
-            expires_at=now() + timedelta(hours=settings.idempotency_hours),
-        )
-        .on_conflict_ignore()
-        .returning(IdempotencyKey.key)
-        .execute()
-    )
-    if list(inserted):
-        return Reservation(True, resource_id)
-    first = IdempotencyKey.get((IdempotencyKey.owner_id == owner_id)
-                               & (IdempotencyKey.route == route) & (IdempotencyKey.key == key))
+    asked = IdempotencyKey.insert(
+        owner_id=owner_id,
+        route=route,
+        key=key,
+        request_hash=body_hash,
+        resource_id=resource_id,
+        expires_at=now() + timedelta(hours=settings.idempotency_hours),
+    ).on_conflict_ignore().returning(IdempotencyKey.key)
+    first = None
+    while first is None:
+        if list(asked.clone().execute()):
+            return Reservation(True, resource_id)
+        # None if the row that was in the way has been forgotten since.
+        first = IdempotencyKey.get_or_none(
+            (IdempotencyKey.owner_id == owner_id) & (IdempotencyKey.route == route)
+            & (IdempotencyKey.key == key))
     if first.request_hash != body_hash:
         raise Conflict("This idempotencyKey was already used with a different request.")
     return Reservation(False, first.resource_id, first.response)

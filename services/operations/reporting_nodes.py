@@ -1,7 +1,8 @@
-"""Decides which nodes are told of work: those that have reported lately.
+"""Decides which nodes are told of work: those that have reported lately, by a lane that works.
 
-What waits on a silent node stays a row. Its due time is past when the node reports again, so the
-next sweep announces it; until then a message would only lie in a queue that nobody empties.
+What waits on a silent node, or for a lane that does not work, stays a row. Its due time is past
+when that is back, so the next sweep announces it; until then a message would only lie in a queue
+that nobody empties.
 """
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,6 +21,13 @@ def reports(since: Any) -> Any:
     return Node.heartbeat_at > since
 
 
-def reporting_ids(since: Any) -> Any:
-    """The query of the ids of the nodes that have reported since then."""
-    return Node.select(Node.id).where(reports(since))
+def works(lane: Any) -> Any:
+    """The condition on nodes whose lane of this name works, as far as they tell."""
+    return Node.lanes.is_null() | Node.lanes.has_key(lane)
+
+
+def reporting_ids(since: Any, lane: Any = None) -> Any:
+    """The query of the ids of the nodes that have reported since then, and whose `lane` works if
+    one is given."""
+    reporting = Node.select(Node.id).where(reports(since))
+    return reporting if lane is None else reporting.where(works(lane))

@@ -1,6 +1,6 @@
 """Announces operations again that are due: parked ones whose time has come, those that no worker
-took in time, and those whose worker's lease has run out. Only nodes that report are told
-(`reporting_nodes.py`).
+took in time, and those whose worker's lease has run out. Only lanes that work are told, of nodes
+that report (`reporting_nodes.py`).
 
 The due times are columns. The sweep takes what is due with SKIP LOCKED, so two of them do no harm:
 the control plane sweeps all nodes, which is the guarantee, and each node its own parked operations
@@ -32,8 +32,8 @@ def announce_neglected(deps: Deps) -> int:
 
 
 def due_query(moment: Any, since: Any) -> Any:
-    """Those that `announce_neglected` announces at a moment, on nodes that have reported `since`
-    another."""
+    """Those that `announce_neglected` announces at a moment, to lanes that work of nodes that have
+    reported `since` another."""
     return Operation.select().where(_neglected(moment, since))
 
 
@@ -41,7 +41,7 @@ def _neglected(moment: Any, since: Any) -> Any:
     silent = (Operation.state == OperationState.RUNNING) & (Operation.lease_until < moment)
     unclaimed = Operation.state == OperationState.PENDING
     return ((unclaimed | silent) & (Operation.announce_at <= moment)
-            & Operation.node_id.in_(reporting_ids(since)))
+            & Operation.node_id.in_(reporting_ids(since, Operation.lane)))
 
 
 def announce_due(settings: Settings, queue: Queue, node_id: str) -> datetime | None:
@@ -67,8 +67,10 @@ def _announce(settings: Settings, queue: Queue, which: Any) -> list[Operation]:
     messages: list[OutboxMessage] = []
     again = now() + timedelta(seconds=settings.operation_sweep_s * 3)
     with database.atomic():
-        found = Operation.select().where(which).order_by(Operation.id).limit(_BATCH)
-        due = list(found.for_update(UNLOCKED_ROWS))
+        # What was told longest ago comes first: others would never have their turn behind a batch
+        # that is due again before they are reached.
+        found = Operation.select().where(which).order_by(Operation.announce_at, Operation.id)
+        due = list(found.limit(_BATCH).for_update(UNLOCKED_ROWS))
         for operation in due:
             Operation.update(announce_at=again).where(Operation.id == operation.id).execute()
             messages.append(announce(operation))

@@ -7,7 +7,7 @@ Most sandboxes of a node are asleep, and agree with their host. Of these a tick 
 from an index; rows are read of those that are awake, and of those that the node has a question
 about.
 """
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import peewee
@@ -98,13 +98,20 @@ def is_unchanged(seen: SeenRow) -> bool:
         return lock_unchanged(seen) is not None
 
 
-def begin_repair(settings: Settings, seen: SeenRow,
-                 kind: OperationKind) -> list[OutboxMessage] | None:
+def begin_repair(settings: Settings, seen: SeenRow, kind: OperationKind,
+                 is_needed: Callable[[], bool]) -> list[OutboxMessage] | None:
     """Begin the operation that makes the row true again, whatever its status; returns the messages
-    to flush. None, and nothing begun, if the row has changed since it was seen."""
+    to flush.
+
+    None, and nothing begun, if the row has changed since it was seen, or if `is_needed`, asked
+    under the row's lock, says that the host agrees with it: an operation may have ended since the
+    host was listed.
+    """
     with connection(), database.atomic():
         row = lock_unchanged(seen)
-        return None if row is None else begin(settings, row, kind, from_any=True)[1]
+        if row is None or not is_needed():
+            return None
+        return begin(settings, row, kind, from_any=True)[1]
 
 
 def write_note(seen: SeenRow, note: str | None) -> None:

@@ -8,6 +8,7 @@ nobody waited for it.
 from dataclasses import asdict, replace
 from typing import Any
 
+from config.settings import Settings
 from models.database import connection
 from models.nodes import Node
 from models.operations import Operation, OutboxMessage
@@ -65,7 +66,8 @@ def create(deps: Deps, caller: Caller, request: CreateRequest) -> SandboxView:
         return sandbox, begin_boot(deps, sandbox, snapshot=snapshot)
 
     made = make_once(deps, caller, CREATE_ROUTE, request.idempotency_key,
-                     _asked_for(caller, request), make, answered_later=chosen is not None)
+                     _asked_for(deps.settings, caller, request), make,
+                     answered_later=chosen is not None)
     return made if chosen is None else _with_preset(deps, caller, made.id, request.idempotency_key)
 
 
@@ -96,13 +98,15 @@ def _with_preset(deps: Deps, caller: Caller, sandbox_id: str, key: str | None) -
         return SandboxView.from_json(kept) if kept else sandbox_view(Sandbox.get_by_id(sandbox_id))
 
 
-def _asked_for(caller: Caller, request: CreateRequest) -> dict[str, Any]:
+def _asked_for(settings: Settings, caller: Caller, request: CreateRequest) -> dict[str, Any]:
     """What the request asks for, for its hash: the same whether or not it spells out a default, and
-    whatever credential it has, on which that default depends."""
+    whatever credential it has, on which one of them depends."""
     unsaid = replace(request.options, skip_app_processes=None)
     is_default = (agent_servers.is_raw(request.options, caller.kind)
                   == agent_servers.is_raw(unsaid, caller.kind))
     options = unsaid if is_default else request.options
+    if options.timeout == settings.idle_timeout_s:
+        options = replace(options, timeout=None)
     return asdict(replace(request, options=options, idempotency_key=None))
 
 

@@ -1,5 +1,11 @@
 """Hibernates sandboxes that nobody has used for their idle timeout, and on a node that has promised
-all that it can, the idlest before that."""
+all that it can, the idlest before that.
+
+The idle clock of a sandbox (`last_active_at`, `idle_at`) is restarted by calls to its guest, shells
+among them (`guest_calls/use_while_running.py`), by previews (`previews/keep_awake.py`), by an
+extend (`lifecycle.py`), by the boots and wakes that its node ends, and when it begins to serve an
+app (`deploys/served/runtimes.py`).
+"""
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
@@ -14,7 +20,7 @@ from models.sandboxes import Activity, Sandbox
 from models.states import OperationKind, SandboxKind
 from models.usage import SandboxUsage
 from services.hosts.capacity import Load
-from services.hosts.nodes import NodeFacts
+from services.hosts.nodes import SANDBOX_LANE, NodeFacts
 from services.hosts.placement import promise_of, read_load
 from services.operations import outbox
 from services.operations.begin import begin
@@ -86,9 +92,10 @@ def _unused(moment: Any, which: Any) -> Any:
 
 def due_query(moment: Any, since: Any) -> Any:
     """Those that `hibernate_idle` puts to sleep at a moment, on nodes that have reported `since`
-    another: on a silent one the operation would fail at its deadline, and be begun again."""
+    another and whose lane for that works: elsewhere the operation would close the sandbox to calls
+    until its deadline, fail, and be begun again."""
     return _unused(moment, (Sandbox.idle_at <= moment)
-                   & Sandbox.node_id.in_(reporting_ids(since)))
+                   & Sandbox.node_id.in_(reporting_ids(since, SANDBOX_LANE)))
 
 
 # The row lock and the condition on `idle_at` settle the race with a call that begins at the same

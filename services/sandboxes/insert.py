@@ -57,7 +57,6 @@ def insert(deps: Deps, new: NewSandbox) -> Sandbox:
     """Write the rows and port bindings of a new sandbox, in the current transaction. Raises
     RateLimited, Unavailable."""
     options = new.options.for_preset(new.preset)
-    check_open(deps.settings, new.caller.owner.id)
     bound = sandbox_ports.bind_ports(
         deps.settings, new.node, Bearer(new.id, new.caller.owner.id, new.caller.kind),
         (AGENT_PORT, *options.ports))
@@ -89,6 +88,7 @@ def insert(deps: Deps, new: NewSandbox) -> Sandbox:
         **copied,
         **_preset_columns(new.preset),
     )
+    check_open(deps.settings, sandbox)
     if not raw:
         agent_servers.keep(new.id, options.agent_server_source, options.agent_bootstrap)
     return sandbox

@@ -120,7 +120,7 @@ def _change(deps: Deps, caller: Caller, sandbox_id: str, kind: OperationKind,
             operation, messages = begin_stop(deps.settings, sandbox)
             return int(operation.op_seq), messages
         check_free(sandbox, kind)
-        check_open(deps.settings, sandbox.owner_id)
+        check_open(deps.settings, sandbox)
         if kind is OperationKind.WAKE and sandbox.status == SandboxStatus.HIBERNATED:
             placement.claim_capacity(deps.settings, sandbox)
         if ports:

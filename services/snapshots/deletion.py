@@ -7,15 +7,17 @@
    the store, and says `deleted`. A lock on the node keeps uploads of the same snapshot away
    meanwhile.
 """
+import contextlib
 from datetime import timedelta
 from typing import Any
 
 import peewee
 
 from models.database import ROW_LOCK, UNLOCKED_ROWS, connection, database, now
+from models.deploys import DeployRun
 from models.operations import Operation, OutboxMessage
 from models.snapshots import Snapshot
-from models.states import OPEN_STATES, SnapshotState
+from models.states import OPEN_STATES, RunState, SnapshotState
 from models.templates import Template
 from models.users import User
 from services.errors import Conflict, NotFound
@@ -67,7 +69,8 @@ def delete_owned(deps: Deps, owner: User, snapshot_id: str) -> SnapshotView:
     Raises NotFound, Forbidden, or Conflict naming what still needs it; then nothing has changed.
     """
     row = find.get_row(owner, snapshot_id)
-    if row.state != SnapshotState.DELETED:
+    # Its node may say `deleted` at any moment, and then it is gone, which is what was asked for.
+    with contextlib.suppress(NotFound):
         delete(deps, snapshot_id)
     return snapshot_view(row)
 
@@ -84,12 +87,21 @@ def find_reference(row: Snapshot) -> str | None:
     booting = _open_operations(row.id).first()
     if booting is not None:
         return f"sandbox {booting.sandbox_id} is being made from it; try again when that is done."
+    run = _open_runs(row.id).first()
+    if run is not None:
+        return f"a deploy of {run.slug} is under way from it; try again when that has ended."
     return None
 
 
 def _open_operations(snapshot: Any) -> Any:
     return Operation.select().where((Operation.snapshot_id == snapshot)
                                     & Operation.state.in_(OPEN_STATES))
+
+
+def _open_runs(snapshot: Any) -> Any:
+    return DeployRun.select().where(
+        (DeployRun.snapshot_id == snapshot)
+        & DeployRun.state.in_((RunState.QUEUED, RunState.RUNNING)))
 
 
 def templates_of(snapshot: Any) -> Any:
@@ -114,6 +126,7 @@ def expire(deps: Deps) -> int:
                     & ~Snapshot.transient
                     & (Snapshot.created_at < before)
                     & ~peewee.fn.EXISTS(_open_operations(Snapshot.id))
+                    & ~peewee.fn.EXISTS(_open_runs(Snapshot.id))
                     & ~peewee.fn.EXISTS(templates_of(Snapshot.id))
                 )
                 .order_by(Snapshot.created_at)

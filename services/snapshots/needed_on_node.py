@@ -135,6 +135,15 @@ def list_used_up(node_id: str) -> set[str]:
             & Snapshot.id.not_in(_in_use()))}
 
 
+def list_known(among: Iterable[str]) -> set[str]:
+    """Those of the ids `among` that have a row."""
+    ids = list(among)
+    if not ids:
+        return set()
+    with connection():
+        return {row.id for row in Snapshot.select(Snapshot.id).where(Snapshot.id.in_(ids))}
+
+
 def _in_use() -> peewee.ModelSelect:
     """The snapshots that an operation under way needs."""
     return Operation.select(Operation.snapshot_id).where(

@@ -2,6 +2,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+import peewee
+
 from models.snapshots import Snapshot
 from models.states import SnapshotState
 from models.templates import Template
@@ -21,8 +23,8 @@ class ResolvedTemplate:
 
 def owned_by(namespace: User | None) -> Any:
     """The condition on rows that picks a user's private names, or with None the system
-    catalogue."""
-    return Template.owner.is_null() if namespace is None else Template.owner == namespace.id
+    catalogue; as the index has it."""
+    return peewee.fn.COALESCE(Template.owner, "") == ("" if namespace is None else namespace.id)
 
 
 def named(namespace: User | None, name: str) -> Any:

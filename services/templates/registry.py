@@ -15,10 +15,13 @@ from models.templates import Template
 from models.users import User
 from services.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from services.snapshots.find import get_owned, lock_shared
-from services.templates.lookup import find, named
+from services.templates.lookup import find, named, owned_by
 from services.templates.names import Reference, check_version, parse
 from services.templates.start_command import check_launch
 from services.templates.version_numbers import next_version
+
+# Of one account: a user's versions stand until an operator removes them.
+VERSIONS_MOST = 1000
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,8 @@ def publish(namespace: User | None, template_id: str, release: Release) -> Publi
     """Make `release` a version of the template and the latest one.
 
     The same content again makes nothing new. Raises InvalidRequest, Forbidden, NotFound, and
-    Conflict for a version that has another content, or a snapshot that is not ready.
+    Conflict for a version that has another content, a snapshot that is not ready, or one version
+    too many.
     """
     reference = parse(template_id)
     check_launch(release.start_command, release.readiness_port, release.ports)
@@ -67,6 +71,8 @@ def publish(namespace: User | None, template_id: str, release: Release) -> Publi
         version = version or next_version(namespace, reference.name)
         known = Template.get_or_none(
             named(namespace, reference.name) & (Template.version == version))
+        if known is None or known.deleted_at is not None:
+            _check_room(namespace)
         if known is None:
             made = Template.create(owner=namespace, name=reference.name, version=version,
                                    **release.contents())
@@ -131,6 +137,16 @@ def _check_version(namespace: User | None, reference: Reference, version: str | 
     if version not in (None, reference.version):
         raise InvalidRequest(f"version must be {reference.version} or left out")
     return reference.version
+
+
+def _check_room(namespace: User | None) -> None:
+    """Raises Conflict if the user has so many versions that one more is too many. Several names
+    that are published at the same moment may each pass it by one."""
+    standing = owned_by(namespace) & Template.deleted_at.is_null()
+    if namespace is not None and Template.select().where(standing).count() >= VERSIONS_MOST:
+        raise Conflict(
+            f"The account has {VERSIONS_MOST} versions of templates, which is the most; the"
+            " operator can remove those that nobody uses.")
 
 
 def _check_snapshot(namespace: User | None, snapshot_id: str) -> None:

@@ -64,6 +64,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         query = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
         name = urlsplit(self.path).path
+        # of HTTP, as its answer has it
+        self.protocol_version = query.get("version", self.protocol_version)
         if name.startswith("/guarded/"):
             if not self._knows_its_name():
                 return
@@ -116,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.server.counts[name] += 1
         self._send(first if size <= _PIECE else b"%d bytes" % size)
 
-    do_PUT = do_DELETE = do_OPTIONS = do_POST
+    do_PUT = do_DELETE = do_MOVE = do_OPTIONS = do_POST
 
     def _cut(self, name):
         """The first of an id is cut off without an answer; the others get how many there were."""

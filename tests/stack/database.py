@@ -5,6 +5,8 @@ And a look into the database of a running stack.
 """
 import itertools
 import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -59,6 +61,16 @@ def query(stack: Stack, statement: str, *values: object) -> list[tuple[Any, ...]
             raise
     # Its server was killed since the last look, and started again.
     return _run(_link(stack), statement, values)
+
+
+@contextmanager
+def locked(stack: Stack, table: str, row_id: str) -> Iterator[None]:
+    """Somebody else holds the lock of a row of a running stack for the time of the block."""
+    with closing(psycopg2.connect(stack.settings.database_url)) as link:
+        with link.cursor() as cursor:
+            cursor.execute(f"SELECT 1 FROM {table} WHERE id = %s FOR UPDATE", (row_id,))
+            assert cursor.fetchone()
+        yield
 
 
 def _link(stack: Stack) -> Any:

@@ -13,7 +13,7 @@ from models.ids import new_id
 from models.states import DeliveryState
 from sdk.webhooks import verify
 from services.events import record
-from tests.fakes.receiver import Arrival
+from tests.fakes.webhook_receiver import Arrival
 
 
 def occur(patience_s: float = 0.0) -> str:

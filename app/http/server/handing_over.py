@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 SHELL, GUEST_GATEWAY = "shell", "guest-gateway"
 _SHELL = re.compile(rb"GET /v1/sandboxes/[^/? ]+/shell[? ]")
-_MODELS = re.compile(rb"(?:GET /v1/models|POST /v1/messages)[? ]")
+_MODELS = re.compile(rb"(?:(?:GET|HEAD) /v1/models|POST /v1/messages)[? ]")
 _UPGRADE = re.compile(rb"\r\nupgrade:[ \t]*websocket[ \t]*\r\n", re.IGNORECASE)
 # What may be read of a request at once: a head, a small body, and the piece that it ended in.
 MESSAGE_BYTES = 200 * 1024

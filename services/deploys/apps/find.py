@@ -4,6 +4,8 @@ the apps of that account, one that acts for nobody all of them.
 An app and its last run change in one transaction, so whoever shows both reads both in one
 statement: between two of them a deploy may end, and it would be over and still under way.
 """
+from typing import Any
+
 import peewee
 
 from models.database import connection
@@ -38,9 +40,13 @@ def get_owner(slug: str) -> User:
 def with_last_run() -> peewee.ModelSelect:
     """The query for apps that has the run of each that was begun last as its `last_run`."""
     run = DeployRun.alias()
-    newest = run.select(peewee.fn.MAX(run.version)).where(run.app_id == Deploy.app_id)
-    return Deploy.select(Deploy, DeployRun).join(DeployRun, attr="last_run", on=(
-        (DeployRun.app_id == Deploy.app_id) & (DeployRun.version == newest)))
+    return _with_run(run.select(peewee.fn.MAX(run.version)).where(run.app_id == Deploy.app_id),
+                     "last_run")
+
+
+def _with_run(version: Any, name: str) -> peewee.ModelSelect:
+    return Deploy.select(Deploy, DeployRun).join(DeployRun, attr=name, on=(
+        (DeployRun.app_id == Deploy.app_id) & (DeployRun.version == version)))
 
 
 def last_run(app_id: str) -> DeployRun:
@@ -57,14 +63,14 @@ def get_log(owner: User | None, slug: str) -> DeployRun:
 
 
 def wait_for(deps: Deps, begun: DeployView, wait_s: float) -> DeployView | None:
-    """The app once the deploy has ended; None if it has not within `wait_s` seconds."""
+    """The app and the deploy once that has ended, whatever was begun since; None if it has not
+    within `wait_s` seconds."""
 
     def probe() -> DeployView | None:
-        row = with_last_run().where(Deploy.app_id == begun.app_id).first()
+        row = _with_run(begun.version, "run").where(Deploy.app_id == begun.app_id).first()
         if row is None:
             raise NotFound(f"The app {begun.slug} was deleted meanwhile.")
-        run: DeployRun = row.last_run
-        ended = run.version > begun.version or run.state not in runs.OPEN
-        return deploy_view(deps.settings, row, run) if ended else None
+        ended = row.run.state not in runs.OPEN
+        return deploy_view(deps.settings, row, row.run) if ended else None
 
     return wait_until(begun.app_id, probe, wait_s)

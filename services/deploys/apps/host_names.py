@@ -31,7 +31,7 @@ class HostName:
 def add(settings: Settings, slug: str, host: str) -> None:
     """Let an app be found at a host name, too. Raises NotFound, InvalidRequest, and Conflict for a
     name that is another app's."""
-    host = host.lower().rstrip(".")
+    host = _plain(host)
     if len(host) > _LENGTH_MAX or not _NAME.fullmatch(host):
         raise InvalidRequest("That is no host name; write one of other alphabets as xn--....")
     for domain in (settings.apps_domain, settings.preview_domain):
@@ -49,10 +49,16 @@ def add(settings: Settings, slug: str, host: str) -> None:
 
 def remove(host: str) -> None:
     """Let nothing be found at a host name any more; raises NotFound."""
+    host = _plain(host)
     with connection(), database.atomic():
-        if not AppHost.delete().where(AppHost.host == host.lower()).execute():
+        if not AppHost.delete().where(AppHost.host == host).execute():
             raise NotFound(f"{host} is no name of an app.")
         notify()
+
+
+def _plain(host: str) -> str:
+    """A host name as it is kept, however it was written."""
+    return host.lower().rstrip(".")
 
 
 def list_all() -> list[HostName]:

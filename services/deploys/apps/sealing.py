@@ -19,6 +19,10 @@ _PURPOSE = b"svc app variables"
 _KEY_BYTES, _NONCE_BYTES = 32, 12
 
 
+class SealedForGood(Unavailable):
+    """The secret that it was sealed with is not there any more."""
+
+
 def seal(settings: Settings, place: str, value: str) -> bytes:
     """`value`, sealed for `place`; raises Unavailable if there is no secret."""
     nonce = secrets.token_bytes(_NONCE_BYTES)
@@ -27,15 +31,16 @@ def seal(settings: Settings, place: str, value: str) -> bytes:
 
 
 def unseal(settings: Settings, place: str, sealed: bytes) -> str:
-    """What was sealed for `place`; raises Unavailable if no secret opens it."""
+    """What was sealed for `place`; raises SealedForGood if no secret opens it, Unavailable if there
+    is none."""
     nonce, content = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
     for key in _keys(settings):
         try:
             return key.decrypt(nonce, content, place.encode()).decode()
         except InvalidTag:
             continue
-    raise Unavailable(f"What is kept for {place} was sealed with a secret that this installation"
-                      " does not have any more.")
+    raise SealedForGood(f"What is kept for {place} was sealed with a secret that this installation"
+                        " does not have any more.")
 
 
 def _keys(settings: Settings) -> list[AESGCM]:

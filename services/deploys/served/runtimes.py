@@ -28,6 +28,7 @@ class Live:
     gone; this node knows of itself that it is there."""
 
     sandbox_id: str
+    node_id: str
     address: str
     is_silent: bool
     database: str
@@ -73,7 +74,8 @@ def find_live(settings: Settings, claimed: RunClaim) -> Live | None:
         prefix = version_prefixes.database_prefix(
             version_prefixes.prefix_of(app.app_id, app.live_version, app.live_epoch))
     is_silent = node.id not in (settings.node_id, *nodes.list_alive(settings))
-    return Live(app.live_sandbox_id, node.address, is_silent, made.manifest["database"], prefix)
+    return Live(app.live_sandbox_id, node.id, node.address, is_silent, made.manifest["database"],
+                prefix)
 
 
 def begin_serving(settings: Settings, sandbox_id: str) -> None:

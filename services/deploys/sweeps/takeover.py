@@ -21,8 +21,8 @@ from models.snapshots import Snapshot
 from models.states import OperationKind, RunState, RunStep, SnapshotKind
 from services.deploys import logs, runs
 from services.deploys.builder_removal import stop_builder
+from services.deploys.builder_size import builder_size
 from services.hosts import placement
-from services.metering.plans import SIZES
 from services.operations import announcements, outbox
 from services.protocols import Deps
 
@@ -42,7 +42,7 @@ class _Hosts:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.size = SIZES[settings.builder_size]
+        self.size = builder_size(settings)
         self.find_silence = lru_cache(None)(partial(placement.find_silence, settings))
         self.find_refusal = lru_cache(None)(placement.find_refusal)
         self.list_with_room = lru_cache(None)(self._list_with_room)

@@ -46,7 +46,7 @@ def take(deps: Deps, caller: Caller, sandbox_id: str,
         # was not begun.
         check_free_to_capture(sandbox, _OPERATIONS[kind])
         quotas.check_snapshot(deps.settings, caller.owner)
-        check_open(deps.settings, sandbox.owner_id)
+        check_open(deps.settings, sandbox)
         _, _, messages = begin_capture(deps, sandbox, reserved.resource_id, kind=kind)
         return reserved.resource_id, messages
 

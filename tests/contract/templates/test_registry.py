@@ -10,7 +10,7 @@ from models.states import SnapshotState
 from models.templates import Template
 from services.errors import Conflict, InvalidRequest, NotFound
 from services.snapshots import deletion
-from services.templates import unused_versions
+from services.templates import registry, unused_versions
 from tests.contract.templates.caller import SERVE, Caller, row
 
 ENTRY = {
@@ -111,6 +111,35 @@ def test_versions_count_up_and_the_name_is_the_latest(alice, name):
     assert alice.get(f"{name}-v2.1-rc.1").json["ports"] == [80]
     assert alice.publish(name, snapshotId=first, **SERVE).json["version"] == "3"
     assert alice.get(f"{name}-v9").status_code == 404
+
+
+def test_the_count_goes_on_past_numbers_of_six_digits_and_past_those_taken(alice, name):
+    taken = [alice.snapshot() for _ in range(7)]
+    for one, version in zip(taken, ("20261121", "1000001", "999999"), strict=False):
+        alice.publish(name, snapshotId=one, version=version)
+    counted = [alice.publish(name, snapshotId=one).json["version"] for one in taken[3:6]]
+    assert counted == ["1000000", "1000002", "1000003"]
+    unused_versions.remove_unused(alice.owner, f"{name}-v1000002")
+    assert alice.publish(name, snapshotId=taken[6]).json["version"] == "1000004"
+
+
+def test_an_account_has_so_many_versions_and_no_more(alice, service, name, monkeypatch):
+    monkeypatch.setattr(registry, "VERSIONS_MOST", 2)
+    first, other = alice.snapshot(), alice.snapshot()
+    for version, one in (("1", first), ("2", other)):
+        made = alice.publish(f"{name}.{version}", snapshotId=one, version=version)
+        assert made.status_code == 201
+    for new in (name, f"{name}.1"):
+        answer = alice.publish(new, snapshotId=other)
+        assert answer.status_code == 409 and "operator" in answer.json["error"]
+    assert alice.publish(f"{name}.1", snapshotId=first).status_code == 200, "nothing new"
+    for _ in range(3):
+        assert service.publish(name, snapshotId=service.snapshot()).status_code == 201
+    alice.delete(f"{name}.1")
+    unused_versions.remove_unused(alice.owner, f"{name}.1-v1")
+    assert alice.publish(name, snapshotId=other).status_code == 201
+    revived = alice.publish(f"{name}.1", snapshotId=first, version="1")
+    assert revived.status_code == 409, "a version that was removed is one more again"
 
 
 def test_publishing_the_same_again_makes_nothing(alice, name):

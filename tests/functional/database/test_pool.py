@@ -1,9 +1,18 @@
 """A pooled connection is taken without a word to the server, and one that the server has ended is
 not taken."""
+import threading
+import time
+
 import psycopg2
 import pytest
 
-from models.database import connect, connection, database
+from models.database import (
+    DatabaseUnavailable,
+    connect,
+    connection,
+    database,
+    when_database_answers,
+)
 from tests.stack.waiting import until
 
 
@@ -51,6 +60,32 @@ def test_one_with_something_to_say_that_lives_is_kept(outside, number):
     with connection():
         assert database.execute_sql("SELECT pg_backend_pid()").fetchone()[0] == number
         database.execute_sql("UNLISTEN told")
+
+
+def test_to_wait_in_vain_for_a_connection_is_a_failure_of_the_database(monkeypatch):
+    """So that who waits for the database waits for this as well, and loses no result."""
+    database.close_idle()
+    monkeypatch.setattr(database, "_max_connections", 1)
+    monkeypatch.setattr(database, "_wait_timeout", 0.01)
+    given_back = threading.Event()
+
+    def hold(held):
+        with connection():
+            held.set()
+            given_back.wait()
+
+    held = threading.Event()
+    holder = threading.Thread(target=hold, args=(held,))
+    holder.start()
+    held.wait()
+    try:
+        with pytest.raises(DatabaseUnavailable), connection():
+            pass
+        monkeypatch.setattr(time, "sleep", lambda _: given_back.set())
+        assert when_database_answers(lambda: "written") == "written"
+    finally:
+        given_back.set()
+        holder.join()
 
 
 def asked_of(outside, number):

@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 from config.settings import Settings
 from services.events.receivers import webhook_options
 from tasks.webhook_post import post
-from tests.fakes.receiver import Receiver
+from tests.fakes.webhook_receiver import Receiver
 
 TIMEOUT_S = 1.0
 # For the quick beside the slow, which are waited for in vain.
@@ -48,7 +48,7 @@ def attempt(url, times=1, tls=None):
 
 
 @pytest.mark.parametrize(("path", "status"), [("/ok", 200), ("/ok?token=a%20b", 200),
-                                              ("/flood", 200)])
+                                              ("/flood", 200), ("/late", 200)])
 def test_any_2xx_counts_whatever_follows(receiver, path, status):
     answer, = attempt(receiver.url(path))
     assert (answer.delivered, answer.http_status, answer.reason) == (True, status, None)

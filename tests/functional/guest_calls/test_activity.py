@@ -7,9 +7,9 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg2
 import pytest
 
-from models.database import connection, database
+from models.database import connection, database, now
 from models.sandboxes import Activity, Sandbox
-from services.guest_calls.use_while_running import in_use, renew
+from services.guest_calls.use_while_running import finish, in_use, renew
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_normally_it_is_ended(edge, sandbox):
 def test_an_activity_is_renewed_and_restarts_the_idle_clock(sandbox):
     with in_use(sandbox, for_s=30, what="a shell") as activity_id:
         before, expired = read(sandbox, activity_id)
-        renew([activity_id], for_s=90)
+        renew({activity_id: sandbox.id}, for_s=90)
         after, renewed = read(sandbox, activity_id)
         assert renewed > expired + timedelta(seconds=50)
         assert after.idle_at > before.idle_at and after.last_active_at > before.last_active_at
@@ -86,18 +86,36 @@ def test_a_locked_row_is_not_waited_for_and_stays_awake_all_the_same(edge, sandb
         with in_use(sandbox, for_s=30, what="a shell") as activity_id, other.cursor() as cursor:
             _, expired = read(sandbox, activity_id)
             cursor.execute("SELECT 1 FROM sandboxes WHERE id = %s FOR UPDATE", (sandbox.id,))
-            renew([activity_id], for_s=90)
+            renew({activity_id: sandbox.id}, for_s=90)
             assert read(sandbox, activity_id)[1] > expired
             other.rollback()
     finally:
         other.close()
 
 
-def test_an_activity_that_has_ended_is_not_renewed(sandbox):
+def test_an_activity_that_is_gone_is_made_again(sandbox):
+    """It expired while the database was away, or the server lost its last moments in a crash."""
     with in_use(sandbox, for_s=30, what="a shell") as activity_id:
-        pass
-    renew([activity_id], for_s=90)
+        with connection():
+            Activity.delete().where(Activity.sandbox_id == sandbox.id).execute()
+        renew({activity_id: sandbox.id}, for_s=90)
+        assert activities(sandbox) == 1
     assert activities(sandbox) == 0
+
+
+def test_a_number_that_is_another_sandboxs_by_now_is_neither_renewed_nor_ended(sandbox):
+    with in_use(sandbox, for_s=30, what="exec") as activity_id:
+        _, expires_at = read(sandbox, activity_id)
+        renew({activity_id: "another"}, for_s=90)
+        finish("another", activity_id, now())
+        assert read(sandbox, activity_id)[1] == expires_at
+
+
+def test_activities_outlive_a_crash_of_the_server(edge):
+    with connection():
+        kinds = database.execute_sql("SELECT relpersistence::text FROM pg_class"
+                                     " WHERE relname LIKE 'activities%%'").fetchall()
+    assert len(kinds) >= 3 and set(kinds) == {("p",)}, "the table, its indexes and its sequence"
 
 
 def read(sandbox, activity_id):

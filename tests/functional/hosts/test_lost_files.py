@@ -96,6 +96,15 @@ def test_no_row_is_ended_while_many_look_lost_at_once(node):
     assert statuses(made) == [STOPPED] * 3
 
 
+def test_a_brake_of_0_ends_no_row(node):
+    """What an operator sets after a restore (docs/operations.md)."""
+    made, *_ = asleep()
+    node._seen._brake = 0
+    node.run()
+    node.run()
+    assert statuses(made) == [HIBERNATED]
+
+
 def test_a_disk_that_is_not_mounted_ends_nothing_and_keeps_the_node_from_starting(node, tmp_path):
     made, *_ = asleep()
     away = node_directory.NAME, "away"

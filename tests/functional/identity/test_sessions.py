@@ -12,6 +12,10 @@ from models.users import LoginThrottle, Session
 from services.accounts import sessions, sign_in_throttle, users
 from services.accounts.sign_in_throttle import ACCOUNT_TRIES, ADDRESS_TRIES, PAIR_TRIES, WINDOW
 from services.errors import RateLimited, Unauthenticated
+from services.protocols import Deps
+from tasks import control
+from tasks.wiring import no_guest
+from tests.fakes.outside import ListQueue
 from tests.stack.edge import host, wrong
 
 APP = {"appId": "dashboard"}
@@ -56,14 +60,23 @@ def test_signing_in_again_ends_the_browsers_old_session(edge):
     assert (token(old), token(browser)) == (401, 200)
 
 
-def test_a_session_ends_by_itself_and_its_row_is_swept(edge):
-    browser = signed_in(edge)
+@pytest.fixture
+def sweep(edge, monkeypatch):
+    """The job that forgets what is past its time."""
+    monkeypatch.setattr(control, "get_deps", lambda: Deps(edge.settings, ListQueue(), no_guest))
+    return control.expiry_sweep
+
+
+def test_a_session_ends_by_itself_and_its_row_is_swept(edge, sweep):
+    browser, begun = signed_in(edge), now()
+    other = signed_in(edge)
     with connection():
-        Session.update(expires_at=now()).execute()
+        Session.update(expires_at=now()).where(Session.created_at < begun).execute()
     assert token(browser) == 401
-    signed_in(edge)
+    sweep()
     with connection():
         assert Session.select().where(Session.expires_at <= now()).count() == 0
+    assert token(other) == 200
 
 
 def test_an_operator_ends_all_sessions_of_an_account(edge):
@@ -238,9 +251,13 @@ def test_what_people_type_is_not_kept(edge):
     assert "hunter2" not in rows and "192.0.2.1" not in rows
 
 
-def test_old_allowances_are_swept(edge):
-    sign_in_throttle.pay("old@example.test", "192.0.2.70")
+def test_allowances_that_are_whole_are_swept_although_nobody_signs_in(edge, sweep, monkeypatch):
+    monkeypatch.setattr(sign_in_throttle, "_BATCH", 2)
+    for number in range(3):
+        assert wrong(edge, edge.identity, f"nobody-{number}@example.test", "192.0.2.70") == 401
     forward(2 * WINDOW.total_seconds())
-    signed_in(edge)
+    sign_in_throttle.pay("guessed@example.test", "192.0.2.71")
+    sweep()
     with connection():
         assert LoginThrottle.select().where(LoginThrottle.full_at < now() - WINDOW).count() == 0
+        assert LoginThrottle.select().count() == 3, "those of the guess a moment ago"

@@ -10,8 +10,9 @@ from bin.stack.free_ports import free_port
 from models.database import connection
 from models.nodes import Node
 from models.sandboxes import Sandbox
-from models.states import SandboxStatus
-from nodeworker.hypervisor.driver import LaunchSpec, Shape, VmState
+from models.snapshots import Snapshot
+from models.states import OperationKind, SandboxStatus
+from nodeworker.hypervisor.driver import DriverError, LaunchSpec, Shape, VmState
 from nodeworker.hypervisor.host_facts import DiskPause, UsageReading
 from nodeworker.hypervisor.simulated.driver import SimulatedDriver
 from nodeworker.reconciliation.reconciler import Reconciler
@@ -110,6 +111,51 @@ def test_a_machine_whose_row_needs_it_again_is_not_removed_as_an_orphan(
     write_status(sandbox_id, SandboxStatus.STOPPED)
     reconciler.run()
     assert host.inspect(sandbox_id) is None
+
+
+def test_a_look_that_an_operation_has_overtaken_begins_no_repair(
+        deps, host, reconciler, monkeypatch):
+    """The host was listed while the wake was under way, and the row read after it."""
+    sandbox_id = boot(deps)
+    host.create(LaunchSpec(sandbox_id, Shape(1, 1024), "token-0123456789", free_port()))
+    monkeypatch.setattr(host, "list_sandboxes", lambda: {sandbox_id: VmState.PARTIAL})
+    reconciler.run()
+    assert row(sandbox_id).task is None
+    monkeypatch.setattr(host, "inspect", lambda sandbox_id: VmState.PARTIAL)
+    reconciler.run()
+    assert row(sandbox_id).task == OperationKind.WAKE
+    host.destroy(sandbox_id)
+
+
+def test_captures_that_are_done_with_go_whatever_their_number(deps, host, reconciler, monkeypatch):
+    """What no row is of stays once it is too much; a machine that cannot be removed is in the way
+    of nothing."""
+    clear_up_at_once(reconciler, monkeypatch)
+    host.create(LaunchSpec("stuck", Shape(1, 1024), "token-0123456789", free_port()))
+    monkeypatch.setattr(host, "destroy", failing)
+    many = reconciler._deps.settings.orphan_brake + 1
+    known, unknown = ([f"{kind}{n}" for n in range(many)] for kind in ("known", "unknown"))
+    for each in known:
+        with connection():
+            Snapshot.create(id=each, owner="alice", node_id="n1", source_sandbox_id="source",
+                            state="deleted", vcpus=1, mem_mb=1024, cwd="/home/user")
+    for each in (*known, *unknown):
+        directory = host.node.snapshots / each
+        directory.mkdir()
+        (directory / "snapshot.json").write_text("{}")
+    for _ in range(2):
+        reconciler.run()
+    assert host.list_snapshots() == set(unknown)
+    monkeypatch.undo()
+    host.destroy("stuck")
+
+
+def clear_up_at_once(reconciler, monkeypatch):
+    monkeypatch.setattr(reconciler._seen, "_grace_s", 0)
+
+
+def failing(sandbox_id):
+    raise DriverError("the machine does not end")
 
 
 def write_status(sandbox_id, status):

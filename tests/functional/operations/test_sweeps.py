@@ -63,6 +63,30 @@ def test_a_silent_node_is_told_once_it_reports_again_and_keeps_no_other_waiting(
     assert told(deps) == [neglected, *silent]
 
 
+def test_a_lane_that_does_not_work_is_not_told_and_the_others_are(deps):
+    create.create(deps, caller("alice"), CREATE)
+    heartbeat(NODE, lanes={"ctl", "bulk"})
+    with connection():
+        Operation.update(announce_at=now() - timedelta(seconds=1)).execute()
+    deps.queue.sent.clear()
+    assert sweeps.announce_neglected(deps) == 0 and not deps.queue.sent
+    heartbeat(NODE, lanes={"ctl", "ops"})
+    assert sweeps.announce_neglected(deps) == 1
+
+
+def test_what_was_told_longest_ago_has_its_turn_first(deps, monkeypatch):
+    """Those that no worker takes are due again; they keep no other from being announced."""
+    monkeypatch.setattr(sweeps, "_BATCH", 1)
+    deps = replace(deps, settings=replace(deps.settings, operation_sweep_s=0))
+    made = [create.create(deps, caller("alice"), CREATE).id for _ in range(3)]
+    with connection():
+        Operation.update(announce_at=now() - timedelta(seconds=1)).execute()
+    deps.queue.sent.clear()
+    for _ in made:
+        assert sweeps.announce_neglected(deps) == 1
+    assert told(deps) == made
+
+
 def test_what_a_silent_node_was_to_do_is_given_up_at_its_deadline(deps):
     never = create.create(deps, caller("alice"), CREATE).id
     with connection():
@@ -79,6 +103,16 @@ def test_what_idles_on_a_silent_node_is_left_alone_until_it_reports(deps):
     assert hibernate_idle(deps) == 0 and row(idle).task is None
     heartbeat(NODE)
     assert hibernate_idle(deps) == 1 and row(idle).task == "hibernate"
+
+
+def test_what_idles_where_no_lane_could_put_it_to_sleep_stays_in_use(deps):
+    idle = boot(deps)
+    heartbeat(NODE, lanes={"ctl", "bulk"})
+    with connection():
+        Sandbox.update(idle_at=now() - timedelta(seconds=1)).execute()
+    assert hibernate_idle(deps) == 0 and row(idle).task is None
+    heartbeat(NODE, lanes={"ctl", "ops"})
+    assert hibernate_idle(deps) == 1
 
 
 def test_idle_sweep_spares_what_is_in_use(deps):

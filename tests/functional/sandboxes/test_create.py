@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from models.database import connection
-from models.operations import Operation
+from models.operations import IdempotencyKey, Operation
 from models.sandboxes import Sandbox
 from models.states import Plan
 
@@ -193,6 +193,16 @@ def test_the_order_of_fields_and_defaults_do_not_make_another_body(create):
     assert again.json == first.json
 
 
+def test_a_default_idle_timeout_and_whole_fractions_do_not_make_another_body(edge, create):
+    default_s = edge.settings.idle_timeout_s
+    bare = create(idempotencyKey="bare")
+    assert create(idempotencyKey="bare", timeout=default_s).json == bare.json
+    assert create(idempotencyKey="bare", timeout=default_s + 1).status_code == 409
+    said = create(idempotencyKey="said", timeout=default_s, vcpus=1, memMb=1024)
+    assert said.status_code == 201
+    assert create(idempotencyKey="said", vcpus=1.0, memMb=1024.0).json == said.json
+
+
 def test_keys_are_scoped_to_their_owner(edge, create):
     first = create(idempotencyKey="shared")
     other = edge.api.post(
@@ -205,6 +215,21 @@ def test_a_refused_request_does_not_use_up_its_key(create):
     assert create(idempotencyKey="k", timeout=0).status_code == 400
     assert create(idempotencyKey="k", size="pro").status_code == 402
     assert create(idempotencyKey="k").status_code == 201
+
+
+def test_a_key_that_is_forgotten_while_it_is_asked_for_is_reserved_anew(create, monkeypatch):
+    first = create(idempotencyKey="k")
+    get = IdempotencyKey.get
+
+    def forgotten(*conditions, **filters):
+        monkeypatch.undo()
+        IdempotencyKey.delete().where(IdempotencyKey.resource_id == first.json["id"]).execute()
+        return get(*conditions, **filters)
+
+    monkeypatch.setattr(IdempotencyKey, "get", forgotten)
+    second = create(idempotencyKey="k")
+    assert second.status_code == 201 and second.json["id"] != first.json["id"]
+    assert create(idempotencyKey="k").json == second.json
 
 
 def test_secrets_of_the_sandbox_are_in_no_answer(edge, create, owner):

@@ -7,6 +7,7 @@ from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import SnapshotKind, SnapshotState
 from services.hosts.nodes import heartbeat
+from services.snapshots import deletion
 from tests.stack.edge import NODE
 
 SNAPSHOTS = "/v1/snapshots"
@@ -109,6 +110,21 @@ def test_a_deleted_snapshot_is_gone_at_once_for_its_owner(edge, headers, make):
     assert page(edge, headers)["total"] == 0
     fork = edge.api.post("/v1/sandboxes/fork", json={"snapshotId": taken}, headers=headers)
     assert fork.status_code == 404
+
+
+def test_a_delete_is_repeatable_while_the_node_finishes(edge, headers, make, monkeypatch):
+    path, delete = f"{SNAPSHOTS}/{make()[0]}", deletion.delete
+    first = edge.api.delete(path, headers=headers)
+
+    def finished_first(deps, snapshot_id):
+        with connection():
+            deletion.deleted(snapshot_id)
+        delete(deps, snapshot_id)
+
+    monkeypatch.setattr(deletion, "delete", finished_first)
+    for _ in range(2):
+        again = edge.api.delete(path, headers=headers)
+        assert (again.status_code, again.json) == (200, first.json)
 
 
 def test_what_stands_in_the_way_is_named_and_nothing_changes(edge, headers, make):

@@ -6,6 +6,8 @@ from decimal import Decimal
 import pytest
 
 from config.settings import Settings, SettingsError, load
+from nodeworker import wiring
+from services.deploys.builder_size import builder_size
 from services.metering import credit, prices
 from services.metering.counting import Counted, growth, month_of
 from services.metering.plans import SIZES
@@ -98,8 +100,23 @@ def test_a_misspelt_size_or_plan_stops_the_process_at_start():
         prices.check_rates(load({"SVC_LIST_RATES": "smal=1,large=2"}))
     with pytest.raises(SettingsError, match="prro;"):
         credit.check_plans(load({"SVC_COMPUTE_CREDIT": "prro=1"}))
+    with pytest.raises(SettingsError, match="medum;"):
+        builder_size(load({"SVC_BUILDER_SIZE": "medum"}))
     prices.check_rates(Settings())
     credit.check_plans(load({"SVC_COMPUTE_CREDIT": "pro=1,free=0"}))
+
+
+@pytest.mark.parametrize("name", ["SVC_SANDBOX_QUOTA", "SVC_SNAPSHOT_QUOTA",
+                                  "SVC_STORAGE_QUOTA_GB"])
+def test_a_quota_of_a_misspelt_plan_is_no_missing_quota(name):
+    with pytest.raises(SettingsError, match=f"{name} names prro;"):
+        credit.check_plans(load({name: "prro=1,pro=2"}))
+
+
+def test_a_node_does_not_start_with_a_builder_of_no_size(monkeypatch):
+    monkeypatch.setattr(wiring, "get_settings", lambda: load({"SVC_BUILDER_SIZE": "medum"}))
+    with pytest.raises(SettingsError, match="SVC_BUILDER_SIZE"):
+        wiring.get_deps.__wrapped__()
 
 
 @pytest.mark.parametrize(

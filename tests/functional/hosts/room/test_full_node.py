@@ -10,6 +10,8 @@ from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import OperationKind
 from services.hosts.nodes import heartbeat
+from services.operations import claims
+from tests.rows.operations import claim
 from tests.stack.edge import NODE
 
 SANDBOXES = "/v1/sandboxes"
@@ -68,6 +70,23 @@ def test_the_memory_of_boots_that_have_not_begun_is_counted(nodeless, owner):
             & (Operation.kind == OperationKind.BOOT)).execute()
     heartbeat(replace(FULL, disk_free_mb=4_000 + 2 * 1024))
     assert create(nodeless, owner).status_code == 201, "the node's figure holds what has begun"
+
+
+def test_the_memory_of_a_boot_that_waits_for_its_guest_is_counted_once(nodeless, owner):
+    with connection():
+        Operation.delete().execute()
+    heartbeat(replace(FULL, disk_free_mb=4_000 + 2 * 1024))
+    waiting = create(nodeless, owner).json["id"]
+    claimed = claim(waiting)
+    heartbeat(replace(FULL, disk_free_mb=4_000 + 1024))
+    with connection():
+        claims.park(claimed, 0, "its port")
+    claimed = claim(waiting)
+    assert create(nodeless, owner).status_code == 201, "the node's figure holds it"
+    with connection():
+        claims.put_back(claimed, 0, "it failed")
+    heartbeat(replace(FULL, disk_free_mb=4_000 + 2 * 1024))
+    assert create(nodeless, owner).status_code == 503, "its files were removed with the attempt"
 
 
 def test_a_wake_needs_no_new_files(nodeless, owner):

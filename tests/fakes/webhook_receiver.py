@@ -2,8 +2,9 @@
 what came.
 
 `/ok`, `/fail`, `/redirect`, `/hang`, `/drip`, `/reset`, `/close`, `/garbage`, `/flood` (endless
-body after a 200), `/headers` (endless headers), `/slow` (200 after a second), `/twice` (fails the
-first two attempts of each event), `/coin` (fails three attempts in ten, each in another way).
+body after a 200), `/headers` (endless headers), `/slow` (200 after a second), `/late` (200 just
+before a second is over, without the body that it announces), `/twice` (fails the first two attempts
+of each event), `/coin` (fails three attempts in ten, each in another way).
 `/…?…` is part of the path.
 """
 import asyncio
@@ -101,7 +102,7 @@ class Receiver(threading.Thread):
                       writer: asyncio.StreamWriter) -> None:
         manner = self._manner(path, headers)
         arrival = Arrival(
-            time.time(), path, headers, body, failed=manner not in ("ok", "slow", "flood")
+            time.time(), path, headers, body, failed=manner not in ("ok", "slow", "late", "flood")
         )
         with self._lock:
             self._arrivals[path].append(arrival)
@@ -124,6 +125,11 @@ class Receiver(threading.Thread):
     async def _slow(self, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(1)
         writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    async def _late(self, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.75)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
+        await asyncio.sleep(120)
 
     async def _fail(self, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n")
