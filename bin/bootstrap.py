@@ -197,6 +197,8 @@ def make_venv() -> None:
         # broken off looks as if it were there.
         begun = VENV / ".installing"
         if begun.exists() or not _is_at_home() or not _same_python():
+            if VENV.is_symlink():  # to another checkout's, which is not ours to clear
+                VENV.unlink()
             _quietly([sys.executable, "-m", "venv", "--clear",
                       str(VENV)], "making the virtual environment")
         begun.touch()
@@ -236,9 +238,9 @@ def _install_wheels(pins: Path) -> None:
 
 def _is_at_home() -> bool:
     """False for an environment that was made for another path, or is half made: its programs name
-    the Python they are run with."""
+    the Python they are run with. It may be a link to another checkout's."""
     pip = VENV / "bin" / "pip"
-    return pip.exists() and f"{VENV}/bin/" in pip.read_text(errors="replace")
+    return pip.exists() and f"{VENV.resolve()}/bin/" in pip.read_text(errors="replace")
 
 
 def _same_python() -> bool:

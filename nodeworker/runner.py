@@ -121,11 +121,13 @@ def _try(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome | No
             raise AttemptsUsedUp(f"its worker died {limit} times in the middle of it")
         return lifecycle.HANDLERS[claimed.kind](deps, claimed, sandbox)
     except NotYet as wait:
-        _park(claimed, poll_interval_s(claimed.waited_for_s(wait.waits_for)), wait.waits_for)
+        _park(claimed, poll_interval_s(claimed.waited_for_s(wait.waits_for)), wait.waits_for,
+              begun=wait.begun)
     except StillStarting as starting:
         _park(claimed, starting.again_in_s, _STARTING)
     except VmBusy:
-        _park(claimed, _BUSY_DELAY_S, claimed.waits_for or _BUSY)
+        _park(claimed, _BUSY_DELAY_S, claimed.waits_for or _BUSY,
+              begun=claimed.waits_for is not None)
     except DatabaseUnavailable as error:
         log.warning("%s of %s goes on when the database is back: %s", claimed.kind.value,
                     claimed.sandbox_id, type(error).__name__)
@@ -145,9 +147,9 @@ def _try(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome | No
     return None
 
 
-def _park(claimed: Claim, pause_s: float, waits_for: str) -> None:
+def _park(claimed: Claim, pause_s: float, waits_for: str, *, begun: bool = True) -> None:
     fault("runner.parking")
-    when_database_answers(lambda: claims.park(claimed, pause_s, waits_for))
+    when_database_answers(lambda: claims.park(claimed, pause_s, waits_for, begun=begun))
     fault("runner.parked")
 
 

@@ -99,17 +99,20 @@ def _which(owner: str | None, upstream: str | None) -> tuple[Scope, str]:
 
 
 def _check_upstream(name: str) -> None:
-    """Refuse a name that the file does not have, of which no call would be ended. A file that
-    cannot be read refuses none: the processes may have read it while it was good."""
+    """Refuse a name that the file does not have, of which no call would be ended. Where there is
+    no file, or none that can be read, none is refused: those of the processes may be good."""
     path = get_settings().llm_config
+    if not path:
+        click.echo(f"{name} was not looked up: this host has no SVC_LLM_CONFIG", err=True)
+        return
     try:
-        known = load_config(path).upstreams if path else {}
+        known = load_config(path).upstreams
     except SettingsError as error:
         click.echo(f"{name} was not looked up: {error}", err=True)
         return
     if name not in known:
         raise click.ClickException(
-            f"SVC_LLM_CONFIG has no upstream {name}; it has {', '.join(known) or 'none'}.")
+            f"SVC_LLM_CONFIG has no upstream {name}; it has {', '.join(known)}.")
 
 
 def _configuration() -> tuple[str, bool]:

@@ -199,9 +199,8 @@ class Stack:
         if (why := self._hibernate()) and (awake := leftovers.list_awake(self._node_dir)):
             told = f"{len(awake)} sandboxes are awake and cannot be put to sleep: {why}"
             if not force:
-                raise Advice(f"{told}\nNothing was stopped. When that is put right, `make down`"
-                             " again; or `make down FORCE=1`, which ends them: what they have in"
-                             " memory is lost, their disks stay.")
+                raise Advice(f"{told}\nNothing was stopped. Put that right, or `make down FORCE=1`"
+                             " ends them: their memory is lost, their disks stay.")
             say(f"warning: {told}")
         if self.supervisor.running():
             with step("Stopping the processes"):
@@ -223,18 +222,17 @@ class Stack:
             return f"{', '.join(idle)} does not run; `make status` and `make logs` say more."
         try:
             with step("Hibernating running sandboxes"):
+                # A `git pull` may have come before: the drain is today's code.
+                self.run(supervise.release_command())
                 self.run("python -m nodeworker.commands.drain")
         except Advice as advice:
             return str(advice)
         return ""
 
     def destroy(self, keep: Collection[str] = ()) -> None:
-        """End every process and VM of this stack and remove its directory and its node's; works on
-        a half-made or killed one too.
-
-        Entries of the directory named in `keep` stay, and so do private stacks inside it: they have
-        their own owners.
-        """
+        """End every process and VM of this stack and remove its directory; works on a half-made or
+        killed one too. Entries named in `keep` stay, and so do private stacks inside it: they have
+        their own owners."""
         leftovers.end(self._processes, patience_s=0)
         leftovers.end(self._vms, patience_s=0)
         # Without a claim, what has the names of its share may be another stack's by now.
@@ -248,9 +246,10 @@ class Stack:
         if {"SVC_IMAGE_DIR", "SVC_NODE_DIR"} <= self.site.values.keys():  # pruning needs it there
             unregister(Path(self.site.values["SVC_IMAGE_DIR"]),
                        Path(self.site.values["SVC_NODE_DIR"]))
-        if (self._node_dir / node_directory.NAME).exists():  # elsewhere too, but of a node
-            leftovers.remove_entries(self._node_dir)
         leftovers.remove_entries(self.site.data_dir, keep)
+        if (self._node_dir / node_directory.NAME).exists():
+            # Only who put it elsewhere knows what else is in it.
+            say(f"The sandboxes' files in {self._node_dir} are left there; remove them yourself.")
 
     def _processes(self) -> dict[int, str]:
         return leftovers.processes_of(self.site.data_dir)

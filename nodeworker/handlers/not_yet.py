@@ -13,11 +13,11 @@ _TALK_S, _LONGEST_TALK_S = 2.0, 5.0
 
 class NotYet(Exception):
     """The guest has not come to where this operation can go on; `waits_for` says in words what
-    that is, for operators too."""
+    that is, for operators too. `begun` is whether there is anything of the machine yet."""
 
-    def __init__(self, waits_for: str) -> None:
+    def __init__(self, waits_for: str, *, begun: bool = True) -> None:
         super().__init__(waits_for)
-        self.waits_for = waits_for
+        self.waits_for, self.begun = waits_for, begun
 
 
 def talk_s(claimed: Claim) -> float:

@@ -54,7 +54,7 @@ def find_image(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Sandbo
         return sandbox
     error = facts.failed.get(sandbox.preset)
     if error is None and claimed.waited_for_s(IMAGE) < deps.settings.preset_build_wait_s:
-        raise NotYet(IMAGE)
+        raise NotYet(IMAGE, begun=False)
     failed = _failed(sandbox, error or f"The agent presets of node {claimed.node_id} are still"
                      " being built; `make status` shows how far.")
     with connection():

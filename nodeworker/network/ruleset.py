@@ -156,8 +156,9 @@ def slot_ruleset(slot: Slot, host_addresses: Iterable[str] = ()) -> str:
         f"{outwards} ip saddr != {GUEST_ADDRESS} drop",
         f"{inwards} ip daddr != {GUEST_ADDRESS} drop",
         f"add rule {table} forward ct state established,related accept",
-        f"{outwards} ct state new limit rate over {OPENED_PER_S}/second"
-        f" burst {OPENED_AT_ONCE} packets drop",
+        # Of each connection the first packet alone: all that nobody answers are "new".
+        f"{outwards} ct state new ct status and confirmed == 0 limit rate over"
+        f" {OPENED_PER_S}/second burst {OPENED_AT_ONCE} packets drop",
         f"{outwards} {_TO_GATEWAY} ct state new ct count over {GATEWAY_MOST}"
         " reject with tcp reset",
         f"{outwards} {_TO_GATEWAY} accept",

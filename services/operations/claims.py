@@ -120,12 +120,14 @@ def check_held(claimed: Claim) -> None:
         raise _lost(claimed)
 
 
-def park(claimed: Claim, delay_s: float, waits_for: str) -> None:
+def park(claimed: Claim, delay_s: float, waits_for: str, *, begun: bool = True) -> None:
     """Give an operation back that has to wait: nobody holds it, and it is announced again after
-    `delay_s` seconds. The attempt does not count as one. Raises LeaseLost."""
+    `delay_s` seconds. The attempt does not count as one; unless it has `begun` to make something,
+    the operation is as one that nobody has started. Raises LeaseLost."""
     began = peewee.Case(None, [(Operation.waits_for == waits_for, Operation.wait_since)], now())
     _give_back(claimed, delay_s, {
-        "attempts": Operation.attempts - 1, "waits_for": waits_for, "wait_since": began
+        "attempts": Operation.attempts - 1, "waits_for": waits_for, "wait_since": began,
+        **({} if begun else {"started_at": None})
     })
 
 

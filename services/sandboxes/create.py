@@ -65,8 +65,9 @@ def create(deps: Deps, caller: Caller, request: CreateRequest) -> SandboxView:
                                           options, snapshot, preset))
         return sandbox, begin_boot(deps, sandbox, snapshot=snapshot)
 
-    made = make_once(deps, caller, CREATE_ROUTE, request.idempotency_key,
-                     _asked_for(deps.settings, caller, request), make,
+    asked = _asked_for(caller, request)
+    made = make_once(deps, caller, CREATE_ROUTE, request.idempotency_key, asked, make,
+                     equal_body=_same_timeout(deps.settings, asked),
                      answered_later=chosen is not None)
     return made if chosen is None else _with_preset(deps, caller, made.id, request.idempotency_key)
 
@@ -98,16 +99,24 @@ def _with_preset(deps: Deps, caller: Caller, sandbox_id: str, key: str | None) -
         return SandboxView.from_json(kept) if kept else sandbox_view(Sandbox.get_by_id(sandbox_id))
 
 
-def _asked_for(settings: Settings, caller: Caller, request: CreateRequest) -> dict[str, Any]:
-    """What the request asks for, for its hash: the same whether or not it spells out a default, and
-    whatever credential it has, on which one of them depends."""
+def _asked_for(caller: Caller, request: CreateRequest) -> dict[str, Any]:
+    """What the request asks for, for its hash: the same whether or not it spells out the default of
+    `skipAppProcesses`, and whatever credential it has, on which that depends."""
     unsaid = replace(request.options, skip_app_processes=None)
     is_default = (agent_servers.is_raw(request.options, caller.kind)
                   == agent_servers.is_raw(unsaid, caller.kind))
     options = unsaid if is_default else request.options
-    if options.timeout == settings.idle_timeout_s:
-        options = replace(options, timeout=None)
     return asdict(replace(request, options=options, idempotency_key=None))
+
+
+def _same_timeout(settings: Settings, asked: dict[str, Any]) -> dict[str, Any] | None:
+    """The same request with the default idle timeout left out, or spelled out. The hash is not of
+    one of the two alone: it would change with the setting."""
+    timeout, default = asked["options"]["timeout"], settings.idle_timeout_s
+    if timeout not in (None, default):
+        return None
+    other = default if timeout is None else None
+    return {**asked, "options": {**asked["options"], "timeout": other}}
 
 
 def _find_template(caller: Caller, request: CreateRequest) -> ResolvedTemplate | None:

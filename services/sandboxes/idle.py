@@ -72,9 +72,11 @@ def hibernate_idlest(deps: Deps, node: NodeFacts, unused_s: float) -> int:
     used_at = Sandbox.idle_at - Sandbox.idle_timeout_s * peewee.SQL("interval '1 second'")
     working = SandboxUsage.select().where(
         (SandboxUsage.sandbox_id == Sandbox.id) & (SandboxUsage.cpu_permille >= _WORKING_PERMILLE))
+    at_work = reporting_ids(reported_since(deps.settings.node_dead_after_s), SANDBOX_LANE)
     which = (
         (Sandbox.node_id == node.id) & Sandbox.kind.in_((SandboxKind.API, SandboxKind.APP))
-        & (used_at <= now() - timedelta(seconds=unused_s)) & ~peewee.fn.EXISTS(working)
+        & Sandbox.node_id.in_(at_work) & (used_at <= now() - timedelta(seconds=unused_s))
+        & ~peewee.fn.EXISTS(working)
     )
     most = max(_AT_ONCE - len(soon), 0)
     found = _unused(now(), which).order_by(used_at).limit(most)

@@ -111,16 +111,19 @@ def begin_boot(deps: Deps, sandbox: Sandbox, *, snapshot: Snapshot | None = None
 
 
 def make_once(deps: Deps, caller: Caller, route: str, key: str | None, body: Mapping[str, Any],
-              make: Make, *, answered_later: bool = False) -> SandboxView:
-    """Call `make` in a transaction of its own, unless `key` was used before with the same `body`.
+              make: Make, *, equal_body: Mapping[str, Any] | None = None,
+              answered_later: bool = False) -> SandboxView:
+    """Call `make` in a transaction of its own, unless `key` was used before with the same `body`,
+    or with `equal_body`, which asks for the same.
 
     With `answered_later` what it returns is not the first response yet. Raises Conflict for a key
     used with another body, and what `make` raises; then nothing was made.
     """
+    equal_hash = None if equal_body is None else idempotency.request_hash(equal_body)
     with connection():
         with database.atomic():
             reserved = idempotency.reserve(
-                deps.settings, caller.owner.id, route, key,
+                deps.settings, caller.owner.id, route, key, equal_hash=equal_hash,
                 body_hash=idempotency.request_hash(body), resource_id=new_id())
             if not reserved.first:
                 return _first_response(reserved)

@@ -12,9 +12,10 @@ from config import guest_gateway
 from nodeworker.network import namespaces
 from nodeworker.network.ruleset import GATEWAY_MOST, OPENED_AT_ONCE, OPENED_PER_S
 from tests.host.guest_places import guest_places, ip
+from tests.stack.waiting import until
 
 GATEWAY = (guest_gateway.ADDRESS, guest_gateway.PORT)
-OUTSIDE = "tgw-outside"
+OUTSIDE, NOBODY = "tgw-outside", "9.9.9.55"
 
 
 def say(listener, name, taken):
@@ -161,3 +162,27 @@ def test_a_guest_that_opens_and_closes_connections_is_slowed_down_and_no_other(n
     assert made <= OPENED_AT_ONCE + OPENED_PER_S * (time.monotonic() - began)
     assert heard(other) == f"first {other.address}"
     assert heard(one) == f"first {one.address}", "it waits, and has its turn"
+
+
+def test_a_stream_of_datagrams_that_nobody_answers_is_one_connection(nodes):
+    """The kernel calls all of them new, as long as there is no answer."""
+    (_, other), _, _ = nodes
+    streamed, ended = [0], threading.Event()
+
+    def stream():
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
+            link.connect((NOBODY, 9))
+            while not ended.is_set():
+                link.send(b"x")
+                streamed[0] += 1
+
+    ip(f"route add blackhole {NOBODY}/32")
+    try:
+        streaming = threading.Thread(target=other.run, args=(stream,))
+        streaming.start()
+        until(lambda: streamed[0] > 2 * OPENED_AT_ONCE)
+        assert heard(other, patience_s=0.9) == f"first {other.address}"
+    finally:
+        ended.set()
+        streaming.join()
+        ip(f"route del blackhole {NOBODY}/32")

@@ -1,9 +1,11 @@
 """POST /v1/sandboxes up to the row and the message: shape, plans, sizes, idempotency. Booting is
 tested on stacks."""
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
+from app.wiring import get_attached
 from models.database import connection
 from models.operations import IdempotencyKey, Operation
 from models.sandboxes import Sandbox
@@ -201,6 +203,17 @@ def test_a_default_idle_timeout_and_whole_fractions_do_not_make_another_body(edg
     said = create(idempotencyKey="said", timeout=default_s, vcpus=1, memMb=1024)
     assert said.status_code == 201
     assert create(idempotencyKey="said", vcpus=1.0, memMb=1024.0).json == said.json
+
+
+def test_the_same_bytes_are_the_same_request_whatever_the_default_is_by_then(
+        edge, create, monkeypatch):
+    default_s = edge.settings.idle_timeout_s
+    said, bare = create(idempotencyKey="said-once", timeout=default_s), create(idempotencyKey="bar")
+    wired = get_attached(edge.api.application)
+    later = replace(wired.deps.settings, idle_timeout_s=default_s + 300)
+    monkeypatch.setattr(wired, "deps", replace(wired.deps, settings=later))
+    assert create(idempotencyKey="said-once", timeout=default_s).json == said.json
+    assert create(idempotencyKey="bar").json == bare.json
 
 
 def test_keys_are_scoped_to_their_owner(edge, create):

@@ -138,7 +138,8 @@ def test_inside_a_slot_only_the_guest_s_own_address_passes():
         "meta nfproto ipv6 drop", f"{outwards}ip saddr != 172.30.0.2 drop",
         "iifname up oifname tap0 ip daddr != 172.30.0.2 drop",
         "ct state established,related accept",
-        f"{outwards}ct state new limit rate over {ruleset.OPENED_PER_S}/second burst"
+        f"{outwards}ct state new ct status and confirmed == 0 limit rate over"
+        f" {ruleset.OPENED_PER_S}/second burst"
         f" {ruleset.OPENED_AT_ONCE} packets drop",
         f"{gateway} ct state new ct count over {ruleset.GATEWAY_MOST} reject with tcp reset",
         f"{gateway} accept", f"{outwards}ip daddr {{ {closed} }} drop",

@@ -13,7 +13,9 @@ from tests.stack.waiting import until
 
 RUN = """
 import os, sys
+from bin.console import end_as_by_ctrl_c
 from bin.stack.run_command import run_command
+end_as_by_ctrl_c()
 run_command(sys.argv[1], os.environ, 60)
 """
 
@@ -27,7 +29,7 @@ def test_a_command_that_is_broken_off_has_time_to_tidy_up(tmp_path, at_the_end, 
                           stderr=subprocess.DEVNULL) as running:
         until(lambda: (tmp_path / "begun").exists())
         shell = int(Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text())
-        running.send_signal(signal.SIGINT)
+        running.send_signal(signal.SIGTERM)
         assert running.wait(20) != 0
     assert (tmp_path / "tidy").exists() is says
     until(lambda: not [pid for pid in Path("/proc").glob("[0-9]*") if _is_of(pid, shell)])

@@ -80,6 +80,11 @@ def test_the_memory_of_a_boot_that_waits_for_its_guest_is_counted_once(nodeless,
     claimed = claim(waiting)
     heartbeat(replace(FULL, disk_free_mb=4_000 + 1024))
     with connection():
+        claims.park(claimed, 0, "the image", begun=False)
+    assert create(nodeless, owner).status_code == 503, "nothing of it is there yet"
+    claimed = claim(waiting)
+    heartbeat(replace(FULL, disk_free_mb=4_000 + 1024))
+    with connection():
         claims.park(claimed, 0, "its port")
     claimed = claim(waiting)
     assert create(nodeless, owner).status_code == 201, "the node's figure holds it"
