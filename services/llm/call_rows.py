@@ -41,8 +41,9 @@ BYTES_PER_TOKEN = 4
 # A body of images is no text: of no body more than this is reserved or estimated.
 _INPUT_MOST = 200_000
 _BATCH = 500
-# The model of calls that used nothing, whose names callers made up: else each name that an upstream
-# refuses would have a tally of its own for ever.
+# The model of calls whose names callers may have made up, as no upstream answered them: else each
+# name that an upstream refuses, or is not given the time to refuse, would have a tally of its own
+# for ever.
 OTHER = "other"
 
 
@@ -88,6 +89,11 @@ class Ending:
     usage: Usage = field(default_factory=Usage)
     complete: bool = True
     first_byte_at: datetime | None = None
+
+    @property
+    def was_used(self) -> bool:
+        """Whether an upstream answered, and that took tokens."""
+        return self.status is not None and self.status < 300 and self.usage.total > 0
 
 
 def begin(config: LlmConfig, caller: LlmCaller, call: NewCall) -> int:
@@ -146,7 +152,7 @@ def finish(config: LlmConfig, call_id: int, ending: Ending) -> bool:
             row = LlmCall.select().where(LlmCall.id == call_id).for_update(ROW_LOCK).first()
             if row is None or (row.ended_at is not None and not row.swept):
                 return False
-            is_named = ending.usage.total > 0 or config.knows(target)
+            is_named = ending.was_used or config.knows(target)
             _end(row, ending.usage, price, columns, target.model if is_named else OTHER)
             return True
 
@@ -166,7 +172,7 @@ def close_abandoned(gateway: str | None = None) -> int:
         for row in rows:
             price = Price(**row.price) if row.price else None
             estimate = Usage(input=row.estimated_input, output=row.output_tokens)
-            _end(row, estimate, price, {"complete": False, "swept": True}, row.model_used)
+            _end(row, estimate, price, {"complete": False, "swept": True}, _swept_as(row))
     if rows:
         log.warning("ended %d calls that their gateway did not end, by estimate", len(rows))
     return len(rows)
@@ -194,7 +200,7 @@ def _end(row: LlmCall, usage: Usage, price: Price | None, columns: dict[str, Any
         "cached_tokens": usage.cached, "cache_write_tokens": usage.cache_write,
         "reasoning_tokens": usage.reasoning, "cost": cost, **columns,
     }
-    ended_before, model_before = row.ended_at, row.model_used
+    ended_before, model_before = row.ended_at, _swept_as(row)
     for name, value in values.items():
         setattr(row, name, value)
     row.save(only=list(values))
@@ -203,6 +209,12 @@ def _end(row: LlmCall, usage: Usage, price: Price | None, columns: dict[str, Any
                    Figures().less(before))
     totals.add(row.owner_id, row.sandbox_id, counted_as, totals.day_of(row.ended_at),
                _counted(row))
+
+
+def _swept_as(row: LlmCall) -> str:
+    """The model that a row is counted under when it is swept, where no configuration says which
+    names are the operator's."""
+    return OTHER if row.first_byte_at is None else str(row.model_used)
 
 
 def _counted(row: LlmCall) -> Figures:

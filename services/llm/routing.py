@@ -5,7 +5,8 @@ the configuration (`claude-`) is passed on to that upstream as it is. 3. No name
 knows: the sandbox's `preferredModel`. 4. No name and none preferred: the default model. 5. A name
 that nobody knows is passed on to the first upstream that speaks the call's protocol, which answers
 for itself. Each step counts only where the upstream speaks the protocol of the call, as nothing is
-translated. An upstream that has just failed is tried last.
+translated. A call for no model may go to every upstream of its protocol, first to the default
+model's. An upstream that has just failed is tried last.
 """
 import threading
 import time
@@ -72,7 +73,9 @@ def _find(config: LlmConfig, caller: LlmCaller, protocol: Protocol,
           model: str | None) -> list[Target]:
     upstream = config.first_of_kind(protocol)
     if model is None:
-        return [] if upstream is None else [Target(upstream, "")]
+        first = [target.upstream for target in _wished(config, protocol, config.default_model)]
+        of_kind = [one for one in config.upstreams.values() if one.kind is protocol]
+        return [Target(one, "") for one in dict.fromkeys(first + of_kind)]
     if model in config.models:
         found = _mapped(config, protocol, model)
         if not found:
@@ -85,13 +88,16 @@ def _find(config: LlmConfig, caller: LlmCaller, protocol: Protocol,
         return named
     wishes = [caller.preferred_model, *([config.default_model] if not model else [])]
     for wish in filter(None, wishes):
-        wished = _mapped(config, protocol, wish) or _by_prefix(config, protocol, wish)
-        if wished:
+        if wished := _wished(config, protocol, wish):
             return wished
     passed_on = model or caller.preferred_model
     if not passed_on or upstream is None:
         raise InvalidRequest("Name a model: neither the sandbox nor this proxy has one to use.")
     return [Target(upstream, passed_on)]
+
+
+def _wished(config: LlmConfig, protocol: Protocol, model: str) -> list[Target]:
+    return _mapped(config, protocol, model) or _by_prefix(config, protocol, model)
 
 
 def _mapped(config: LlmConfig, protocol: Protocol, model: str) -> list[Target]:

@@ -10,9 +10,11 @@ checked against the host's authorities.
 """
 import asyncio
 import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import aiohttp
 from aiohttp import web
@@ -26,6 +28,7 @@ from config import guest_gateway
 from services.errors import NotFound, ServiceError, Unavailable
 
 log = logging.getLogger(__name__)
+Result = TypeVar("Result")
 PREFIX = "/npm"
 _DOCUMENT_S = 300.0
 _DOCUMENT_BYTES, _TARBALL_BYTES = 64 << 20, 512 << 20
@@ -44,6 +47,9 @@ class RegistryCache:
         self._fetches: dict[Wanted, asyncio.Task[Path]] = {}
         self._allowances = Allowances()
         self._places = FetchPlaces(self._allowances)
+        # Not the loop's threads, which the whole gateway needs: when the cache is full, all fetches
+        # wait for the one that makes room.
+        self._threads = ThreadPoolExecutor(FETCHES, "npm")
         # One document at a time is held in memory.
         self._rewriting = asyncio.Lock()
 
@@ -63,7 +69,7 @@ class RegistryCache:
         wanted = find_wanted(path, request.headers.get("Accept", ""))
         if wanted is None:
             raise NotFound("The registry cache has packages only.")
-        found = await _off(self._kept.find, wanted, _DOCUMENT_S)
+        found = await asyncio.to_thread(self._kept.find, wanted, _DOCUMENT_S)
         if found is None:
             found = await self._fetched(wanted, source)
         return web.FileResponse(found, headers={"Content-Type": wanted.media_type})
@@ -74,7 +80,7 @@ class RegistryCache:
                 await self._begin(wanted, source)
             return await asyncio.shield(self._fetches[wanted])
         except Unavailable:
-            kept = await _off(self._kept.find, wanted, None)
+            kept = await asyncio.to_thread(self._kept.find, wanted, None)
             if kept is None:
                 raise
             return kept
@@ -106,12 +112,15 @@ class RegistryCache:
                     raise Unavailable(f"The registry answers {answer.status}.", retry_after_s=2)
                 if answer.status != 200:
                     raise NotFound(f"The registry answers {answer.status}.")
-                with self._kept.draft() as draft:
+                draft = await self._off(self._kept.draft)
+                try:
                     await self._spool(answer, draft, wanted, source)
                     if not wanted.is_tarball:
                         async with self._rewriting:
-                            await _off(_move, draft, self._registry)
-                    return await _off(self._kept.put, wanted, draft)
+                            await self._off(_move, draft, self._registry)
+                    return await self._off(self._kept.put, wanted, draft)
+                finally:
+                    await self._off(self._kept.drop, draft)
         except _AWAY as error:
             log.warning("the registry cannot be asked (%s)", type(error).__name__)
             raise Unavailable("It cannot be fetched from the registry now.",
@@ -126,7 +135,11 @@ class RegistryCache:
             self._allowances.spend(source, len(piece))
             if fetched > most:
                 raise NotFound("What the registry has is too large.")
-            await _off(self._kept.write, draft, piece)
+            await self._off(self._kept.write, draft, piece)
+
+    async def _off(self, call: Callable[..., Result], *arguments: Any) -> Result:
+        """What a call gives that waits for the disk; each fetch makes one at a time."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
 
 
 def _move(draft: IO[bytes], registry: str) -> None:
@@ -135,7 +148,3 @@ def _move(draft: IO[bytes], registry: str) -> None:
     draft.seek(0)
     draft.truncate()
     draft.write(moved)
-
-
-async def _off(call: Any, *arguments: Any) -> Any:
-    return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)

@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -29,7 +29,10 @@ class KeptFiles:
         self._drafts.mkdir(parents=True, exist_ok=True)
         for left in self._drafts.iterdir():
             left.unlink()
+        # Of the figures: nobody holds it for longer than a sum takes.
         self._lock = threading.Lock()
+        # One lists and removes at a time, which takes seconds where there are many files.
+        self._removing = threading.Lock()
         self._drafted: dict[str, int] = {}
         self._held = sum(size for _, size, _ in self._files())
 
@@ -46,17 +49,17 @@ class KeptFiles:
                 return path
         return None
 
-    @contextmanager
-    def draft(self) -> Iterator[IO[bytes]]:
-        """A file to fetch into, gone after the block unless it was put."""
-        with tempfile.NamedTemporaryFile(dir=self._drafts, delete=False) as file:
-            try:
-                yield file
-            finally:
-                with suppress(FileNotFoundError):
-                    os.unlink(file.name)
-                with self._lock:
-                    self._held -= self._drafted.pop(file.name, 0)
+    def draft(self) -> IO[bytes]:
+        """A file to fetch into, until `drop`."""
+        return tempfile.NamedTemporaryFile(dir=self._drafts, delete=False)
+
+    def drop(self, draft: IO[bytes]) -> None:
+        """End a draft; it is gone unless it was put."""
+        draft.close()
+        with suppress(FileNotFoundError):
+            os.unlink(draft.name)
+        with self._lock:
+            self._held -= self._drafted.pop(draft.name, 0)
 
     def write(self, draft: IO[bytes], piece: bytes) -> None:
         """Add to a draft, and make room for that if need be; raises Unavailable when the drafts
@@ -64,7 +67,8 @@ class KeptFiles:
         with self._lock:
             self._drafted[draft.name] = self._drafted.get(draft.name, 0) + len(piece)
             self._held += len(piece)
-            if self._held > self._most:
+        if self._held > self._most:
+            with self._removing:
                 self._make_room()
             if self._held > self._most:
                 raise Unavailable("The registry cache has no room for this now.", retry_after_s=5)
@@ -77,22 +81,30 @@ class KeptFiles:
         os.fsync(draft.fileno())
         path = self._path(wanted)
         path.parent.mkdir(exist_ok=True)
-        with self._lock:
-            self._held += os.path.getsize(draft.name) - self._drafted.pop(draft.name, 0)
+        # Whoever removes files has listed them: it would miss this one, or remove it for the old
+        # one of its name.
+        with self._removing:
+            size = os.path.getsize(draft.name)
             os.rename(draft.name, path)
-            if self._held > self._most:
-                self._make_room(path)
+            with self._lock:
+                self._held += size - self._drafted.pop(draft.name, 0)
+            self._make_room(path)
         return path
 
     def _make_room(self, but: Path | None = None) -> None:
+        """Remove what was used longest ago, if there is too much; under `_removing`."""
+        if self._held <= self._most:
+            return
         files = sorted(self._files())
-        self._held = sum(size for _, size, _ in files) + sum(self._drafted.values())
+        with self._lock:
+            self._held = sum(size for _, size, _ in files) + sum(self._drafted.values())
         for _, size, path in files:
             if self._held <= self._most * _LEFT:
                 break
             if path != but:
                 path.unlink(missing_ok=True)
-                self._held -= size
+                with self._lock:
+                    self._held -= size
 
     def _files(self) -> Iterator[tuple[float, int, Path]]:
         for path in self._directory.glob("??/*"):

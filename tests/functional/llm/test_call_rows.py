@@ -32,6 +32,14 @@ def today(caller):
     return totals.of_day(caller.owner_id, totals.day_of(now()))
 
 
+def calls_by_model(caller):
+    """Of its tallies by model, once they have been summed up."""
+    with connection():
+        rows = LlmTally.select().where(
+            (LlmTally.owner_id == caller.owner_id) & (LlmTally.model != ""))
+        return {row.model: row.calls for row in rows}
+
+
 def test_a_call_has_a_row_from_its_beginning(caller):
     call_id = begin(caller, max_output_tokens=30)
     row = call_row(call_id)
@@ -151,11 +159,26 @@ def test_names_that_callers_make_up_leave_one_tally(caller):
         call_id = begin(caller, target, llm)
         finish(call_id, target, llm, status=200 if used else 404, input=used)
     assert call_row(call_id).model_used == "priced"
-    with connection():
-        rows = LlmTally.select().where(
-            (LlmTally.owner_id == caller.owner_id) & (LlmTally.model != ""))
-        assert sorted(row.model for row in rows) == ["mapped", *["other"] * 3, "priced", "used"]
-    assert today(caller).calls == 6
+    for target, status in (*((Target(FAR, f"claude-left-{number}"), None) for number in range(3)),
+                           (Target(FAR, "refused"), 404), (mapped, None)):
+        finish(begin(caller, target, llm), target, llm, status, complete=False, input=100)
+    totals.sum_up()
+    assert calls_by_model(caller) == {"mapped": 2, "other": 7, "priced": 1, "used": 1}
+    assert today(caller) == Figures(11, 5, 10, 501), "what is estimated counts"
+
+
+def test_nor_do_they_where_a_gateway_was_killed(caller):
+    left, answered = (begin(caller, Target(FAR, f"claude-{number}")) for number in range(2))
+    call_rows.report_progress([Progress(answered, 5, now())])
+    make_stale(left, answered)
+    assert call_rows.close_abandoned() == 2
+    totals.sum_up()
+    assert calls_by_model(caller) == {"other": 1, "claude-1": 1}
+    for number, call_id in enumerate((left, answered)):
+        assert finish(call_id, Target(FAR, f"claude-{number}"), input=1)
+    totals.sum_up()
+    assert calls_by_model(caller) == {"other": 0, "claude-0": 1, "claude-1": 1}
+    assert today(caller) == Figures(2, 0, 2, 2)
 
 
 def test_rows_go_after_their_days_and_totals_stay(caller):

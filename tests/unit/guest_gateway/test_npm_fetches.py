@@ -1,10 +1,11 @@
 """How much of the registry may be under way, against a registry that does not answer yet."""
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from app.guest_gateway.npm import allowance, fetch_places
+from app.guest_gateway.npm import allowance, cache, fetch_places
 from app.guest_gateway.npm.cache import RegistryCache
 from app.guest_gateway.npm.fetch_places import FETCHES, OF_ONE_GUEST
 from app.guest_gateway.npm.kept_files import KeptFiles
@@ -96,5 +97,28 @@ def test_a_fetch_counts_as_it_begins(registry, within, monkeypatch):
             await arrived(registry, number + 1)
         with pytest.raises(RateLimited):
             await ask("one", "new")
+
+    within(test)
+
+
+def test_while_room_is_made_the_gateway_goes_on(
+        registry, within, monkeypatch, tmp_path, make_listing_slow):
+    monkeypatch.setattr(cache, "_DOCUMENT_BYTES", 1)
+    registry.publish("kept", "1.0.0", {})
+    registry.gate.set()
+    (tmp_path / "aa").mkdir()
+    (tmp_path / "aa" / "old").write_bytes(bytes(1 << 20))
+
+    async def test(ask):
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        listing = make_listing_slow()
+        whole = ask("one", "kept/-/kept-1.0.0.tgz")
+        await loop.run_in_executor(ThreadPoolExecutor(1), listing.wait)
+        with pytest.raises(NotFound, match="too large"):
+            await ask("other", "kept")
+        assert listing.is_on
+        listing.end()
+        await whole
 
     within(test)

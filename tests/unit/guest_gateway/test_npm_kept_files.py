@@ -1,5 +1,8 @@
 """What the registry cache keeps on its disk."""
 import os
+import threading
+import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -8,9 +11,26 @@ from app.guest_gateway.npm.packages import find_wanted
 from services.errors import Unavailable
 
 
+@contextmanager
+def drafted(kept_files):
+    draft = kept_files.draft()
+    try:
+        yield draft
+    finally:
+        kept_files.drop(draft)
+
+
+@contextmanager
+def meanwhile(call, *arguments):
+    thread = threading.Thread(target=call, args=arguments)
+    thread.start()
+    yield
+    thread.join()
+
+
 def put(kept_files, path, content):
     wanted = find_wanted(path, "")
-    with kept_files.draft() as draft:
+    with drafted(kept_files) as draft:
         kept_files.write(draft, content)
         return wanted, kept_files.put(wanted, draft)
 
@@ -44,7 +64,7 @@ def test_what_was_used_longest_ago_goes_first(tmp_path):
 
 def test_a_draft_that_came_to_nothing_is_gone(tmp_path):
     kept_files = KeptFiles(tmp_path, 1000)
-    with pytest.raises(RuntimeError), kept_files.draft() as draft:
+    with pytest.raises(RuntimeError), drafted(kept_files) as draft:
         draft.write(b"half")
         raise RuntimeError
     (tmp_path / "drafts" / "of a process that was killed").write_bytes(b"half")
@@ -55,7 +75,7 @@ def test_a_draft_that_came_to_nothing_is_gone(tmp_path):
 def test_what_is_being_fetched_counts_and_makes_room_for_itself(tmp_path):
     kept_files = KeptFiles(tmp_path, 1000)
     kept, _ = put(kept_files, "/a/-/a-1.tgz", bytes(600))
-    with kept_files.draft() as one, kept_files.draft() as other:
+    with drafted(kept_files) as one, drafted(kept_files) as other:
         kept_files.write(one, bytes(300))
         assert kept_files.find(kept, None)
         kept_files.write(other, bytes(300))
@@ -63,6 +83,44 @@ def test_what_is_being_fetched_counts_and_makes_room_for_itself(tmp_path):
         with pytest.raises(Unavailable, match="no room"):
             kept_files.write(other, bytes(600))
     put(kept_files, "/b/-/b-1.tgz", bytes(1000))
+
+
+def test_while_room_is_made_drafts_come_and_go_and_still_count(tmp_path, make_listing_slow):
+    kept_files = KeptFiles(tmp_path, 1000)
+    kept, _ = put(kept_files, "/a/-/a-1.tgz", bytes(500))
+    with drafted(kept_files) as one:
+        other = kept_files.draft()
+        kept_files.write(other, bytes(400))
+        listing = make_listing_slow()
+        with meanwhile(kept_files.write, one, bytes(300)):
+            listing.wait()
+            kept_files.drop(other)
+            assert kept_files.find(kept, None) and listing.is_on
+            listing.end()
+        assert kept_files.find(kept, None), "there was room again"
+        kept_files.write(one, bytes(200))
+        assert kept_files.find(kept, None)
+        kept_files.write(one, bytes(1))
+        assert not kept_files.find(kept, None)
+
+
+def test_what_is_put_anew_while_room_is_made_stays_and_counts(tmp_path, make_listing_slow):
+    kept_files = KeptFiles(tmp_path, 1000)
+    wanted, path = put(kept_files, "/a", b"old".ljust(500))
+    os.utime(path, (1, 1))
+    with drafted(kept_files) as other, drafted(kept_files) as new:
+        kept_files.write(new, b"new".ljust(300))
+        listing = make_listing_slow()
+        with meanwhile(kept_files.write, other, bytes(300)):
+            listing.wait()
+            with meanwhile(kept_files.put, wanted, new):
+                time.sleep(0.2)
+                listing.end()
+        assert path.read_bytes().startswith(b"new")
+        kept_files.write(other, bytes(400))
+        assert path.exists()
+        kept_files.write(other, bytes(1))
+        assert not path.exists()
 
 
 def test_a_file_has_its_content_on_the_disk_before_its_name(tmp_path, monkeypatch):

@@ -61,9 +61,9 @@ def to(model, protocol=OPENAI, preferred="", config=CONFIG, **options):
     ("nobody-knows", OPENAI, "", ["o1/nobody-knows"]),
     ("nobody-knows", ANTHROPIC, "", ["a1/nobody-knows"]),
     ("", OPENAI, "nobody-knows", ["o2/small", "o1/mini"]),
-    # for no model, such as for the list of them: the same, whatever is preferred
-    (None, OPENAI, "", ["o1/"]),
-    (None, ANTHROPIC, "opus", ["a1/"]),
+    # for no model, such as for the list of them: the default's first, whatever is preferred
+    (None, OPENAI, "", ["o2/", "o1/", "o3/"]),
+    (None, ANTHROPIC, "opus", ["a2/", "a1/"]),
 ])
 def test_where_a_call_goes(model, protocol, preferred, found):
     assert to(model, protocol, preferred) == found
@@ -95,6 +95,17 @@ def test_what_is_switched_off_is_not_tried():
     assert to("many", switched_off={"o1", "o2"}) == ["o3/m", "o4/m"]
     with pytest.raises(Unavailable, match="switched off"):
         to("gpt-x", switched_off={"o1"})
+
+
+def test_a_list_of_models_comes_from_whatever_upstream_of_its_protocol_works():
+    config = LlmConfig({one.name: one for one in (A1, O1, O2, O3)}, default_model="qwen3",
+                       prefixes={"qwen": O2})
+    assert to(None, config=config) == ["o2/", "o1/", "o3/"]
+    assert to(None, config=config, switched_off={"o2"}) == ["o1/", "o3/"]
+    assert to(None, config=config, resting={"o2"}) == ["o1/", "o3/", "o2/"]
+    assert to(None, ANTHROPIC, config=config) == ["a1/"]
+    with pytest.raises(Unavailable, match="switched off"):
+        to(None, ANTHROPIC, config=config, switched_off={"a1"})
 
 
 def test_an_upstream_rests_for_a_while_after_it_failed_or_until_it_answers():
