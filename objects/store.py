@@ -122,17 +122,24 @@ class ObjectStore:
         """Remove the objects whose keys begin with `prefix`, half-stored ones too; raises
         StoreUnavailable."""
         try:
-            keys = [{"Key": stored.key} for stored in self.list_objects(prefix)]
+            keys = [stored.key for stored in self.list_objects(prefix)]
             for first in range(0, len(keys), _REMOVED_AT_ONCE):
-                some = {"Objects": keys[first:first + _REMOVED_AT_ONCE], "Quiet": True}
-                refused = self._client.delete_objects(Bucket=self._bucket, Delete=some).get(
-                    "Errors")
-                if refused:
-                    raise StoreUnavailable(
-                        f"cannot remove {refused[0]['Key']}: {refused[0].get('Code')}")
+                self._remove(keys[first:first + _REMOVED_AT_ONCE])
         except (BotoCoreError, ClientError) as error:
             raise StoreUnavailable(f"cannot remove {prefix}: {type(error).__name__}") from error
         self.give_up_uploads(prefix)
+
+    def _remove(self, keys: list[str]) -> None:
+        some = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
+        try:
+            refused = self._client.delete_objects(Bucket=self._bucket, Delete=some).get("Errors")
+        except ClientError:
+            # Some stores do not know that call, or want it with a checksum of another kind.
+            for key in keys:
+                self._client.delete_object(Bucket=self._bucket, Key=key)
+            return
+        if refused:
+            raise StoreUnavailable(f"cannot remove {refused[0]['Key']}: {refused[0].get('Code')}")
 
     def give_up_uploads(self, prefix: str, keep: Collection[str] = ()) -> None:
         """Remove what is half-stored under keys that begin with `prefix`, but for the uploads

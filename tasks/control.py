@@ -6,7 +6,7 @@ from dataclasses import astuple
 
 from models.database import DatabaseUnavailable
 from services.accounts import sessions, sign_in_throttle
-from services.deploys import earlier_versions, runs, version_prefixes
+from services.deploys import earlier_versions, logs, runs, version_prefixes
 from services.deploys.builder_size import builder_size
 from services.deploys.served import fences, replica_keys, stop_old_runtimes
 from services.deploys.sweeps import overdue, takeover
@@ -98,13 +98,15 @@ def _remove_prefixes() -> None:
 @app.task(name=contracts.EXPIRY_SWEEP)  # type: ignore[untyped-decorator]
 def expiry_sweep() -> None:
     """Forget idempotency keys, activities, resting ports, sessions and counted sign-ins that are
-    past their time, delete snapshots that are, and sum up the tallies."""
+    past their time, and logs that nobody can read; delete snapshots that are past their time, and
+    sum up the tallies."""
     deps = get_deps()
     resting_ports.forget_rested(settings.port_rest_s)
     idempotency.forget_expired()
     use_while_running.forget_expired()
     sessions.forget_ended()
     sign_in_throttle.forget_whole()
+    logs.forget_unreadable()
     totals.sum_up()
     llm_totals.sum_up()
     count = deletion.expire(deps)

@@ -5,6 +5,7 @@ with one transaction: a sandbox has many, and whoever has many sandboxes is not 
 others' wakes. Callers share a look, and one who goes away does not end it.
 """
 import asyncio
+from collections.abc import Collection
 
 from app.gateway.rows import Rows
 from services.operations import row_changes
@@ -63,6 +64,8 @@ class Wakes:
                     await self._look(sandbox_id, wake)
                     if wake.owed:
                         await _wait(wake.changed)
+        except Exception as error:  # nobody is to wait in vain
+            _fail(wake, list(wake.owed), error)
         finally:
             del self._wakes[sandbox_id]
 
@@ -70,11 +73,8 @@ class Wakes:
         asked = list(wake.owed)
         try:
             found = await self._rows.bring_up(sandbox_id, asked)
-        except Exception as error:  # everybody who asked has to hear of it
-            for port in asked:
-                answer, _ = wake.owed.pop(port)
-                answer.set_exception(error)
-                answer.exception()  # heard of, even if everybody has gone
+        except Exception as error:
+            _fail(wake, asked, error)
             return
         present = asyncio.get_running_loop().time()
         for port, reach in found.items():
@@ -82,6 +82,14 @@ class Wakes:
             if reach is not Reach.COMING or present > end:
                 del wake.owed[port]
                 answer.set_result(reach)
+
+
+def _fail(wake: _Wake, ports: Collection[int], error: Exception) -> None:
+    """Everybody who asked for these ports hears of the error."""
+    for port in ports:
+        answer, _ = wake.owed.pop(port)
+        answer.set_exception(error)
+        answer.exception()  # heard of, even if everybody has gone
 
 
 async def _wait(changed: asyncio.Event) -> None:

@@ -1,7 +1,7 @@
 """Decides which versions are fetched next, and fetches a few at once, each in a thread of its own.
 
-1. Nobody waits for a fetch: a round starts what there is room for, and each fetch rings at its end.
-2. The account with the fewest fetches is next, and none has all the room. 3. What could not be
+1. Nobody waits for a fetch: a round says what is missing, and a fetch that ends begins the next. 2.
+The account with the fewest fetches is next, and none has all the room. 3. What could not be
 fetched leaves nothing on the disk, and is tried again, later each time.
 """
 import logging
@@ -26,21 +26,26 @@ class FetchQueue:
     def __init__(self, tree: Tree, store: ObjectStore, ring: Callable[[], object]) -> None:
         self._tree, self._store, self._ring = tree, store, ring
         self._lock = threading.Lock()
+        self._waiting: list[Version] = []
         self._under_way: set[Version] = set()
         # What could not be fetched: when it is due again, and how long is waited after that (s).
         self._failed: dict[Version, tuple[float, float]] = {}
 
     def go_on(self, missing: Iterable[Version]) -> None:
-        """Begin to fetch what is missing, the most urgent first, as far as there is room."""
+        """Fetch what is missing, the most urgent first, and nothing else any more."""
         missing = list(missing)
         with self._lock:
             self._failed = {each: self._failed[each] for each in missing if each in self._failed}
-            waiting = [each for each in missing if self._is_to_fetch(each)]
-            while len(self._under_way) < AT_ONCE and (chosen := self._choose(waiting)):
-                waiting.remove(chosen)
-                self._under_way.add(chosen)
-                threading.Thread(target=self._fetch, args=(chosen,), daemon=True,
-                                 name=f"fetch-{chosen.slug}").start()
+            self._waiting = [each for each in missing if self._is_to_fetch(each)]
+            self._begin()
+
+    def _begin(self) -> None:
+        """Begin to fetch as far as there is room; the lock is held."""
+        while len(self._under_way) < AT_ONCE and (chosen := self._choose(self._waiting)):
+            self._waiting.remove(chosen)
+            self._under_way.add(chosen)
+            threading.Thread(target=self._fetch, args=(chosen,), daemon=True,
+                             name=f"fetch-{chosen.slug}").start()
 
     def _is_to_fetch(self, version: Version) -> bool:
         due_at, _ = self._failed.get(version, (0.0, 0.0))
@@ -69,4 +74,5 @@ class FetchQueue:
             if not is_here:
                 _, wait_s = self._failed.get(version, (0.0, _RETRY_S))
                 self._failed[version] = time.monotonic() + wait_s, min(2 * wait_s, _RETRY_MOST_S)
+            self._begin()
         self._ring()

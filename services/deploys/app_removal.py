@@ -10,7 +10,7 @@ from models.deploys import Deploy, DeployRun
 from models.operations import OutboxMessage
 from models.states import RunState
 from models.users import User
-from services.deploys import logs, runs, version_prefixes
+from services.deploys import runs, version_prefixes
 from services.deploys.apps import find
 from services.deploys.apps.access import lock_owned
 from services.deploys.apps.views import DeployView, deploy_view
@@ -34,7 +34,6 @@ def remove(deps: Deps, owner: User, slug: str) -> DeployView:
             if row.live_sandbox_id is not None:
                 retire(row.live_sandbox_id, deps.settings.deploy_drain_s)
             version_prefixes.collect_all(row.app_id)
-            logs.forget_all(row.app_id)
             Deploy.delete().where(Deploy.slug == slug).execute()
             notify()
             row_changes.notify(row.app_id)

@@ -16,7 +16,7 @@ from models.ids import new_id
 from models.snapshots import Snapshot
 from models.states import DeployStatus, SnapshotKind, SnapshotState
 from models.users import User
-from services.deploys import logs, runs
+from services.deploys import runs
 from services.deploys.apps.slugs import check_slug
 from services.deploys.apps.views import DeployView, deploy_view
 from services.errors import Conflict, Unavailable
@@ -89,7 +89,6 @@ def _lock_app(owner: User, slug: str) -> Deploy:
 def insert_run(deps: Deps, row: Deploy, request: DeployRequest | RollbackRequest,
                **columns: Any) -> DeployRun:
     """Write the run of an app's next version, whose row is locked."""
-    logs.forget_all(row.app_id)
     run: DeployRun = DeployRun.create(**{
         "slug": row.slug, "app_id": row.app_id, "owner_id": row.owner_id,
         "version": row.next_version, "run_id": request.run_id,

@@ -1,11 +1,13 @@
 """Keeps what a run says while it works: readable at once, whatever becomes of the run.
 
-A log is kept until the next run of its app begins, or the app is deleted. It has a most; what comes
-after that is left out, and a line says so. The bytes of a piece are counted as they came from the
-guest: a second worker that reads a piece again writes it once.
+Nobody can read a log once the next run of its app has begun, or the app is deleted; a sweep removes
+it then. It has a most; what comes after that is left out, and a line says so. The bytes of a piece
+are counted as they came from the guest: a second worker that reads a piece again writes it once.
 """
+import peewee
+
 from models.database import connection
-from models.deploys import DeployLog, DeployRun
+from models.deploys import Deploy, DeployLog, DeployRun
 
 LOG_BYTES_MOST = 1024 * 1024
 _CUT = "\n[the log is longer; the rest is left out]\n"
@@ -30,11 +32,17 @@ def begin_anew(run: int) -> None:
         DeployLog.delete().where(DeployLog.run == run).execute()
 
 
-def forget_all(app_id: str) -> None:
-    """Forget what the runs of an app have said so far, in the current transaction: the log of the
-    run that was begun last is the one that is shown."""
-    so_far = DeployRun.select(DeployRun.id).where(DeployRun.app_id == app_id)
-    DeployLog.delete().where(DeployLog.run.in_(so_far)).execute()
+def forget_unreadable() -> None:
+    """Forget the logs of runs that are not the last of an app."""
+    later = DeployRun.alias()
+    has_app = Deploy.select().where(Deploy.app_id == DeployRun.app_id)
+    has_later = later.select().where(
+        (later.app_id == DeployRun.app_id) & (later.version > DeployRun.version))
+    unreadable = DeployRun.select(DeployRun.id).where(
+        DeployRun.id.in_(DeployLog.select(DeployLog.run))
+        & (~peewee.fn.EXISTS(has_app) | peewee.fn.EXISTS(has_later)))
+    with connection():
+        DeployLog.delete().where(DeployLog.run.in_(unreadable)).execute()
 
 
 def size(run: int) -> int:

@@ -7,6 +7,7 @@ from models.database import connection, database
 from models.operations import OutboxMessage
 from models.sandboxes import Sandbox
 from models.states import OperationKind, SandboxStatus
+from services.errors import RateLimited
 from services.hosts import placement
 from services.hosts.sandbox_ports import open_ports
 from services.operations import outbox
@@ -38,9 +39,15 @@ def bring_up_ports(deps: Deps, sandbox_id: str, guest_ports: Collection[int], *,
             sandbox = lock_sandbox(sandbox_id)
             if sandbox is None or sandbox.status == SandboxStatus.STOPPED:
                 return dict.fromkeys(guest_ports, Reach.GONE)
-            closed = set(guest_ports) - _reached(sandbox)
-            begins = closed and sandbox.task is None
-            messages = _begin(deps, sandbox, even_closed=even_closed) if begins else []
+            closed, messages = set(guest_ports) - _reached(sandbox), []
+            if closed and sandbox.task is None:
+                try:
+                    messages = _begin(deps, sandbox, even_closed=even_closed)
+                except RateLimited:
+                    if closed == set(guest_ports):
+                        raise
+                    # Who asks for a port that is open has an answer; the others hear of it when
+                    # they ask again.
         outbox.flush(deps.queue, messages)
     return {port: Reach.COMING if port in closed else Reach.UP for port in guest_ports}
 

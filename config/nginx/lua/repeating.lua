@@ -19,15 +19,21 @@ function M.may_go_on()
     return M.is_safe() or is_unsent()
 end
 
+-- True if there is no body. Over HTTP/2 one may have no length; then its type tells it from none.
+local function is_bodiless()
+    local length = var.http_content_length
+    if length or var.http_transfer_encoding then
+        return length == "0"
+    end
+    return var.server_protocol:find("^HTTP/1") or not var.content_type
+           and var.request_method ~= "PUT"
+end
+
 -- For the access phase of what nobody answered: goes on once somebody listens there, or is 503. It
 -- is sent again if it is safe, or was not sent at all and has no body, which would be gone.
 function M.wait_for(address)
     local host, port = address:match("^%[?(.-)%]?:(%d+)$")
-    local length = var.http_content_length or "0"
-    -- over HTTP/2 a body may have no length; then its type tells it from none
-    local bodiless = length == "0" and not var.http_transfer_encoding and not var.content_type
-                     and var.request_method ~= "PUT"
-    if not M.is_safe() and not (bodiless and is_unsent()) then
+    if not M.is_safe() and not (is_bodiless() and is_unsent()) then
         return ngx.exit(503)
     end
     for _ = 1, PATIENCE do

@@ -23,7 +23,7 @@ class Listener(threading.Thread):
         while True:
             try:
                 self._listen()
-            except (psycopg2.Error, OSError, ValueError) as error:
+            except (psycopg2.Error, OSError) as error:
                 log.warning("the listener lost its connection: %s", type(error).__name__)
                 threading.Event().wait(1)
 

@@ -34,7 +34,6 @@ class App:
 
     slug: str
     owner_id: str
-    version: int
     live: str
     previous: str | None
 
@@ -51,8 +50,8 @@ def list_apps() -> list[App]:
         rows = list(Deploy.select().where((Deploy.status == DeployStatus.LIVE)
                                           & (Deploy.live_static == True)))  # noqa: E712
     return [
-        App(row.slug, row.owner_id, row.live_version,
-            prefix_of(row.app_id, row.live_version, row.live_epoch), prefix_served(row))
+        App(row.slug, row.owner_id, prefix_of(row.app_id, row.live_version, row.live_epoch),
+            prefix_served(row))
         for row in rows
     ]
 

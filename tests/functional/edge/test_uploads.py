@@ -47,12 +47,16 @@ def test_a_body_without_a_length_is_not_sent_again_over_http_2(sim_stack):
     assert answer.stderr == "503 2" and json.loads(answer.stdout)["error"]
 
 
+@pytest.mark.parametrize("headers", [
+    (), ("Content-Length: 0", "Content-Type: application/json")])
 @pytest.mark.parametrize("method", ["POST", "DELETE"])
-def test_what_has_no_body_waits_for_the_api_over_http_2(sim_stack, method):
+def test_what_has_no_body_waits_for_the_api_over_http_2(sim_stack, method, headers):
     """The API listens again a second or two after it is started."""
     sim_stack.stop("api")
+    given = [word for header in headers for word in ("--header", header)]
     with ThreadPoolExecutor(1) as beside:
-        sent = beside.submit(curl, sim_stack, API, "/v1/sandboxes/none", "--request", method)
+        sent = beside.submit(curl, sim_stack, API, "/v1/sandboxes/none", "--request", method,
+                             *given)
         try:
             time.sleep(0.2)
             assert not sent.done()

@@ -1,8 +1,11 @@
 """The store keeps what a snapshot needs and is swept of the rest; images go with the last one."""
 import dataclasses
+import io
 from datetime import timedelta
 
 import pytest
+from botocore.awsrequest import AWSResponse
+from urllib3 import HTTPResponse
 
 from models.database import connection, now
 from models.snapshots import Snapshot, StoreImage
@@ -121,6 +124,20 @@ def test_uploads_from_before_images_were_named_keep_every_image(alice, sim_stack
         Snapshot.update(image_key="simulated").where(Snapshot.id == taken).execute()
     assert "older" in stored_images.begin_removals(grace_s=60)
     stored_images.removed("older")
+
+
+def test_a_store_that_refuses_to_remove_many_at_a_time_is_asked_for_each(store):
+    """As stores do that want another checksum than boto3's, or do not know the call."""
+    def refuse(request, **_):
+        body = b"<Error><Code>MissingContentMD5</Code></Error>"
+        raw = HTTPResponse(io.BytesIO(body), preload_content=False)
+        return AWSResponse(request.url, 400, {}, raw)
+
+    for name in ("a", "b"):
+        store.put_stream(f"apps/of/{name}", [b"x"])
+    store._client.meta.events.register("before-send.s3.DeleteObjects", refuse)
+    store.remove_all("apps/of/")
+    assert not list(store.list_objects("apps/of/"))
 
 
 def test_what_has_a_prefix_is_removed_many_at_a_time(store, monkeypatch):

@@ -1,5 +1,6 @@
 """What it costs the gateway to wait for a sandbox at which many ports are asked for."""
 import asyncio
+import contextlib
 import dataclasses
 import time
 
@@ -46,7 +47,7 @@ def test_all_ports_of_a_sandbox_are_looked_at_together():
         assert await wait_for(waiting, *PORTS, *PORTS) == [Reach.UP] * 128
         assert await wait_for(waiting, 3000) == [Reach.UP], "and anew afterwards"
     asyncio.run(run())
-    assert rows.asked[0] == PORTS and len(rows.asked) <= 4
+    assert rows.asked[0] == PORTS and len(rows.asked) < 10
 
 
 def test_who_comes_later_is_looked_at_at_once(monkeypatch):
@@ -70,6 +71,21 @@ def test_everybody_hears_of_an_error_and_of_the_end_of_his_time():
         assert await wait_for(Wakes(Rows(error=error), 5.0), 3000, 3001) == [error] * 2
         late = Wakes(Rows(up_after_s=60), 0.1)
         assert await wait_for(late, 3000, 3001) == [Reach.COMING] * 2
+    asyncio.run(run())
+
+
+def test_everybody_hears_that_nobody_can_listen_for_changes(monkeypatch):
+    error = OSError("too many open files")
+
+    @contextlib.contextmanager
+    def no_listener(*_):
+        raise error
+        yield
+
+    monkeypatch.setattr(wakes.row_changes, "told_of_changes", no_listener)
+
+    async def run():
+        assert await asyncio.wait_for(wait_for(Wakes(Rows(), 60.0), 3000, 3001), 5) == [error] * 2
     asyncio.run(run())
 
 
