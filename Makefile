@@ -44,7 +44,7 @@ test-contract: packages ## the contract, line by line
 test-vm: packages ## real virtual machines
 	@$(PYTHON) -m bin.test vm
 
-test-browser: packages ## previews in a real Chromium
+test-browser: packages ## previews, lfg and deployed apps in a real Chromium
 	@$(PYTHON) -m bin.test browser
 
 test-chaos: packages ## kill -9 of everything, at any moment

@@ -1,4 +1,5 @@
-"""The Celery app of a VM host; one worker process per lane (`SVC_LANE`: ctl, ops, bulk or archive).
+"""The Celery app of a VM host; one worker process per lane (`SVC_LANE`: ctl, ops, bulk, archive,
+deploy).
 
 At start 1. the ctl lane reclaims what an earlier life left on the host, then begins to send
 heartbeats; 2. every lane ends the leases it held before, so that interrupted operations are taken

@@ -1,8 +1,9 @@
-"""A sandbox whose row says that it runs."""
+"""A sandbox whose row says that it runs, and a real guest agent."""
 import pytest
 
 from models.database import connection
 from models.sandboxes import Sandbox
+from tests.host.agent_process import TOKEN, start_agent, stop_agent
 
 
 @pytest.fixture
@@ -13,3 +14,14 @@ def running_id(edge):
     with connection():
         Sandbox.update(status="running", task=None).where(Sandbox.id == made).execute()
     return made
+
+
+@pytest.fixture
+def agent(tmp_path):
+    """It runs on a directory of this machine."""
+    for directory in ("opt/svc", "home/user", "etc", "run", "var/log"):
+        (tmp_path / directory).mkdir(parents=True)
+    (tmp_path / "opt/svc/initial-token").write_text(TOKEN)
+    running = start_agent(tmp_path)
+    yield running
+    stop_agent(running)

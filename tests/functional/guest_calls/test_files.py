@@ -1,8 +1,13 @@
-"""POST and GET /v1/sandboxes/{id}/files through every process, with simulated guests."""
+"""POST and GET /v1/sandboxes/{id}/files through every process, with simulated guests; with a real
+guest agent where it is about modes, which simulated guests do not have."""
 import base64
 
 import httpx
 import pytest
+
+from models.database import connection
+from models.sandboxes import Sandbox
+from tests.host.agent_process import TOKEN
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +37,19 @@ def test_what_was_written_is_read(alice, sandbox):
     assert got.status_code == 200 and got.json().keys() == {"content"}
     assert base64.b64decode(got.json()["content"]) == content
     assert read(alice, sandbox, "/data/ü b").json() == {"content": ""}
+
+
+def test_the_mode_is_what_was_asked_for(edge, running_id, agent):
+    with connection():
+        Sandbox.update(agent_port=agent.port, agent_token=TOKEN).where(
+            Sandbox.id == running_id).execute()
+    path, headers = f"/v1/sandboxes/{running_id}", edge.key(edge.user("alice"))
+    unsaid = {"path": "unsaid", "content": ""}
+    batch = [item("program", b"#!/bin/sh\n", mode=0o755), item("key", b"", mode=0o600), unsaid]
+    assert edge.api.post(f"{path}/files", json=batch, headers=headers).status_code == 204
+    shown = edge.api.post(f"{path}/exec", headers=headers, json={
+        "cmd": "stat", "args": ["-c", "%a", "program", "key", "unsaid"]})
+    assert shown.json["stdout"].split() == ["755", "600", "644"], shown.json
 
 
 def test_an_empty_batch_is_fine(alice, sandbox):

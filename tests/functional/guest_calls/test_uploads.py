@@ -13,7 +13,7 @@ import psycopg2
 import pytest
 
 from bin.stack.free_ports import free_port
-from tests.host.agent_process import TOKEN, start_agent, stop_agent
+from tests.host.agent_process import TOKEN
 from tests.stack.memory import Watch, children
 from tests.stack.processes import Process
 from tests.stack.raw_http import request as raw_request
@@ -220,17 +220,6 @@ def test_an_upload_keeps_the_sandbox_awake(alice):
     assert len(stored(alice, made, "/home/user/slow")) == 8000
     alice.wait_for(made, "hibernated", timeout_s=30)
     alice.delete(f"/v1/sandboxes/{made}")
-
-
-@pytest.fixture
-def agent(tmp_path):
-    """A real guest agent, on a directory of this machine."""
-    for directory in ("opt/svc", "home/user", "etc", "run", "var/log"):
-        (tmp_path / directory).mkdir(parents=True)
-    (tmp_path / "opt/svc/initial-token").write_text(TOKEN)
-    running = start_agent(tmp_path)
-    yield running
-    stop_agent(running)
 
 
 @pytest.mark.slow

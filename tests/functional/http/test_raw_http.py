@@ -69,6 +69,8 @@ def test_what_follows_a_refused_body_is_not_taken_for_a_request(sim_stack, alice
     (b"GET /" + b"x" * 70_000, 414),
     (b"GET / HTTP/9.9\r\nHost: x\r\n\r\n", 400),
     (b"<\"\x80> / HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    (b"GET / HTTP/1.1\r\nHost: x\r\nExpect: nonsense\r\n\r\n", 417),
+    (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: nonsense\r\n\r\n", 501),
 ])
 @pytest.mark.parametrize("host", ["api_url", "auth_url"])
 def test_what_the_server_itself_refuses_has_the_shape_of_all_errors(

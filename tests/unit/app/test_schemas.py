@@ -10,7 +10,14 @@ from app.schemas.api_keys import ApiKeyBody
 from app.schemas.execs import ExecBody
 from app.schemas.fields import Base64, Environment, Flag, Moment, Numeral, Port, Ports, Text, Whole
 from app.schemas.files import FileItemBody, FileQuery
-from app.schemas.sandboxes import CreateBody, ExtendBody, HibernateBody, ListQuery, WakeBody
+from app.schemas.sandboxes import (
+    CreateBody,
+    ExtendBody,
+    GetQuery,
+    HibernateBody,
+    ListQuery,
+    WakeBody,
+)
 from app.schemas.snapshots import (
     ArchiveBody,
     ForkBody,
@@ -18,7 +25,7 @@ from app.schemas.snapshots import (
     SnapshotFork,
     SnapshotForkBody,
 )
-from models.states import SnapshotKind
+from models.states import SandboxStatus, SnapshotKind
 from services.errors import InvalidRequest
 from services.guest_calls.files import FileItem
 from services.protocols import ExecRequest
@@ -143,6 +150,10 @@ def test_a_field_refuses(field, refused):
         (FileItemBody(), {"path": "a", "content": "aGk="}, FileItem("a", b"hi", 0o644)),
         (FileItemBody(), {"path": "a", "content": "", "mode": 0o755}, FileItem("a", b"", 0o755)),
         (FileQuery(), {"path": "a"}, {"path": "a"}),
+        (
+            GetQuery(), {"waitFor": "running"},
+            {"wait_for": SandboxStatus.RUNNING, "timeout_s": 30},
+        ),
         (ListQuery(), {}, {"limit": 100, "offset": 0, "status": None, "kind": None}),
         (
             ListQuery(), {"limit": "5", "offset": "6", "status": "stopped", "kind": "api"},

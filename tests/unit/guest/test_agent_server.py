@@ -63,6 +63,16 @@ def test_ready_is_told_once_and_only_if_it_is(directory, source, bootstrap, told
     assert heard == told
 
 
+def test_what_is_not_ready_within_60_s_is_not_told(directory, monkeypatch):
+    assert run_agent_server.READY_LIMIT_S == 60
+    monkeypatch.setattr(run_agent_server, "READY_LIMIT_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as late:
+        port = late.getsockname()[1]
+        place, heard = directory(source="sleep 0.3", bootstrap={"readinessPort": port}), []
+        run_agent_server.serve(place, lambda kind, *_: (heard.append(kind), "told"))
+    assert heard == []
+
+
 def test_the_server_sees_its_sandbox_its_file_and_the_owners_variables(directory):
     place = directory(source="env > seen; exit 7", bootstrap={},
                       env={"MINE": "a b", "LANG": "mine"})

@@ -61,6 +61,7 @@ def test_a_malformed_number_or_flag_is_refused_by_name(name):
     ("SVC_EDGE_PORT", "65536", "must be a port"),
     ("SVC_FLOWER_PORT", "0", "must be a port"),
     ("SVC_AGENT_PORTS", "65000,65536", "must be two ports"),
+    ("SVC_STATIC_COLLECT_S", "60", "must be above 60"),
 ])
 def test_a_value_that_no_process_can_work_with_is_refused_by_name(name, value, told):
     with pytest.raises(SettingsError, match=name) as refused:

@@ -13,6 +13,7 @@ from models.snapshots import Snapshot
 from models.states import SandboxStatus, SnapshotState
 from nodeworker.snapshots.remove_files import remove_unneeded
 from services.errors import Unavailable, WrongNode
+from services.hosts import nodes
 from services.hosts.nodes import NodeFacts, heartbeat
 from services.sandboxes import create
 from services.sandboxes.copies import forks
@@ -52,6 +53,10 @@ def closed():
     change(Node, "n1", accepting=False)
 
 
+def draining():
+    nodes.begin_draining("n1", 3600)
+
+
 def without_its_lane():
     change(Node, "n2", lanes=["bulk", "ctl", "deploy", "ops"])
 
@@ -86,7 +91,7 @@ def test_it_is_made_where_the_memory_is(deps, taken, copy):
 
 
 @COPIES
-@pytest.mark.parametrize("becomes", [silent, closed])
+@pytest.mark.parametrize("becomes", [silent, closed, draining])
 def test_it_is_made_elsewhere_when_the_holder_takes_none(deps, taken, copy, becomes):
     becomes()
     made = copy(deps)
