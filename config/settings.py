@@ -254,7 +254,7 @@ class Settings:
     flower_basic_auth: str = ""
 
     def queue(self, lane: str) -> str:
-        """Name of this node's Celery queue for `lane`: `ctl`, `ops`, `bulk`, `archive`, `deploy`."""
+        """Name of this node's Celery queue for `lane` (ctl, ops, bulk, archive or deploy)."""
         return f"node.{self.node_id}.{lane}"
 
     def slots(self, lane: str) -> int:
