@@ -10,6 +10,8 @@ claims no other.
 """
 import fcntl
 import os
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +24,7 @@ SHARES = 13
 _MARKS = "0123456789abd"
 # Ports of servers in each share.
 _SERVERS = 16
+_PATIENCE_S, _PAUSE_S = 240.0, 0.5
 
 
 @dataclass(frozen=True)
@@ -70,18 +73,21 @@ class Share:
 
 def claim_share(data_dir: Path, *, private: bool = False, known_prefix: str = "") -> Share:
     """The share this data directory holds already, or else an unclaimed one: that of
-    `known_prefix` if it has had one, or the lowest; for a `private` stack the highest, so that it
-    hardly ever takes what a development stack had before a reboot."""
+    `known_prefix` if it has had one, or the lowest. For a `private` stack it is the highest, so
+    that it hardly ever takes what a development stack had before a reboot; and it is waited for, as
+    most of the others are private, too, and gone soon."""
     CLAIMS.mkdir(mode=0o755, parents=True, exist_ok=True)
     if share := share_of(data_dir):
         return share
-    # One at a time: two that find the same claim lapsed would each remove what stands there.
-    with (CLAIMS / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        known = [each for each in range(SHARES) if Share(each).net_prefix == known_prefix]
-        for number in known or (range(SHARES - 1, 0, -1) if private else range(SHARES)):
-            if _try_claim(number, data_dir):
-                return Share(number)
+    known = [each for each in range(SHARES) if Share(each).net_prefix == known_prefix]
+    wanted = known or (range(SHARES - 1, 0, -1) if private else range(SHARES))
+    deadline = time.monotonic() + (_PATIENCE_S if private else 0)
+    while True:
+        if (number := _claim_one(wanted, data_dir)) is not None:
+            return Share(number)
+        if time.monotonic() > deadline:
+            break
+        time.sleep(_PAUSE_S)
     if known:
         raise Advice(
             f"{_owner(known[0])} has claimed the part of this host that this stack had (prefix"
@@ -113,6 +119,13 @@ def _owner(number: int) -> Path | None:
         return Path((CLAIMS / str(number)).read_text())
     except FileNotFoundError:
         return None
+
+
+def _claim_one(numbers: Iterable[int], data_dir: Path) -> int | None:
+    # One at a time: two that find the same claim lapsed would each remove what stands there.
+    with (CLAIMS / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return next((number for number in numbers if _try_claim(number, data_dir)), None)
 
 
 def _try_claim(number: int, data_dir: Path) -> bool:

@@ -24,7 +24,6 @@ from bin.stack.run_command import run_command
 from bin.stack.site import ROOT, Site
 from bin.stack.supervision import supervise
 from config.settings import Settings, load
-from nodeworker import node_directory
 from nodeworker.hypervisor.qemu.images.image_holders import unregister
 
 SERVERS = ("postgres", "redis", "s3")
@@ -196,7 +195,7 @@ class Stack:
         """Hibernate the sandboxes, stop everything, take our network off the host. Nothing a user
         made is lost: where a sandbox stays awake nothing is stopped, and Advice raised. With
         `force` its machine is ended as by a power failure."""
-        if (why := self._hibernate()) and (awake := leftovers.list_awake(self._node_dir)):
+        if (why := self._hibernate()) and (awake := leftovers.list_awake(self.node_dir)):
             told = f"{len(awake)} sandboxes are awake and cannot be put to sleep: {why}"
             if not force:
                 raise Advice(f"{told}\nNothing was stopped. Put that right, or `make down FORCE=1`"
@@ -247,9 +246,6 @@ class Stack:
             unregister(Path(self.site.values["SVC_IMAGE_DIR"]),
                        Path(self.site.values["SVC_NODE_DIR"]))
         leftovers.remove_entries(self.site.data_dir, keep)
-        if (self._node_dir / node_directory.NAME).exists():
-            # Only who put it elsewhere knows what else is in it.
-            say(f"The sandboxes' files in {self._node_dir} are left there; remove them yourself.")
 
     def _processes(self) -> dict[int, str]:
         return leftovers.processes_of(self.site.data_dir)
@@ -258,11 +254,12 @@ class Stack:
         return leftovers.bakes_of(self.site.values.get("SVC_NET_PREFIX", ""))
 
     @property
-    def _node_dir(self) -> Path:
+    def node_dir(self) -> Path:
+        """Where its node keeps its files."""
         return ROOT / self.site.values.get("SVC_NODE_DIR", self.site.data_dir / "node")
 
     def _vms(self) -> dict[int, str]:
-        return leftovers.vms_of(self._node_dir)
+        return leftovers.vms_of(self.node_dir)
 
     # -- waiting
 
@@ -288,7 +285,11 @@ def private_stack(name: str, settings: Mapping[str, str] | None = None, *, durab
     """
     data_dir = ROOT / "var" / f"{name}-{os.getpid()}"
     leftovers.make_directory(data_dir)
-    return Stack(Site.private(data_dir, settings or {}), durable=durable, processes=processes)
+    try:
+        return Stack(Site.private(data_dir, settings or {}), durable=durable, processes=processes)
+    except Advice:
+        leftovers.remove_entries(data_dir)
+        raise
 
 
 def remove_abandoned() -> list[str]:

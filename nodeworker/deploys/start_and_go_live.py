@@ -24,7 +24,7 @@ from nodeworker.deploys import (
 from nodeworker.deploys.replica_files import ReplicaBroken
 from nodeworker.deploys.replication import NotReplicated
 from nodeworker.faults import fault
-from nodeworker.handlers.launch_spec import bun_env
+from nodeworker.handlers.machine_spec import bun_env
 from nodeworker.handlers.not_yet import NotYet
 from nodeworker.wiring import NodeDeps
 from services.deploys import masked_secrets, publishing, runs, variables

@@ -18,12 +18,12 @@ from nodeworker.handlers import archives, presets
 from nodeworker.handlers.agent_server import StillServing, end_copied_server
 from nodeworker.handlers.archives import ArchiveFailed, ArchiveUnusable
 from nodeworker.handlers.fetch_boot_source import DiskNotHere, bring_here
-from nodeworker.handlers.launch_spec import launch_spec
+from nodeworker.handlers.machine_spec import machine_spec
 from nodeworker.handlers.not_yet import NotYet, talk_s
 from nodeworker.handlers.start_programs import WAITS, bring_up, named, printable, up
 from nodeworker.hypervisor.driver import (
     DriverError,
-    LaunchSpec,
+    MachineSpec,
     MemoryLost,
     NoDiskSpace,
     RunningVm,
@@ -73,7 +73,7 @@ def boot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     packed, captured_id = origin.packed, origin.captured_id
     bring_here(deps, origin)
     sandbox = presets.find_image(deps, claimed, sandbox)
-    spec = launch_spec(deps, sandbox, claimed, captured_id, shares_snapshot=origin.is_shared)
+    spec = machine_spec(deps, sandbox, claimed, captured_id, shares_snapshot=origin.is_shared)
     baked = captured_id is not None or deps.driver.has_warm_image(spec.shape, presets=spec.presets)
     with connection():
         claims.check_held(claimed)  # its ports are another's if it was deleted during the fetch
@@ -140,7 +140,7 @@ def wake(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
 
     The sandbox is `running` as soon as the machine is, also while its service is waited for.
     """
-    vm = deps.driver.wake(launch_spec(deps, sandbox, claimed))
+    vm = deps.driver.wake(machine_spec(deps, sandbox, claimed))
     values, note = _running(vm) | {"error": None}, _cold(vm) or claimed.note
     if vm.cold:
         values |= {"cold_boots": sandbox.cold_boots + 1, "operator_note": _cold(vm)}
@@ -216,7 +216,7 @@ def grow(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
 
 def forward(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     """Make the host ports that lead to a running guest those that are bound for it."""
-    deps.driver.forward(launch_spec(deps, sandbox))
+    deps.driver.forward(machine_spec(deps, sandbox))
     return Outcome(True, sandbox.status)
 
 
@@ -292,7 +292,7 @@ def _cold(vm: RunningVm) -> str | None:
     return f"booted from disk: {vm.cold_reason}" if vm.cold else None
 
 
-def _bake_for_the_next(deps: NodeDeps, spec: LaunchSpec) -> None:
+def _bake_for_the_next(deps: NodeDeps, spec: MachineSpec) -> None:
     kind = warm_images.Kind(deps.settings.node_id, spec.shape.vcpus, spec.shape.mem_mb,
                             spec.presets)
     with connection():

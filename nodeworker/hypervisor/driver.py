@@ -74,7 +74,7 @@ class Forward:
 
 
 @dataclass(frozen=True)
-class LaunchSpec:
+class MachineSpec:
     """All a driver needs to start a sandbox: from a warm image, a snapshot, its own saved state.
 
     `agent_token` is the secret the guest agent demands from the moment the call returns; it must
@@ -128,7 +128,7 @@ class Driver(ABC):
 
     @abstractmethod
     def presets_facts(self) -> host_facts.PresetsFacts:
-        """Which agent presets a sandbox with `LaunchSpec.presets` would get; cheap."""
+        """Which agent presets a sandbox with `MachineSpec.presets` would get; cheap."""
 
     @abstractmethod
     def image_builds(self) -> set[str]:
@@ -149,7 +149,7 @@ class Driver(ABC):
         image that exists already is left alone."""
 
     @abstractmethod
-    def create(self, spec: LaunchSpec) -> RunningVm:
+    def create(self, spec: MachineSpec) -> RunningVm:
         """Start a new sandbox from the warm image of its shape, or from `spec.snapshot_id`.
 
         After success the sandbox is RUNNING, its agent answers to `spec.agent_token` only, and it
@@ -170,7 +170,7 @@ class Driver(ABC):
         MemoryLost if it is DISK_ONLY, VmNotFound, VmBusy, DriverError."""
 
     @abstractmethod
-    def wake(self, spec: LaunchSpec) -> RunningVm:
+    def wake(self, spec: MachineSpec) -> RunningVm:
         """Restore a SAVED sandbox, or cold-boot a DISK_ONLY one; on a RUNNING one re-apply forwards
         and return it.
 
@@ -180,7 +180,7 @@ class Driver(ABC):
         NoDiskSpace if there is no room for its memory, StillStarting, DriverError."""
 
     @abstractmethod
-    def forward(self, spec: LaunchSpec) -> None:
+    def forward(self, spec: MachineSpec) -> None:
         """Make the host ports that lead to a RUNNING sandbox those of `spec`, with the guest and
         its open connections undisturbed. Repeating is harmless. After failure it has its old or its
         new ports. Raises VmNotFound, VmBusy, DriverError (also for one that does not run)."""

@@ -65,7 +65,7 @@ class NpmRegistry:
 
     def answer(self, handler):
         self.seen.append((handler.command, handler.path, dict(handler.headers)))
-        self.gate.wait(30)
+        self.gate.wait(120)
         path = unquote(handler.path).removeprefix(self.base)
         status, kind, body = 404, "application/json", b"{}"
         if self.status is not None:

@@ -2,9 +2,9 @@
 what came.
 
 `/ok`, `/fail`, `/redirect`, `/hang`, `/drip`, `/reset`, `/close`, `/garbage`, `/flood` (endless
-body after a 200), `/headers` (endless headers), `/slow` (200 after a second), `/late` (200 just
-before a second is over, without the body that it announces), `/twice` (fails the first two attempts
-of each event), `/coin` (fails three attempts in ten, each in another way).
+body after a 200), `/headers` (endless headers), `/slow` (200 after a second), `/late` (200 after
+`LATE_S`, without the body that it announces), `/twice` (fails the first two attempts of each
+event), `/coin` (fails three attempts in ten, each in another way).
 `/…?…` is part of the path.
 """
 import asyncio
@@ -16,6 +16,8 @@ import threading
 import time
 from collections import defaultdict
 from dataclasses import dataclass
+
+LATE_S = 2.5
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ class Receiver(threading.Thread):
         writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
 
     async def _late(self, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(0.75)
+        await asyncio.sleep(LATE_S)
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
         await asyncio.sleep(120)
 

@@ -8,7 +8,7 @@ from config.settings import load
 from nodeworker.disks import qcow2
 from nodeworker.disks.durable import read_json, write_json
 from nodeworker.disks.layers import warm_image_reference
-from nodeworker.hypervisor.driver import LaunchSpec, Shape
+from nodeworker.hypervisor.driver import MachineSpec, Shape
 from nodeworker.hypervisor.qemu.disk.layer_references import references
 from nodeworker.hypervisor.qemu.driver import QemuDriver
 from nodeworker.hypervisor.qemu.operations.create import record_new_sandbox
@@ -50,7 +50,7 @@ class Node:
 
     def create(self, snapshot_id=None):
         """A new sandbox, asleep as soon as it is made."""
-        spec = LaunchSpec(self.new_name("box"), SHAPE, "token", 20000, snapshot_id=snapshot_id)
+        spec = MachineSpec(self.new_name("box"), SHAPE, "token", 20000, snapshot_id=snapshot_id)
         rundir = self.host.rundir(spec.sandbox_id)
         with rundir.operation(create=True):
             vm = Vm(self.host, rundir)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from config.settings import Settings, load
 from guest.client.agent_client import AgentClient
-from nodeworker.hypervisor.driver import Driver, Forward, LaunchSpec, Shape, VmState
+from nodeworker.hypervisor.driver import Driver, Forward, MachineSpec, Shape, VmState
 from nodeworker.hypervisor.factory import make_driver
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.hypervisor.simulated.control import SimulatorControl
@@ -34,28 +34,28 @@ class Lab:
     def is_real(self) -> bool:
         return self.settings.driver == "qemu"
 
-    def spec(self, snapshot_id=None, **changes) -> LaunchSpec:
+    def spec(self, snapshot_id=None, **changes) -> MachineSpec:
         """A launch with an id, a token and host ports nobody else has: those of a sandbox that is
         long gone come again."""
         number = next(self.numbers)
         lowest, highest = self.settings.host_ports
         turn = number % ((highest - lowest + 1) // 2)
         agent_port, port = self.settings.agent_ports[0] + turn, lowest + 2 * turn
-        spec = LaunchSpec(f"box{number}", SHAPE, f"token-of-box-{number}-0123456789", agent_port,
-                          (Forward(port, 8000), ), snapshot_id, {"NUMBER": str(number)})
+        spec = MachineSpec(f"box{number}", SHAPE, f"token-of-box-{number}-0123456789", agent_port,
+                           (Forward(port, 8000), ), snapshot_id, {"NUMBER": str(number)})
         return replace(spec, **changes)
 
-    def create(self, snapshot_id=None) -> LaunchSpec:
+    def create(self, snapshot_id=None) -> MachineSpec:
         """A new running sandbox."""
         spec = self.spec(snapshot_id)
         self.driver.create(spec)
         return spec
 
-    def agent(self, spec: LaunchSpec) -> AgentClient:
+    def agent(self, spec: MachineSpec) -> AgentClient:
         """The guest's agent by the road the API takes: the host port."""
         return AgentClient(self.settings.node_address, spec.agent_port, spec.agent_token)
 
-    def shell(self, spec: LaunchSpec, line: str) -> str:
+    def shell(self, spec: MachineSpec, line: str) -> str:
         """Output of a line of bash that must succeed."""
         result = self.agent(spec).exec(shell=line)
         assert result.exit_code == 0, result

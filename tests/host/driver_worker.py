@@ -12,7 +12,7 @@ from typing import Any
 
 from bin.stack.site import ROOT
 from config.settings import load
-from nodeworker.hypervisor.driver import Driver, LaunchSpec, RunningVm, StillStarting
+from nodeworker.hypervisor.driver import Driver, MachineSpec, RunningVm, StillStarting
 from nodeworker.hypervisor.factory import make_driver
 
 _forks = multiprocessing.get_context("forkserver")
@@ -24,8 +24,8 @@ def patient(driver: Driver) -> Driver:
     """`driver` whose create and wake are repeated, as a node worker repeats them, until the guest
     has answered."""
 
-    def repeated(call: Callable[[LaunchSpec], RunningVm]) -> Callable[[LaunchSpec], RunningVm]:
-        def until_answered(spec: LaunchSpec) -> RunningVm:
+    def repeated(call: Callable[[MachineSpec], RunningVm]) -> Callable[[MachineSpec], RunningVm]:
+        def until_answered(spec: MachineSpec) -> RunningVm:
             while True:
                 try:
                     return call(spec)

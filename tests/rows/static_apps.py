@@ -50,7 +50,7 @@ def publish(deps, slug, files, email=None):
     with connection():
         claimed = runs.advance(claimed, RunStep.STAGE, stored_epoch=claimed.epoch)
     staging.tell()
-    until(lambda: staging.is_everywhere(claimed), 30)
+    until(lambda: staging.is_everywhere(claimed), 120)
     with connection():
         publishing.publish_static(deps, claimed)
     return claimed

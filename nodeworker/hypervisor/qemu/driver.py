@@ -13,7 +13,7 @@ from nodeworker.faults import InjectedFault
 from nodeworker.hypervisor.driver import (
     Driver,
     DriverError,
-    LaunchSpec,
+    MachineSpec,
     NoDiskSpace,
     Progress,
     RunningVm,
@@ -129,7 +129,7 @@ class QemuDriver(Driver):
         bake(self.host, shape, progress, presets=presets)
 
     @_operation
-    def create(self, spec: LaunchSpec) -> RunningVm:
+    def create(self, spec: MachineSpec) -> RunningVm:
         try:
             running = self._with_slot(create, spec)
         except AlreadyCreated:
@@ -142,7 +142,7 @@ class QemuDriver(Driver):
         hibernate(self.host, sandbox_id)
 
     @_operation
-    def wake(self, spec: LaunchSpec) -> RunningVm:
+    def wake(self, spec: MachineSpec) -> RunningVm:
         running = self._with_slot(wake, spec)
         self._make_ready_for_the_next(spec.sandbox_id)
         return running
@@ -157,8 +157,8 @@ class QemuDriver(Driver):
             if copies and self.host.disk_floor.is_left():
                 self.host.spares.refill_in_background(self.host.warm_image_of(record.machine))
 
-    def _with_slot(self, start: Callable[[Host, LaunchSpec], RunningVm],
-                   spec: LaunchSpec) -> RunningVm:
+    def _with_slot(self, start: Callable[[Host, MachineSpec], RunningVm],
+                   spec: MachineSpec) -> RunningVm:
         """Start it; while all slots are in use, those of stopped machines are taken for it."""
         while True:
             try:
@@ -168,7 +168,7 @@ class QemuDriver(Driver):
                     raise
 
     @_operation
-    def forward(self, spec: LaunchSpec) -> None:
+    def forward(self, spec: MachineSpec) -> None:
         forward(self.host, spec)
 
     @_operation

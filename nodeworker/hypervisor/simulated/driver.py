@@ -36,16 +36,16 @@ class SimulatedDriver(driver.Driver):
     def __init__(self, settings: Settings) -> None:
         self.node = SimulatedNode(settings)
 
-    def create(self, spec: driver.LaunchSpec) -> driver.RunningVm:
+    def create(self, spec: driver.MachineSpec) -> driver.RunningVm:
         return lifecycle.create(self.node, spec)
 
     def hibernate(self, sandbox_id: str) -> None:
         lifecycle.hibernate(self.node, sandbox_id)
 
-    def wake(self, spec: driver.LaunchSpec) -> driver.RunningVm:
+    def wake(self, spec: driver.MachineSpec) -> driver.RunningVm:
         return lifecycle.wake(self.node, spec)
 
-    def forward(self, spec: driver.LaunchSpec) -> None:
+    def forward(self, spec: driver.MachineSpec) -> None:
         lifecycle.forward(self.node, spec)
 
     def snapshot(self, sandbox_id: str, snapshot_id: str, *,

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from nodeworker.faults import fault
-from nodeworker.hypervisor.driver import DriverError, LaunchSpec, MemoryLost, RunningVm, VmState
+from nodeworker.hypervisor.driver import DriverError, MachineSpec, MemoryLost, RunningVm, VmState
 from nodeworker.hypervisor.host_facts import NO_MEMORY
 from nodeworker.hypervisor.simulated.node import Record, SimulatedNode
 from nodeworker.hypervisor.simulated.presets import RECORD
 
 
-def create(node: SimulatedNode, spec: LaunchSpec) -> RunningVm:
+def create(node: SimulatedNode, spec: MachineSpec) -> RunningVm:
     """See Driver.create."""
     with node.operation("create", spec.sandbox_id, create=True):
         found = node.inspect(spec.sandbox_id)
@@ -27,7 +27,7 @@ def create(node: SimulatedNode, spec: LaunchSpec) -> RunningVm:
     return wake(node, spec)
 
 
-def _create(node: SimulatedNode, spec: LaunchSpec) -> RunningVm:
+def _create(node: SimulatedNode, spec: MachineSpec) -> RunningVm:
     guest, reason = _source(node, spec)
     shape = (spec.shape.vcpus, spec.shape.mem_mb)
     node.simulator.ask("stop", sandbox_id=spec.sandbox_id)
@@ -38,7 +38,7 @@ def _create(node: SimulatedNode, spec: LaunchSpec) -> RunningVm:
     return RunningVm(spec.sandbox_id, node.address, bool(reason), reason)
 
 
-def _source(node: SimulatedNode, spec: LaunchSpec) -> tuple[dict[str, Any], str]:
+def _source(node: SimulatedNode, spec: MachineSpec) -> tuple[dict[str, Any], str]:
     if spec.snapshot_id is None:
         is_baked = node.warm_image(spec.shape, presets=spec.presets).exists()
         return _blank(node, spec), "" if is_baked else "this shape is not baked yet"
@@ -50,7 +50,7 @@ def _source(node: SimulatedNode, spec: LaunchSpec) -> tuple[dict[str, Any], str]
     return dict(snapshot["guest"]), ""
 
 
-def _blank(node: SimulatedNode, spec: LaunchSpec) -> dict[str, Any]:
+def _blank(node: SimulatedNode, spec: MachineSpec) -> dict[str, Any]:
     """What the image holds that the machine starts from."""
     if not spec.presets:
         return node.blank
@@ -58,7 +58,7 @@ def _blank(node: SimulatedNode, spec: LaunchSpec) -> dict[str, Any]:
     return {**node.blank, "files": {RECORD: base64.b64encode(record).decode()}}
 
 
-def _run(node: SimulatedNode, spec: LaunchSpec, record: Record, *, renew: bool) -> None:
+def _run(node: SimulatedNode, spec: MachineSpec, record: Record, *, renew: bool) -> None:
     task = record.task
     node.simulator.ask("start", sandbox_id=spec.sandbox_id, address=node.address,
                        port=spec.agent_port, guest=record.guest, forwards=_pairs(spec))
@@ -104,7 +104,7 @@ def _save(node: SimulatedNode, sandbox_id: str, record: Record) -> Record:
     return record
 
 
-def wake(node: SimulatedNode, spec: LaunchSpec) -> RunningVm:
+def wake(node: SimulatedNode, spec: MachineSpec) -> RunningVm:
     """See Driver.wake."""
     with node.operation("wake", spec.sandbox_id):
         record, path = node.get_record(spec.sandbox_id), node.record_path(spec.sandbox_id)
@@ -132,7 +132,7 @@ def wake(node: SimulatedNode, spec: LaunchSpec) -> RunningVm:
         return RunningVm(spec.sandbox_id, node.address, bool(reason), reason)
 
 
-def forward(node: SimulatedNode, spec: LaunchSpec) -> None:
+def forward(node: SimulatedNode, spec: MachineSpec) -> None:
     """See Driver.forward."""
     with node.operation("forward", spec.sandbox_id):
         if node.inspect(spec.sandbox_id) is not VmState.RUNNING:
@@ -140,7 +140,7 @@ def forward(node: SimulatedNode, spec: LaunchSpec) -> None:
         node.simulator.ask("forward", sandbox_id=spec.sandbox_id, forwards=_pairs(spec))
 
 
-def _pairs(spec: LaunchSpec) -> list[tuple[int, int]]:
+def _pairs(spec: MachineSpec) -> list[tuple[int, int]]:
     return [(each.host_port, each.guest_port) for each in spec.forwards]
 
 

@@ -5,9 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from bin.stack import health
+from tests.stack.waiting import until
 from tests.tls.clients import connect, curl, read
 
 API, MIB = "localhost", 1024**2
+# A little less than the edge holds a request for the API while nobody listens.
+HELD_S = 9
 
 
 def test_an_upload_is_passed_on_while_it_comes_and_never_stored(sim_stack, alice, sandbox):
@@ -47,19 +51,29 @@ def test_a_body_without_a_length_is_not_sent_again_over_http_2(sim_stack):
     assert answer.stderr == "503 2" and json.loads(answer.stdout)["error"]
 
 
-@pytest.mark.parametrize("headers", [
-    (), ("Content-Length: 0", "Content-Type: application/json")])
-@pytest.mark.parametrize("method", ["POST", "DELETE"])
-def test_what_has_no_body_waits_for_the_api_over_http_2(sim_stack, method, headers):
-    """The API listens again a second or two after it is started."""
-    sim_stack.stop("api")
-    given = [word for header in headers for word in ("--header", header)]
-    with ThreadPoolExecutor(1) as beside:
-        sent = beside.submit(curl, sim_stack, API, "/v1/sandboxes/none", "--request", method,
-                             *given)
+def sent_while_the_api_is_away(stack):
+    """What requests without a body are answered over HTTP/2 that begin before the API is started,
+    and for how many seconds it did not answer then."""
+    empty = ("--header", "Content-Length: 0", "--header", "Content-Type: application/json")
+    kinds = [(method, *given) for method in ("POST", "DELETE") for given in ((), empty)]
+    stack.stop("api")
+    with ThreadPoolExecutor(len(kinds)) as beside:
         try:
-            time.sleep(0.2)
-            assert not sent.done()
+            sent = [beside.submit(curl, stack, API, "/v1/sandboxes/none", "--request", *kind)
+                    for kind in kinds]
+            time.sleep(0.5)
+            assert not any(each.done() for each in sent)
         finally:
-            sim_stack.start("api")
-        assert sent.result().stderr in ("401 2", "405 2")
+            began = time.monotonic()
+            stack.start("api")
+            until(lambda: health.answers(f"{stack.api_url}/health"))
+        away_s = time.monotonic() - began
+        return [each.result().stderr for each in sent], away_s
+
+
+def test_what_has_no_body_waits_for_the_api_over_http_2(sim_stack):
+    """The API listens again a second or two after it is started; they are held for ten."""
+    answers, away_s = sent_while_the_api_is_away(sim_stack)
+    if "503 2" in answers and away_s > HELD_S:
+        answers, _ = sent_while_the_api_is_away(sim_stack)
+    assert set(answers) <= {"401 2", "405 2"}

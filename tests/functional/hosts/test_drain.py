@@ -2,6 +2,7 @@
 about it holds before, meanwhile and afterwards."""
 import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -44,6 +45,12 @@ def there(alice, node):
 
 def create(alice):
     return alice.post("/v1/sandboxes", json={}, headers=alice.key_headers | {"X-Svc-Node": OTHER})
+
+
+def start_operations(node):
+    """Its lane for sandboxes works again, and says so."""
+    node.start("node-ops")
+    until(lambda: query(node, "SELECT lanes ? 'ops' FROM nodes WHERE id = %s", OTHER) == [(True,)])
 
 
 def restart(node):
@@ -100,7 +107,7 @@ def test_a_drain_that_is_broken_off_leaves_the_node_open(node, there, signum):
             assert draining.wait(10) == 128 + signum
         assert not is_marked(node)
     finally:
-        node.start("node-ops")
+        start_operations(node)
 
 
 def test_a_drain_that_fails_leaves_the_node_open(node, there):
@@ -109,18 +116,22 @@ def test_a_drain_that_fails_leaves_the_node_open(node, there):
         assert_fails(node)
         assert not is_marked(node)
     finally:
-        node.start("node-ops")
+        start_operations(node)
 
 
 def test_what_is_just_being_woken_is_not_asleep(node, there, alice):
     alice.post(f"/v1/sandboxes/{there}/hibernate")
     alice.wait_for(there, "hibernated")
     node.stop("node-ops")
-    try:
-        alice.post(f"/v1/sandboxes/{there}/wake")
-        assert_fails(node)
-    finally:
-        node.start("node-ops")
+    with ThreadPoolExecutor(1) as beside:
+        try:
+            waking = beside.submit(alice.post, f"/v1/sandboxes/{there}/wake")
+            task = "SELECT task FROM sandboxes WHERE id = %s"
+            until(lambda: query(node, task, there) == [("wake",)])
+            assert_fails(node)
+        finally:
+            start_operations(node)
+        assert waking.result().is_success
     alice.wait_for(there, "running")
 
 

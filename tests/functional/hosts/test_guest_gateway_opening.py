@@ -2,6 +2,7 @@
 
 Their gateways are programs of the test that say who they are and whom they see."""
 import contextlib
+import resource
 import socket
 import threading
 import time
@@ -41,7 +42,17 @@ def gateway(name, address="127.0.0.1"):
 
 
 @pytest.fixture(scope="module")
-def nodes():
+def many_files():
+    """Both ends of all connections are files of this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = 16384 if hard == resource.RLIM_INFINITY else min(hard, 16384)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.fixture(scope="module")
+def nodes(many_files):
     """Guests of the first node, those of the second, the ports of their gateways."""
     with contextlib.ExitStack() as stack:
         ports = [stack.enter_context(gateway(name)) for name in ("first", "second")]
@@ -150,15 +161,22 @@ def test_a_guest_that_opens_and_closes_connections_is_slowed_down_and_no_other(n
     (one, other), _, _ = nodes
 
     def hurry():
-        for made in range(2 * OPENED_AT_ONCE):
+        """How many were answered until three were not: one alone may be a busy machine's doing."""
+        answered = silent = 0
+        while silent < 3 and answered < 2 * OPENED_AT_ONCE:
             try:
                 socket.create_connection(GATEWAY, 0.5).close()
+            except ConnectionRefusedError:
+                pass  # has too many, as closed ones are not taken off the count at once
             except OSError:
-                return made
-        return 2 * OPENED_AT_ONCE
+                silent += 1
+                continue
+            answered += 1
+        return answered
 
     began = time.monotonic()
     made = one.run(hurry)
+    assert made > OPENED_AT_ONCE / 2, "what ended it is the limit, and nothing else"
     assert made <= OPENED_AT_ONCE + OPENED_PER_S * (time.monotonic() - began)
     assert heard(other) == f"first {other.address}"
     assert heard(one) == f"first {one.address}", "it waits, and has its turn"
@@ -176,12 +194,12 @@ def test_a_stream_of_datagrams_that_nobody_answers_is_one_connection(nodes):
                 link.send(b"x")
                 streamed[0] += 1
 
-    ip(f"route add blackhole {NOBODY}/32")
+    ip(f"route replace blackhole {NOBODY}/32")
     try:
         streaming = threading.Thread(target=other.run, args=(stream,))
         streaming.start()
         until(lambda: streamed[0] > 2 * OPENED_AT_ONCE)
-        assert heard(other, patience_s=0.9) == f"first {other.address}"
+        assert heard(other, patience_s=2.9) == f"first {other.address}"
     finally:
         ended.set()
         streaming.join()

@@ -11,7 +11,7 @@ from models.sandboxes import Sandbox
 from models.states import Plan, SandboxStatus
 from models.users import User
 from nodeworker import node_directory
-from nodeworker.hypervisor.driver import LaunchSpec, Shape
+from nodeworker.hypervisor.driver import MachineSpec, Shape
 from nodeworker.hypervisor.simulated.driver import SimulatedDriver
 from nodeworker.reconciliation.reconciler import Reconciler
 from nodeworker.wiring import NodeDeps
@@ -141,7 +141,7 @@ def test_an_operation_under_way_is_left_to_itself(node):
 def test_one_whose_files_are_back_is_left_alone(node):
     made, *_ = asleep()
     driver = node._deps.driver
-    spec = LaunchSpec(made[0], Shape(1, 1024), "token-0123456789", free_port())
+    spec = MachineSpec(made[0], Shape(1, 1024), "token-0123456789", free_port())
 
     def back(found):
         """The host was listed before, and the row is looked at after, the files came back."""

@@ -5,7 +5,7 @@ from bin.stack.free_ports import free_port
 from models.database import connection
 from models.operations import Operation
 from models.states import OperationKind, OperationState, SandboxStatus
-from nodeworker.hypervisor.driver import LaunchSpec, Shape
+from nodeworker.hypervisor.driver import MachineSpec, Shape
 from nodeworker.hypervisor.simulated.driver import SimulatedDriver
 from nodeworker.reconciliation.reconciler import Reconciler
 from nodeworker.wiring import NodeDeps
@@ -16,7 +16,7 @@ def test_the_end_of_a_hibernation_says_that_it_is_asleep(deps, tmp_path):
     sandbox_id = boot(deps)
     settings = replace(deps.settings, node_id="n1", node_dir=tmp_path)
     driver = SimulatedDriver(settings)
-    driver.create(LaunchSpec(sandbox_id, Shape(1, 1024), "token-0123456789", free_port()))
+    driver.create(MachineSpec(sandbox_id, Shape(1, 1024), "token-0123456789", free_port()))
     driver.hibernate(sandbox_id)
     before = list(deps.queue.sent)
     Reconciler(NodeDeps(settings, driver, deps.queue, None)).run()

@@ -9,7 +9,7 @@ from models.states import SandboxStatus
 from nodeworker import runner
 from nodeworker.handlers import lifecycle
 from nodeworker.handlers.not_yet import NotYet
-from nodeworker.hypervisor.driver import LaunchSpec, Shape, VmState
+from nodeworker.hypervisor.driver import MachineSpec, Shape, VmState
 from services.hosts import assignments
 from services.operations import outbox
 from services.operations.begin import lock_sandbox
@@ -26,7 +26,7 @@ def delete(deps, sandbox_id):
 
 def test_the_machine_that_another_worker_has_made_meanwhile_stays(node, made):
     late, present = claim(made, lease_s=-1), claim(made)
-    node.driver.create(LaunchSpec(made, Shape(1, 1024), "token-0123456789", free_port()))
+    node.driver.create(MachineSpec(made, Shape(1, 1024), "token-0123456789", free_port()))
     sandbox = assignments.get_assigned(node.settings, made)
     for claimed, left in ((late, VmState.RUNNING), (present, None)):
         outcome = lifecycle.failure(node, claimed, sandbox, RuntimeError("a failure"))

@@ -12,7 +12,7 @@ from models.nodes import Node
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import OperationKind, SandboxStatus
-from nodeworker.hypervisor.driver import DriverError, LaunchSpec, Shape, VmState
+from nodeworker.hypervisor.driver import DriverError, MachineSpec, Shape, VmState
 from nodeworker.hypervisor.host_facts import DiskPause, UsageReading
 from nodeworker.hypervisor.simulated.driver import SimulatedDriver
 from nodeworker.reconciliation.reconciler import Reconciler
@@ -55,7 +55,7 @@ def reconciler(deps, host, tmp_path):
 def test_a_machine_that_waits_for_the_disk_is_running_and_noted_until_it_goes_on(
         deps, host, reconciler, caplog):
     sandbox_id = boot(deps)
-    host.create(LaunchSpec(sandbox_id, Shape(1, 1024), "token-0123456789", free_port()))
+    host.create(MachineSpec(sandbox_id, Shape(1, 1024), "token-0123456789", free_port()))
     reconciler.run()
     host.pause = DiskPause.WAITING
     with caplog.at_level(logging.ERROR):
@@ -95,7 +95,7 @@ def test_a_machine_whose_row_needs_it_again_is_not_removed_as_an_orphan(
         deps, host, reconciler, tmp_path, monkeypatch):
     """As after a restored backup: the row says that it runs between the look and the removal."""
     sandbox_id = boot(deps)
-    host.create(LaunchSpec(sandbox_id, Shape(1, 1024), "token-0123456789", free_port()))
+    host.create(MachineSpec(sandbox_id, Shape(1, 1024), "token-0123456789", free_port()))
     write_status(sandbox_id, SandboxStatus.STOPPED)
     fault = tmp_path / "fault"
     fault.write_text("reconcile.orphan_seen sleep:1")
@@ -117,7 +117,7 @@ def test_a_look_that_an_operation_has_overtaken_begins_no_repair(
         deps, host, reconciler, monkeypatch):
     """The host was listed while the wake was under way, and the row read after it."""
     sandbox_id = boot(deps)
-    host.create(LaunchSpec(sandbox_id, Shape(1, 1024), "token-0123456789", free_port()))
+    host.create(MachineSpec(sandbox_id, Shape(1, 1024), "token-0123456789", free_port()))
     monkeypatch.setattr(host, "list_sandboxes", lambda: {sandbox_id: VmState.PARTIAL})
     reconciler.run()
     assert row(sandbox_id).task is None
@@ -131,7 +131,7 @@ def test_captures_that_are_done_with_go_whatever_their_number(deps, host, reconc
     """What no row is of stays once it is too much; a machine that cannot be removed is in the way
     of nothing."""
     clear_up_at_once(reconciler, monkeypatch)
-    host.create(LaunchSpec("stuck", Shape(1, 1024), "token-0123456789", free_port()))
+    host.create(MachineSpec("stuck", Shape(1, 1024), "token-0123456789", free_port()))
     monkeypatch.setattr(host, "destroy", failing)
     many = reconciler._deps.settings.orphan_brake + 1
     known, unknown = ([f"{kind}{n}" for n in range(many)] for kind in ("known", "unknown"))

@@ -8,7 +8,7 @@ from bin.stack.free_ports import free_port
 from models.states import SandboxStatus
 from nodeworker.handlers import lifecycle
 from nodeworker.handlers.not_yet import NotYet
-from nodeworker.hypervisor.driver import LaunchSpec, Shape, StillStarting, VmState
+from nodeworker.hypervisor.driver import MachineSpec, Shape, StillStarting, VmState
 from services.hosts import assignments
 from tests.rows.operations import claim
 
@@ -19,7 +19,7 @@ def test_a_sleep_waits_for_the_database_and_then_for_the_flush_and_ends(node, ma
 
     monkeypatch.setattr(lifecycle, "sync_database", never)
     monkeypatch.setattr(lifecycle, "_flush_guest", lambda *_: None)
-    node.driver.create(LaunchSpec(made, Shape(1, 1024), "token-0123456789", free_port()))
+    node.driver.create(MachineSpec(made, Shape(1, 1024), "token-0123456789", free_port()))
     claimed, sandbox = claim(made), assignments.get_assigned(node.settings, made)
     with pytest.raises(NotYet):
         lifecycle.hibernate(node, claimed, sandbox)

@@ -141,7 +141,7 @@ def test_machines_of_nobody_do_not_keep_a_stack_up(halted):
         assert spare.wait(10) and not halted.supervisor.running()
 
 
-def test_a_node_directory_elsewhere_is_left_to_its_owner(tmp_path, capsys):
+def test_a_node_directory_elsewhere_is_left_to_its_owner(tmp_path):
     """But the machines end, by whatever path the setting names it."""
     disk, mount = tmp_path / "disk", tmp_path / "mount"
     mount.symlink_to(disk)
@@ -150,7 +150,6 @@ def test_a_node_directory_elsewhere_is_left_to_its_owner(tmp_path, capsys):
         (disk / "directory-id").write_text("of a node")
         stack.destroy()
         assert awake.wait(10) and (disk / "sandboxes" / "one").exists()
-    assert f"files in {mount} are left there" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["api", "relay", "node-ctl"])

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nodeworker.hypervisor.driver import LaunchSpec, Shape
+from nodeworker.hypervisor.driver import MachineSpec, Shape
 from nodeworker.hypervisor.qemu import host
 from nodeworker.hypervisor.qemu.guest import identity
 from nodeworker.hypervisor.qemu.operations import cold_boot, hibernate
@@ -79,8 +79,9 @@ def test_a_machine_may_start_while_another_thread_collects_what_has_ended(monkey
     assert set(children) == {2, 3}
 
 
-def test_secrets_do_not_show_in_a_launch():
-    assert "hush" not in repr(LaunchSpec("box", Shape(1, 1024), "hush", 20000, env={"KEY": "hush"}))
+def test_secrets_do_not_show_in_the_words_of_a_machine():
+    spec = MachineSpec("box", Shape(1, 1024), "hush", 20000, env={"KEY": "hush"})
+    assert "hush" not in repr(spec)
 
 
 def obliging(server):
@@ -138,7 +139,7 @@ def test_a_boot_that_is_tried_again_by_another_worker_is_of_the_host_of_then(vm,
     monkeypatch.setattr(Vm, "monitor", lambda *_: contextlib.nullcontext())
     vm.write(replace(vm.record, phase=Phase.RUNNING, task=Task.WAKE), durable=True)
     version("10.0")
-    spec = LaunchSpec(vm.sandbox_id, SHAPE, "token", 20000)
+    spec = MachineSpec(vm.sandbox_id, SHAPE, "token", 20000)
     cold_boot.cold_boot(vm, spec, "no memory", renew=False)
     assert "10.0" in vm.rundir.find_record().machine.made_on.hypervisor_version
 

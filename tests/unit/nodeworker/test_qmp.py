@@ -34,12 +34,11 @@ def monitor(tmp_path):
                     text = text[end:]
                     seen.append(request)
                     greets = request["execute"] == "qmp_capabilities"
-                    answer = [{"return": {}}] if greets else answers.pop(0)
-                    if answer is None:
-                        return  # it ends
-                    for line in answer:
+                    for line in [{"return": {}}] if greets else answers.pop(0):
                         stream.write(json.dumps(line).encode() + b"\n")
                     stream.flush()
+                    if answers and answers[0] is None:
+                        return  # it ends
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
@@ -88,8 +87,10 @@ def test_a_qemu_that_ends_or_is_silent_while_it_loads_says_nothing_of_the_state(
     monkeypatch.setattr(monitors, "_MIGRATION_LIMIT_S", 0.2)
     path, answers, _ = monitor
     answers += [[{"return": {}}]] * commands + [None if ends else []]
-    with monitors.Monitor(path, deadline_s=0.2) as client, pytest.raises(qmp.QmpError):
-        client.load("7")
+    with monitors.Monitor(path) as client:
+        client._deadline_s = 0.2  # not before: the greeting has its time
+        with pytest.raises(qmp.QmpError):
+            client.load("7")
 
 
 def test_no_monitor_is_an_error_at_once(tmp_path):

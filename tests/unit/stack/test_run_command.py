@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bin.stack.site import ROOT
-from tests.stack.waiting import until
+from tests.stack.waiting import is_alive, until
 
 RUN = """
 import os, sys
@@ -37,4 +37,4 @@ def test_a_command_that_is_broken_off_has_time_to_tidy_up(tmp_path, at_the_end, 
 
 def _is_of(process, group):
     with contextlib.suppress(OSError):
-        return os.getpgid(int(process.name)) == group
+        return os.getpgid(int(process.name)) == group and is_alive(int(process.name))

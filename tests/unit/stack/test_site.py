@@ -1,5 +1,6 @@
 """What a development stack remembers, and what follows from where it is and from the operator's
 settings today."""
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ from bin.stack.site import Site
 def checkout(tmp_path, monkeypatch):
     """An empty checkout on a host of its own."""
     monkeypatch.setattr(host_shares, "CLAIMS", tmp_path / "claims")
+    for name in list(os.environ):
+        if name.startswith("SVC_"):
+            monkeypatch.delenv(name)
 
     def move(name):
         monkeypatch.setattr(site, "ROOT", tmp_path / name)

@@ -12,7 +12,7 @@ from guest.agent.protocol import AGENT_PORT
 from guest.client.agent_client import AgentClient
 from guest.client.errors import AgentError, AgentRefused, AgentUnauthorized, AgentUnreachable
 from guest.client.identity import GuestIdentity
-from nodeworker.hypervisor.driver import DriverError, LaunchSpec
+from nodeworker.hypervisor.driver import DriverError, MachineSpec
 from nodeworker.hypervisor.qemu.guest.identity import new_identity
 from nodeworker.hypervisor.qemu.records import Task
 from nodeworker.hypervisor.qemu.vm import Vm
@@ -29,7 +29,7 @@ def agent_of(vm: Vm, token: str) -> AgentClient:
     return AgentClient(vm.slot.address, AGENT_PORT, token)
 
 
-def adopt(vm: Vm, spec: LaunchSpec, *, renew: bool, restored: bool, limit_s: float) -> None:
+def adopt(vm: Vm, spec: MachineSpec, *, renew: bool, restored: bool, limit_s: float) -> None:
     """After it the guest answers to `spec.agent_token` only; `restored` says that its agent listens
     already.
 
@@ -56,7 +56,7 @@ def adopt(vm: Vm, spec: LaunchSpec, *, renew: bool, restored: bool, limit_s: flo
     raise DriverError(f"the guest of {spec.sandbox_id} knows none of its tokens")
 
 
-def _remember_token(vm: Vm, spec: LaunchSpec) -> None:
+def _remember_token(vm: Vm, spec: MachineSpec) -> None:
     """The guest asks for its sandbox's token now, and for the image's once it boots from its disk:
     with both, the next wake has nothing to write down before it can begin."""
     asked = (spec.agent_token, vm.host.image_for(vm.machine).agent_token)
@@ -77,7 +77,7 @@ def _adopt(agent: AgentClient, wanted: GuestIdentity, limit_s: float, *, restore
     agent.adopt(wanted, timeout_s=limit_s, patient=True)
 
 
-def _identity(spec: LaunchSpec, *, renew: bool) -> GuestIdentity:
+def _identity(spec: MachineSpec, *, renew: bool) -> GuestIdentity:
     if not renew:
         return GuestIdentity(spec.agent_token, spec.sandbox_id, False, spec.env)
     fresh = new_identity(spec.sandbox_id)

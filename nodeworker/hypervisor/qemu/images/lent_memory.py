@@ -10,7 +10,7 @@ disk to boot from.
 import os
 from pathlib import Path
 
-from nodeworker.hypervisor.driver import LaunchSpec
+from nodeworker.hypervisor.driver import MachineSpec
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.records import SnapshotRecord
 from nodeworker.hypervisor.qemu.rundir import boot_id
@@ -29,7 +29,7 @@ def find_loss(host: Host, snapshot: SnapshotRecord) -> str:
     return "" if host.captured_ram(snapshot.snapshot_id).exists() else _LENT
 
 
-def borrow(vm: Vm, spec: LaunchSpec) -> bool:
+def borrow(vm: Vm, spec: MachineSpec) -> bool:
     """Give a new sandbox the memory of the capture it is made from; False if that lends it none."""
     lent = _lent(vm.host, spec)
     if lent is None:
@@ -39,14 +39,14 @@ def borrow(vm: Vm, spec: LaunchSpec) -> bool:
     return True
 
 
-def hand_over(host: Host, spec: LaunchSpec) -> None:
+def hand_over(host: Host, spec: MachineSpec) -> None:
     """From now on the guest may write to what it has borrowed, if it has."""
     lent = _lent(host, spec)
     if lent is not None:
         lent.unlink(missing_ok=True)
 
 
-def _lent(host: Host, spec: LaunchSpec) -> Path | None:
+def _lent(host: Host, spec: MachineSpec) -> Path | None:
     if spec.snapshot_id is None or spec.shares_snapshot:
         return None
     snapshot = host.find_snapshot(spec.snapshot_id)

@@ -5,7 +5,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from nodeworker.hypervisor.driver import DriverError, LaunchSpec
+from nodeworker.hypervisor.driver import DriverError, MachineSpec
 from nodeworker.hypervisor.qemu.disk import ram_room
 from nodeworker.hypervisor.qemu.guest.adoption import BadBoot
 from nodeworker.hypervisor.qemu.images.lent_memory import hand_over
@@ -19,14 +19,14 @@ from nodeworker.hypervisor.qemu.vm import Vm
 _log = logging.getLogger(__name__)
 
 
-def cold_boot(vm: Vm, spec: LaunchSpec, reason: str, *, renew: bool) -> None:
+def cold_boot(vm: Vm, spec: MachineSpec, reason: str, *, renew: bool) -> None:
     """Boot the guest from its disk with empty RAM; `reason` says why, `renew` gives it a new
     identity. Raises StillStarting as a rule: a boot takes seconds."""
     _log.warning("sandbox %s boots cold: %s", spec.sandbox_id, reason)
     _boot(vm, spec, began(cold_reason=reason), renew=renew)
 
 
-def go_on_starting(vm: Vm, spec: LaunchSpec, *, renew: bool) -> str:
+def go_on_starting(vm: Vm, spec: MachineSpec, *, renew: bool) -> str:
     """Look again after a guest that had not answered; afterwards it answers and the start is over.
     Returns why it was booted from its disk, or an empty text.
 
@@ -60,7 +60,7 @@ def _log_console(vm: Vm) -> None:
         _log.error("the console of %s ends: %s", vm.sandbox_id, monitor.console()[-2000:])
 
 
-def _boot(vm: Vm, spec: LaunchSpec, starting: Starting, *, renew: bool) -> None:
+def _boot(vm: Vm, spec: MachineSpec, starting: Starting, *, renew: bool) -> None:
     vm.rundir.state.unlink(missing_ok=True)
     vm.rundir.make_ram(vm.machine.shape.mem_mb)
     ram_room.reserve(vm)

@@ -18,7 +18,7 @@ from nodeworker.disks.durable import read_json, remove_tree
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import (
     DriverError,
-    LaunchSpec,
+    MachineSpec,
     RunningVm,
     Shape,
     StillStarting,
@@ -58,7 +58,7 @@ class AlreadyCreated(DriverError):
     create's to remove: this one comes late, after another worker's."""
 
 
-def create(host: Host, spec: LaunchSpec) -> RunningVm:
+def create(host: Host, spec: MachineSpec) -> RunningVm:
     """See Driver.create. Raises AlreadyCreated for one that sleeps or whose process has ended."""
     rundir = host.rundir(spec.sandbox_id)
     with ExitStack() as held:
@@ -95,7 +95,7 @@ def _clear(vm: Vm) -> None:
     release_layers(vm.host, vm.rundir.path, chain)
 
 
-def record_new_sandbox(vm: Vm, spec: LaunchSpec) -> Source:
+def record_new_sandbox(vm: Vm, spec: MachineSpec) -> Source:
     """Record a new sandbox on the disk layers of what it is cloned from, with an empty layer of its
     own on top; from now on they stay. Raises VmNotFound if the snapshot is not here."""
     layers = vm.host.layers
@@ -116,7 +116,7 @@ def record_new_sandbox(vm: Vm, spec: LaunchSpec) -> Source:
     return source
 
 
-def _start(vm: Vm, spec: LaunchSpec, held: ExitStack) -> str:
+def _start(vm: Vm, spec: MachineSpec, held: ExitStack) -> str:
     """Why it had to be booted from its disk; empty if it was restored from its source, or made of a
     spare."""
     if spec.snapshot_id is None:
@@ -138,7 +138,7 @@ def _start(vm: Vm, spec: LaunchSpec, held: ExitStack) -> str:
     return reason
 
 
-def clone(vm: Vm, spec: LaunchSpec, directory: Path) -> None:
+def clone(vm: Vm, spec: MachineSpec, directory: Path) -> None:
     """Restore the machine that is saved in `directory`, with a new identity. Raises what `restore`
     raises."""
     prepare_ram = partial(ram_room.reserve, vm)
@@ -158,7 +158,7 @@ def _fill_ram(source: Path, vm: Vm) -> None:
     ram_room.reserve(vm)
 
 
-def _find_source(host: Host, spec: LaunchSpec) -> Source:
+def _find_source(host: Host, spec: MachineSpec) -> Source:
     """What to clone for `spec`. Raises VmNotFound if it names a snapshot that is not here."""
     if spec.snapshot_id is None:
         directory = host.warm_image_dir(spec.shape, presets=spec.presets)

@@ -6,7 +6,7 @@ look is a little longer than the one before. 4. A guest that has had its time is
 """
 import time
 
-from nodeworker.hypervisor.driver import LaunchSpec, StillStarting
+from nodeworker.hypervisor.driver import MachineSpec, StillStarting
 from nodeworker.hypervisor.qemu.guest import adoption
 from nodeworker.hypervisor.qemu.records import Starting
 from nodeworker.hypervisor.qemu.vm import Vm
@@ -29,7 +29,7 @@ def began(tries: int = 0, cold_reason: str = "") -> Starting:
     return Starting(time.monotonic(), tries, cold_reason)
 
 
-def await_answer(vm: Vm, spec: LaunchSpec, *, renew: bool) -> None:
+def await_answer(vm: Vm, spec: MachineSpec, *, renew: bool) -> None:
     """Give the guest of a running start its identity if it answers now; afterwards the record says
     that the start is over. `renew` gives it a new identity.
 

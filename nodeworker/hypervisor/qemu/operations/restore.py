@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nodeworker.faults import fault
-from nodeworker.hypervisor.driver import LaunchSpec
+from nodeworker.hypervisor.driver import MachineSpec
 from nodeworker.hypervisor.qemu.images.lent_memory import hand_over
 from nodeworker.hypervisor.qemu.operations.first_answer import await_answer, began
 from nodeworker.hypervisor.qemu.process.monitor import LoadFailed, Monitor
@@ -26,7 +26,7 @@ from nodeworker.hypervisor.qemu.records import Phase
 from nodeworker.hypervisor.qemu.vm import Vm
 
 
-def restore(vm: Vm, spec: LaunchSpec, state: Path, *, renew: bool,
+def restore(vm: Vm, spec: MachineSpec, state: Path, *, renew: bool,
             prepare_ram: Callable[[], None]) -> None:
     """Start the guest from the device state in the file `state`; `renew` gives it a new identity.
 
@@ -48,7 +48,7 @@ def restore(vm: Vm, spec: LaunchSpec, state: Path, *, renew: bool,
             until_answered(vm, spec, begun, renew=renew)
 
 
-def _load(monitor: Monitor, state: str, spec: LaunchSpec) -> None:
+def _load(monitor: Monitor, state: str, spec: MachineSpec) -> None:
     """A QEMU that ends meanwhile may do so at every try; the last one gives the state up."""
     try:
         monitor.load(state)
@@ -58,7 +58,7 @@ def _load(monitor: Monitor, state: str, spec: LaunchSpec) -> None:
         raise
 
 
-def resume_guest(vm: Vm, spec: LaunchSpec, begun: Stopped, monitor: Monitor) -> None:
+def resume_guest(vm: Vm, spec: MachineSpec, begun: Stopped, monitor: Monitor) -> None:
     """Say in the record that memory is worth nothing without the process, then let the guest
     execute. If the host fails before it may, memory is whole, and the record says so again."""
     before = vm.record
@@ -73,7 +73,7 @@ def resume_guest(vm: Vm, spec: LaunchSpec, begun: Stopped, monitor: Monitor) -> 
     monitor.cont()
 
 
-def until_answered(vm: Vm, spec: LaunchSpec, begun: Stopped, *, renew: bool) -> None:
+def until_answered(vm: Vm, spec: MachineSpec, begun: Stopped, *, renew: bool) -> None:
     """Adopt the guest; once its host ports lead to it as well the start is over. Raises what
     `await_answer` raises, and StillStarting while they do not."""
     task = _task(vm)

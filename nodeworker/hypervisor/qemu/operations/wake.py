@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from nodeworker.faults import fault
-from nodeworker.hypervisor.driver import DriverError, LaunchSpec, RunningVm, StillStarting
+from nodeworker.hypervisor.driver import DriverError, MachineSpec, RunningVm, StillStarting
 from nodeworker.hypervisor.qemu.disk import flatten, ram_room
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.operations.cold_boot import cold_boot, go_on_starting
@@ -29,7 +29,7 @@ from nodeworker.hypervisor.qemu.vm import Vm, created_vm
 _log = logging.getLogger(__name__)
 
 
-def wake(host: Host, spec: LaunchSpec) -> RunningVm:
+def wake(host: Host, spec: MachineSpec) -> RunningVm:
     """See Driver.wake."""
     with created_vm(host, spec.sandbox_id) as vm:
         cold_reason = _wake(vm, spec)
@@ -37,7 +37,7 @@ def wake(host: Host, spec: LaunchSpec) -> RunningVm:
         return vm.answer(cold_reason)
 
 
-def _wake(vm: Vm, spec: LaunchSpec) -> str:
+def _wake(vm: Vm, spec: MachineSpec) -> str:
     """Why it had to be booted from its disk; empty if it was restored or ran already."""
     if vm.is_starting:
         return _go_on(vm, spec)
@@ -58,11 +58,11 @@ def _wake(vm: Vm, spec: LaunchSpec) -> str:
     return reason
 
 
-def _note_tokens(vm: Vm, spec: LaunchSpec) -> None:
+def _note_tokens(vm: Vm, spec: MachineSpec) -> None:
     vm.rundir.add_tokens(spec.agent_token, vm.host.image_for(vm.machine).agent_token)
 
 
-def _restore(vm: Vm, spec: LaunchSpec) -> None:
+def _restore(vm: Vm, spec: MachineSpec) -> None:
     """Raises LoadFailed if the memory is of no use, which includes a guest that does not answer
     once restored."""
     has_process = vm.is_kept
@@ -91,12 +91,12 @@ def _check_host(vm: Vm) -> None:
         raise LoadFailed(reason)
 
 
-def _boot(vm: Vm, spec: LaunchSpec, reason: str) -> None:
+def _boot(vm: Vm, spec: MachineSpec, reason: str) -> None:
     _record_start(vm, spec, phase=Phase.RUNNING, task=Task.WAKE)
     cold_boot(vm, spec, reason, renew=False)
 
 
-def _record_start(vm: Vm, spec: LaunchSpec, *, phase: Phase, task: Task | None,
+def _record_start(vm: Vm, spec: MachineSpec, *, phase: Phase, task: Task | None,
                   has_process: bool = False) -> None:
     """Write the record of a new start with the ports of `spec`, durably; without a process, unless
     it `has_process`, a kept one."""
@@ -105,7 +105,7 @@ def _record_start(vm: Vm, spec: LaunchSpec, *, phase: Phase, task: Task | None,
                      forwards=spec.forwards, starting=None, kept_since_s=None), durable=True)
 
 
-def _keep_running(vm: Vm, spec: LaunchSpec) -> str:
+def _keep_running(vm: Vm, spec: MachineSpec) -> str:
     """Make a live VM what the spec says, also after an operation that died in the middle."""
     if vm.record.task is not None:
         _note_tokens(vm, spec)
@@ -117,7 +117,7 @@ def _keep_running(vm: Vm, spec: LaunchSpec) -> str:
     return ""
 
 
-def forward(host: Host, spec: LaunchSpec) -> None:
+def forward(host: Host, spec: MachineSpec) -> None:
     """See Driver.forward."""
     with created_vm(host, spec.sandbox_id) as vm:
         running = vm.rundir.is_alive() and vm.record.phase is Phase.RUNNING
@@ -126,7 +126,7 @@ def forward(host: Host, spec: LaunchSpec) -> None:
         _keep_running(vm, spec)
 
 
-def _go_on(vm: Vm, spec: LaunchSpec) -> str:
+def _go_on(vm: Vm, spec: MachineSpec) -> str:
     """Look after a guest that has not answered yet. Memory that does not come back to answering is
     given up: it boots from its disk."""
     starting = vm.record.starting

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from nodeworker.faults import fault
 from nodeworker.hypervisor import host_memory
-from nodeworker.hypervisor.driver import DriverError, LaunchSpec, StillStarting, VmBusy, VmNotFound
+from nodeworker.hypervisor.driver import DriverError, MachineSpec, StillStarting, VmBusy, VmNotFound
 from nodeworker.hypervisor.qemu.disk import ram_room
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process.start_in_slot import stop
@@ -38,7 +38,7 @@ def keep(vm: Vm) -> None:
     fault("hibernate.ended")
 
 
-def resume(vm: Vm, spec: LaunchSpec) -> bool:
+def resume(vm: Vm, spec: MachineSpec) -> bool:
     """Let the guest go on in the kept process, which the record names. False, and no process, if
     that is of no use: memory and device state on disk are whole.
 

@@ -17,7 +17,7 @@ from guest.client.agent_client import AgentClient
 from nodeworker.disks.reserve_blocks import MIB
 from nodeworker.faults import fault
 from nodeworker.hypervisor import host_memory, locks
-from nodeworker.hypervisor.driver import LaunchSpec
+from nodeworker.hypervisor.driver import MachineSpec
 from nodeworker.hypervisor.qemu.disk import ram_room
 from nodeworker.hypervisor.qemu.guest import adoption
 from nodeworker.hypervisor.qemu.host import Host
@@ -92,13 +92,13 @@ def make(host: Host, name: str) -> None:
                 host.spares.refill_in_background(directory)
 
 
-def _spec(host: Host, machine: Machine) -> LaunchSpec:
+def _spec(host: Host, machine: Machine) -> MachineSpec:
     presets = find_presets(host.image_for(machine)) is not None
-    return LaunchSpec(f"{warm_spares.PREFIX}{secrets.token_hex(6)}", machine.shape,
-                      secrets.token_urlsafe(32), agent_port=0, presets=presets)
+    return MachineSpec(f"{warm_spares.PREFIX}{secrets.token_hex(6)}", machine.shape,
+                       secrets.token_urlsafe(32), agent_port=0, presets=presets)
 
 
-def _make(host: Host, spec: LaunchSpec, directory: Path) -> None:
+def _make(host: Host, spec: MachineSpec, directory: Path) -> None:
     rundir = RunDir(host.warm / spec.sandbox_id)
     with rundir.operation(create=True):
         vm = Vm(host, rundir)
@@ -118,7 +118,7 @@ def _make(host: Host, spec: LaunchSpec, directory: Path) -> None:
             raise
 
 
-def _run_once(vm: Vm, spec: LaunchSpec) -> None:
+def _run_once(vm: Vm, spec: MachineSpec) -> None:
     agent = AgentClient(vm.slot.address, AGENT_PORT, spec.agent_token)
     agent.exec(["/bin/true"], cwd="/")
     adoption.adopt(vm, spec, renew=True, restored=True, limit_s=_ANSWER_LIMIT_S)

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from nodeworker.faults import fault
-from nodeworker.hypervisor.driver import LaunchSpec
+from nodeworker.hypervisor.driver import MachineSpec
 from nodeworker.hypervisor.qemu.disk import ram_room
 from nodeworker.hypervisor.qemu.operations.restore import resume_guest, until_answered
 from nodeworker.hypervisor.qemu.process.cpu_usage import new_baseline
@@ -12,7 +12,7 @@ from nodeworker.hypervisor.qemu.process.start_in_slot import continued
 from nodeworker.hypervisor.qemu.vm import Vm
 
 
-def go_on(vm: Vm, spec: LaunchSpec, *, renew: bool) -> None:
+def go_on(vm: Vm, spec: MachineSpec, *, renew: bool) -> None:
     """Let the guest go on in the suspended process that the record names, with the ports of the
     record; `renew` gives it a new identity. If that fails the process is gone, unless the guest is
     silent yet (StillStarting).

@@ -22,7 +22,7 @@ from pathlib import Path
 from nodeworker.disks.durable import remove_tree
 from nodeworker.faults import fault
 from nodeworker.hypervisor import host_memory
-from nodeworker.hypervisor.driver import LaunchSpec, StillStarting
+from nodeworker.hypervisor.driver import MachineSpec, StillStarting
 from nodeworker.hypervisor.qemu.disk.release_layers import release_layers
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process.start_in_slot import stop
@@ -39,7 +39,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
-def assign(vm: Vm, spec: LaunchSpec, held: ExitStack) -> bool:
+def assign(vm: Vm, spec: MachineSpec, held: ExitStack) -> bool:
     """Make a new sandbox of a spare that fits `spec`. False if there is none, or it was of no use:
     then the sandbox has nothing but perhaps files that nobody needs.
 
@@ -74,7 +74,7 @@ def assign(vm: Vm, spec: LaunchSpec, held: ExitStack) -> bool:
     return True
 
 
-def _become(vm: Vm, spec: LaunchSpec, spare: RunDir) -> None:
+def _become(vm: Vm, spec: MachineSpec, spare: RunDir) -> None:
     host = vm.host
     fault("spare.taken")
     host.network.slots.hand_over(spare.sandbox_id, vm.sandbox_id)

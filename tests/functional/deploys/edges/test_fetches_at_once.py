@@ -17,6 +17,9 @@ from tests.functional.deploys.conftest import app
 from tests.rows.static_apps import publish
 from tests.stack.waiting import becomes, until
 
+# More than `publish` waits for the edge.
+ENDED_S = 150
+
 
 @pytest.fixture
 def held(monkeypatch):
@@ -30,7 +33,7 @@ def held(monkeypatch):
             names.update((each.live, each.slug) for each in staging.list_apps())
         if names.get(prefix, "").startswith("large"):
             found.append(prefix)
-            assert found.go_on.wait(60)
+            assert found.go_on.wait(ENDED_S)
         real(store, prefix, target)
 
     found, real = Held(), fetch_queue.fetch
@@ -72,10 +75,16 @@ def edge(deps, held, s3_settings, tmp_path):
     yield go
     held.go_on.set()
     for thread in threads:
-        thread.join()
+        thread.join(ENDED_S)
     ended.set()
-    go.running.join()
+    for thread in (*threads, go.running):
+        end(thread)
     assert failed == []
+
+
+def end(thread):
+    thread.join(ENDED_S)
+    assert not thread.is_alive()
 
 
 def page(edge, slug):
@@ -91,15 +100,15 @@ def seen_at():
 def test_meanwhile_the_edge_reports_and_others_go_live_and_go(deps, edge, held):
     for slug in ("large-1", "large-2", "large-3"):
         edge(slug, "large")
-    until(lambda: len(held) == fetch_queue.OF_ONE_OWNER, 10)
+    until(lambda: len(held) == fetch_queue.OF_ONE_OWNER, 20)
     began_at = now()
     for text in ("one", "two"):
-        edge("small", text, "mallory").join(20)
-        becomes(lambda: page(edge, "small"), text, 5)
+        end(edge("small", text, "mallory"))
+        becomes(lambda: page(edge, "small"), text, 20)
     with connection():
         mallory = User.get_by_id("mallory")
     app_removal.remove(deps, mallory, "small")
-    becomes(lambda: (edge.root / "small").exists(), False, 5)
+    becomes(lambda: (edge.root / "small").exists(), False, 20)
     assert seen_at() > began_at
     assert len(held) == fetch_queue.OF_ONE_OWNER, "the third waits for room"
     assert app("large-1")["live_version"] is None
@@ -107,20 +116,20 @@ def test_meanwhile_the_edge_reports_and_others_go_live_and_go(deps, edge, held):
     for slug in ("large-1", "large-2", "large-3"):
         becomes(lambda: page(edge, slug), "large", 20)
     assert not list((edge.root / ".drafts").iterdir())
-    becomes(lambda: list((edge.root / ".gone").iterdir()), [], 5)
+    becomes(lambda: list((edge.root / ".gone").iterdir()), [], 20)
 
 
 def test_an_edge_that_nobody_waited_for_goes_on_with_what_it_has(edge, held, monkeypatch):
     held.go_on.set()
-    edge("large", "one").join(20)
-    becomes(lambda: page(edge, "large"), "one", 5)
+    end(edge("large", "one"))
+    becomes(lambda: page(edge, "large"), "one", 20)
     held.go_on.clear()
     monkeypatch.setattr(staging, "have_all", lambda prefix: True)
     for text in ("two", "three"):
-        edge("large", text).join(20)
+        end(edge("large", text))
     later = now() + timedelta(seconds=0.5)
-    until(lambda: seen_at() > later, 10)
+    until(lambda: seen_at() > later, 20)
     assert page(edge, "large") == "one", "of version N-2, until N is here"
     held.go_on.set()
     becomes(lambda: page(edge, "large"), "three", 20)
-    becomes(lambda: len(list((edge.root / "large").glob("app_*"))), 2, 5)
+    becomes(lambda: len(list((edge.root / "large").glob("app_*"))), 2, 20)

@@ -1,5 +1,5 @@
-"""What the driver is told to launch the machine of a sandbox."""
-from nodeworker.hypervisor.driver import Forward, LaunchSpec, Shape
+"""What the driver is told of the machine of a sandbox, to start it."""
+from nodeworker.hypervisor.driver import Forward, MachineSpec, Shape
 from nodeworker.wiring import NodeDeps
 from services.hosts.assignments import SandboxOnNode
 from services.operations import attempts
@@ -10,13 +10,13 @@ from services.operations.claims import Claim
 _EMULATED = {"BUN_JSC_useDFGJIT": "0"}
 
 
-def launch_spec(deps: NodeDeps, sandbox: SandboxOnNode, claimed: Claim | None = None,
-                snapshot_id: str | None = None, *, shares_snapshot: bool = False) -> LaunchSpec:
-    """The launch of `sandbox` with the ports bound to it, for the operation `claimed`. One whose
+def machine_spec(deps: NodeDeps, sandbox: SandboxOnNode, claimed: Claim | None = None,
+                 snapshot_id: str | None = None, *, shares_snapshot: bool = False) -> MachineSpec:
+    """The machine of `sandbox` with the ports bound to it, for the operation `claimed`. One whose
     preset is still to be made ready stands on the image with the presets. Of the snapshot see
-    `LaunchSpec`."""
+    `MachineSpec`."""
     runs_bun = sandbox.preset is not None or sandbox.boots_from_disk
-    return LaunchSpec(
+    return MachineSpec(
         sandbox_id=sandbox.id,
         shape=Shape(sandbox.vcpus, sandbox.mem_mb),
         agent_token=sandbox.agent_token,

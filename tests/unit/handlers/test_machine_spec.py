@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest
 
 from models.states import OperationKind, PresetState, SandboxStatus
-from nodeworker.handlers.launch_spec import bun_env, launch_spec
+from nodeworker.handlers.machine_spec import bun_env, machine_spec
 from nodeworker.hypervisor.host_facts import HostTuple
 from services.hosts.assignments import SandboxOnNode
 
@@ -36,22 +36,22 @@ def test_bun_s_second_compiler_is_switched_off_in_emulation_alone(accelerator, e
 @pytest.mark.parametrize(("accelerator", "env"), [("tcg", QUICKER), ("kvm", {})])
 @pytest.mark.parametrize("state", [None, PresetState.READY])
 def test_a_machine_with_a_preset_has_them_beside_its_owner_s(accelerator, env, state):
-    made = launch_spec(deps(accelerator), sandbox(preset_state=state))
+    made = machine_spec(deps(accelerator), sandbox(preset_state=state))
     assert made.env == {**env, "MINE": "1"} and made.presets is (state is None)
 
 
 def test_a_value_of_its_owner_s_wins():
     mine = {"BUN_JSC_useDFGJIT": "1"}
-    assert launch_spec(deps("tcg"), sandbox(env=mine)).env == mine
+    assert machine_spec(deps("tcg"), sandbox(env=mine)).env == mine
 
 
 def test_a_machine_without_a_preset_has_its_owner_s_alone():
-    made = launch_spec(deps("tcg"), sandbox(preset=None))
+    made = machine_spec(deps("tcg"), sandbox(preset=None))
     assert made.env == {"MINE": "1"} and not made.presets
 
 
 @pytest.mark.parametrize("attempts", [1, 2, 3])
 def test_a_machine_is_told_that_its_operation_is_not_tried_again(attempts):
     claimed = SimpleNamespace(attempts=attempts, kind=OperationKind.WAKE)
-    assert launch_spec(deps("kvm"), sandbox(), claimed).is_last_try is (attempts == 3)
-    assert not launch_spec(deps("kvm"), sandbox()).is_last_try
+    assert machine_spec(deps("kvm"), sandbox(), claimed).is_last_try is (attempts == 3)
+    assert not machine_spec(deps("kvm"), sandbox()).is_last_try
