@@ -41,13 +41,15 @@ def operations_sweep() -> None:
     """Announce neglected operations, uploads, deletions and bakes again and give up operations past
     their deadline."""
     deps = get_deps()
+    _do_each(lambda: _announce_neglected(deps), lambda: disk_upload.UPLOADS.announce_due(deps),
+             lambda: warm_images.announce_due(deps), lambda: deletion.DELETIONS.announce_due(deps),
+             lambda: fail_overdue(deps))
+
+
+def _announce_neglected(deps: Deps) -> None:
     count = sweeps.announce_neglected(deps)
     if count:
         log.warning("announced %d neglected operations again", count)
-    disk_upload.UPLOADS.announce_due(deps)
-    warm_images.announce_due(deps)
-    deletion.DELETIONS.announce_due(deps)
-    fail_overdue(deps)
 
 
 @app.task(name=contracts.DEPLOYS_SWEEP)  # type: ignore[untyped-decorator]
@@ -101,14 +103,13 @@ def expiry_sweep() -> None:
     past their time, and logs that nobody can read; delete snapshots that are past their time, and
     sum up the tallies."""
     deps = get_deps()
-    resting_ports.forget_rested(settings.port_rest_s)
-    idempotency.forget_expired()
-    use_while_running.forget_expired()
-    sessions.forget_ended()
-    sign_in_throttle.forget_whole()
-    logs.forget_unreadable()
-    totals.sum_up()
-    llm_totals.sum_up()
+    _do_each(lambda: resting_ports.forget_rested(settings.port_rest_s), idempotency.forget_expired,
+             use_while_running.forget_expired, sessions.forget_ended, sign_in_throttle.forget_whole,
+             logs.forget_unreadable, totals.sum_up, llm_totals.sum_up,
+             lambda: _expire_snapshots(deps))
+
+
+def _expire_snapshots(deps: Deps) -> None:
     count = deletion.expire(deps)
     if count:
         log.info("deleting %d snapshots that are older than %d days", count, settings.snapshot_days)
@@ -118,8 +119,7 @@ def expiry_sweep() -> None:
 def llm_sweep() -> None:
     """End the LLM calls that nobody has in hand, and forget old ones."""
     get_deps()
-    call_rows.close_abandoned()
-    call_rows.forget_old(settings.llm_call_days)
+    _do_each(call_rows.close_abandoned, lambda: call_rows.forget_old(settings.llm_call_days))
 
 
 @app.task(name=contracts.SAMPLE_ALL)  # type: ignore[untyped-decorator]

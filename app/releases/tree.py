@@ -72,14 +72,13 @@ class Tree:
         (self._root / slug).mkdir(mode=0o755, exist_ok=True)
         draft.rename(self._root / slug / name)
 
-    def point(self, slug: str, current: str, previous: str | None) -> bool:
-        """Serve `current`, and what is missing in it from `previous`; False if that is so already.
-        Both are here."""
+    def point(self, slug: str, current: str, previous: str | None) -> None:
+        """Serve `current`, and what is missing in it from `previous`, which are both here."""
         app = self._root / slug
         wanted = (f"../{current}", f"../{previous}" if previous else f"../../{_NONE}")
         live = app / LIVE
         if _links(live) == wanted:
-            return False
+            return
         release = app / f"release-{secrets.token_hex(6)}"
         release.mkdir(mode=0o755)
         for link, target in zip((CURRENT, PREVIOUS), wanted):
@@ -91,7 +90,6 @@ class Tree:
         draft.replace(live)
         if old is not None:
             shutil.rmtree(app / old, ignore_errors=True)
-        return True
 
     def linked(self, slug: str) -> list[str]:
         """Names of the versions that an app's link leads to."""

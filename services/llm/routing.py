@@ -71,7 +71,6 @@ def list_models(config: LlmConfig, protocol: Protocol | None = None) -> list[str
 
 def _find(config: LlmConfig, caller: LlmCaller, protocol: Protocol,
           model: str | None) -> list[Target]:
-    upstream = config.first_of_kind(protocol)
     if model is None:
         first = [target.upstream for target in _wished(config, protocol, config.default_model)]
         of_kind = [one for one in config.upstreams.values() if one.kind is protocol]
@@ -90,7 +89,7 @@ def _find(config: LlmConfig, caller: LlmCaller, protocol: Protocol,
     for wish in filter(None, wishes):
         if wished := _wished(config, protocol, wish):
             return wished
-    passed_on = model or caller.preferred_model
+    passed_on, upstream = model or caller.preferred_model, config.first_of_kind(protocol)
     if not passed_on or upstream is None:
         raise InvalidRequest("Name a model: neither the sandbox nor this proxy has one to use.")
     return [Target(upstream, passed_on)]

@@ -79,6 +79,21 @@ def test_a_session_ends_by_itself_and_its_row_is_swept(edge, sweep):
     assert token(other) == 200
 
 
+def test_a_step_of_the_job_that_fails_keeps_none_of_the_others_from_their_work(
+        edge, sweep, monkeypatch, caplog):
+    def fail():
+        raise KeyError("broken")
+
+    monkeypatch.setattr(control.idempotency, "forget_expired", fail)
+    signed_in(edge)
+    with connection():
+        Session.update(expires_at=now()).execute()
+    sweep()
+    with connection():
+        assert Session.select().count() == 0
+    assert "the sweep goes on" in caplog.text
+
+
 def test_an_operator_ends_all_sessions_of_an_account(edge):
     first, second = signed_in(edge), signed_in(edge)
     assert sessions.end_all(edge.user("alice")) >= 2
