@@ -1,4 +1,6 @@
 """Empty rows with three users and a node of 64 vCPUs; operations end when the test ends them."""
+import itertools
+import os
 from dataclasses import replace
 
 import pytest
@@ -11,6 +13,7 @@ from models.sandboxes import Activity, Sandbox
 from models.snapshots import Snapshot
 from models.states import Plan
 from models.users import User
+from nodeworker.hypervisor.simulated.__main__ import LOCK_NAME
 from nodeworker.hypervisor.simulated.driver import SimulatedDriver
 from nodeworker.wiring import NodeDeps
 from services.hosts.nodes import NodeFacts, heartbeat
@@ -22,6 +25,7 @@ from tests.rows.operations import CREATE, caller
 
 TABLES = (Activity, Operation, OutboxMessage, IdempotencyKey, PortBinding, Snapshot, Sandbox, Node,
           User)
+_COUNT = itertools.count()
 
 
 @pytest.fixture
@@ -40,9 +44,17 @@ def deps(fresh_rows):
 
 @pytest.fixture
 def node(deps, tmp_path):
-    """The worker side of the node, with simulated machines."""
-    settings = replace(deps.settings, node_id="n1", node_dir=tmp_path)
-    return NodeDeps(settings, SimulatedDriver(settings), deps.queue, None)
+    """The worker side of the node, with simulated machines; they end with the test."""
+    settings = replace(deps.settings, node_id="n1", node_dir=tmp_path, node_address=_own_address())
+    yield NodeDeps(settings, SimulatedDriver(settings), deps.queue, None)
+    (tmp_path / "simulator" / LOCK_NAME).unlink(missing_ok=True)
+
+
+def _own_address():
+    """On the loopback device, of this test alone: the rows of every test hand out the same few
+    ports, and the machines of another test may still hold them."""
+    high, low = divmod(os.getpid() % 2 ** 16, 2 ** 8)
+    return f"127.{high}.{low}.{2 + next(_COUNT) % 250}"
 
 
 @pytest.fixture
