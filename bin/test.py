@@ -37,7 +37,7 @@ MAX_WORKERS = 4
 VM_WORKERS = 3
 # What boots VMs in the fifth of the CPUs that the first part leaves. It is to end before that does,
 # also where the images come late.
-BESIDE = tuple(f"tests/vm/{folder}" for folder in ("image", "forks", "kept", "prepared"))
+BESIDE = tuple(f"tests/vm/{folder}" for folder in ("image", "forks", "kept", "prepared", "spares"))
 _Result = tuple[int, Counter[str]]
 
 
@@ -45,7 +45,7 @@ def runs(rooms: Sequence[str], *, quick: bool) -> list[list[str]]:
     """Arguments of each pytest run, in order."""
     workers = min(MAX_WORKERS, (os.cpu_count() or 1) + 2)
     parallel = [f"tests/{room}" for room in rooms if room in PARALLEL]
-    alone = [f"tests/{room}" for room in rooms if room in ALONE]
+    alone = [name for room in rooms if room in ALONE for name in _marked_alone(room)]
     if quick:
         return [[*parallel, "-m", f"{WITHOUT_VMS} and not slow", *_in_parallel(workers)]]
     made = []
@@ -58,6 +58,12 @@ def runs(rooms: Sequence[str], *, quick: bool) -> list[list[str]]:
         made.append([*with_vms, *(f"--ignore={folder}" for folder in done), "-m",
                      "vm and not alone", *_in_parallel(VM_WORKERS)])
     return made
+
+
+def _marked_alone(room: str) -> list[str]:
+    """Files with tests that run alone: pytest would take longer to collect all the others."""
+    return [str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests" / room).rglob("*.py"))
+            if "mark.alone" in path.read_text()]
 
 
 def are_beside(rooms: Sequence[str]) -> bool:
