@@ -130,13 +130,15 @@ def report_columns(claimed: Claim, columns: dict[str, Any]) -> None:
 
 def end_wait(sandbox: Sandbox, for_what: OperationKind) -> bool:
     """End the wake of a sandbox that runs already and only waits for its service, since `for_what`
-    is asked for; False if it is at anything else, or a worker is just looking. The row must be
-    locked."""
+    is asked for; False if it is at anything else, if its last attempt failed, or a worker is just
+    looking. The row must be locked."""
     if sandbox.task != OperationKind.WAKE or sandbox.status != SandboxStatus.RUNNING:
         return False
     told = f"The wake waited no longer for its port, because of a {for_what.value}."
+    # One that failed to open new ports is pending and due too, but as one that nobody has started.
     parked = ((Operation.sandbox_id == sandbox.id) & (Operation.op_seq == sandbox.op_seq)
-              & (Operation.state == OperationState.PENDING) & Operation.due_at.is_null(False))
+              & (Operation.state == OperationState.PENDING) & Operation.due_at.is_null(False)
+              & Operation.started_at.is_null(False))
     ended = list(
         Operation.update(state=OperationState.SUCCEEDED, finished_at=now(), operator_error=told)
         .where(parked).returning(Operation).execute()
