@@ -179,7 +179,8 @@ def vm_stack(clean_host: None) -> Iterator[stacks.Stack]:
     """As `sim_stack`, with real virtual machines from the image of this checkout, on a node that
     has the agent presets and has baked its image of them."""
     machines = {"SVC_DRIVER": "qemu", "SVC_PRESETS": ",".join(SLUGS), "SVC_WARM_SPARES": "0",
-                **BESIDE_GUESTS}
+                # a database moves in five attempts, of which a test may kill four
+                "SVC_DEPLOY_FENCE_S": "50", **BESIDE_GUESTS}
     for stack in _running(_stack("test-vm", machines), images=True):
         until(lambda: query(stack, "SELECT 1 FROM warm_images WHERE presets AND state = 'baked'"),
               timeout_s=900)

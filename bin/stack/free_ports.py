@@ -1,6 +1,11 @@
 """TCP ports of this host that nobody listens on."""
+import secrets
 import socket
 from collections.abc import Mapping
+
+# Where the kernel picks no port for anybody, and neither our shares of a host nor the ports that
+# we prefer are: until a server listens, nobody else gets what was free.
+_ANY = range(10_000, 15_000)
 
 
 def is_free(port: int) -> bool:
@@ -15,12 +20,12 @@ def is_free(port: int) -> bool:
 
 
 def free_port(preferred: int = 0) -> int:
-    """`preferred` if it is free, else one that the kernel picks."""
+    """`preferred` if it is free, else any other."""
     if preferred and is_free(preferred):
         return preferred
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    while not is_free(port := secrets.choice(_ANY)):
+        pass
+    return port
 
 
 def choose_ports(preferred: Mapping[str, int]) -> dict[str, int]:
@@ -28,7 +33,7 @@ def choose_ports(preferred: Mapping[str, int]) -> dict[str, int]:
     chosen: dict[str, int] = {}
     for name, number in preferred.items():
         port = free_port(number)
-        while port in chosen.values():  # the kernel may pick one twice
+        while port in chosen.values():
             port = free_port()
         chosen[name] = port
     return chosen

@@ -124,7 +124,7 @@ def test_a_first_version_is_served_by_the_sandbox_that_built_it(
         **KEEPS, "version": "one"}))
     assert (made["static"], made["error"], made["servingVersion"]) == (False, None, 1)
     assert at_work(vm_stack) == {live(vm_stack)}, "the builder serves it"
-    until(lambda: app.get("/").status_code == 200, 10)
+    until(lambda: app.get("/").status_code == 200)
 
 
 @in_chromium
@@ -229,7 +229,7 @@ def test_its_worker_is_killed_at_each_step_and_its_machine_then_and_no_row_is_lo
             until(fault.reached, 300)
             fault(f"deploy.{point}")
         until(fault.reached, 300)
-    becomes(lambda: deploys.get("keeper")["servingVersion"], begun["version"])
+    becomes(lambda: deploys.get("keeper")["servingVersion"], begun["version"], 240)
     kill_machine(vm_stack, live(vm_stack))
     until(lambda: has_rows(app, "before"), 240)
     assert app.get("/").text.startswith("<!doctype html>")
@@ -258,7 +258,7 @@ def test_servers_die_while_its_database_moves_and_no_row_is_lost(vm_stack, vm_al
                 fault(f"deploy.{following}", "sleep:0.5")
             vm_stack.kill(victims[point])
     vm_stack.start(*victims.values())
-    becomes(lambda: deploys.get("keeper")["servingVersion"], begun["version"])
+    becomes(lambda: deploys.get("keeper")["servingVersion"], begun["version"], 240)
     until(lambda: has_rows(app, "before", "between"))
     told = query(vm_stack, "SELECT type, body FROM events WHERE subject = 'keeper'")
     assert [kind for kind, body in told if "servers die" in body] == ["deploy.succeeded"]
@@ -279,7 +279,7 @@ def test_a_deleted_app_is_stopped_once_its_last_rows_are_stored(vm_stack, deploy
         deploys.remove("keeper")
         held, = query(vm_stack, "UPDATE deploy_prefixes SET due_at = now() + interval '1 hour'"
                                 " WHERE %s = prefix || 'db/' RETURNING prefix", prefix)
-        until(lambda: app.get("/").status_code == 404, 10)
+        until(lambda: app.get("/").status_code == 404)
         until(fault.reached)
     becomes(lambda: at_work(vm_stack), set())
     becomes(lambda: query(vm_stack, "SELECT 1 FROM relay_keys WHERE sandbox_id = %s",

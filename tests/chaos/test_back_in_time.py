@@ -111,8 +111,6 @@ def kill_all(stack, name):
 
 
 @pytest.mark.alone
-@pytest.mark.filterwarnings(
-    r"ignore:unclosed <ssl.SSLSocket fd=\d+, [^>]*laddr=\('127.0.0.1', \d+\)>:ResourceWarning")
 def test_the_next_request_takes_little_longer_than_a_bare_start(sim_stack, alice, sandbox):
     served = Served()
     preview = served.preview(sim_stack, alice)

@@ -97,7 +97,7 @@ def test_a_dead_hosts_deploy_is_built_and_published_by_its_peer(vm_stack, vm_ali
     run, = query(vm_stack, "SELECT node_id, epoch FROM deploy_runs WHERE slug = 'orphan'")
     assert run[0] == vm_stack.settings.node_id
     with client(vm_stack, "orphan.apps.localhost") as http:
-        until(lambda: http.get("/").text == "of the dead\n", 10)
+        until(lambda: http.get("/").text == "of the dead\n")
     assert query(vm_stack, "SELECT type FROM events WHERE subject = 'orphan'") == [
         ("deploy.succeeded",)]
     assert (OTHER,) in builders(vm_stack), "its host is not there to remove it"

@@ -37,10 +37,6 @@ def family(stack):
     return [master, *map(int, children)]
 
 
-# CPython's SSLSocket leaves its descriptor to the garbage collector where the peer is gone before
-# the handshake begins; it is told by its address of one end only.
-@pytest.mark.filterwarnings(
-    r"ignore:unclosed <ssl.SSLSocket fd=\d+, [^>]*laddr=\('127.0.0.1', \d+\)>:ResourceWarning")
 @pytest.mark.parametrize("whole", [False, True], ids=["master", "whole"])
 def test_the_next_request_works(sim_stack, whole):
     with Requests(sim_stack) as load:

@@ -210,4 +210,4 @@ def test_nothing_is_left(sim_stack, deploys):
     for app_id, slug in apps.items():
         prefix = f"apps/{app_id}/"
         assert list(store.list_objects(prefix)) + store.list_uploads(prefix) == []
-        becomes((sim_stack.site.data_dir / "releases" / slug).exists, False, 10)
+        becomes((sim_stack.site.data_dir / "releases" / slug).exists, False)

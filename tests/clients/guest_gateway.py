@@ -55,7 +55,7 @@ def running_gateway(stack, config, directory, **settings):
                                    stdout=output, stderr=output)
     (directory / "pid").write_text(str(process.pid))
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not answers(guest_gateway_health(stack.settings)):
             assert process.poll() is None and time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)

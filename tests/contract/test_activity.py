@@ -33,12 +33,25 @@ def test_what_keeps_a_sandbox_awake_also_dates_it(alice, sandbox, use):
 @pytest.mark.parametrize("use", [USES["a file written"], USES["extend"]],
                          ids=["a file written", "extend"])
 def test_a_sandbox_in_use_outlives_its_idle_timeout(alice, use):
-    used, idle = alice.create(timeout=2)["id"], alice.create(timeout=2)["id"]
-    deadline = time.monotonic() + 60
-    while alice.get(f"/v1/sandboxes/{idle}").json()["status"] != "hibernated":
-        assert use(alice, f"/v1/sandboxes/{used}").is_success
-        assert time.monotonic() < deadline
+    for _ in range(5):
+        longest_s, answer = _use_until_another_sleeps(alice, use)
+        if longest_s < 1.5:  # else this machine stood still, and it was not in use
+            break
+    assert answer.is_success
+
+
+def _use_until_another_sleeps(alice, use):
+    """The longest time in seconds without a use, and the last answer."""
+    idle, used = (alice.create(timeout=2)["id"] for _ in range(2))
+    longest_s, before, deadline = 0.0, time.monotonic(), time.monotonic() + 60
+    while True:
+        slept = alice.get(f"/v1/sandboxes/{idle}").json()["status"] == "hibernated"
+        answer = use(alice, f"/v1/sandboxes/{used}")
+        longest_s, before = max(longest_s, time.monotonic() - before), time.monotonic()
+        assert before < deadline
+        if slept or not answer.is_success:
+            break
         time.sleep(0.3)
-    assert use(alice, f"/v1/sandboxes/{used}").is_success
     for made in (used, idle):
         alice.delete(f"/v1/sandboxes/{made}")
+    return longest_s, answer

@@ -124,8 +124,8 @@ class LlmUpstream:
             self.left_early += 1
             raise
         finally:
-            self.under_way -= 1
             self.said += words
+            self.under_way -= 1
         await response.write_eof()
         return response
 

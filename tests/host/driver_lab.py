@@ -53,7 +53,8 @@ class Lab:
 
     def agent(self, spec: MachineSpec) -> AgentClient:
         """The guest's agent by the road the API takes: the host port."""
-        return AgentClient(self.settings.node_address, spec.agent_port, spec.agent_token)
+        return AgentClient(self.settings.node_address, spec.agent_port, spec.agent_token,
+                           connect_timeout_s=30.0)
 
     def shell(self, spec: MachineSpec, line: str) -> str:
         """Output of a line of bash that must succeed."""

@@ -16,8 +16,9 @@ from bin.stack.running import Stack
 from tests.stack.conformance import Conformance
 from tests.stack.memory import children
 
-# How long an answer may take beside the time that the request itself asks for (seconds).
-PATIENCE_S = 90
+# How long an answer may take beside the time that the request itself asks for (seconds): a wake
+# that boots from its disk and is waited for takes up to 120.
+PATIENCE_S = 200
 
 
 class Persona:
@@ -92,7 +93,7 @@ class Persona:
     def delete(self, path: str, **options: Any) -> httpx.Response:
         return self.request("DELETE", path, **options)
 
-    def wait_for(self, sandbox_id: str, status: str, timeout_s: float = 120) -> dict[str, Any]:
+    def wait_for(self, sandbox_id: str, status: str, timeout_s: float = 240) -> dict[str, Any]:
         """Poll as a client would until the sandbox has `status`; an unexpected `stopped` fails at
         once."""
         deadline = time.monotonic() + timeout_s

@@ -5,10 +5,11 @@ from urllib.parse import urlsplit
 
 
 def talk(url, payload, *, end=True):
-    """Everything the server answers to these bytes until it hangs up or is silent for three
-    seconds."""
+    """Everything the server answers to these bytes until it hangs up; that it does after their
+    `end`, else it is waited for three seconds."""
     parts = urlsplit(url)
-    with socket.create_connection((parts.hostname, parts.port), timeout=3) as link:
+    with socket.create_connection((parts.hostname, parts.port),
+                                  timeout=30 if end else 3) as link:
         link.sendall(payload)
         if end:
             link.shutdown(socket.SHUT_WR)

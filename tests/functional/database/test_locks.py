@@ -15,6 +15,7 @@ def other(postgres_url):
     """Another process's connection, in a transaction."""
     link = psycopg2.connect(postgres_url)
     yield link.cursor()
+    link.rollback()  # else the server keeps the locks for a moment after it has closed
     link.close()
 
 

@@ -36,7 +36,6 @@ from tests.stack.waiting import until
 from tests.tls.clients import client
 
 HOST = "kiosk.apps.localhost"
-SOON_S = 10
 # Of a replica, below its prefix.
 FIRST = "0000/0000000000000001-0000000000000001.ltx"
 # What a guest says.
@@ -112,12 +111,17 @@ def versions(sim_stack, stack_rows, alice):
         server.close()
 
 
+def post_count(http, name):
+    """How often the web server that `http` reaches was asked for what has that id."""
+    return http.get(f"/count?id={name}").text
+
+
 @pytest.fixture
 def shop(sim_stack, versions):
     """A client of the app `shop`, which the first of them serves."""
     served_apps.go_live("kiosk", versions[0].sandbox_id)
     with client(sim_stack, HOST) as http:
-        until(lambda: http.get("/nonce").status_code == 200, SOON_S)
+        until(lambda: http.get("/nonce").status_code == 200)
         yield http
 
 

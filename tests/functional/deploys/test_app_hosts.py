@@ -23,7 +23,6 @@ from tests.stack.waiting import becomes, until
 from tests.tls.clients import client
 
 NAME = "www.shop.example"
-SOON_S = 10
 
 
 def make_certificate(directory, file, *names):
@@ -79,7 +78,7 @@ def test_a_wildcard_above_our_domains_takes_nothing_from_them(shop, sim_stack, c
     static_apps.publish(Deps(sim_stack.settings, ListQueue(), no_guest), "stand",
                         {"index.html": "files"})
     with client(sim_stack, f"stand.{domain}") as http:
-        becomes(lambda: http.get("/").text, "files", SOON_S)
+        becomes(lambda: http.get("/").text, "files")
         for name in (f"kiosk.stand.{domain}", f"-.{domain}", f"nobody.{domain}"):
             assert http.get("/", headers={"Host": name}).status_code == 404, name
     served_apps.take_away("stand")
@@ -89,12 +88,12 @@ def test_an_app_is_found_at_its_name_as_long_as_that_is_its(shop, sim_stack, ver
     assert visit("/nonce").status_code == 404
     code, said, _ = run_operator(sim_stack.env, "app-host-add", "kiosk", NAME)
     assert (code, said) == (0, f"{NAME} leads to kiosk.\n")
-    until(lambda: visit("/nonce").text == shop.get("/nonce").text, SOON_S)
+    until(lambda: visit("/nonce").text == shop.get("/nonce").text)
     assert NAME in run_operator(sim_stack.env, "app-host-list")[1]
     served_apps.go_live("kiosk", versions[1].sandbox_id)
-    until(lambda: visit("/nonce").text == versions[1].get("/nonce").text, SOON_S)
+    until(lambda: visit("/nonce").text == versions[1].get("/nonce").text)
     assert run_operator(sim_stack.env, "app-host-remove", NAME)[0] == 0
-    becomes(lambda: visit("/nonce").status_code, 404, SOON_S)
+    becomes(lambda: visit("/nonce").status_code, 404)
     assert run_operator(sim_stack.env, "app-host-remove", NAME)[0] == 1
 
 
@@ -104,19 +103,19 @@ def test_so_is_a_static_app_with_its_version_before(sim_stack, stack_rows, visit
         static_apps.publish(deps, "stand", {"index.html": number, f"assets/{number}.js": number,
                                             f"{number}.txt": number})
     assert run_operator(sim_stack.env, "app-host-add", "stand", NAME)[0] == 0
-    becomes(lambda: visit("/").text, "two", SOON_S)
+    becomes(lambda: visit("/").text, "two")
     for path, text in {"/assets/two.js": "two", "/two.txt": "two", "/a/route": "two",
                        "/assets/one.js": "one", "/one.txt": "one"}.items():
         answer = visit(path)
         assert (answer.status_code, answer.text) == (200, text), path
     assert visit("/assets/none.js").status_code == 404
     static_apps.publish(deps, "stand", {"index.html": "three"})
-    becomes(lambda: visit("/").text, "three", SOON_S)
+    becomes(lambda: visit("/").text, "three")
     assert visit("/two.txt").text == "two" and visit("/one.txt").status_code == 404
     static_apps.collect_now("stand")
     becomes(lambda: visit("/two.txt").status_code, 404, 30)
     assert run_operator(sim_stack.env, "app-host-remove", NAME)[0] == 0
-    becomes(lambda: visit("/").status_code, 404, SOON_S)
+    becomes(lambda: visit("/").status_code, 404)
     served_apps.take_away("stand")
 
 

@@ -10,18 +10,14 @@ from services.deploys import drained_sandboxes
 from services.protocols import Deps
 from tasks.wiring import no_guest
 from tests.fakes.outside import ListQueue
-from tests.functional.deploys.conftest import HOST
+from tests.functional.deploys.conftest import HOST, post_count
 from tests.rows import served_apps, static_apps
 from tests.stack.waiting import becomes, until
 from tests.tls.clients import client, context_of
 
 JSON = {"Accept": "application/json"}
 NOBODY = {"error": "There is no app at this address."}
-SOON_S, HEARD_S = 10, 2.5
-
-
-def post_count(http, name):
-    return http.get(f"/count?id={name}").text
+HEARD_S = 2.5
 
 
 def test_requests_reach_the_sandbox_that_serves_it(shop, sim_stack):
@@ -83,7 +79,7 @@ def test_two_hundred_at_once_are_held_by_a_fence_and_none_is_lost(shop, sim_stac
     old, new = versions
     before, after = old.get("/nonce").text, new.get("/nonce").text
     sandbox = served_apps.fence("kiosk", 30)
-    until(lambda: drained_sandboxes.is_drained(sandbox), SOON_S)
+    until(lambda: drained_sandboxes.is_drained(sandbox))
     with ThreadPoolExecutor(200) as crowd:
         def visit(number):
             with client(sim_stack, HOST) as http:
@@ -104,15 +100,15 @@ def test_two_hundred_at_once_are_held_by_a_fence_and_none_is_lost(shop, sim_stac
 def test_when_a_fence_is_lifted_or_over_requests_go_to_what_is_live(shop, versions):
     nonce = shop.get("/nonce").text
     sandbox = served_apps.fence("kiosk", 30)
-    until(lambda: drained_sandboxes.is_drained(sandbox), SOON_S)
+    until(lambda: drained_sandboxes.is_drained(sandbox))
     with ThreadPoolExecutor(1) as other:
         answer = other.submit(shop.get, "/nonce")
         time.sleep(1)
         assert not answer.done()
         served_apps.open_fence("kiosk")
         assert answer.result().text == nonce
-    sandbox = served_apps.fence("kiosk", 3)
-    until(lambda: drained_sandboxes.is_drained(sandbox), SOON_S)
+    sandbox = served_apps.fence("kiosk", 8)
+    until(lambda: drained_sandboxes.is_drained(sandbox))
     assert shop.get("/nonce").text == nonce, "it has run out"
 
 
@@ -127,14 +123,14 @@ def test_drained_only_after_the_last_answer_and_a_websocket_does_not_count(
     assert link.recv() == "one"
     with ThreadPoolExecutor(1) as other:
         slow = other.submit(shop.get, "/slow?s=4")
-        time.sleep(1)
+        until(lambda: post_count(versions[0], "slow") == "1")
         sandbox = served_apps.fence("kiosk", 30)
         while not slow.done():
             # an answer that ends between the two looks was still in flight at the first
             assert not drained_sandboxes.is_drained(sandbox) or slow.done() or _ends_at_once(slow)
             time.sleep(0.05)
         assert slow.result().text == "slow"
-    until(lambda: drained_sandboxes.is_drained(sandbox), SOON_S)
+    until(lambda: drained_sandboxes.is_drained(sandbox))
     link.send("two")
     assert link.recv() == "two", "it goes on"
     served_apps.open_fence("kiosk")
@@ -147,7 +143,7 @@ def _ends_at_once(answer):
 
 def test_a_deleted_app_is_404_and_one_that_was_never_there(shop, sim_stack):
     served_apps.take_away("kiosk")
-    becomes(lambda: shop.get("/", headers=JSON).status_code, 404, SOON_S)
+    becomes(lambda: shop.get("/", headers=JSON).status_code, 404)
     assert shop.get("/", headers=JSON).json() == NOBODY
     with client(sim_stack, "nobody.apps.localhost") as http:
         assert http.get("/").status_code == 404
@@ -168,9 +164,9 @@ def test_an_app_becomes_static_and_served_again_without_a_failure(shop, sim_stac
         visitors = [crowd.submit(visit) for _ in range(2)]
         try:
             static_apps.publish(deps, "kiosk", {"index.html": "files", "nonce": "files"})
-            until(lambda: shop.get("/nonce").text == "files", SOON_S)
+            until(lambda: shop.get("/nonce").text == "files")
             served_apps.go_live("kiosk", versions[0].sandbox_id)
-            until(lambda: shop.get("/nonce").text == nonce, SOON_S)
+            until(lambda: shop.get("/nonce").text == nonce)
         finally:
             ended.append(True)
         assert [visitor.result() for visitor in visitors] == [None, None]

@@ -11,7 +11,7 @@ from config.nginx.reload import reload
 from config.nginx.render import find_nginx
 from config.nginx.workers import workers_of
 from services.deploys import drained_sandboxes
-from tests.functional.deploys.conftest import HOST, SOON_S
+from tests.functional.deploys.conftest import HOST, post_count
 from tests.rows import served_apps
 from tests.stack.previews import PreviewLoad
 from tests.stack.waiting import until
@@ -62,15 +62,15 @@ def test_a_gateway_that_is_killed_is_not_missed_and_drains_are_told_again(
         old = served_apps.fence("kiosk", 60)
         until(lambda: drained_sandboxes.is_drained(old), QUIET_S)
         served_apps.go_live("kiosk", versions[1].sandbox_id)
-        until(lambda: shop.get("/nonce").text == versions[1].get("/nonce").text, SOON_S)
+        until(lambda: shop.get("/nonce").text == versions[1].get("/nonce").text)
     assert load.failed == []
 
 
 @pytest.mark.slow
-def test_a_killed_worker_of_nginx_leaves_nothing_in_flight(shop, sim_stack):
+def test_a_killed_worker_of_nginx_leaves_nothing_in_flight(shop, sim_stack, versions):
     with ThreadPoolExecutor(1) as other:
         slow = other.submit(App(sim_stack).get, "/slow?s=60")
-        time.sleep(1)
+        until(lambda: post_count(versions[0], "slow") == "1")
         for entry in workers_of(sim_stack.supervisor.pid("edge")):
             os.kill(int(entry.name), signal.SIGKILL)
         assert slow.exception() is not None
@@ -112,7 +112,7 @@ def test_without_lua_the_gateway_holds_counts_and_wakes(
     nonce = versions[1].get("/nonce").text
     with ThreadPoolExecutor(21) as crowd:
         slow = crowd.submit(App(sim_stack).get, "/slow?s=3")
-        time.sleep(1)
+        until(lambda: post_count(versions[0], "slow") == "1")
         old = served_apps.fence("kiosk", 30)
         answers = [crowd.submit(App(sim_stack).get, "/nonce") for _ in range(20)]
         assert slow.result().text == "slow"

@@ -18,9 +18,10 @@ API, IDENTITY = "localhost", "auth.localhost"
 
 @pytest.fixture(scope="module")
 def impatient(sim_stack, tmp_path_factory):
-    """The edge before an API that waits for a second; the API's process."""
+    """The edge, which waits for seconds, before an API that waits for a second; the API's
+    process."""
     with impatient_api(sim_stack, tmp_path_factory.mktemp("api")) as (process, values):
-        with edge_with(sim_stack, **values):
+        with edge_with(sim_stack, **{**values, "SVC_HEAD_S": "4"}):
             yield process
 
 

@@ -24,9 +24,10 @@ from tests.stack.waiting import until
 from tests.stack.webhooks import check_signatures, lateness, ledger, occur, unfinished
 
 WAITS = (0.5, 1.5, 3.0)
-TIMEOUT_S = 2.0
-# Beat ticks once in 0.2 s; the machine may be busy with other tests.
-LATE_S = 1.5
+TIMEOUT_S = 6.0
+# Beat ticks once in 0.2 s; the machine may be busy with other tests. Less than the time-out, which
+# is what a receiver that hangs would cost the others.
+LATE_S = 4.5
 
 
 @pytest.fixture(scope="module")
@@ -129,8 +130,9 @@ def test_each_attempt_is_signed_at_its_own_time(receiver, sender):
     until(lambda: unfinished([event_id]) == 0)
     requests = receiver.arrivals("/fail?2")
     stamps = [int(one.headers["x-svc-webhook-timestamp"]) for one in requests]
-    assert all(
-        0 <= one.at - stamp < LATE_S + 1 for one, stamp in zip(requests, stamps, strict=True))
+    assert all(stamp <= one.at for one, stamp in zip(requests, stamps, strict=True))
+    # Stamps are whole seconds.
+    assert all(stamp + 1 > before.at for before, stamp in zip(requests, stamps[1:]))
     assert len({one.headers["x-svc-webhook-signature"] for one in requests}) == 3
 
 
@@ -186,12 +188,12 @@ def test_a_secret_is_rotated_without_a_single_rejected_delivery(receiver, sender
 @pytest.mark.slow
 def test_a_receiver_that_hangs_does_not_move_later_attempts(receiver, sender):
     """The second attempt waits for the end of the first, the third comes at its time."""
-    waits = (0.2, 0.2, 6.0)
-    sender("/hang?10", SVC_WEBHOOK_WAITS=",".join(map(str, waits)), SVC_WEBHOOK_TIMEOUT_S="3")
+    waits = (0.2, 0.2, 12.0)
+    sender("/hang?10", SVC_WEBHOOK_WAITS=",".join(map(str, waits)), SVC_WEBHOOK_TIMEOUT_S="6")
     event_id = occur()
     until(lambda: len(receiver.arrivals("/hang?10")) == 3)
     late = lateness(receiver.arrivals("/hang?10"), waits)
-    assert late[1] > 2 > late[2], f"{event_id}: {late}"
+    assert late[1] > 4 > late[2], f"{event_id}: {late}"
 
 
 @pytest.mark.slow

@@ -106,8 +106,8 @@ def test_a_command_whose_sandbox_goes_away_is_answered_soon(alice, ending):
 
 @pytest.mark.slow
 def test_a_running_command_keeps_its_sandbox_awake(alice):
-    made = alice.create(timeout=1)["id"]
-    assert run(alice, made, cmd="sleep", args=["5"]).json()["exitCode"] == 0
+    made = alice.create(timeout=4)["id"]
+    assert run(alice, made, cmd="sleep", args=["10"]).json()["exitCode"] == 0
     alice.wait_for(made, "hibernated", timeout_s=60)
     alice.delete(f"/v1/sandboxes/{made}")
 

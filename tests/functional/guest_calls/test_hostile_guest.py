@@ -14,6 +14,7 @@ from models.nodes import PortBinding
 from models.sandboxes import Activity, Sandbox
 from services.guest_calls.lingering_activity import end_lingering
 from tests.fakes.hostile_guest import DATA, ENDED, FAILURE, RESULT, STDOUT, frame
+from tests.stack.waiting import until
 
 SANDBOXES, MIB = "/v1/sandboxes", 1024 * 1024
 
@@ -180,15 +181,15 @@ def test_a_silent_guest_costs_the_deadline_and_no_more(edge, owner, sandbox, gue
 def test_a_sandbox_that_goes_to_sleep_is_noticed_while_its_guest_is_silent(
         edge, owner, sandbox, guest):
     guest.silent_s = 60
-    ends_with_sleep(sandbox, lambda: run(edge, owner, sandbox, timeoutMs=50_000))
+    ends_with_sleep(sandbox, guest, lambda: run(edge, owner, sandbox, timeoutMs=50_000))
 
 
-def ends_with_sleep(sandbox, call):
-    """`call`, which waits for the guest, ends once the sandbox is put to sleep."""
+def ends_with_sleep(sandbox, guest, call):
+    """`call`, which waits for `guest`, ends once the sandbox is put to sleep."""
     answers = []
     thread = threading.Thread(target=lambda: answers.append(call()))
     thread.start()
-    time.sleep(0.5)
+    until(lambda: guest.asked)
     with connection():
         Sandbox.update(status="hibernated").where(Sandbox.id == sandbox).execute()
     thread.join(30)
@@ -212,7 +213,7 @@ def test_an_upload_counts_only_if_the_guest_took_all_of_it(edge, owner, sandbox,
 
 def test_an_upload_ends_when_its_sandbox_goes_to_sleep(edge, owner, sandbox, guest):
     guest.silent_s = 60
-    ends_with_sleep(sandbox, lambda: upload(edge, owner, sandbox, bytes(30_000_000)))
+    ends_with_sleep(sandbox, guest, lambda: upload(edge, owner, sandbox, bytes(30_000_000)))
 
 
 @pytest.mark.slow

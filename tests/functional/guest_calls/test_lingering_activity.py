@@ -28,6 +28,12 @@ SANDBOXES = "/v1/sandboxes"
 
 
 @pytest.fixture
+def kept(monkeypatch):
+    """What lingers is ended by the test alone, however slow the host is."""
+    monkeypatch.setattr(lingering_activity, "end_lingering", lambda _: None)
+
+
+@pytest.fixture
 def sandbox(running_id):
     yield running_id
     end_lingering()
@@ -80,7 +86,7 @@ def guest_of(sandbox):
         return guest
 
 
-def test_the_next_call_takes_it_and_writes_nothing(sandbox):
+def test_the_next_call_takes_it_and_writes_nothing(kept, sandbox):
     first = call(sandbox)
     before = row(sandbox).last_active_at
     assert call(sandbox) == call(sandbox) == first and row(sandbox).last_active_at == before
@@ -119,13 +125,13 @@ def test_what_has_fallen_asleep_since_does_not_become_idle(sandbox):
     assert row(sandbox).idle_at is None
 
 
-def test_calls_at_once_have_their_own(sandbox):
+def test_calls_at_once_have_their_own(kept, sandbox):
     call(sandbox)
     with under_way(sandbox) as guest:
         assert len(call(sandbox)) == 2 and guest_of(sandbox) is not guest
 
 
-def test_one_that_the_call_could_outlast_is_not_taken(sandbox):
+def test_one_that_the_call_could_outlast_is_not_taken(kept, sandbox):
     first = call(sandbox, for_s=30)
     assert len(call(sandbox, for_s=300)) == 2 and first == activities(sandbox)[:1]
     assert len(call(sandbox, for_s=290)) == 2
@@ -142,7 +148,7 @@ def test_it_lasts_as_long_as_the_call_that_takes_it(sandbox, monkeypatch):
             time.sleep(0.05)
 
 
-def test_the_next_call_has_its_guest_with_the_connection(sandbox):
+def test_the_next_call_has_its_guest_with_the_connection(kept, sandbox):
     guest = guest_of(sandbox)
     assert guest_of(sandbox) is guest and not guest.closed
     assert guest.address[1:] == (row(sandbox).agent_port, row(sandbox).agent_token)
@@ -153,14 +159,14 @@ def test_its_connection_is_closed_soon(sandbox):
     until(lambda: guest.closed, 10 * LINGER_S)
 
 
-def test_few_connections_linger_after_many_calls_at_once(sandbox):
+def test_few_connections_linger_after_many_calls_at_once(kept, sandbox):
     with ExitStack() as calls:
         guests = [calls.enter_context(under_way(sandbox)) for _ in range(20)]
     assert [guest.closed for guest in guests].count(False) == 16
     assert len(activities(sandbox)) == 20
 
 
-def test_no_connection_outlasts_an_operation(sandbox):
+def test_no_connection_outlasts_an_operation(kept, sandbox):
     """The guest may have slept since, and its network gone to somebody else."""
     guest = guest_of(sandbox)
     with connection():

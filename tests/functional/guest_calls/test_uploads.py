@@ -208,16 +208,16 @@ def test_strangers_pins_and_states(alice, mallory, sandbox):
 
 @pytest.mark.slow
 def test_an_upload_keeps_the_sandbox_awake(alice):
-    made = alice.create(timeout=1)["id"]
+    made = alice.create(timeout=4)["id"]
 
     def slowly():
-        for number in range(8):
-            time.sleep(0.5)
+        for number in range(12):
+            time.sleep(0.7)
             yield bytes([number]) * 1000
 
     assert upload(alice, made, "slow", slowly())[0] == 201
     assert alice.get(f"/v1/sandboxes/{made}").json()["status"] == "running"
-    assert len(stored(alice, made, "/home/user/slow")) == 8000
+    assert len(stored(alice, made, "/home/user/slow")) == 12_000
     alice.wait_for(made, "hibernated", timeout_s=30)
     alice.delete(f"/v1/sandboxes/{made}")
 

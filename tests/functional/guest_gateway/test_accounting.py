@@ -83,6 +83,7 @@ def test_fifty_streams_half_of_them_left_are_exact_to_the_token(asker, upstream)
         return rows if len(rows) == STREAMS and all(row.ended_at for row in rows) else None
 
     eventually(ended)
+    eventually(lambda: not upstream.under_way)
     rows = ended()
     whole, left = [row for row in rows if row.complete], [row for row in rows if not row.complete]
     assert sum(row.output_tokens for row in rows) == upstream.said - said

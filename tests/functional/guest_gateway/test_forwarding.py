@@ -73,10 +73,11 @@ def test_the_list_of_models_is_the_configuration_s(asker, upstream):
 
 
 def test_an_event_passes_as_soon_as_it_comes(asker, upstream):
-    upstream.words, upstream.pause_s = 4, 0.3
+    upstream.words, upstream.pause_s = 40, 0.3
     link, answer = asker.begin("/v1/chat/completions", question(stream=True))
     first = answer.readline()
     assert b"w0" in first and upstream.under_way == 1, "the rest is still to come"
+    upstream.pause_s = 0.0
     assert events(first + answer.read())[-1] == "[DONE]"
     link.close()
 

@@ -1,15 +1,20 @@
-"""When a node looks for what is parked on it, against a real Postgres."""
+"""Operations that are parked, against a real Postgres: when their node looks for them, and which
+wakes are ended for the sake of what is asked for next."""
 from dataclasses import replace
 from datetime import timedelta
+
+import pytest
 
 from models.database import connection, now
 from models.deploys import Deploy, DeployRun
 from models.operations import Operation
+from models.states import OperationKind, OperationState
 from nodeworker import parked_operations
 from nodeworker.wiring import NodeDeps
+from services.errors import Unavailable
 from services.operations import claims
-from services.sandboxes import create
-from tests.rows.operations import CREATE, caller, claim
+from services.sandboxes import create, lifecycle
+from tests.rows.operations import CREATE, boot, caller, claim, row
 
 
 def node(deps, node_id="n1"):
@@ -51,3 +56,41 @@ def test_a_run_of_a_deploy_is_announced_when_it_is_due(deps):
     let_pass(1)
     assert parked_operations.announce_due(node(deps)) <= 0
     assert [payload for _, _, payload in deps.queue.sent] == [{"run": run.id}]
+
+
+@pytest.fixture
+def waking(deps):
+    """The id of a running sandbox that is woken to open a port."""
+    sandbox_id = boot(deps)
+    with pytest.raises(Unavailable):
+        lifecycle.wake(deps, caller("alice"), sandbox_id, ports=(3000,))
+    return sandbox_id
+
+
+def hibernate(deps, sandbox_id):
+    """Ask for it; no worker carries it out."""
+    with pytest.raises(Unavailable):
+        lifecycle.hibernate(deps, caller("alice"), sandbox_id)
+
+
+def wake_of(sandbox_id):
+    with connection():
+        return Operation.get((Operation.sandbox_id == sandbox_id)
+                             & (Operation.kind == OperationKind.WAKE))
+
+
+def test_a_wake_that_waits_for_the_service_is_ended(deps, waking):
+    with connection():
+        claims.park(claim(waking), 60, "port 3000")
+    hibernate(deps, waking)
+    assert wake_of(waking).state == OperationState.SUCCEEDED
+    assert row(waking).task == OperationKind.HIBERNATE
+
+
+def test_a_wake_that_has_yet_to_open_its_ports_is_not(deps, waking):
+    hibernate(deps, waking)
+    assert (wake_of(waking).state, row(waking).task) == ("pending", "wake")
+    with connection():
+        claims.put_back(claim(waking), 60, "the rules were not written")
+    hibernate(deps, waking)
+    assert (wake_of(waking).state, row(waking).task) == ("pending", "wake")

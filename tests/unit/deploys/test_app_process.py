@@ -22,7 +22,8 @@ def run(folder, line, **env):
     script = folder / "run"
     script.write_text(text.replace(app_process.FOLDER, str(folder)))
     subprocess.run(["/bin/bash", str(script)], check=True, timeout=20)
-    subprocess.run(["sh", "-c", 'while pgrep -f "sh $0/log" >/dev/null; do sleep 0.05; done',
+    # Its logger, under whatever name: for a moment it is a shell that runs the script.
+    subprocess.run(["sh", "-c", 'while pgrep -f "sh $0/" >/dev/null; do sleep 0.05; done',
                     str(folder)], check=True, timeout=20)
     return (folder / "said").read_text()
 

@@ -53,7 +53,7 @@ class Hostile:
     def take(self, output):
         """The paths that are taken of an output, and all their bytes together."""
         kept = Taken()
-        listed = store(kept, "apps/x/v1-1/", self.agent.archive(f"{self._inside}/{output}", 60),
+        listed = store(kept, "apps/x/v1-1/", self.agent.archive(f"{self._inside}/{output}", 240),
                        files_most=20_000, bytes_most=1 << 30)
         return [file.path for file in listed], b"".join(kept.objects.values())
 

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from bin.stack.free_ports import free_port
 from guest.agent.protocol import (
     DATA,
     FAILURE,
@@ -106,17 +107,13 @@ def test_a_guest_that_does_not_take_an_upload_runs_into_the_deadline(guest_that)
 
 
 def test_nobody_there_is_unreachable() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
     with pytest.raises(AgentUnreachable):
-        AgentClient("127.0.0.1", port, "token").ping()
+        AgentClient("127.0.0.1", free_port(), "token").ping()
 
 
 def test_waiting_for_a_guest_that_never_comes_ends_in_time() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
     with pytest.raises(AgentTimeout):
-        AgentClient("127.0.0.1", port, "token").wait_ready(0.4)
+        AgentClient("127.0.0.1", free_port(), "token").wait_ready(0.4)
 
 
 def test_waiting_for_a_guest_whose_packets_are_lost_ends_in_time() -> None:
@@ -134,8 +131,7 @@ def test_waiting_for_a_guest_whose_packets_are_lost_ends_in_time() -> None:
 
 
 def test_a_guest_that_comes_late_is_found(agent: RunningAgent) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as reserved:
-        port = reserved.getsockname()[1]
+    port = free_port()
 
     def appear() -> None:
         time.sleep(0.3)
@@ -158,9 +154,7 @@ def test_waiting_for_a_guest_that_is_there_is_a_ping(agent: RunningAgent) -> Non
 
 def test_wait_port_tells_open_from_closed(agent: RunningAgent) -> None:
     assert agent.client().wait_port(agent.port, 20) is True
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        closed = taken.getsockname()[1]
-    assert agent.client().wait_port(closed, 0.2) is False
+    assert agent.client().wait_port(free_port(), 0.2) is False
 
 
 def test_a_request_that_fits_no_frame_is_refused_before_it_is_sent(agent: RunningAgent) -> None:

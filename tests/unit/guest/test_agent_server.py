@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from bin.stack.free_ports import free_port
 from guest.agentserver import run_agent_server, start_agent_server
 
 
@@ -35,28 +36,34 @@ def test_the_token_is_in_one_file_that_only_its_user_reads(directory):
     assert not (directory(bootstrap=None) / "bootstrap.json").exists(), "an earlier one goes"
 
 
+# Until it is told, and long enough for a second time.
+WAIT = "while [ ! -e told ]; do sleep 0.1; done; sleep 1.5"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "bootstrap", "told"),
     [
-        ("sleep 3", {}, ["agent_server_ready"]), ("exit 5", {}, []), ("sleep 1", None, []),
+        (WAIT, {}, ["agent_server_ready"]), ("exit 5", {}, []), ("sleep 1", None, []),
         (
-            "exec python3 -m http.server --bind 127.0.0.1 $PORT & sleep 3",
+            f"exec python3 -m http.server --bind 127.0.0.1 $PORT & {WAIT}",
             "port",
             ["agent_server_ready"],
         ),
         ("sleep 1", "port", []),
     ],
 )
-def test_ready_is_told_once_and_only_if_it_is(directory, source, bootstrap, told):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+def test_ready_is_told_once_and_only_if_it_is(directory, monkeypatch, source, bootstrap, told):
+    port = free_port()
     content = {"readinessPort": port} if bootstrap == "port" else bootstrap
+    if source == "exit 5":  # it ends as soon as that has ended, however slow the host
+        monkeypatch.setattr(run_agent_server, "SETTLED_S", 20.0)
     place, heard = directory(source=source + "; kill %1 2>/dev/null", bootstrap=content,
                              env={"PORT": str(port)}), []
 
     def tell(kind, payload, file):
         heard.append(kind)
+        (place / "told").touch()
         return 0, "told"
 
     run_agent_server.serve(place, tell)

@@ -134,8 +134,8 @@ def test_a_program_that_writes_byte_by_byte_is_no_flood(open_shell) -> None:
 
 def test_utf_8_comes_through_wherever_it_is_cut(open_shell) -> None:
     shell = open_shell()
-    shell.send(b"stty -echo; cat\n")
-    time.sleep(0.2)
+    shell.send(b"stty -echo; echo rea''dy; cat\n")
+    read_until(shell, "ready")
     text = "grüße, 世界 🙂\n".encode()
     for byte in text:
         shell.send(bytes([byte]))

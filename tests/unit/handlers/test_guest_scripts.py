@@ -1,6 +1,5 @@
 """What a node runs in a guest to start a service once and to end a listener, run here by real
 shells and processes."""
-import socket
 import subprocess
 import sys
 import time
@@ -12,8 +11,9 @@ from nodeworker.handlers import end_listener, start_service
 
 STILL_LISTENS = 75
 DEAF = (
-    "import signal, socket, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
-    "s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); print(flush=True); time.sleep(60)"
+    "import signal, socket, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+    "s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True);"
+    "time.sleep(60)"
 )
 
 
@@ -57,11 +57,9 @@ def test_a_service_that_lives_is_not_started_beside(start):
 @pytest.fixture
 def listener():
     """A process that listens and ignores TERM; gives it and its port."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    process = subprocess.Popen([sys.executable, "-c", DEAF, str(port)], stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-c", DEAF], stdout=subprocess.PIPE)
     with process.stdout as said:
-        said.readline()
+        port = int(said.readline())
     yield process, port
     process.kill()
     process.wait()

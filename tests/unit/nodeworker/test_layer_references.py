@@ -163,7 +163,7 @@ def test_a_snapshot_whose_sandbox_is_removed_meanwhile_is_whole_or_not_there(
     source = node.create()
     node.write(source, 1, 11)
     fault, failures = tmp_path / "fault", []
-    fault.write_text("snapshot.flushed sleep:1")
+    fault.write_text("snapshot.flushed sleep:5")
     monkeypatch.setenv("SVC_FAULT_FILE", str(fault))
 
     def take():

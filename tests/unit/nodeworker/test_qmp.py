@@ -59,9 +59,10 @@ def test_a_command_skips_events_and_returns_its_own_answer(monitor):
 def test_a_refusal_and_a_silence_are_errors(monitor):
     path, answers, _ = monitor
     answers += [[{"error": {"desc": "no such thing"}}], []]
-    with qmp.QmpClient(path, deadline_s=0.3) as client:
+    with qmp.QmpClient(path) as client:
         with pytest.raises(qmp.QmpError, match="no such thing"):
             client.run("impossible")
+        client._deadline_s = 0.3
         with pytest.raises(qmp.QmpError):
             client.run("forgotten")
 

@@ -11,6 +11,7 @@ from services.llm.sandbox_url import secret_of
 from tests.clients.agents import TOLD, has_a_turn, install_log, tell
 from tests.clients.guest_gateway import config_of, running_gateway
 from tests.fakes.llm_upstream import LlmUpstream
+from tests.stack.waiting import until
 
 pytestmark = pytest.mark.vm
 
@@ -32,6 +33,11 @@ def installed(persona, sandbox, slug):
     return json.loads(record)["presets"][slug]
 
 
+def calls_of(sandbox):
+    with connection():
+        return list(LlmCall.select().where(LlmCall.sandbox_id == sandbox))
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("slug", TOLD)
 def test_an_agent_is_verified_and_has_a_turn_with_a_model(vm_stack, presets_alice, upstream, slug):
@@ -49,8 +55,8 @@ def test_an_agent_is_verified_and_has_a_turn_with_a_model(vm_stack, presets_alic
         said = has_a_turn(presets_alice, sandbox, slug, url)
         assert said["exitCode"] == 0 and "w0 w1" in said["stdout"], said
         assert len(upstream.seen) > asked
-        with connection():
-            calls = list(LlmCall.select().where(LlmCall.sandbox_id == sandbox))
-        assert calls and all(call.complete and call.output_tokens for call in calls)
+        until(lambda: (calls := calls_of(sandbox)) and all(call.ended_at for call in calls))
+        calls = calls_of(sandbox)
+        assert all(call.complete and call.output_tokens for call in calls)
     finally:
         presets_alice.delete(f"/v1/sandboxes/{sandbox}")

@@ -60,7 +60,7 @@ def test_a_project_is_built_and_served_and_its_editor_notices_nothing(
     assert (made["status"], made["version"], made["servingVersion"], made["static"]) == (
         "live", 1, 1, True)
     with client(vm_stack, "site.apps.localhost") as http:
-        until(lambda: http.get("/").text == "page one\n", 10)
+        until(lambda: http.get("/").text == "page one\n")
         assert http.get("/assets/one.js").headers["cache-control"].endswith("immutable")
         assert http.get("/passwd.txt").status_code == 404, "a link is no file of the app"
         said = deploys.log("site")
@@ -69,7 +69,7 @@ def test_a_project_is_built_and_served_and_its_editor_notices_nothing(
         # of its files alone this time
         again = deploys.publish("site", snapshot(vm_alice, editor, "filesystem-snapshot"))
         assert (again["servingVersion"], again["appId"]) == (2, made["appId"])
-        until(lambda: http.get("/").text == "page two\n", 10)
+        until(lambda: http.get("/").text == "page two\n")
         assert http.get("/assets/one.js").status_code == 200, "of version N-1"
     assert vm_alice.get(f"/v1/sandboxes/{editor}").json() == before
     assert vm_alice.exec(editor, "pgrep", "-x", "sleep")["stdout"] == up
@@ -125,7 +125,7 @@ def test_its_worker_is_killed_at_each_step_and_the_run_ends_in_truth(vm_stack, v
         until(fault.reached, 60)
     becomes(lambda: deploys.get("killed")["status"], "live")
     with client(vm_stack, "killed.apps.localhost") as http:
-        until(lambda: http.get("/").text == "page killed\n", 10)
+        until(lambda: http.get("/").text == "page killed\n")
     assert [kind for kind, _ in events(vm_stack, "killed")] == ["deploy.succeeded"]
     becomes(lambda: no_builders(vm_stack), timeout_s=30)
     stored = query(vm_stack, "SELECT count(*) FROM deploy_prefixes p JOIN deploys d USING (app_id)"
@@ -136,7 +136,7 @@ def test_its_worker_is_killed_at_each_step_and_the_run_ends_in_truth(vm_stack, v
 def test_a_deleted_app_is_404_at_once_and_leaves_nothing(vm_stack, deploys):
     deploys.remove("killed")
     with client(vm_stack, "killed.apps.localhost") as http:
-        until(lambda: http.get("/").status_code == 404, 10)
+        until(lambda: http.get("/").status_code == 404)
     assert deploys.request("GET", "/killed").status_code == 404
     assert deploys.request("DELETE", "/killed").status_code == 404
     becomes(lambda: query(vm_stack, "SELECT prefix FROM deploy_prefixes WHERE app_id NOT IN"

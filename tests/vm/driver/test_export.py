@@ -102,7 +102,7 @@ def export(lab, path):
     """The disk of a new machine with a file, in a snapshot that is gone, as is the machine."""
     spec = lab.create()
     lab.agent(spec).write_file("/root/noise", b"noise")
-    lab.agent(spec).sync(10.0)
+    lab.agent(spec).sync()
     lab.driver.snapshot(spec.sandbox_id, "snaphere")
     exported = Exported(lab.driver.export_disk("snaphere", path), path, [])
     lab.driver.delete_snapshot("snaphere")
@@ -117,7 +117,7 @@ def check_copies(lab, exported, **options):
     assert exported.export.image_key in lab.driver.image_builds()
     copy = lab.spec("snapthere", **options)
     assert lab.driver.create(copy).cold
-    assert lab.agent(copy).read_file("/root/noise", 100, 5.0) == b"noise"
+    assert lab.agent(copy).read_file("/root/noise", 100) == b"noise"
     return copy
 
 

@@ -1,5 +1,6 @@
 """Machines with the agent presets: their image, what is in it, and that plain ones have nothing of
 it."""
+import contextlib
 import json
 import os
 import shutil
@@ -7,9 +8,10 @@ import shutil
 import pytest
 
 from guest.image.published import point
-from nodeworker.hypervisor.driver import VmState
+from nodeworker.hypervisor.driver import DriverError, VmState
 from nodeworker.hypervisor.qemu.images.prune import prune
 from tests.host.driver_lab import SHAPE, Lab
+from tests.stack.waiting import until
 
 ALL = "opencode,pi,codex,claude,lfg"
 
@@ -31,6 +33,19 @@ def presets(with_presets):
 def create(lab, **changes):
     spec = lab.spec(presets=True, **changes)
     return spec, lab.driver.create(spec)
+
+
+def unneeded(image_dir):
+    """The images that a clean-up would remove, once no other worker is building one."""
+    found = []
+
+    def nobody_builds():
+        with contextlib.suppress(DriverError):
+            found[:] = [[each.path.name for each in prune(image_dir, dry_run=True)]]
+        return found
+
+    until(nobody_builds, 240)
+    return set(*found)
 
 
 def image_below(lab, sandbox_id):
@@ -92,8 +107,7 @@ def test_machines_live_on_through_an_update_of_the_presets(presets):
             assert presets.agent(each).read_file("/root/mine", 100) == b"kept"
             assert image_below(presets, each.sandbox_id) == f"image:{old}"
             assert presets.shell(each, "ls /opt/svc/presets/codex").split()
-        unneeded = {each.path.name for each in prune(presets.settings.image_dir, dry_run=True)}
-        assert not {old, updated} & unneeded
+        assert not {old, updated} & unneeded(presets.settings.image_dir)
     finally:
         point(images / "presets", old)
         presets.clean()

@@ -126,6 +126,7 @@ def test_usage_survives_sleep_wake_and_the_death_of_workers_and_machines(vm_stac
     seen_until(vm_alice, sandbox, lambda seen: seen["cpuMs"] >= first)
 
     act(vm_alice, sandbox, "hibernate")
+    time.sleep(1)  # what a tick had read before is written
     asleep = usage(vm_alice, sandbox)
     time.sleep(2.5)  # two ticks, neither of which may count anything
     assert usage(vm_alice, sandbox) == asleep

@@ -167,7 +167,7 @@ def test_a_vendor_that_hangs_is_given_up_and_the_others_are_made(
         image_dir: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str], begun: bytes) -> None:
     """Nothing ends of itself: without the limit the build would stand still."""
-    limit_s = 4
+    limit_s = 10
     limits = {"pi": limit_s}
     monkeypatch.setattr(building, "install", lambda preset, *where: install(
         preset, *where, timeout_s=limits.get(preset.slug, 120)))
@@ -178,8 +178,9 @@ def test_a_vendor_that_hangs_is_given_up_and_the_others_are_made(
     assert record["pi"]["reason"] == (
         f"the packages of pi could not be fetched within {limit_s} s")
     assert f"NOTICE: pi failed: {record['pi']['reason']}" in capsys.readouterr().out
-    until(lambda: registry.left)
-    assert set(registry.left) == {("tool-pi", b"")}, "what fetched it has ended"
+    if "tool-pi" in registry.asked:  # else its time was over before it had begun
+        until(lambda: registry.left)
+        assert set(registry.left) == {("tool-pi", b"")}, "what fetched it has ended"
     assert [tree.name.partition("-")[0] for tree in (image_dir / "presets").iterdir()] == ["codex"]
 
     registry.hanging.clear()

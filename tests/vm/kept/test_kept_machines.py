@@ -18,6 +18,7 @@ from tests.host.driver_checks import (
     check_alive,
     check_clock,
     fill_slots,
+    listen_longer,
     note_rehearsals,
     points,
     with_note,
@@ -84,6 +85,7 @@ def test_its_guest_rehearses_nothing_since_the_emulator_knows_its_code(keeping, 
 
 
 def test_it_answers_before_its_ports_lead_to_it_and_is_awake_once_they_do(keeping, monkeypatch):
+    listen_longer(monkeypatch.setattr)
     spec = asleep(keeping)
     forward, adopt = keeping.driver.host.network.forward, adoption.adopt
     answered, in_time = threading.Event(), []

@@ -1,10 +1,12 @@
 """Processes that were started ahead of need, as tests make them and look for what they leave."""
 import subprocess
 
+from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import VmState
 from nodeworker.hypervisor.qemu.process import making_prepared, prepared_processes
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from tests.host.driver_lab import SHAPE
+from tests.stack.waiting import until
 
 
 def check_nothing_left(lab):
@@ -26,6 +28,8 @@ def make(lab):
     [path] = set(host.prepared.glob("prepared-*")) - known
     [pid] = [ready["pid"] for rundir, ready in prepared_processes._list_ready(host)
              if rundir.path == path]
+    # A process that another thread has forked holds it until its program starts.
+    until(lambda: not locks.is_locked(path / "op.lock"), 20)
     return pid, RunDir(path)
 
 

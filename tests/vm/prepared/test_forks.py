@@ -68,7 +68,8 @@ def given(monkeypatch):
     return seen
 
 
-def test_a_fork_takes_over_what_has_its_memory_already(preparing, source, given):
+def test_a_fork_takes_over_what_has_its_memory_already(preparing, source, given, monkeypatch):
+    monkeypatch.setattr(fork_memory_ahead, "_LONGEST_S", 60.0)
     pid, rundir = make(preparing)
     capture(preparing, source)
     fork = preparing.create("carrier")

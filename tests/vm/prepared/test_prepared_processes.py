@@ -18,6 +18,7 @@ from tests.host.driver_checks import (
     with_note,
 )
 from tests.host.driver_lab import SHAPE, Lab
+from tests.stack.waiting import until
 from tests.vm.prepared.checks import check_nothing_left, check_runs, make, pid_of
 
 
@@ -196,15 +197,10 @@ def test_its_slot_is_given_up_for_a_sandbox(narrow_lab):
 def test_another_is_started_a_moment_after_one_was_taken(real):
     lab = Lab({**real.environ, "SVC_PREPARED_PROCESSES": "1"}, real.numbers)
     lab.create()
-    deadline = time.monotonic() + 20
-    while prepared_processes.count(lab.driver.host) == 0:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: prepared_processes.count(lab.driver.host))
     [(_, ready)] = prepared_processes._list_ready(lab.driver.host)
     spec = lab.create()
     assert pid_of(lab, spec) == ready["pid"]
-    while prepared_processes.count(lab.driver.host) == 0:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: prepared_processes.count(lab.driver.host))
     real.driver.tend_suspended()
     check_nothing_left(lab)

@@ -19,7 +19,7 @@ from nodeworker.hypervisor.driver import VmState
 from nodeworker.hypervisor.qemu.operations import create
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.hypervisor.qemu.suspended import making_spares, warm_spares
-from tests.host.driver_checks import before, check_clock, fill_slots, points
+from tests.host.driver_checks import before, check_clock, fill_slots, listen_longer, points
 from tests.host.driver_lab import SHAPE, Lab
 from tests.stack.waiting import until
 
@@ -36,13 +36,16 @@ import os, sys
 from config.settings import load
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.suspended.making_spares import make
+from tests.host.driver_checks import listen_longer
+listen_longer(setattr)
 make(Host(load(os.environ)), sys.argv[1])
 """
 
 
 @pytest.fixture
-def sparing(real):
+def sparing(real, monkeypatch):
     """The node of `real` with two spares at most; there is none at first, and after it."""
+    listen_longer(monkeypatch.setattr)
     lab = Lab({**real.environ, "SVC_WARM_SPARES": "2"}, real.numbers)
     for path in lab.driver.host.warm.glob("*.wanted"):
         path.unlink()
@@ -71,7 +74,7 @@ def make(lab):
     [path] = set(lab.driver.host.warm.glob("spare-*")) - known
     # A process that another thread has forked holds it until its program starts; a create that
     # meets that makes a machine of its own.
-    until(lambda: not locks.is_locked(path / "op.lock"), 5)
+    until(lambda: not locks.is_locked(path / "op.lock"), 20)
     return RunDir(path)
 
 

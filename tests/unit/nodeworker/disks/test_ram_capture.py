@@ -122,9 +122,8 @@ def stand_still(process):
 
 def test_what_is_written_all_the_time_is_copied_to_the_last_byte(ram, copying, writer, tmp_path):
     copying.begin()
-    time.sleep(0.05)
+    until(lambda: (tmp_path / "copy").read_bytes() != ram.read_bytes())
     stand_still(writer)
-    assert (tmp_path / "copy").read_bytes() != ram.read_bytes(), "nothing was written meanwhile"
     copying.finish()
     assert (tmp_path / "copy").read_bytes() == ram.read_bytes()
 
