@@ -175,8 +175,10 @@ def abandoned(parent: Path) -> list[Path]:
 
 def remove_entries(data_dir: Path, keep: Collection[str] = ()) -> None:
     """Remove what a stack's directory holds, and the directory once it is empty. Entries named in
-    `keep` stay, and so do private stacks inside: they have their own owners."""
-    for entry in data_dir.iterdir() if data_dir.is_dir() else ():
+    `keep` stay, and so do private stacks inside: they have their own owners. Its own owner goes
+    last: without it, it would be anybody's."""
+    entries = list(data_dir.iterdir()) if data_dir.is_dir() else []
+    for entry in sorted(entries, key=lambda each: each.name == "owner"):
         if entry.name not in keep and not entry.name.startswith(PRIVATE):
             shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(
                 missing_ok=True)

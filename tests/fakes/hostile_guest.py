@@ -23,13 +23,14 @@ def frame(kind, payload):
 
 class HostileGuest(socketserver.ThreadingTCPServer):
     """Sends `reply` after `delay_s`, then `for_ever` again and again if there is any, and hangs up
-    (or is silent first, or `keeps` the connection). `asked` counts its calls, `heard` are their
-    first pieces; what one of them holds may have a reply of its own, in `replies`."""
+    (or is silent first, or `keeps` the connection). `asked` counts its calls, `left` the callers
+    that hung up in the middle of an answer, `heard` are their first pieces; what one of them holds
+    may have a reply of its own, in `replies`."""
 
     allow_reuse_address = daemon_threads = True
     reply = for_ever = b""
     delay_s = silent_s = 0.0
-    asked = connected = 0
+    asked = connected = left = 0
     keeps = False
 
     def __init__(self, *arguments):
@@ -63,6 +64,7 @@ class _Connection(socketserver.BaseRequestHandler):
             while self.server.for_ever:
                 self.request.sendall(self.server.for_ever)
         except OSError:
+            self.server.left += 1
             return False
         time.sleep(self.server.silent_s)
         return bool(reply)

@@ -52,6 +52,7 @@ class WebServer(ThreadingHTTPServer):
         self.counts = collections.Counter()
         self.nonce = secrets.token_hex(8)
         self.lock = threading.Lock()
+        self.go_on = threading.Event()
 
     def handle_error(self, request, client_address):
         """Clients that go away are no news."""
@@ -84,7 +85,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif name == "/chunked":
             self._chunks(b"%d." % number for number in range(int(query["n"])))
         elif name == "/events":
-            self._events(int(query.get("n", 3)))
+            self._events(int(query.get("n", 3)), "held" in query)
         elif name == "/bytes":
             self._bytes(int(query["n"]), query.get("accel"))
         elif name == "/slow":
@@ -170,11 +171,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
         self.wfile.write(b"0\r\n\r\n")
 
-    def _events(self, count):
+    def _events(self, count, is_held):
+        """The second of those that are held comes once a test says so."""
         def events():
             for number in range(count):
                 yield b"data: event-%d\n\n" % number
-                time.sleep(0.2)
+                self.server.go_on.wait(60) if is_held else time.sleep(0.2)
         self._chunks(events(), "text/event-stream")
 
     def _bytes(self, left, accel=None):

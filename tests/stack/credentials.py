@@ -110,7 +110,7 @@ def make_all(service: Service, owner: Newcomer, other: Newcomer) -> dict[str, He
 
 
 def _bad_keys(owner: Newcomer) -> dict[str, Headers]:
-    soon = datetime.now(timezone.utc) + timedelta(seconds=2)
+    soon = datetime.now(timezone.utc) + timedelta(seconds=6)
     expired, _ = owner.make_key("expires", expiresAt=soon.isoformat())
     revoked, revoked_id = owner.make_key("revoked")
     status, _, _ = owner.service.send("api", "DELETE", f"/v1/api-keys/{revoked_id}",

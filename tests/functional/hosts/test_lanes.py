@@ -1,9 +1,10 @@
 """Which lanes work: told by locks that end with their processes, with time to come back."""
 import subprocess
 import sys
-import time
+from types import SimpleNamespace
 
 from bin.stack.site import ROOT
+from nodeworker import lanes_alive
 from nodeworker.lanes_alive import LANES, LaneWatch, is_held
 
 HOLD = """
@@ -20,19 +21,22 @@ sys.stdin.read()
 """
 
 
-def test_a_lane_works_from_its_start_to_the_end_of_its_process_whatever_its_children_do(tmp_path):
+def test_a_lane_works_from_its_start_to_the_end_of_its_process_whatever_its_children_do(
+        tmp_path, monkeypatch):
+    clock_s = [0.0]
+    monkeypatch.setattr(lanes_alive, "time", SimpleNamespace(monotonic=lambda: clock_s[0]))
     watch = LaneWatch(tmp_path, 0.3)
     assert watch.list_up() == list(LANES), "each has some time to start"
     with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], cwd=ROOT, text=True,
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
         assert worker.stdout.readline() == "held\n"
         assert is_held(tmp_path, "ops")
-        time.sleep(0.4)
+        clock_s[0] += 0.4
         assert watch.list_up() == ["ctl", "ops"]
         worker.kill()
         worker.wait()
         assert not is_held(tmp_path, "ops")
         assert watch.list_up() == ["ctl", "ops"], "it may come back"
-        time.sleep(0.4)
+        clock_s[0] += 0.4
         assert watch.list_up() == ["ctl"]
         assert is_held(tmp_path, "ops") is False

@@ -42,7 +42,8 @@ ALTER TABLE sandboxes DISABLE TRIGGER USER;
 ALTER TABLE sandboxes DROP CONSTRAINT sandboxes_owner_id_fkey;
 ALTER TABLE sandboxes DROP CONSTRAINT sandboxes_node_id_fkey
 """
-SETTINGS = Settings(node_id="n1")
+# The rows take longer to make than a node may be silent.
+SETTINGS = Settings(node_id="n1", node_dead_after_s=3600)
 ASLEEP = [f"s{number:011}" for number in range(100, 120)]
 CALLS = {
     "what the reconciler compares": lambda: seen_rows.list_settled("n1", ASLEEP),

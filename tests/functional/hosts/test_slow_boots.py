@@ -14,7 +14,7 @@ from nodeworker.network.addresses import TAP_NAME
 from nodeworker.network.node_network import NodeNetwork
 from nodeworker.network.ruleset import NodePorts
 
-PREFIX, NETWORK = "tslow", "10.251.0.0/24"
+PREFIX, NETWORK = "tslow", "10.249.0.0/24"
 # As a worker looks after a cold boot: for a moment, again and again.
 MOMENTS_S = (1, 1, 1.5, 2, 2)
 

@@ -14,6 +14,7 @@ from tests.fakes.hostile_guest import DATA, RESULT, frame, point_at, serving
 from tests.stack.processes import impatient_api
 from tests.stack.raw_http import request as raw_request
 from tests.stack.raw_http import statuses
+from tests.stack.waiting import until
 
 COUNT = 250  # on each host: 500 in all
 HOSTS = {"api": "/openapi.json", "identity": "/.well-known/jwks.json"}
@@ -133,7 +134,7 @@ def test_a_client_that_takes_nothing_loses_its_thread(impatient, sim_stack, alic
         path = f"/v1/sandboxes/{made}/files?path=/large".encode()
         with connect(impatient) as link:
             link.sendall(raw_request(alice, method=b"GET", path=path))
-            time.sleep(4)  # four times what it may take
+            until(lambda: guest.left)  # what reads from it has been given up
             received = 0
             with contextlib.suppress(OSError):
                 while data := link.recv(1 << 20):
@@ -142,9 +143,9 @@ def test_a_client_that_takes_nothing_loses_its_thread(impatient, sim_stack, alic
     alice.delete(f"/v1/sandboxes/{made}")
 
 
-def test_pipelined_requests_and_slow_ones_on_kept_connections_are_answered(impatient):
+def test_pipelined_requests_and_slow_ones_on_kept_connections_are_answered(sim_stack):
     get = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
-    with connect(impatient) as link:
+    with connect(sim_stack.api_url) as link:
         link.sendall(get * 3 + get[:10])
         time.sleep(0.3)
         link.sendall(get[10:-4] + b"\r\nConnection: close\r\n\r\n")
@@ -154,9 +155,9 @@ def test_pipelined_requests_and_slow_ones_on_kept_connections_are_answered(impat
     assert statuses(received) == [200] * 4
 
 
-def test_leave_to_send_a_body_is_given_once_the_head_is_there(impatient, alice):
+def test_leave_to_send_a_body_is_given_once_the_head_is_there(sim_stack, alice):
     head = raw_request(alice, more=b"Content-Length: 15\r\nExpect: 100-continue\r\n")
-    with connect(impatient) as link:
+    with connect(sim_stack.api_url) as link:
         link.sendall(head)
         assert statuses(link.recv(65536)) == [100]
         link.sendall(b'{"ports":"none"')

@@ -89,7 +89,7 @@ def test_what_a_killed_session_left_is_removed(servers, supervisor_too):
         os.kill(int(supervisor), signal.SIGKILL)
     left = " ".join(leftovers.processes_of(data_dir).values())
     assert [name for name in ("postgres", "redis-server", "rclone") if name not in left] == [], left
-    assert remove_abandoned() == [data_dir.name]
+    assert data_dir.name in remove_abandoned()
     assert not leftovers.processes_of(data_dir)
     assert not data_dir.exists()
     assert str(data_dir) not in [claim.read_text() for claim in host_shares.CLAIMS.iterdir()]

@@ -7,7 +7,7 @@ import pytest
 
 from bin import status
 from tests.stack.database import query
-from tests.stack.waiting import becomes
+from tests.stack.waiting import becomes, until
 
 NOTE = "cold boot: the warm image of this shape was not baked on this node yet"
 
@@ -51,7 +51,12 @@ def test_the_operation_says_so_and_the_next_create_restores(sim_stack, alice, un
     assert create(sim_stack, alice, "medium") == (NOTE, NOTE)
     becomes(lambda: bake_state(sim_stack, shape), "baked")
     assert create(sim_stack, alice, "medium") == (None, None)
-    assert status.show(sim_stack), "every process runs"
+
+    def shown():
+        capsys.readouterr()
+        return status.show(sim_stack)
+
+    until(shown)
     printed = capsys.readouterr().out
     assert re.search("\n  medium +2 vCPU +2048 MB +baked", printed)
     assert re.search("node-bulk +RUNNING", printed)

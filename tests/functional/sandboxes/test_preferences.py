@@ -138,11 +138,12 @@ def test_a_create_that_finds_no_place_to_wait_in_is_answered_at_once(small_api, 
     _, client = small_api
     sandbox = make(WAIT).json()["id"]
     with ThreadPoolExecutor() as pool:
-        waits = [pool.submit(client.get, f"{SANDBOXES}/{sandbox}?waitFor=hibernated&timeoutS=6",
+        waits = [pool.submit(client.get, f"{SANDBOXES}/{sandbox}?waitFor=hibernated&timeoutS=60",
                              headers=alice.key_headers) for _ in range(2)]
-        time.sleep(1)
+        time.sleep(5)
         answer = client.post(SANDBOXES, json={}, headers=alice.key_headers | WAIT)
         assert not any(wait.done() for wait in waits)
+        alice.post(f"{SANDBOXES}/{sandbox}/hibernate")
     made.append(answer.json()["id"])
     assert answer.status_code == 201 and answer.json()["status"] == "provisioning"
     assert APPLIED not in answer.headers
@@ -158,7 +159,7 @@ def workers_of(pid):
 def test_a_killed_worker_loses_the_answer_only(small_api, alice, made, fault):
     process, client = small_api
     key = {"idempotencyKey": new_id()}
-    fault("runner.claimed", "sleep:3")
+    fault("runner.claimed", "sleep:6")
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(client.post, SANDBOXES, json=key, headers=alice.key_headers | WAIT)
         until(fault.reached)
@@ -166,7 +167,7 @@ def test_a_killed_worker_loses_the_answer_only(small_api, alice, made, fault):
         made.append(sandbox)
         reading = pool.submit(client.get, f"{SANDBOXES}/{sandbox}?waitFor=running",
                               headers=alice.key_headers)
-        time.sleep(0.5)
+        time.sleep(2)
         assert not waiting.done() and not reading.done()
         (worker,) = workers_of(process.pid)
         os.kill(worker, signal.SIGKILL)

@@ -203,6 +203,7 @@ def test_an_answer_that_nobody_waited_for_is_kept(alice, create, host, made):
     body = {"template": "pi", "idempotencyKey": new_id("key")}
     with contextlib.suppress(Exception):
         alice.post("/v1/sandboxes", json=body, timeout=0.5)
+    until(lambda: alice.get("/v1/sandboxes").json()["sandboxes"])
     (newest, *_) = alice.get("/v1/sandboxes").json()["sandboxes"]
     alice.wait_for(newest["id"], "running")
     alice.post(f"/v1/sandboxes/{newest['id']}/hibernate")

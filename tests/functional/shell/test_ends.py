@@ -78,9 +78,9 @@ def test_an_open_shell_keeps_awake_and_its_end_starts_the_clock(sim_stack, alice
         [ends] = held_until(sim_stack, other)
         until(lambda: held_until(sim_stack, other) > [ends], 2 * RENEW_EVERY_S)
         assert status(alice, other) == "running", "far longer than its idle timeout"
+        ended = time.monotonic()
         shell.type("exit\n")
         assert shell.to_the_end() == 1000
-        ended = time.monotonic()
     becomes(lambda: status(alice, other), "hibernated", 20)
     assert time.monotonic() - ended > 1.5
 
