@@ -41,6 +41,13 @@ class _Pool(PooledPostgresqlDatabase):
         except MaxConnectionsExceeded as error:
             raise ConnectionsTaken(str(error)) from error
 
+    def forget(self) -> None:
+        """Use none of the present connections again: they lead to what the process pointed at
+        before. One that a thread holds is closed when that lets go of it."""
+        with self._pool_lock:
+            self.close_idle()
+            self._in_use.clear()
+
     def _is_closed(self, conn: Any) -> bool:
         if conn.closed:
             return True
@@ -77,7 +84,7 @@ def connect(url: str, *, pool_size: int = 20, application: str = "svc",
         raise SettingsError(
             "SVC_DATABASE_URL is not a URL that Postgres's libpq understands.") from None
     name, options = parts.pop("dbname", ""), parts.pop("options", "")
-    database.close_idle()  # they lead to what the process pointed at before
+    database.forget()
     database.connect_params.clear()
     database.init(
         name, max_connections=pool_size,

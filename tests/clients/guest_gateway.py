@@ -98,7 +98,7 @@ class Asker:
         self.sandbox_id, self.place = sandbox_id, place
         self.secret = secret_of(stack.settings, sandbox_id)
         with connection():
-            Sandbox.update(vm_ip=place.address).where(Sandbox.id == sandbox_id).execute()
+            assert Sandbox.update(vm_ip=place.address).where(Sandbox.id == sandbox_id).execute()
 
     def connect(self):
         return self.place.run(lambda: socket.create_connection(

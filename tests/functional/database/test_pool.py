@@ -93,12 +93,28 @@ def asked_of(outside, number):
     return outside.fetchone()
 
 
-def test_one_that_leads_to_the_database_before_is_not_taken(edge, outside, number):
+def name():
+    with connection():
+        return database.execute_sql("SELECT current_database()").fetchone()[0]
+
+
+def test_none_that_leads_to_the_database_before_is_taken(edge, outside, number):
+    """Also not one that a thread held meanwhile: it was given back, and as the oldest it was the
+    next to be taken."""
     url = edge.settings.database_url
+    holding, given_back = threading.Event(), threading.Event()
+
+    def hold():
+        with connection():
+            holding.set()
+            given_back.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    holding.wait()
     connect(url.rpartition("/")[0] + "/svc")
-    with connection():
-        assert database.execute_sql("SELECT current_database()").fetchone()[0] == "svc"
+    given_back.set()
+    holder.join()
+    found = name()
     connect(url)
-    with connection():
-        found = database.execute_sql("SELECT current_database()").fetchone()[0]
-    assert found == url.rpartition("/")[2]
+    assert (found, name()) == ("svc", url.rpartition("/")[2])
