@@ -176,7 +176,10 @@ class _Handler(BaseHTTPRequestHandler):
         def events():
             for number in range(count):
                 yield b"data: event-%d\n\n" % number
-                self.server.go_on.wait(60) if is_held else time.sleep(0.2)
+                if is_held:
+                    self.server.go_on.wait(60)
+                else:
+                    time.sleep(0.2)
         self._chunks(events(), "text/event-stream")
 
     def _bytes(self, left, accel=None):

@@ -1,9 +1,9 @@
 """Machines with the agent presets: their image, what is in it, and that plain ones have nothing of
 it."""
-import contextlib
 import json
 import os
 import shutil
+import time
 
 import pytest
 
@@ -11,7 +11,6 @@ from guest.image.published import point
 from nodeworker.hypervisor.driver import DriverError, VmState
 from nodeworker.hypervisor.qemu.images.prune import prune
 from tests.host.driver_lab import SHAPE, Lab
-from tests.stack.waiting import until
 
 ALL = "opencode,pi,codex,claude,lfg"
 
@@ -37,15 +36,13 @@ def create(lab, **changes):
 
 def unneeded(image_dir):
     """The images that a clean-up would remove, once no other worker is building one."""
-    found = []
-
-    def nobody_builds():
-        with contextlib.suppress(DriverError):
-            found[:] = [[each.path.name for each in prune(image_dir, dry_run=True)]]
-        return found
-
-    until(nobody_builds, 240)
-    return set(*found)
+    deadline = time.monotonic() + 240
+    while True:
+        try:
+            return {each.path.name for each in prune(image_dir, dry_run=True)}
+        except DriverError:
+            assert time.monotonic() < deadline
+            time.sleep(1)
 
 
 def image_below(lab, sandbox_id):
