@@ -1,4 +1,5 @@
 """The one database and its connections."""
+import itertools
 import logging
 import select
 import time
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 
 import peewee
 import psycopg2
+import psycopg2.extensions
 from playhouse.pool import MaxConnectionsExceeded, PooledPostgresqlDatabase
 from psycopg2.extensions import parse_dsn
 
@@ -17,11 +19,20 @@ from config.settings import SettingsError
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 _AWAY_PAUSE_S = 0.5
+_numbers = itertools.count()
 
 
 class ConnectionsTaken(peewee.OperationalError):
     """This process uses all the connections that it may have, and none became free in time; later
     one may be."""
+
+
+class _Connection(psycopg2.extensions.connection):
+    """One connection; `prepared` are the statements that it has prepared: text -> name."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.prepared: dict[str, str] = {}
 
 
 class _Pool(PooledPostgresqlDatabase):
@@ -91,6 +102,7 @@ def connect(url: str, *, pool_size: int = 20, application: str = "svc",
         # A connection older than this is replaced, so that a restarted server is noticed even by an
         # idle thread.
         stale_timeout=120, timeout=5, options=f"{_LIMITS if limited else ''} {options}".strip(),
+        connection_factory=_Connection,
         **{"connect_timeout": 3, "application_name": application, "keepalives_idle": 10,
            "keepalives_interval": 5, "keepalives_count": 2, **parts},
     )
@@ -116,6 +128,19 @@ def connection() -> Iterator[None]:
     finally:
         if not database.is_closed():
             database.close()
+
+
+def execution_of(text: str) -> str:
+    """What executes the statement `text`, with the same parameters, as one that this thread's
+    connection has prepared; it does so the first time."""
+    prepared: dict[str, str] = database.connection().prepared
+    first, *others = text.split("%s")
+    if text not in prepared:
+        name = f"s{next(_numbers)}"
+        numbered = "".join(f"${number}{part}" for number, part in enumerate(others, 1))
+        database.execute_sql(f"PREPARE {name} AS {first}{numbered}")
+        prepared[text] = name
+    return f"EXECUTE {prepared[text]} ({', '.join(['%s'] * len(others))})"
 
 
 def when_database_answers(action: Callable[[], Result], *, limit_s: float = 120.0) -> Result:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import peewee
 from playhouse.postgres_ext import BinaryJSONField, DateTimeTZField
 
-from models.database import database
+from models.database import database, execution_of
 
 Some = TypeVar("Some", bound="Row")
 
@@ -29,12 +29,16 @@ class Statement:
     `build` takes one placeholder per value and returns the query. The values go to Postgres as they
     are, so they must be of the column's own type (text, number, aware datetime). Columns that are
     not the model's become attributes.
+
+    One that is `prepared` is parsed and planned once for each connection. It looks something up by
+    a key: whatever the values are, the plan is the same.
     """
 
     def __init__(self, model: type[peewee.Model], build: Callable[..., Any], *,
-                 values: int = 1) -> None:
+                 values: int = 1, prepared: bool = False) -> None:
         self._model = model
         self._build = build
+        self._is_prepared = prepared
         self._markers = [f"\1{number}\1" for number in range(values)]
         self._found: dict[str, Any] = {}
 
@@ -45,6 +49,7 @@ class Statement:
 
     def _query(self, values: tuple[Any, ...]) -> Iterable[Any]:
         text, parameters = self._compiled
+        text = execution_of(text) if self._is_prepared else text
         given = dict(zip(self._markers, values, strict=True))
         cursor = database.execute_sql(
             text, [given.get(one, one) if isinstance(one, str) else one for one in parameters])
@@ -131,5 +136,5 @@ def _insertion(model: type[Row], names: frozenset[str]) -> tuple[str, list[peewe
 def _lookup(model: type[Row]) -> Statement:
     if model not in _lookups:
         _lookups[model] = Statement(
-            model, lambda key: model.select().where(model._meta.primary_key == key))
+            model, lambda key: model.select().where(model._meta.primary_key == key), prepared=True)
     return _lookups[model]

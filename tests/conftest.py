@@ -198,6 +198,7 @@ def _running(stack: stacks.Stack, *, images: bool = False) -> Iterator[stacks.St
             raise
         yield stack
     finally:
+        row_changes.stop_listening()
         stack.destroy()
 
 

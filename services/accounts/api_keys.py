@@ -40,6 +40,7 @@ _OWNER_OF_KEY = Statement(
     )
     .join(ApiKey, on=ApiKey.owner == User.id)
     .where(ApiKey.key_hash == key_hash),
+    prepared=True,
 )
 
 

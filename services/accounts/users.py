@@ -16,7 +16,8 @@ NOBODY = ("$argon2id$v=19$m=65536,t=3,p=4$A+7A9eW7PX5ONTvQzMsOxA"
           "$cd6OsXMCBkWnaJHmh8B78NErpEbIZzkJ75eAluSbWOY")
 # At every request with a token that speaks for an account.
 _ENABLED = Statement(
-    User, lambda user_id: User.select().where((User.id == user_id) & User.disabled_at.is_null()))
+    User, lambda user_id: User.select().where((User.id == user_id) & User.disabled_at.is_null()),
+    prepared=True)
 
 
 def normal_email(email: str) -> str:

@@ -16,6 +16,7 @@ _WITH_ADDRESS = Statement(
     lambda sandbox_id: Sandbox.select(Sandbox, Node.address.alias("node_address"))
     .left_outer_join(Node, on=Node.id == Sandbox.node_id)
     .where(Sandbox.id == sandbox_id),
+    prepared=True,
 )
 
 

@@ -14,9 +14,12 @@ from models.sandboxes import Sandbox
 from models.states import OWN_KINDS, PresetState, SandboxStatus
 from services.hosts.guest_environment import environment
 
-_ROW = Statement(Sandbox, lambda sandbox_id: Sandbox.select().where(Sandbox.id == sandbox_id))
+_ROW = Statement(Sandbox, lambda sandbox_id: Sandbox.select().where(Sandbox.id == sandbox_id),
+                 prepared=True)
 _BINDINGS = Statement(
-    PortBinding, lambda sandbox_id: PortBinding.select().where(PortBinding.sandbox_id == sandbox_id)
+    PortBinding,
+    lambda sandbox_id: PortBinding.select().where(PortBinding.sandbox_id == sandbox_id),
+    prepared=True,
 )
 
 

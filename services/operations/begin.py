@@ -29,6 +29,7 @@ from services.operations.transitions import ARCHIVE_LANE, TRANSITIONS, describe
 _LOCKED = Statement(
     Sandbox,
     lambda sandbox_id: Sandbox.select().where(Sandbox.id == sandbox_id).for_update(ROW_LOCK),
+    prepared=True,
 )
 
 

@@ -6,7 +6,8 @@ from services.errors import Forbidden, NotFound, WrongNode
 from services.sandboxes.caller import Caller
 from services.sandboxes.views import SandboxView, sandbox_view
 
-_BY_ID = Statement(Sandbox, lambda sandbox_id: Sandbox.select().where(Sandbox.id == sandbox_id))
+_BY_ID = Statement(Sandbox, lambda sandbox_id: Sandbox.select().where(Sandbox.id == sandbox_id),
+                   prepared=True)
 
 
 def get_owned(caller: Caller, sandbox_id: str) -> Sandbox:

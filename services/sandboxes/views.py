@@ -9,7 +9,9 @@ from models.sandboxes import Sandbox
 from services.templates.presets import PRESETS, serves
 
 _BINDINGS = Statement(
-    PortBinding, lambda sandbox_id: PortBinding.select().where(PortBinding.sandbox_id == sandbox_id)
+    PortBinding,
+    lambda sandbox_id: PortBinding.select().where(PortBinding.sandbox_id == sandbox_id),
+    prepared=True,
 )
 
 

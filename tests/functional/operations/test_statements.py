@@ -6,7 +6,7 @@ from datetime import timedelta
 import peewee
 import pytest
 
-from models.database import connection, now
+from models.database import connection, database, now
 from models.nodes import Node
 from models.operations import OutboxMessage
 from models.row import Statement
@@ -27,13 +27,43 @@ def people(edge):
                         plan="free", created_at=now() - timedelta(days=number))
 
 
-def test_each_call_gives_the_row_of_its_own_value():
-    by_id = Statement(User, lambda user_id: User.select().where(User.id == user_id))
+@pytest.mark.parametrize("prepared", [False, True])
+def test_each_call_gives_the_row_of_its_own_value(prepared):
+    by_id = Statement(User, lambda user_id: User.select().where(User.id == user_id),
+                      prepared=prepared)
     with connection():
         found = [by_id.find(name) for name in NAMES]
         assert [user.email for user in found] == [f"{name}@example.org" for name in NAMES]
         assert by_id.find("nobody") is None
         assert by_id.find("' OR true --") is None
+
+
+def test_one_is_prepared_once_for_each_connection_whatever_becomes_of_it():
+    by_id = Statement(User, lambda user_id: User.select(User.id, User.plan).where(
+        User.id == user_id), prepared=True)
+
+    def prepared():
+        """How often this connection has, and its server's number."""
+        return database.execute_sql(
+            "SELECT count(*), pg_backend_pid() FROM pg_prepared_statements"
+            " WHERE statement LIKE '%%SELECT \"t1\".\"id\", \"t1\".\"plan\"%%'").fetchone()
+
+    with connection():
+        assert [by_id.find(name).id for name in NAMES] == list(NAMES)
+        count, first = prepared()
+        assert count == 1
+        with pytest.raises(peewee.DataError), database.atomic():
+            by_id.find("ann")
+            database.execute_sql("SELECT 1 / 0")
+        database.execute_sql("ALTER TABLE users ADD COLUMN more integer")
+        assert by_id.find("ben").plan == "free"
+        database.execute_sql("ALTER TABLE users DROP COLUMN more")
+        assert by_id.find("ben").plan == "free" and prepared() == (1, first)
+    database.close_idle()
+    with connection():
+        assert by_id.find("cat").id == "cat"
+        count, second = prepared()
+        assert count == 1 and second != first
 
 
 def test_the_text_is_made_once_and_constants_stay_what_they_are():
@@ -106,13 +136,15 @@ def test_a_wrong_number_of_values_is_refused():
                       "a", "b")
 
 
-def test_reading_one_sandbox_asks_the_database_three_times(edge, caplog):
+def test_reading_one_sandbox_asks_the_database_for_three_prepared_statements(edge, caplog):
     headers = edge.key(edge.newcomer())
     sandbox_id = edge.api.post("/v1/sandboxes", headers=headers, json={}).json["id"]
+    assert edge.api.get(f"/v1/sandboxes/{sandbox_id}", headers=headers).status_code == 200
     with caplog.at_level(logging.DEBUG, logger="peewee"):
         assert edge.api.get(f"/v1/sandboxes/{sandbox_id}", headers=headers).status_code == 200
-    asked = [record for record in caplog.records if "SELECT" in record.getMessage()]
+    asked = [record.getMessage() for record in caplog.records if record.name == "peewee"]
     assert len(asked) == 3, "the key with its owner, the sandbox, its ports"
+    assert all("EXECUTE" in text for text in asked)
 
 
 def test_what_a_call_to_a_guest_needs_of_its_sandbox_is_one_statement(edge, caplog):
@@ -120,7 +152,7 @@ def test_what_a_call_to_a_guest_needs_of_its_sandbox_is_one_statement(edge, capl
     made = edge.api.post("/v1/sandboxes", headers=edge.key(owner), json={}).json
     with caplog.at_level(logging.DEBUG, logger="peewee"):
         found = guest.get_owned(Caller(owner), made["id"])
-        asked = [record for record in caplog.records if "SELECT" in record.getMessage()]
+        asked = [record for record in caplog.records if "EXECUTE" in record.getMessage()]
     assert (found.id, found.node_id) == (made["id"], made["nodeId"])
     with connection():
         assert found.node_address == Node.get_by_id(made["nodeId"]).address

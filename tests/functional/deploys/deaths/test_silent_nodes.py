@@ -15,6 +15,7 @@ from tests.fakes.hostile_guest import ENDED, RESULT, STDOUT, frame
 from tests.functional.deploys.conftest import FIRST, begin_second
 from tests.stack.database import query
 from tests.stack.previews import Served
+from tests.stack.waiting import until
 
 SECOND = FIRST.replace("1", "2")
 SYNCED = frame(STDOUT, b'{"txid": 2, "replicated_txid": 2}') + frame(RESULT, ENDED)
@@ -63,6 +64,7 @@ def silent(sim_stack):
     query(sim_stack, "UPDATE nodes SET heartbeat_at = 'epoch'")
     yield
     sim_stack.start("node-ctl")
+    until(lambda: query(sim_stack, "SELECT 1 FROM nodes WHERE heartbeat_at > 'epoch'"))
 
 
 @pytest.fixture
