@@ -41,8 +41,8 @@ _PIECE = 65536
 
 
 class WebServer(ThreadingHTTPServer):
-    """Serves until it is told to shut down; `counts` says how often each `id` was posted, and of
-    `slow` how often that was asked for."""
+    """Serves until it is told to shut down; `counts` says how often each `id` was posted, or asked
+    for slowly."""
 
     daemon_threads = True
     request_queue_size = 1024
@@ -89,8 +89,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif name == "/bytes":
             self._bytes(int(query["n"]), query.get("accel"))
         elif name == "/slow":
-            with self.server.lock:
-                self.server.counts["slow"] += 1
+            if "id" in query:
+                with self.server.lock:
+                    self.server.counts[query["id"]] += 1
             time.sleep(float(query["s"]))
             self._send(b"slow")
         elif name == "/socket":

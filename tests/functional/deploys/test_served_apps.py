@@ -122,7 +122,7 @@ def test_drained_only_after_the_last_answer_and_a_websocket_does_not_count(
     link.send("one")
     assert link.recv() == "one"
     with ThreadPoolExecutor(1) as other:
-        slow = other.submit(shop.get, "/slow?s=4")
+        slow = other.submit(shop.get, "/slow?s=4&id=slow")
         until(lambda: post_count(versions[0], "slow") == "1")
         sandbox = served_apps.fence("kiosk", 30)
         while not slow.done():

@@ -69,7 +69,7 @@ def test_a_gateway_that_is_killed_is_not_missed_and_drains_are_told_again(
 @pytest.mark.slow
 def test_a_killed_worker_of_nginx_leaves_nothing_in_flight(shop, sim_stack, versions):
     with ThreadPoolExecutor(1) as other:
-        slow = other.submit(App(sim_stack).get, "/slow?s=60")
+        slow = other.submit(App(sim_stack).get, "/slow?s=60&id=slow")
         until(lambda: post_count(versions[0], "slow") == "1")
         for entry in workers_of(sim_stack.supervisor.pid("edge")):
             os.kill(int(entry.name), signal.SIGKILL)
@@ -111,7 +111,7 @@ def test_without_lua_the_gateway_holds_counts_and_wakes(
         edge_without_lua, shop, sim_stack, versions):
     nonce = versions[1].get("/nonce").text
     with ThreadPoolExecutor(21) as crowd:
-        slow = crowd.submit(App(sim_stack).get, "/slow?s=3")
+        slow = crowd.submit(App(sim_stack).get, "/slow?s=3&id=slow")
         until(lambda: post_count(versions[0], "slow") == "1")
         old = served_apps.fence("kiosk", 30)
         answers = [crowd.submit(App(sim_stack).get, "/nonce") for _ in range(20)]
