@@ -26,10 +26,10 @@ def run_command(command: str, env: Mapping[str, str], timeout_s: float, *,
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, start_new_session=True)
     alarm = threading.Timer(timeout_s, _kill_group, [process.pid])
-    alarm.start()
     try:
         with process:
             try:
+                alarm.start()
                 for line in process.stdout or ():
                     lines.append(line)
                     if show:

@@ -56,14 +56,12 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=120.0,
                         help="seconds to wait (default 120)")
     arguments = parser.parse_args()
-    for signum in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(signum, _end)
+    for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        if signal.getsignal(signum) is not signal.SIG_IGN:  # nohup
+            signal.signal(signum, _end)
     deps = get_deps()
     configure(deps.settings.log_level)
-    try:
-        left = drain(deps, arguments.timeout)
-    except KeyboardInterrupt:
-        return 130
+    left = drain(deps, arguments.timeout)
     print("all sandboxes are asleep" if not left else f"{left} sandboxes are still awake")
     return 1 if left else 0
 
