@@ -28,7 +28,8 @@ class ConnectionsTaken(peewee.OperationalError):
 
 
 class _Connection(psycopg2.extensions.connection):
-    """One connection; `prepared` are the statements that it has prepared: text -> name."""
+    """One connection; `prepared` are the statements that it has prepared: text -> what executes
+    it."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -134,13 +135,12 @@ def execution_of(text: str) -> str:
     """What executes the statement `text`, with the same parameters, as one that this thread's
     connection has prepared; it does so the first time."""
     prepared: dict[str, str] = database.connection().prepared
-    first, *others = text.split("%s")
     if text not in prepared:
-        name = f"s{next(_numbers)}"
+        name, (first, *others) = f"s{next(_numbers)}", text.split("%s")
         numbered = "".join(f"${number}{part}" for number, part in enumerate(others, 1))
         database.execute_sql(f"PREPARE {name} AS {first}{numbered}")
-        prepared[text] = name
-    return f"EXECUTE {prepared[text]} ({', '.join(['%s'] * len(others))})"
+        prepared[text] = f"EXECUTE {name} ({', '.join(['%s'] * len(others))})"
+    return prepared[text]
 
 
 def when_database_answers(action: Callable[[], Result], *, limit_s: float = 120.0) -> Result:
