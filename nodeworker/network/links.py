@@ -88,6 +88,13 @@ def _write_sysctl(name: str, value: str, *, required: bool = True) -> None:
         path.write_text(value)
 
 
+def let_through(slot: Slot, is_open: bool) -> None:
+    """Whether what the guest in a slot sends to others is passed on, to the internet as to the
+    guest gateway, or dropped without a word, as by a network that is slow."""
+    for name in "forwarding", "route_localnet":
+        _write_sysctl(f"ipv4/conf/{slot.host_interface}/{name}", str(int(is_open)))
+
+
 def remove_slot(slot: Slot) -> None:
     """Delete the slot's namespace, and with it tap, veth pair, addresses and routes. Nothing there:
     no-op."""

@@ -88,6 +88,14 @@ class NodeNetwork:
             if address not in owned:
                 self._remove_forwards(address)
 
+    def cut_off(self, slot: Slot) -> None:
+        """From now on the guest there reaches nobody; who reached it still does."""
+        links.let_through(slot, False)
+
+    def let_out(self, slot: Slot) -> None:
+        """Undo `cut_off`."""
+        links.let_through(slot, True)
+
     def close(self, owner: str) -> None:
         """End the owner's forwarded ports and this host's connections to them; it keeps its
         slot."""

@@ -136,6 +136,15 @@ class Host:
         """Rate of the host's time stamp counter."""
         return counter_khz(self.image_dir)
 
+    def mismatch(self, machine: Machine, shape: Shape) -> str:
+        """Why the memory of `machine` does not fit what is asked for here; empty if it does."""
+        if machine.shape != shape:
+            return f"its memory is of shape {machine.shape}, asked for is {shape}"
+        here = self.tuple_for(machine)
+        if machine.made_on != here:
+            return f"its memory was made on {machine.made_on}, this host is {here}"
+        return ""
+
     def rundir(self, sandbox_id: str) -> RunDir:
         """The run directory of a sandbox, whether or not it exists."""
         return RunDir(self.sandboxes / sandbox_id)

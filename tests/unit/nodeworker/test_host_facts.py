@@ -15,7 +15,6 @@ from nodeworker.hypervisor.driver import MachineSpec, Shape
 from nodeworker.hypervisor.qemu import host
 from nodeworker.hypervisor.qemu.guest import identity
 from nodeworker.hypervisor.qemu.operations import cold_boot, hibernate
-from nodeworker.hypervisor.qemu.operations.create import mismatch
 from nodeworker.hypervisor.qemu.process import qemu_process, qmp, timestamp_counter
 from nodeworker.hypervisor.qemu.process.qemu_process import start_ticks
 from nodeworker.hypervisor.qemu.records import Phase, Task
@@ -122,7 +121,7 @@ def test_what_an_older_process_saves_is_not_restored_by_another_qemu(vm, version
     server.close()
     saved = vm.rundir.find_record()
     assert saved.phase is Phase.SAVED and "7.2" in saved.machine.made_on.hypervisor_version
-    assert "10.0" in mismatch(vm.host, saved.machine, SHAPE)
+    assert "10.0" in vm.host.mismatch(saved.machine, SHAPE)
 
 
 def test_a_boot_that_is_tried_again_by_another_worker_is_of_the_host_of_then(vm, version,

@@ -2,94 +2,34 @@
 and nobody else's, and leave nothing behind, whoever dies."""
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
 
-from bin.stack.site import ROOT
 from guest.agent.protocol import AGENT_PORT
 from guest.client.agent_client import AgentClient
 from guest.client.errors import AgentError
 from nodeworker.disks.durable import read_json
-from nodeworker.hypervisor import host_memory, locks
+from nodeworker.hypervisor import host_memory
 from nodeworker.hypervisor.driver import VmState
 from nodeworker.hypervisor.qemu.operations import create
-from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.hypervisor.qemu.suspended import making_spares, warm_spares
-from tests.host.driver_checks import before, check_clock, fill_slots, listen_longer, points
-from tests.host.driver_lab import SHAPE, Lab
-from tests.stack.waiting import until
-
-TAKING = ("spare.taken", "spare.handed_over", "spare.exchanged")
-MAKING = tuple(point for point in points("spare") if point not in TAKING)
-IDENTITY = (
-    "cat /etc/machine-id /etc/hostname /etc/ssh/ssh_host_ed25519_key.pub; head -c 16 /dev/urandom |"
-    " sha256sum"
+from tests.host.driver_checks import before, fill_slots, points
+from tests.vm.spares.checks import (
+    IDENTITY,
+    MAKING,
+    TAKING,
+    check_nothing_left,
+    check_runs,
+    crash_making,
+    image,
+    make,
+    pid_of,
 )
+
 # File -> content while a spare is made, and of a sandbox of one vCPU.
 SHARES = {"cpu.shares": (2, 1024), "cpu.weight": (1, 100)}
-MAKE = """
-import os, sys
-from config.settings import load
-from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.suspended.making_spares import make
-from tests.host.driver_checks import listen_longer
-listen_longer(setattr)
-make(Host(load(os.environ)), sys.argv[1])
-"""
-
-
-@pytest.fixture
-def sparing(real, monkeypatch):
-    """The node of `real` with two spares at most; there is none at first, and after it."""
-    listen_longer(monkeypatch.setattr)
-    lab = Lab({**real.environ, "SVC_WARM_SPARES": "2"}, real.numbers)
-    for path in lab.driver.host.warm.glob("*.wanted"):
-        path.unlink()
-    yield lab
-    real.driver.tend_suspended()
-    check_nothing_left(lab)
-
-
-def check_nothing_left(lab):
-    """But sandboxes: no spare, no slot, no cgroup and no layer of one."""
-    host = lab.driver.host
-    sandboxes = set(lab.driver.list_sandboxes())
-    assert {path.name: sorted(os.listdir(path)) for path in host.warm.glob("spare-*")} == {}
-    assert set(host.network.slots.owners()) <= sandboxes and host.cgroups.names() <= sandboxes
-    assert set(host.layers.list_paths()) <= host.find_references()
-
-
-def image(lab):
-    return lab.driver.host.warm_image_dir(SHAPE).name
-
-
-def make(lab):
-    """The run directory of a new spare."""
-    known = set(lab.driver.host.warm.glob("spare-*"))
-    making_spares.make(lab.driver.host, image(lab))
-    [path] = set(lab.driver.host.warm.glob("spare-*")) - known
-    # A process that another thread has forked holds it until its program starts; a create that
-    # meets that makes a machine of its own.
-    until(lambda: not locks.is_locked(path / "op.lock"), 20)
-    return RunDir(path)
-
-
-def crash_making(lab, tmp_path, point):
-    """Make a spare in a process that is killed at a point."""
-    fault = tmp_path / "fault"
-    fault.write_text(f"{point} kill")
-    environ = {**os.environ, **lab.environ, "SVC_FAULT_FILE": str(fault)}
-    done = subprocess.run([sys.executable, "-c", MAKE, image(lab)], cwd=ROOT, env=environ,
-                          timeout=120, check=False)
-    assert done.returncode == -signal.SIGKILL and not fault.exists()
-
-
-def pid_of(lab, spec):
-    return lab.driver.host.rundir(spec.sandbox_id).find_record().pid
 
 
 def cpu_share(lab, name):
@@ -97,14 +37,6 @@ def cpu_share(lab, name):
     [file] = [file for parent in lab.driver.host.cgroups._parents()
               for file in (parent / name).glob("cpu.*") if file.name in SHARES]
     return file.name, int(file.read_text())
-
-
-def check_runs(lab, spec):
-    assert lab.driver.inspect(spec.sandbox_id) is VmState.RUNNING
-    assert lab.agent(spec).ping().adopted == spec.sandbox_id
-    assert lab.shell(spec, "hostname; echo $NUMBER").split() == [
-        spec.sandbox_id, spec.env["NUMBER"]]
-    check_clock(lab.shell, spec)
 
 
 def test_a_create_goes_on_with_its_process_as_a_computer_of_its_own(sparing):

@@ -14,7 +14,7 @@ from nodeworker.hypervisor.qemu.disk.layer_references import (
 )
 from nodeworker.hypervisor.qemu.host import Host
 
-_CHAIN_OF = {"sandboxes": sandbox_chain, "snapshots": snapshot_chain}
+_CHAIN_OF = {"sandboxes": sandbox_chain, "snapshots": snapshot_chain, "warm": sandbox_chain}
 
 
 def release_layers(host: Host, holder: Path, chain: tuple[str, ...] | None) -> None:

@@ -20,7 +20,6 @@ from nodeworker.hypervisor.driver import (
     DriverError,
     MachineSpec,
     RunningVm,
-    Shape,
     StillStarting,
     VmNotFound,
     VmState,
@@ -119,11 +118,10 @@ def record_new_sandbox(vm: Vm, spec: MachineSpec) -> Source:
 def _start(vm: Vm, spec: MachineSpec, held: ExitStack) -> str:
     """Why it had to be booted from its disk; empty if it was restored from its source, or made of a
     spare."""
-    if spec.snapshot_id is None:
-        if warm_spares.assign(vm, spec, held):
-            return ""
-        if vm.rundir.find_record() is not None:
-            _clear(vm)
+    if warm_spares.assign(vm, spec, held):
+        return ""
+    if vm.rundir.find_record() is not None:
+        _clear(vm)
     source = record_new_sandbox(vm, spec)
     fault("create.recorded")
     vm.rundir.write_tokens(*source.tokens, spec.agent_token, durable=False)
@@ -178,7 +176,7 @@ def _find_source(host: Host, spec: MachineSpec) -> Source:
                           unfit=_DISK_WANTED if spec.from_disk else NO_MEMORY)
         unfit = lent_memory.find_loss(host, snapshot)
     return Source(machine, _tokens(host, directory, machine), directory,
-                  unfit or mismatch(host, machine, spec.shape))
+                  unfit or host.mismatch(machine, spec.shape))
 
 
 def _tokens(host: Host, directory: Path, machine: Machine) -> tuple[str, ...]:
@@ -188,13 +186,3 @@ def _tokens(host: Host, directory: Path, machine: Machine) -> tuple[str, ...]:
     if token is None:
         raise DriverError(f"{directory} has no agent token")
     return token["token"], host.image_for(machine).agent_token
-
-
-def mismatch(host: Host, machine: Machine, shape: Shape) -> str:
-    """Why the memory of `machine` does not fit what is asked for here; empty if it does."""
-    if machine.shape != shape:
-        return f"its memory is of shape {machine.shape}, asked for is {shape}"
-    here = host.tuple_for(machine)
-    if machine.made_on != here:
-        return f"its memory was made on {machine.made_on}, this host is {here}"
-    return ""

@@ -8,7 +8,7 @@ import time
 
 from nodeworker.hypervisor.driver import MachineSpec, StillStarting
 from nodeworker.hypervisor.qemu.guest import adoption
-from nodeworker.hypervisor.qemu.records import Starting
+from nodeworker.hypervisor.qemu.records import Starting, Task
 from nodeworker.hypervisor.qemu.vm import Vm
 
 # A restored guest that is only slow must not be taken for a dead one: its memory would be given up.
@@ -49,6 +49,8 @@ def await_answer(vm: Vm, spec: MachineSpec, *, renew: bool) -> None:
         if waited_s < _limit_s(starting) and vm.rundir.is_alive():
             raise StillStarting(str(error), _PAUSE_S) from error
         raise
+    if vm.record.task is Task.CREATE:
+        vm.host.network.let_out(vm.slot)  # one that was a spare was cut off
 
 
 def _limit_s(starting: Starting) -> float:

@@ -22,7 +22,7 @@ from nodeworker.hypervisor.qemu.operations.first_answer import await_answer, beg
 from nodeworker.hypervisor.qemu.process.monitor import LoadFailed, Monitor
 from nodeworker.hypervisor.qemu.process.qmp import QmpError
 from nodeworker.hypervisor.qemu.process.start_in_slot import Stopped, started
-from nodeworker.hypervisor.qemu.records import Phase
+from nodeworker.hypervisor.qemu.records import Phase, Task
 from nodeworker.hypervisor.qemu.vm import Vm
 
 
@@ -66,6 +66,8 @@ def resume_guest(vm: Vm, spec: MachineSpec, begun: Stopped, monitor: Monitor) ->
     try:
         fault(f"{_task(vm)}.marked")
         hand_over(vm.host, spec)
+        if vm.record.task is Task.SPARE:
+            vm.host.network.cut_off(vm.slot)
         begun.confine(monitor)
     except Exception:
         vm.write(before, durable=False)

@@ -16,7 +16,6 @@ from nodeworker.hypervisor.driver import DriverError, MachineSpec, RunningVm, St
 from nodeworker.hypervisor.qemu.disk import flatten, ram_room
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.operations.cold_boot import cold_boot, go_on_starting
-from nodeworker.hypervisor.qemu.operations.create import mismatch
 from nodeworker.hypervisor.qemu.operations.first_answer import began
 from nodeworker.hypervisor.qemu.operations.restore import restore
 from nodeworker.hypervisor.qemu.process.monitor import LoadFailed
@@ -86,7 +85,7 @@ def _restore(vm: Vm, spec: MachineSpec) -> None:
 
 def _check_host(vm: Vm) -> None:
     """Raises LoadFailed if this host is not what the memory was made on."""
-    reason = mismatch(vm.host, vm.machine, vm.machine.shape)
+    reason = vm.host.mismatch(vm.machine, vm.machine.shape)
     if reason:
         raise LoadFailed(reason)
 

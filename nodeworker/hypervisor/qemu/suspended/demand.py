@@ -1,5 +1,5 @@
-"""How many creates have asked for each warm image lately, told by all worker processes of a node in
-files, one line for each create."""
+"""How many creates have asked for each source of spares lately, told by all worker processes of a
+node in files, one line for each create."""
 import time
 from pathlib import Path
 
@@ -8,9 +8,9 @@ _SUFFIX = ".wanted"
 _LONGEST_BYTES = 64 * 1024
 
 
-def note(directory: Path, warm_image: str) -> None:
-    """A create has asked for this warm image now."""
-    path = directory / f"{warm_image}{_SUFFIX}"
+def note(directory: Path, source: str) -> None:
+    """A create has asked for this source now."""
+    path = directory / f"{source}{_SUFFIX}"
     with path.open("a", encoding="ascii") as file:
         if file.tell() > _LONGEST_BYTES:
             file.truncate(0)
@@ -18,7 +18,7 @@ def note(directory: Path, warm_image: str) -> None:
 
 
 def count(directory: Path) -> dict[str, int]:
-    """Creates of each warm image in the last `WINDOW_S`; those that nobody wants are forgotten, as
+    """Creates of each source in the last `WINDOW_S`; those that nobody wants are forgotten, as
     is what a power failure left of a file."""
     since, found = time.time() - WINDOW_S, {}
     for path in directory.glob(f"*{_SUFFIX}"):
@@ -28,6 +28,11 @@ def count(directory: Path) -> dict[str, int]:
         else:
             path.unlink(missing_ok=True)
     return found
+
+
+def forget(directory: Path, source: str) -> None:
+    """It counts as asked for by nobody."""
+    (directory / f"{source}{_SUFFIX}").unlink(missing_ok=True)
 
 
 def _times(path: Path) -> list[float]:

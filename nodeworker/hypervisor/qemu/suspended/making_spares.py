@@ -2,34 +2,38 @@
 
 A spare is restored like any new sandbox, with an identity of its own that nobody else will have. It
 answers a command, takes a second identity, as it will when it becomes a sandbox, and starts what
-callers begin with: so what the emulator translates for that has been translated. Then it is
-suspended.
+callers begin with, if it is of a warm image: so what the emulator translates for that has been
+translated. Then it is suspended.
 """
 import logging
 import os
 import secrets
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from guest.agent.protocol import AGENT_PORT
 from guest.client.agent_client import AgentClient
+from nodeworker.disks.durable import write_atomic
 from nodeworker.disks.reserve_blocks import MIB
 from nodeworker.faults import fault
 from nodeworker.hypervisor import host_memory, locks
-from nodeworker.hypervisor.driver import MachineSpec
+from nodeworker.hypervisor.driver import MachineSpec, VmNotFound
 from nodeworker.hypervisor.qemu.disk import ram_room
 from nodeworker.hypervisor.qemu.guest import adoption
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.images.guest_image import find_presets
 from nodeworker.hypervisor.qemu.operations.create import clone, record_new_sandbox
-from nodeworker.hypervisor.qemu.records import Machine, Task, find_warm_image
+from nodeworker.hypervisor.qemu.records import Machine, Task
 from nodeworker.hypervisor.qemu.rundir import RunDir
-from nodeworker.hypervisor.qemu.suspended import warm_spares
+from nodeworker.hypervisor.qemu.suspended import demand, warm_spares
+from nodeworker.hypervisor.qemu.suspended.spare_sources import SpareSource, find_source
 from nodeworker.hypervisor.qemu.vm import Vm
 
 _log = logging.getLogger(__name__)
-_ANSWER_LIMIT_S = 20.0
+# A guest may be hostile, and while one spare is made no other is.
+_ANSWER_LIMIT_S, _START_LIMIT_MS, _START_GRACE_S = 10.0, 10_000, 2.0
+_NOTHING = ["/bin/true"]
 # A shell, a pipe, Python: with them comes what all programs share, the loader and the C library.
 _FIRST_STARTS = "ls / | cat; python3 -c 'import json'"
 # So many CPUs must have been idle since the last look, but no more than a share of all there are:
@@ -65,53 +69,59 @@ class SpareMaker:
 
 
 def find_missing(host: Host) -> str:
-    """The warm image of which a spare should be made next; empty if there are enough, or if there
-    is no room for one."""
+    """The source of which a spare should be made next; empty if there are enough, or if there is no
+    room for one."""
     if host.settings.warm_spares == 0 or host_memory.is_short():
         return ""
     ready = warm_spares.count_ready(host)
     for name, target in warm_spares.targets(host).items():
-        machine = find_warm_image(host.warm_images / name)
-        if machine is not None and ready.get(name, 0) < target and _has_room(host, machine):
-            return name
+        if ready.get(name, 0) < target:
+            source = find_source(host, name)
+            if source is not None and _has_room(host, source.machine):
+                return name
     return ""
 
 
 def make(host: Host, name: str) -> None:
-    """Make a spare of the warm image `name`, unless another process is making one or the image is
-    not what creates use any more. After a failure nothing of it is left."""
+    """Make a spare of the source `name`, unless another process is making one or creates do not
+    use it any more. After a failure nothing of it is left, and a snapshot has to be wanted anew."""
     with locks.nobody_at_work(host.warm / "lock") as is_mine:
-        if not is_mine:
+        source = find_source(host, name) if is_mine else None
+        if source is None:
             return
-        directory = host.warm_images / name
-        machine = find_warm_image(directory)
-        if machine is not None:
-            spec = _spec(host, machine)
-            if host.warm_image_dir(machine.shape, presets=spec.presets) == directory:
-                _make(host, spec, directory)
-                host.spares.refill_in_background(directory)
+        try:
+            _make(host, source)
+        except Exception:
+            if source.snapshot_id is not None:
+                demand.forget(host.warm, name)
+            raise
+        if source.snapshot_id is None:
+            host.spares.refill_in_background(host.warm_images / name)
 
 
-def _spec(host: Host, machine: Machine) -> MachineSpec:
-    presets = find_presets(host.image_for(machine)) is not None
-    return MachineSpec(f"{warm_spares.PREFIX}{secrets.token_hex(6)}", machine.shape,
-                       secrets.token_urlsafe(32), agent_port=0, presets=presets)
+def _spec(source: SpareSource) -> MachineSpec:
+    return MachineSpec(f"{warm_spares.PREFIX}{secrets.token_hex(6)}", source.machine.shape,
+                       secrets.token_urlsafe(32), agent_port=0, snapshot_id=source.snapshot_id,
+                       presets=source.presets)
 
 
-def _make(host: Host, spec: MachineSpec, directory: Path) -> None:
+def _make(host: Host, source: SpareSource) -> None:
+    spec = _spec(source)
     rundir = RunDir(host.warm / spec.sandbox_id)
     with rundir.operation(create=True):
         vm = Vm(host, rundir)
         try:
-            source = record_new_sandbox(vm, spec)
+            saved = record_new_sandbox(vm, spec)
             vm.write(replace(vm.record, task=Task.SPARE), durable=False)
             fault("spare.recorded")
-            rundir.write_tokens(*source.tokens, spec.agent_token, durable=False)
-            clone(vm, spec, directory)
+            rundir.write_tokens(*saved.tokens, spec.agent_token, durable=False)
+            if saved.directory is None or saved.unfit:
+                raise VmNotFound(f"{source.name} is not what spares are made of any more")
+            clone(vm, spec, saved.directory)
             _run_once(vm, spec)
             vm.write(replace(vm.record, task=Task.CREATE), durable=False)
             fault("spare.stopped")
-            (rundir.path / warm_spares.READY).touch(mode=0o600)
+            write_atomic(rundir.path / warm_spares.READY, source.name.encode(), durable=False)
             fault("spare.ready")
         except BaseException:
             warm_spares.discard(vm)
@@ -120,9 +130,13 @@ def _make(host: Host, spec: MachineSpec, directory: Path) -> None:
 
 def _run_once(vm: Vm, spec: MachineSpec) -> None:
     agent = AgentClient(vm.slot.address, AGENT_PORT, spec.agent_token)
-    agent.exec(["/bin/true"], cwd="/")
+    run = partial(agent.exec, cwd="/", timeout_ms=_START_LIMIT_MS, grace_s=_START_GRACE_S)
+    run(_NOTHING)
     adoption.adopt(vm, spec, renew=True, restored=True, limit_s=_ANSWER_LIMIT_S)
-    agent.exec(shell=_FIRST_STARTS, cwd="/")
+    if spec.snapshot_id is None:
+        run(shell=_FIRST_STARTS)
+    else:  # whose disk and programs are its owner's
+        run(_NOTHING)
     with vm.monitor("stopping the spare") as monitor:
         monitor.run("stop")
 

@@ -1,5 +1,5 @@
-"""Machines restored from a warm image ahead of need, which have run once and stand suspended: a
-create takes one over instead of starting its own.
+"""Machines restored ahead of need, from a warm image or a snapshot (`spare_sources.py`), which have
+run once and stand suspended: a create takes one over instead of starting its own.
 
 1. A spare has a run directory of its own, `<node_dir>/warm/<id>`, as a sandbox has, and an identity
 of its own, which it gives up when it is taken. Its record says that it was never completely
@@ -8,12 +8,13 @@ and removes that file first, so it is never given twice. One that nobody works o
 ready is left of somebody who died, and removed. 3. It becomes the sandbox's in one step, in which
 the two run directories change places. A create that dies afterwards has left a sandbox that was
 never completely created. 4. Spares are made while the CPU is idle, as many as have been wanted
-lately, and given up when they are too many, when memory or slots are short, or when their warm
-image is not the present one.
+lately, and given up when they are too many, when memory or slots are short, or when creates do not
+use their source any more. 5. Its guest reaches nobody until it answers to its sandbox's token.
 """
 import ctypes
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -27,10 +28,11 @@ from nodeworker.hypervisor.qemu.disk.release_layers import release_layers
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process.start_in_slot import stop
 from nodeworker.hypervisor.qemu.process.start_qemu import ensure_confined
-from nodeworker.hypervisor.qemu.records import Machine, find_warm_image
+from nodeworker.hypervisor.qemu.records import find_warm_image
 from nodeworker.hypervisor.qemu.rundir import RunDir, boot_id
 from nodeworker.hypervisor.qemu.suspended import demand
 from nodeworker.hypervisor.qemu.suspended.resume_suspended import go_on
+from nodeworker.hypervisor.qemu.suspended.spare_sources import find_source, is_snapshot, source_for
 from nodeworker.hypervisor.qemu.vm import Vm
 
 PREFIX, READY = "spare-", "ready"
@@ -49,12 +51,11 @@ def assign(vm: Vm, spec: MachineSpec, held: ExitStack) -> bool:
     host = vm.host
     if host.settings.warm_spares == 0:
         return False
-    directory = host.warm_image_dir(spec.shape, presets=spec.presets)
-    machine = find_warm_image(directory)
-    if machine is None:
+    source = source_for(host, spec)
+    if source is None:
         return False
-    demand.note(host.warm, directory.name)
-    spare = held.enter_context(_taken(host, machine))
+    demand.note(host.warm, source.name)
+    spare = held.enter_context(_taken(host, source.name))
     if spare is None:
         return False
     try:
@@ -79,7 +80,7 @@ def _become(vm: Vm, spec: MachineSpec, spare: RunDir) -> None:
     fault("spare.taken")
     host.network.slots.hand_over(spare.sandbox_id, vm.sandbox_id)
     fault("spare.handed_over")
-    _exchange(spare.path, vm.rundir.path)
+    _move_in(vm, spare)
     fault("spare.exchanged")
     record = vm.rundir.find_record()
     assert record is not None
@@ -88,6 +89,16 @@ def _become(vm: Vm, spec: MachineSpec, spare: RunDir) -> None:
     fault("create.recorded")
     vm.rundir.write_tokens(*vm.rundir.tokens(), spec.agent_token, durable=False)
     ensure_confined(vm)
+
+
+def _move_in(vm: Vm, spare: RunDir) -> None:
+    """Let the sandbox and its spare change places, and be the one whom the notes name."""
+    layers, frozen = vm.host.layers, (spare.chain() or ())[:-1]
+    with layers.referring():
+        layers.notes.add(frozen, vm.rundir.path)
+        _exchange(spare.path, vm.rundir.path)
+        for reference in frozen:
+            layers.notes.remove(reference, spare.path)
 
 
 def _forget(host: Host, spare: RunDir) -> None:
@@ -111,11 +122,11 @@ def _exchange(one: Path, other: Path) -> None:
 
 
 @contextmanager
-def _taken(host: Host, machine: Machine) -> Iterator[RunDir | None]:
-    """A spare of the warm image `machine`, locked in the block and nobody else's from now on."""
+def _taken(host: Host, source: str) -> Iterator[RunDir | None]:
+    """A spare of this source, locked in the block and nobody else's from now on."""
     for rundir in _list(host):
         with rundir.nobody_at_work() as is_ours:
-            if is_ours and _is_whole(rundir) and _is_of(rundir, machine):
+            if is_ours and source_of(rundir) == source:
                 (rundir.path / READY).unlink()
                 yield rundir
                 return
@@ -137,10 +148,10 @@ def end_surplus(host: Host) -> int:
 
 def _is_wanted(rundir: RunDir, left: dict[str, int]) -> bool:
     """Whether it is whole and one of those that are still wanted by `left`, which counts it off."""
-    image = _image_of(rundir) if _is_whole(rundir) else ""
-    if left.get(image, 0) == 0 or host_memory.is_short():
+    source = source_of(rundir)
+    if left.get(source, 0) == 0 or host_memory.is_short():
         return False
-    left[image] -= 1
+    left[source] -= 1
     return True
 
 
@@ -171,23 +182,26 @@ def discard(vm: Vm) -> None:
 
 
 def count_ready(host: Host) -> dict[str, int]:
-    """How many spares of each warm image stand ready."""
-    found: dict[str, int] = {}
-    for rundir in _list(host):
-        if _is_whole(rundir):
-            image = _image_of(rundir)
-            found[image] = found.get(image, 0) + 1
-    return found
+    """How many spares of each source stand ready."""
+    return dict(Counter(filter(None, map(source_of, _list(host)))))
 
 
 def targets(host: Host) -> dict[str, int]:
-    """How many spares of each warm image there should be: as many as were wanted lately, what was
-    wanted most first, SVC_WARM_SPARES in all; one of the smallest machine if nothing was."""
+    """How many spares of each source there should be: as many as were wanted lately, what was
+    wanted most first, SVC_WARM_SPARES in all; one of the smallest machine if no warm image was
+    wanted. Of a snapshot one less than were wanted, since most serve once, and at most half of all
+    of all snapshots together: what its owner wants must not take everybody's."""
     left, found = host.settings.warm_spares, {}
-    wanted = demand.count(host.warm) or {name: 1 for name in _smallest(host)}
-    for image, times in sorted(wanted.items(), key=lambda item: -item[1]):
-        found[image] = min(times, left)
-        left -= found[image]
+    left_to_snapshots = left // 2
+    wanted = demand.count(host.warm)
+    if all(map(is_snapshot, wanted)):
+        wanted |= {name: 1 for name in _smallest(host)}
+    for source, times in sorted(wanted.items(), key=lambda item: -item[1]):
+        if is_snapshot(source):
+            times = min(times - 1, left_to_snapshots) if find_source(host, source) else 0
+            left_to_snapshots -= min(times, left)
+        found[source] = min(times, left)
+        left -= found[source]
     return found
 
 
@@ -202,17 +216,12 @@ def _list(host: Host) -> list[RunDir]:
     return [RunDir(path) for path in sorted(host.warm.glob(f"{PREFIX}*"))]
 
 
-def _is_whole(rundir: RunDir) -> bool:
+def source_of(rundir: RunDir) -> str:
+    """The name of what a spare was made of; empty if it is not whole."""
     record = rundir.find_record()
-    return (record is not None and record.boot_id == boot_id() and rundir.is_alive()
-            and (rundir.path / READY).exists())
-
-
-def _is_of(rundir: RunDir, machine: Machine) -> bool:
-    record = rundir.find_record()
-    return record is not None and record.machine.chain[:-1] == machine.chain
-
-
-def _image_of(rundir: RunDir) -> str:
-    record = rundir.find_record()
-    return record.machine.chain[-2].partition(":")[2] if record is not None else ""
+    if record is None or record.boot_id != boot_id() or not rundir.is_alive():
+        return ""
+    try:
+        return (rundir.path / READY).read_text()
+    except FileNotFoundError:
+        return ""

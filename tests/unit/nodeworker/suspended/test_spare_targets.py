@@ -1,4 +1,4 @@
-"""How many spares of which warm image there should be, from what creates have asked for lately."""
+"""How many spares of what there should be, from what creates have asked for lately."""
 import time
 from types import SimpleNamespace
 
@@ -49,4 +49,25 @@ def test_what_was_wanted_most_comes_first_within_the_limit(tmp_path, asked, most
     for image, times in asked.items():
         for _ in range(times):
             demand.note(tmp_path, image)
+    assert warm_spares.targets(host(tmp_path, most)) == wanted
+
+
+@pytest.mark.parametrize("asked, most, wanted", [
+    ({"snapshot:a": 1, "small": 1}, 4, {"snapshot:a": 0, "small": 1}),
+    ({"snapshot:a": 2, "small": 1}, 4, {"snapshot:a": 1, "small": 1}),
+    ({"snapshot:a": 9, "small": 1}, 4, {"snapshot:a": 2, "small": 1}),
+    ({"snapshot:a": 9, "snapshot:b": 8, "small": 7}, 4,
+     {"snapshot:a": 2, "snapshot:b": 0, "small": 2}),
+    ({"snapshot:a": 5, "small": 9}, 4, {"small": 4, "snapshot:a": 0}),
+    ({"snapshot:a": 9, "small": 1}, 1, {"snapshot:a": 0, "small": 1}),
+    ({"snapshot:gone": 9, "small": 1}, 4, {"snapshot:gone": 0, "small": 1}),
+    ({"snapshot:a": 2}, 4, {"snapshot:a": 1, "smallest": 1}),
+])
+def test_a_snapshot_that_is_used_often_gets_some_but_never_most(tmp_path, monkeypatch, asked, most,
+                                                                wanted):
+    monkeypatch.setattr(warm_spares, "find_source", lambda host, name: "gone" not in name)
+    monkeypatch.setattr(warm_spares, "_smallest", lambda host: ["smallest"])
+    for source, times in asked.items():
+        for _ in range(times):
+            demand.note(tmp_path, source)
     assert warm_spares.targets(host(tmp_path, most)) == wanted
