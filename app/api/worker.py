@@ -4,8 +4,9 @@ import contextlib
 
 from gunicorn import util
 
+from app.http.server.connection import Connection
 from app.http.server.handing_over import GUEST_GATEWAY, SHELL, hand_over, wanted_by
-from app.http.server.worker import Connection, PatientWorker
+from app.http.server.worker import PatientWorker
 
 _NAMES = {SHELL: "Shells", GUEST_GATEWAY: "Models"}
 

@@ -7,7 +7,7 @@ import time
 
 from app.http.server.arriving import Arriving
 from app.http.server.handing_over import SHELL, listen, take_over
-from app.http.server.worker import Connection, PatientWorker
+from app.http.server.worker import PatientWorker
 from app.shell.routes import close_all
 
 # The worker before this one may still be letting go of the name.
@@ -63,8 +63,7 @@ class ShellWorker(PatientWorker):
             return
         self._make_room()
         self.nr_conns += 1
-        conn = Connection(self.cfg, link, client, server, self._settings.body_silence_s,
-                          self._linger)
+        conn = self._connection(link, client, server)
         conn.arriving = Arriving(received)
         self._collect(conn)
 

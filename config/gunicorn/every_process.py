@@ -1,18 +1,15 @@
-"""What the gunicorn processes share: threads, graceful ends, and logs that hold no query string.
-
-A query may carry a credential (`access_token`), so the access log names the path only; gunicorn's
-default format would print the whole request line.
-"""
+"""What the gunicorn processes share: threads, graceful ends, logs, and what they answer with."""
 import gc
 import importlib
 import os
 from typing import Any
 
-from config.gunicorn import error_answers
+from config.gunicorn import answer_pieces, error_answers
 from config.gunicorn.head_limits import *  # noqa: F401,F403
 from config.logging import logging_config
 from config.settings import get_settings
 
+answer_pieces.install()
 error_answers.install()
 worker_class = "app.http.server.worker.PatientWorker"
 # Who we are. gunicorn looks when it is imported, which in a one-box stack is before we became it.
@@ -25,7 +22,7 @@ graceful_timeout = 20
 preload_app = False
 control_socket_disable = True
 accesslog = "-"
-access_log_format = "%(h)s %(m)s %(U)s %(s)s %(B)s bytes %(M)s ms"
+logger_class = "config.gunicorn.access_log.AccessLogger"
 logconfig_dict = logging_config(get_settings().log_level)
 
 

@@ -6,7 +6,8 @@ it for the rest, for ever. Here:
 1. The main loop collects the head of each request, and a small body, without a thread
    (`app.http.server.arriving`). A head that is not complete after `SVC_HEAD_S`, or such a body
    after `SVC_BODY_SILENCE_S`, is answered with 408, whatever trickles.
-2. A complete request goes to a thread. An upload or a larger body is read there, at a pace
+2. A complete request goes to a thread (`app.http.server.threads`), which also gives the connection
+   back to the loop, for the next one. An upload or a larger body is read there, at a pace
    (`app.http.server.body_pace`); each piece of the answer has to be taken within the same time.
    Much that the route left unread of a body is read no further: the connection closes, and where
    the length was known the answer says so.
@@ -27,19 +28,22 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from gunicorn import http, util
-from gunicorn.workers.gthread import TConn, ThreadWorker
+from gunicorn import util
+from gunicorn.workers.gthread import ThreadWorker
 
 from app.http.server.arriving import Arriving, Stage
-from app.http.server.body_pace import PacedSocket
+from app.http.server.connection import Connection
+from app.http.server.lingering import Lingering
 from app.http.server.parent import end_with_parent
+from app.http.server.threads import Threads
 from config.settings import get_settings
 
 _RECEIVE_BYTES = 64 * 1024
-_LINGER_S, _LINGER_BYTES, _LINGERING_MAX = 2.0, 64 * 1024, 1000
 _STOPPING_S = 2.0
 # As long may a turn of the loop give up clients before it looks at the others again.
 _TURN_S = 0.002
+# As long does one with work wait for another process to take a connection.
+_LEFT_TO_OTHERS_S = 0.0003
 # For a rest of a body that is on its way; one that is not does not hold the thread.
 _UNREAD_S, _UNREAD_BYTES = 0.05, 64 * 1024
 _OPEN_FILES = 65536
@@ -51,7 +55,7 @@ def _nothing() -> None:
     """Wakes the loop."""
 
 
-def _first(line: dict["Connection", float]) -> Iterator[tuple["Connection", float]]:
+def _first(line: dict[Connection, float]) -> Iterator[tuple[Connection, float]]:
     """The first of the line again and again, as long as there is another one."""
     last = None
     while line and (first := next(iter(line.items()))) != last:
@@ -59,34 +63,18 @@ def _first(line: dict["Connection", float]) -> Iterator[tuple["Connection", floa
         last = first
 
 
-class Connection(TConn):
-    """A connection whose client may be slow: `arriving` is the request that is being collected."""
+class _Served:
+    """What gunicorn asks about a request that a thread has run."""
 
-    def __init__(self, cfg: Any, sock: socket.socket, client: Any, server: Any, silence_s: float,
-                 linger: Callable[[socket.socket], None]) -> None:
-        super().__init__(cfg, sock, client, server)
-        self.parser: Any = None
-        self.arriving = Arriving()
-        self.data_ready = True
-        self.source = PacedSocket(sock, silence_s)
-        self._linger = linger
+    def __init__(self, is_kept: bool) -> None:
+        self._is_kept = is_kept
 
-    def close(self, graceful: bool = False) -> None:
-        """Close at once, or `graceful`ly: after what was written has been read."""
-        if graceful:
-            self._linger(self.sock)
-        else:
-            util.close(self.sock)
+    def cancelled(self) -> bool:
+        return False
 
-    def give_to_parser(self) -> None:
-        """Let the parser have what was collected."""
-        if self.parser is None:
-            self.parser = http.get_parser(self.cfg, self.source, self.client)
-        self.parser.unreader.unread(bytes(self.arriving.received))
-        # Of a head that is too large or breaks off the parser says what is wrong with it.
-        stage = self.arriving.stage
-        self.source.begin(ended=stage is not Stage.STREAMED, too_large=stage is Stage.TOO_LARGE)
-        self.arriving = Arriving()
+    def result(self) -> bool:
+        """Whether its connection stays open for another."""
+        return self._is_kept
 
 
 class PatientWorker(ThreadWorker):
@@ -100,7 +88,10 @@ class PatientWorker(ThreadWorker):
         self._waiting: dict[Stage, dict[Connection, float]] = {Stage.HEAD: {}, Stage.BODY: {}}
         self._stop_by: float | None = None
         self._collected_bytes = 0
-        self._lingering: dict[socket.socket, tuple[float, int]] = {}
+
+    def get_thread_pool(self) -> Threads:
+        """What requests are run by."""
+        return Threads(self.cfg.threads)
 
     def run(self) -> None:
         """The main loop of the process."""
@@ -108,12 +99,16 @@ class PatientWorker(ThreadWorker):
         most = min(hard, _OPEN_FILES) if hard != resource.RLIM_INFINITY else _OPEN_FILES
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
         end_with_parent(self.ppid)
+        self._lingering = Lingering(self.poller)
         super().run()
 
     # -- connections come and go
 
     def accept(self, listener: Any) -> None:
-        """Take a new connection, and wait for its first request."""
+        """Take a new connection, and wait for its first request. A process that has work leaves it
+        to one that has none, which is there in a moment."""
+        if self.cfg.workers > 1 and self.tpool.busy:
+            time.sleep(_LEFT_TO_OTHERS_S)
         try:
             link, client = listener.accept()
         except OSError as error:
@@ -122,8 +117,11 @@ class PatientWorker(ThreadWorker):
             return
         self._make_room()
         self.nr_conns += 1
-        self._collect(Connection(self.cfg, link, client, listener.getsockname(),
-                                 self._settings.body_silence_s, self._linger))
+        self._collect(self._connection(link, client, listener.getsockname()))
+
+    def _connection(self, link: socket.socket, client: Any, server: Any) -> Connection:
+        return Connection(self.cfg, link, client, server, self._settings.body_silence_s,
+                          self._lingering.close)
 
     def _make_room(self) -> None:
         """While there is still room for one: the loop stops to accept when there is none."""
@@ -142,38 +140,49 @@ class PatientWorker(ThreadWorker):
         self._collect(conn)
 
     def _collect(self, conn: Connection) -> None:
-        """Wait for the rest of a request; some of it may be here."""
+        """Wait for the rest of a request; some of it may be here, or all."""
         conn.sock.setblocking(False)
         if conn.arriving.stage in _READY:
             self._hand_over(conn)
             return
-        self._wait(conn)
-        self._collected_bytes += len(conn.arriving.received)
-        self.poller.register(conn.sock, selectors.EVENT_READ, partial(self._receive, conn))
+        comes = self._read(conn)
+        if not comes and not conn.arriving.received:
+            self.nr_conns -= 1
+            conn.close()
+        elif not comes or conn.arriving.stage in _READY:
+            self._hand_over(conn)
+        else:
+            self._wait(conn)
+            self._collected_bytes += len(conn.arriving.received)
+            self.poller.register(conn.sock, selectors.EVENT_READ, partial(self._receive, conn))
 
     def _receive(self, conn: Connection, link: socket.socket) -> None:
-        arriving, before = conn.arriving, conn.arriving.stage
-        try:
-            data = link.recv(_RECEIVE_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
+        before, known_bytes = conn.arriving.stage, len(conn.arriving.received)
+        comes = self._read(conn)
+        self._collected_bytes += len(conn.arriving.received) - known_bytes
+        if not comes and not conn.arriving.received:
             self._give_up(conn)
-            return
-        self._collected_bytes -= len(arriving.received)
-        arriving.add(data)
-        self._collected_bytes += len(arriving.received)
-        if not data and not arriving.received:
-            self._give_up(conn)
-        elif not data or arriving.stage in _READY:
+        elif not comes or conn.arriving.stage in _READY:
             self._forget(conn)
             self._hand_over(conn)
-        elif arriving.stage is not before:
+        elif conn.arriving.stage is not before:
             del self._waiting[before][conn]
             self._wait(conn)
         oldest = self._oldest()
         if oldest is not None and self._collected_bytes > _COLLECTED_MAX_BYTES:
             self._give_up(oldest)
+
+    def _read(self, conn: Connection) -> bool:
+        """Take what has come of a request; False if no more will."""
+        try:
+            data = conn.sock.recv(_RECEIVE_BYTES)
+        except BlockingIOError:
+            return True
+        except OSError:
+            conn.arriving = Arriving()
+            return False
+        conn.arriving.add(data)
+        return bool(data)
 
     def _wait(self, conn: Connection) -> None:
         """Let it have the time of its stage."""
@@ -189,7 +198,7 @@ class PatientWorker(ThreadWorker):
 
     def _hand_over(self, conn: Connection) -> None:
         conn.give_to_parser()
-        super().enqueue_req(conn)
+        self.tpool.run(partial(self._serve, conn))
 
     def _forget(self, conn: Connection) -> None:
         for line in self._waiting.values():
@@ -224,44 +233,32 @@ class PatientWorker(ThreadWorker):
                 stops = self._stop_by and (not conn.arriving.received or self._stop_by <= present)
                 if until <= present or stops:
                     yield partial(self._give_up, conn, answer=True)
-        while self._lingering:
-            link, (until, _) = next(iter(self._lingering.items()))
-            if until > present:
-                return
-            yield partial(self._end, link)
-
-    # -- closing without haste
-
-    def _linger(self, link: socket.socket) -> None:
-        try:
-            link.setblocking(False)
-            link.shutdown(socket.SHUT_WR)
-        except OSError:
-            util.close(link)
-            return
-        if len(self._lingering) >= _LINGERING_MAX:
-            self._end(next(iter(self._lingering)))
-        self._lingering[link] = time.monotonic() + _LINGER_S, 0
-        self.poller.register(link, selectors.EVENT_READ, self._drain)
-
-    def _drain(self, link: socket.socket) -> None:
-        until, drained = self._lingering[link]
-        try:
-            data = link.recv(_RECEIVE_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        self._lingering[link] = until, drained + len(data)
-        if not data or drained + len(data) > _LINGER_BYTES:
-            self._end(link)
-
-    def _end(self, link: socket.socket) -> None:
-        del self._lingering[link]
-        self.poller.unregister(link)
-        util.close(link)
+        yield from self._lingering.overdue(present)
 
     # -- in a thread
+
+    def _serve(self, conn: Connection) -> None:
+        is_kept = False
+        try:
+            is_kept = self.handle(conn)
+        finally:
+            if not (is_kept and self._keep(conn)):
+                self.method_queue.defer(self.finish_request, conn, _Served(is_kept))
+
+    def _keep(self, conn: Connection) -> bool:
+        """Let the loop wait for the next request of a connection, without waking it for that;
+        False where it has to decide more."""
+        if not self.alive or conn.parser.unreader.buf.getvalue():
+            return False
+        conn.sock.setblocking(False)
+        conn.set_timeout()
+        self.keepalived_conns.append(conn)
+        if not self.alive:  # what was kept before was told already
+            conn.timeout = min(conn.timeout, time.monotonic() + _STOPPING_S)
+        with contextlib.suppress(ValueError):  # it had to make room in this moment
+            self.poller.register(conn.sock, selectors.EVENT_READ,
+                                 partial(self.on_client_socket_readable, conn))
+        return True
 
     def handle_request(self, req: Any, conn: Connection) -> Any:
         """Run one request; a client that does not take its answer counts as gone."""

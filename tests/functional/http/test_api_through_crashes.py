@@ -95,10 +95,11 @@ def test_a_killed_api_comes_back_and_knows_everything(sim_stack, alice, sandbox)
     body = {"idempotencyKey": f"across a crash {time.time_ns()}"}
     first = alice.post("/v1/sandboxes", json=body).json()["id"]
     sim_stack.crash("api")
-    # The workers of a killed master serve until they notice, and cut off who is waiting when they
-    # end.
+    # The workers of a killed master serve until they notice, answer on connections that they have a
+    # moment longer, and cut off who is waiting when they end.
     eventually(lambda: accepts_connections(sim_stack.api_url), False)
     sim_stack.start("api")
+    eventually(lambda: accepts_connections(sim_stack.api_url), True)
     eventually(lambda: alice.get(f"/v1/sandboxes/{sandbox}").status_code, 200)
     assert alice.post("/v1/sandboxes", json=body).json()["id"] == first
     alice.wait_for(first, "running")

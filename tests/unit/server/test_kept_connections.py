@@ -6,7 +6,8 @@ from gunicorn.config import Config
 
 from app.http.server import worker
 from app.http.server.arriving import Arriving
-from app.http.server.worker import Connection, PatientWorker
+from app.http.server.connection import Connection
+from app.http.server.worker import PatientWorker
 
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 SMALL = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello"

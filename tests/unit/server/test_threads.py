@@ -1,0 +1,107 @@
+"""Which thread of a server makes a call: the one that rested last, of as many as are allowed."""
+import threading
+
+import pytest
+
+from app.http.server.threads import Threads
+from tests.stack.waiting import until
+
+
+@pytest.fixture
+def threads():
+    made = Threads(2)
+    yield made
+    made.shutdown()
+
+
+class Call:
+    """Waits to be ended, and tells by which thread it was made."""
+
+    def __init__(self):
+        self.thread, self._begun, self._may_end = None, threading.Event(), threading.Event()
+
+    def __call__(self):
+        self.thread = threading.current_thread()
+        self._begun.set()
+        assert self._may_end.wait(30)
+
+    def begun(self):
+        assert self._begun.wait(30)
+        return self
+
+    def end(self, threads, busy):
+        self._may_end.set()
+        until(lambda: threads.busy == busy)
+
+
+def run(threads):
+    call = Call()
+    threads.run(call)
+    return call
+
+
+def test_the_one_that_rested_last_is_taken(threads):
+    first, second = run(threads).begun(), run(threads).begun()
+    assert first.thread is not second.thread and threads.busy == 2
+    first.end(threads, 1)
+    second.end(threads, 0)
+    for _ in range(3):
+        third = run(threads).begun()
+        assert third.thread is second.thread
+        third.end(threads, 0)
+
+
+def test_what_they_have_no_time_for_waits_in_line(threads):
+    calls = [run(threads) for _ in range(5)]
+    calls[0].begun().end(threads, 2)
+    assert calls[2].begun().thread is calls[0].thread
+    assert calls[3].thread is None
+    for call in calls[1:4]:
+        call.begun().end(threads, 2 if call is not calls[3] else 1)
+    calls[4].begun().end(threads, 0)
+    assert len({call.thread for call in calls}) == 2
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit])
+def test_a_call_that_fails_is_logged_and_ends_no_thread(threads, caplog, error):
+    made = []
+
+    def fail():
+        made.append(threading.current_thread())
+        raise error("of this call")
+
+    threads.run(fail)
+    until(lambda: made and not threads.busy)
+    assert "of this call" in caplog.text
+    call = run(threads).begun()
+    assert [call.thread] == made
+    call.end(threads, 0)
+
+
+def test_they_end_when_they_have_nothing_to_do(threads):
+    resting, busy = run(threads).begun(), run(threads).begun()
+    resting.end(threads, 1)
+    waiting = [busy.thread, resting.thread]
+    threads.shutdown()
+    until(lambda: [thread.is_alive() for thread in waiting] == [True, False])
+    busy.end(threads, 0)
+    until(lambda: not busy.thread.is_alive())
+
+
+def test_where_the_host_has_no_thread_left_those_there_are_make_the_call(threads, monkeypatch):
+    first = run(threads).begun()
+
+    def fail(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    second = run(threads)
+    first.end(threads, 1)
+    assert second.begun().thread is first.thread
+    second.end(threads, 0)
+    monkeypatch.undo()
+    none = Threads(2)
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    with pytest.raises(RuntimeError):
+        none.run(second)
+    assert none.busy == 0
