@@ -54,14 +54,20 @@ class SandboxView:
 
 def sandbox_view(row: Sandbox) -> SandboxView:
     """The view of a row as it is now; reads the port bindings."""
-    bindings = _BINDINGS.all(row.id)
+    return view_of(row, {
+        binding.host_port: binding.guest_port for binding in _BINDINGS.all(row.id)
+        if binding.host_port != row.agent_port
+    })
+
+
+def view_of(row: Sandbox, port_map: dict[int, int]) -> SandboxView:
+    """The view of a row with these ports, host -> guest."""
     return SandboxView(
         id=row.id,
         status=row.status,
         cwd=row.cwd,
         vm_ip=row.vm_ip,
-        port_map={binding.host_port: binding.guest_port for binding in bindings
-                  if binding.host_port != row.agent_port},
+        port_map=port_map,
         created_at=row.created_at,
         preferred_model=row.preferred_model,
         node_id=row.node_id,
