@@ -1,8 +1,10 @@
-"""Which thread of a server makes a call: the one that rested last, of as many as are allowed."""
+"""Which thread of a server makes a call, and when: the one that rested last, few at a time."""
 import threading
+import time
 
 import pytest
 
+from app.http.server import threads as server_threads
 from app.http.server.threads import Threads
 from tests.stack.waiting import until
 
@@ -60,6 +62,56 @@ def test_what_they_have_no_time_for_waits_in_line(threads):
         call.begun().end(threads, 2 if call is not calls[3] else 1)
     calls[4].begun().end(threads, 0)
     assert len({call.thread for call in calls}) == 2
+
+
+def test_few_that_may_be_short_are_made_at_a_time(monkeypatch):
+    monkeypatch.setattr(server_threads, "SHORT_S", 0.5)
+    threads = Threads(20)
+    began = time.monotonic()
+    calls = [run(threads) for _ in range(server_threads.SHORT_MOST + 2)]
+    for call in calls:
+        call.begun()
+    assert time.monotonic() - began > 0.5, "all would compute at once"
+    assert threads.busy == len(calls)
+    first, *others = calls
+    first.end(threads, len(others))
+    for call in others:
+        call.end(threads, threads.busy - 1)
+    threads.shutdown()
+
+
+def test_one_that_ends_makes_room_at_once(monkeypatch):
+    monkeypatch.setattr(server_threads, "SHORT_S", 600.0)
+    threads = Threads(20)
+    calls = [run(threads) for _ in range(server_threads.SHORT_MOST + 1)]
+    calls[0].begun().end(threads, server_threads.SHORT_MOST)
+    assert calls[-1].begun().thread is calls[0].thread
+    for call in calls[1:]:
+        call.end(threads, threads.busy - 1)
+    threads.shutdown()
+
+
+def test_those_that_take_long_hold_nobody_up():
+    threads = Threads(60)
+    calls = [run(threads).begun() for _ in range(50)]
+    began = time.monotonic()
+    last = run(threads).begun()
+    assert time.monotonic() - began < 20 and threads.busy == 51
+    for call in (*calls, last):
+        call.end(threads, threads.busy - 1)
+    threads.shutdown()
+
+
+def test_thousands_of_calls_are_each_made_once():
+    threads, made = Threads(30), []
+    callers = [threading.Thread(target=lambda: [threads.run(lambda: made.append(0))
+                                                for _ in range(500)]) for _ in range(8)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    until(lambda: len(made) == 4000 and not threads.busy)
+    threads.shutdown()
 
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit])
