@@ -10,6 +10,7 @@ class Api:
     def __init__(self, url: str, key: str) -> None:
         self._http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"},
                                   timeout=120)
+        self.credential = f"Authorization: Bearer {key}"
 
     def _call(self, method: str, path: str, body: Any = None, prefer: str = "") -> Any:
         headers = {"Prefer": prefer} if prefer else {}

@@ -31,10 +31,15 @@ class Held:
     before: float
     after: float
 
+    @property
+    def more(self) -> float:
+        """By what share more is held afterwards."""
+        return self.after / self.before - 1 if self.before else float(self.after > 0)
+
     def row(self) -> str:
         """One line of the report."""
-        more = (self.after / self.before - 1) * 100 if self.before else 0.0
-        return f"{self.name:<{_WIDTH}} {self.before:12.0f} {self.after:12.0f} {more:+8.1f}"
+        return (f"{self.name:<{_WIDTH}} {self.before:12.0f} {self.after:12.0f}"
+                f" {self.more * 100:+8.1f}")
 
 
 HEADER = f"{'what is held':<{_WIDTH}} {'before':>12} {'after':>12} {'%':>8}"

@@ -35,8 +35,8 @@ def crowd(connect: Callable[[], Api], count: int) -> Iterator[Figure | str]:
             api.run(sandbox_id, "true")
 
         try:
-            took = timed(lambda: list(pool.map(create, range(count))))
-            yield f"all {count} had answered a command after {took / 1000:.1f} s"
+            yield Figure("crowd_to_exec", [timed(lambda: list(pool.map(create, range(count))))],
+                         note=f"until all {count} had answered a command")
             yield f"{len(refused)} creates were refused and repeated: {refused[-1:]}"
             time.sleep(_SETTLE_S)
             yield from _look(callers[0], made, "idle_exec")

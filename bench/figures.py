@@ -41,14 +41,16 @@ class Figure:
             return None
         return percentile(self.samples, 0.5) - percentile(self.floor, 0.5)
 
-    def row(self) -> str:
-        """One line of the report."""
+    def row(self, bound: str = "-") -> str:
+        """One line of the report; `bound` says what the ratio, or the time, is judged by."""
         if not self.samples:
-            return f"{self.name:<18} {'-':>8}  {self.note}"
+            return f"{self.name:<20} {'-':>8}  {self.note}"
         cells = " ".join(f"{percentile(self.samples, share):8.1f}" for share in (0.5, 0.95, 0.99))
         floor = f"{percentile(self.floor, 0.5):8.1f}" if self.floor else f"{'-':>8}"
         ratio = f"{self.ratio:6.2f}" if self.ratio else f"{'-':>6}"
-        return f"{self.name:<18} {cells} {len(self.samples):6d} {floor} {ratio}  {self.note}"
+        return (f"{self.name:<20} {cells} {len(self.samples):6d} {floor} {ratio} {bound:>8}"
+                f"  {self.note}")
 
 
-HEADER = f"{'figure (ms)':<18} {'p50':>8} {'p95':>8} {'p99':>8} {'n':>6} {'floor':>8} {'ratio':>6}"
+HEADER = (f"{'figure (ms)':<20} {'p50':>8} {'p95':>8} {'p99':>8} {'n':>6} {'floor':>8} {'ratio':>6}"
+          f" {'bound':>8}")

@@ -13,6 +13,7 @@ import redis
 from bench.api import Api
 from bench.figures import Figure, timed
 from bench.floor import Floor
+from bench.load import CONNECTIONS, ROUNDS, load_url
 from config.settings import Settings
 from guest.client.agent_client import AgentClient
 from models.database import connection
@@ -130,6 +131,18 @@ def api_get(api: Api, settings: Settings, count: int) -> Figure:
     return figure
 
 
+def api_get_many(api: Api, settings: Settings) -> Figure:
+    """The same from many connections at once, as fast as they can; the floor has as many
+    processes."""
+    figure = Figure("api_get_many", note=f"1000 requests, {CONNECTIONS} at once")
+    with sandbox(api) as sandbox_id, bare_app(workers=settings.api_workers) as url:
+        asked = f"{settings.api_url}/v1/sandboxes/{sandbox_id}"
+        for _ in range(ROUNDS):
+            figure.floor.append(load_url(f"{url}/{sandbox_id}", api.credential))
+            figure.samples.append(load_url(asked, api.credential))
+    return figure
+
+
 def enqueue(settings: Settings, count: int) -> Figure:
     """Publish one message; floor: one LPUSH of its size to the same Redis."""
     figure = Figure("enqueue")
@@ -155,11 +168,11 @@ def sandbox(api: Api) -> Iterator[str]:
 
 
 @contextmanager
-def bare_app(port: int = 18999) -> Iterator[str]:
-    """The floor's web server, with the same server and worker class as the API."""
+def bare_app(port: int = 18999, workers: int = 1) -> Iterator[str]:
+    """The floor's web server, with the server of the API and its own worker class."""
     process = subprocess.Popen([
-        sys.executable, "-m", "gunicorn", "-k", "gthread", "--threads", "4", "-b",
-        f"127.0.0.1:{port}", "--log-level", "error", "bench.bare_app:app"
+        sys.executable, "-m", "gunicorn", "-k", "gthread", "--workers", str(workers), "--threads",
+        "4", "-b", f"127.0.0.1:{port}", "--log-level", "error", "bench.bare_app:app"
     ])
     url = f"http://127.0.0.1:{port}"
     try:

@@ -5,7 +5,16 @@ import sys
 import pytest
 
 import bench.__main__ as bench
-from bench.bounds import BOUNDS, PRESET_BOUNDS_S, list_exceeded, list_presets_exceeded
+from bench.bounds import (
+    BOUNDS,
+    BOUNDS_MS,
+    PRESET_BOUNDS_S,
+    list_exceeded,
+    list_left_behind,
+    list_presets_exceeded,
+    list_slow,
+)
+from bench.churn import Held
 from bench.figures import Figure
 from bin.stack.site import ROOT
 from guest.presets import SLUGS
@@ -35,7 +44,10 @@ def test_the_exit_code_tells(monkeypatch, capsys, factor, code):
     monkeypatch.setattr(bench, "run", lambda count: figures(
         **{name: bound * factor for name, bound in BOUNDS.items()}))
     assert bench.main() == code
-    assert capsys.readouterr().out.count("ABOVE ITS BOUND") == (len(BOUNDS) if code else 0)
+    told = capsys.readouterr().out
+    assert told.count("ABOVE ITS BOUND") == (len(BOUNDS) if code else 0)
+    for name, bound in BOUNDS.items():
+        assert re.search(rf"^{name} .* {bound:.2f} ", told, re.MULTILINE), "the bound is shown"
 
 
 def test_the_readme_tells_these_bounds_and_ratios_within_them():
@@ -43,6 +55,39 @@ def test_the_readme_tells_these_bounds_and_ratios_within_them():
     cells = {name: [cell.strip() for cell in rest.split("|")] for name, rest in rows}
     assert {name: float(row[-1]) for name, row in cells.items() if row[-1]} == BOUNDS
     assert all(float(cells[name][-2]) <= bound for name, bound in BOUNDS.items())
+
+
+def slow(factor):
+    """Figures of which half of the samples takes that much of the bound in time, or all do."""
+    return [Figure(name, [bound_ms * factor] * (2 if share == 0.5 else 3) + [9e9] * (share == 0.5))
+            for name, (bound_ms, share) in BOUNDS_MS.items()]
+
+
+def test_half_of_the_bursts_and_all_of_a_crowd_are_within_their_time():
+    assert list_slow(slow(1)) == []
+    assert len(list_slow(slow(1.1))) == len(BOUNDS_MS)
+    most_of_a_crowd = Figure("idle_exec", [1.0] * 99 + [2001.0])
+    assert list_slow([most_of_a_crowd]) == [
+        "idle_exec took 2.00 s, longer than its bound 2.0 s"]
+    assert list_slow([Figure("burst_fork_to_exec", [9e9])]) == [], "it is only told"
+
+
+def test_what_is_left_behind_is_named_but_for_what_postgres_keeps_in_memory():
+    held = [Held("memory of our processes (MB)", 800, 840), Held("network namespaces", 7, 8),
+            Held("mounts", 0, 1), Held("memory of Postgres (MB)", 90, 190), Held("files", 9, 3)]
+    assert [told.partition(":")[0] for told in list_left_behind(held)] == [
+        "network namespaces", "mounts"]
+
+
+@pytest.mark.parametrize(("factor", "code"), [(1.0, 0), (1.1, 1)])
+@pytest.mark.parametrize("option", ["bursts", "crowd", "churn"])
+def test_the_exit_code_of_each_measurement_tells(monkeypatch, capsys, option, factor, code):
+    monkeypatch.setattr(sys, "argv", ["bench", f"--{option}"])
+    monkeypatch.setattr(bench, "run_bursts", lambda count: slow(factor)[:2])
+    monkeypatch.setattr(bench, "crowd", lambda connect, count: [*slow(factor)[2:], "and so on"])
+    monkeypatch.setattr(bench, "churn", lambda *_: [Held("mounts", 100, 100 * factor)])
+    assert bench.main() == code
+    assert ("ABOVE ITS BOUND" in capsys.readouterr().out) == bool(code)
 
 
 def presets(factor, **changed):
