@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.figures import Figure
 from bench.load import ROUNDS, load, nginx, pointed_at
-from bin.stack.free_ports import free_port
+from bin.stack.free_ports import free_port, free_ports
 from config.nginx.render import RELEASES
 from config.settings import Settings
 from models.database import connection
@@ -52,7 +52,7 @@ def served_throughput(settings: Settings, sandbox_id: str) -> Figure:
     """A small answer of a served app; floor: nginx with kept connections, straight to the same
     server."""
     figure = Figure("served_app", note="1000 requests, 32 at once")
-    upstream, straight = free_port(), free_port()
+    upstream, straight = free_ports(2)
     words = {"UPSTREAM": upstream, "PORT": straight, "BODY": _BODY}
     with nginx("upstream", settings, words), nginx("straight", settings, words), pointed_at(
             sandbox_id, upstream), _live(settings, sandbox_id, app_id=new_id("app_"),

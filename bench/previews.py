@@ -15,7 +15,7 @@ import httpx
 from bench.api import Api
 from bench.figures import Figure, timed
 from bench.load import GUEST_PORT, ROUNDS, host_port, load, nginx, pointed_at
-from bin.stack.free_ports import free_port
+from bin.stack.free_ports import free_ports
 from config.settings import Settings
 
 _BODY = "x" * 257
@@ -30,7 +30,7 @@ def preview_throughput(api: Api, settings: Settings, sandbox_id: str) -> Figure:
     the same server."""
     figure = Figure("preview_throughput", note="1000 requests, 32 at once")
     host = urlsplit(api.preview(sandbox_id, GUEST_PORT)).hostname or ""
-    upstream, straight = free_port(), free_port()
+    upstream, straight = free_ports(2)
     words = {"UPSTREAM": upstream, "PORT": straight, "BODY": _BODY}
     with nginx("upstream", settings, words), nginx("straight", settings, words), pointed_at(
             sandbox_id, upstream):

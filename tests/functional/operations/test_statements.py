@@ -136,14 +136,14 @@ def test_a_wrong_number_of_values_is_refused():
                       "a", "b")
 
 
-def test_reading_one_sandbox_asks_the_database_for_three_prepared_statements(edge, caplog):
+def test_reading_one_sandbox_asks_the_database_for_two_prepared_statements(edge, caplog):
     headers = edge.key(edge.newcomer())
     sandbox_id = edge.api.post("/v1/sandboxes", headers=headers, json={}).json["id"]
     assert edge.api.get(f"/v1/sandboxes/{sandbox_id}", headers=headers).status_code == 200
     with caplog.at_level(logging.DEBUG, logger="peewee"):
         assert edge.api.get(f"/v1/sandboxes/{sandbox_id}", headers=headers).status_code == 200
     asked = [record.getMessage() for record in caplog.records if record.name == "peewee"]
-    assert len(asked) == 3, "the key with its owner, the sandbox, its ports"
+    assert len(asked) == 2, "the key with its owner, the sandbox with its ports"
     assert all("EXECUTE" in text for text in asked)
 
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from bench.load import nginx
-from bin.stack.free_ports import free_port
+from bin.stack.free_ports import free_ports
 from tests.stack.database import locked, query
 from tests.stack.memory import Watch
 from tests.stack.previews import GUEST_PORT, PreviewLoad
@@ -209,7 +209,7 @@ def test_full_load_on_one_preview_slows_another_no_more_than_on_another_server(
     """In turn with the same load, on a plain nginx of its own in front of the same server, so that
     what the load takes of this machine is no difference."""
     victim, loaded = (served.preview(sim_stack, persona) for persona in (alice, mallory))
-    quick, slow, straight = free_port(0), free_port(0), free_port(0)
+    quick, slow, straight = free_ports(3)
     words = {"UPSTREAM": slow, "PORT": straight, "BODY": "x" * 257}
     rounds = {"beside": [], "loaded": []}
     with ExitStack() as stack:
