@@ -18,8 +18,9 @@ from bin.stack.leftovers import processes_of
 from config.settings import Settings
 
 _CLIENTS = 3
-# What is removed in the background is gone by then, and connections that only rested are closed.
-_SETTLE_S = 75.0
+# What is removed in the background is gone by then, and so are connections to the database that
+# were made for the busiest moment: those of over two minutes are closed.
+_SETTLE_S = 150.0
 _WIDTH = 30
 
 

@@ -24,7 +24,8 @@ class Threads:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._lock = threading.Lock()
+        # A signal handler takes it too, perhaps of the thread that holds it (gunicorn's SIGQUIT).
+        self._lock = threading.RLock()
         self._line: deque[Call] = deque()
         self._resting: list[_Thread] = []
         self._count = 0

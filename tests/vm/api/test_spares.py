@@ -6,6 +6,7 @@ from bin.stack import running as stacks
 from bin.stack.supervision import supervise
 from bin.status import list_machines
 from nodeworker.hypervisor.qemu.rundir import RunDir
+from nodeworker.hypervisor.qemu.suspended import warm_spares
 from tests.stack.database import query
 from tests.stack.personas import Persona
 from tests.stack.times import BESIDE_GUESTS
@@ -19,7 +20,7 @@ pytestmark = [pytest.mark.vm, pytest.mark.alone]
 def stack(clean_host):
     processes = [name for name in supervise.procfile() if name != "flower"]
     made = stacks.private_stack(
-        "test-ready", {"SVC_DRIVER": "qemu", "SVC_NODE_VCPUS": "1", "SVC_NODE_MEM_MB": "1024",
+        "test-ready", {"SVC_DRIVER": "qemu", "SVC_NODE_VCPUS": "1", "SVC_NODE_MEM_MB": "2048",
                        "SVC_STRAINED_IDLE_S": "12", **BESIDE_GUESTS}, processes=processes)
     try:
         made.ensure_images()
@@ -52,6 +53,12 @@ def spare_processes(stack):
     return {record.pid for record in records if record}
 
 
+def sources_of_spares(stack):
+    """What those are made of that stand ready."""
+    return {warm_spares.source_of(RunDir(path)) for path in
+            (stack.settings.node_dir / "warm").glob("spare-*")}
+
+
 def process_of(stack, sandbox_id):
     return RunDir(stack.settings.node_dir / "sandboxes" / sandbox_id).find_record().pid
 
@@ -78,6 +85,26 @@ def test_a_create_takes_one_and_the_next_is_made(stack, owner):
     other_id = owner.create()["id"]
     assert process_of(stack, other_id) in spares - {process}
     assert owner.delete(f"/v1/sandboxes/{other_id}").status_code == 200
+    until(lambda: not list((stack.settings.node_dir / "sandboxes").iterdir()), timeout_s=60)
+
+
+def test_a_template_that_is_used_often_gets_one(stack, owner):
+    source = owner.create()["id"]
+    owner.exec(source, "sh", "-c", "echo kept > /dev/shm/memory")
+    snapshot = owner.post(f"/v1/sandboxes/{source}/snapshot", json={}).json()["id"]
+    assert owner.post("/v1/templates/often/latest",
+                      json={"snapshotId": snapshot}).status_code == 201
+    assert owner.delete(f"/v1/sandboxes/{source}").status_code == 200
+    for _ in range(2):
+        made = owner.create(templateId="often")["id"]
+        assert owner.delete(f"/v1/sandboxes/{made}").status_code == 200
+    until(lambda: f"snapshot:{snapshot}" in sources_of_spares(stack), timeout_s=240)
+    spares = spare_processes(stack)
+    made = owner.create(templateId="often")["id"]
+    assert process_of(stack, made) in spares
+    assert owner.exec(made, "cat", "/dev/shm/memory")["stdout"] == "kept\n"
+    assert owner.delete(f"/v1/sandboxes/{made}").status_code == 200
+    assert owner.delete("/v1/templates/often/latest").status_code == 200
     until(lambda: not list((stack.settings.node_dir / "sandboxes").iterdir()), timeout_s=60)
 
 

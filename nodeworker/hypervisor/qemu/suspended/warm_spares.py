@@ -187,22 +187,33 @@ def count_ready(host: Host) -> dict[str, int]:
 
 
 def targets(host: Host) -> dict[str, int]:
-    """How many spares of each source there should be: as many as were wanted lately, what was
-    wanted most first, SVC_WARM_SPARES in all; one of the smallest machine if no warm image was
-    wanted. Of a snapshot one less than were wanted, since most serve once, and at most half of all
-    of all snapshots together: what its owner wants must not take everybody's."""
-    left, found = host.settings.warm_spares, {}
-    left_to_snapshots = left // 2
+    """How many spares of each source there should be, what was wanted most first: SVC_WARM_SPARES
+    in all, in proportion to how often each was wanted lately, and no more than that; one of the
+    smallest machine if no warm image was wanted. Of a snapshot one less, since most serve once, and
+    at most half of all of all snapshots together: what its owner wants must not take everybody's.
+    """
     wanted = demand.count(host.warm)
     if all(map(is_snapshot, wanted)):
         wanted |= {name: 1 for name in _smallest(host)}
-    for source, times in sorted(wanted.items(), key=lambda item: -item[1]):
-        if is_snapshot(source):
-            times = min(times - 1, left_to_snapshots) if find_source(host, source) else 0
-            left_to_snapshots -= min(times, left)
-        found[source] = min(times, left)
-        left -= found[source]
+    most = {source: _most_of(host, source, times) for source, times in wanted.items()}
+    found = dict.fromkeys(sorted(wanted, key=lambda source: -wanted[source]), 0)
+    left_to_snapshots = host.settings.warm_spares // 2
+    for _ in range(host.settings.warm_spares):
+        lacking = [source for source in found if found[source] < most[source]
+                   and (left_to_snapshots > 0 or not is_snapshot(source))]
+        if not lacking:
+            break
+        source = max(lacking, key=lambda each: wanted[each] / (found[each] + 1))
+        found[source] += 1
+        left_to_snapshots -= is_snapshot(source)
     return found
+
+
+def _most_of(host: Host, source: str, times: int) -> int:
+    """How many there may be of a source that was wanted so often."""
+    if not is_snapshot(source):
+        return times
+    return times - 1 if find_source(host, source) else 0
 
 
 def _smallest(host: Host) -> list[str]:

@@ -42,10 +42,11 @@ def test_a_long_list_is_begun_anew(tmp_path):
     ({"small": 9}, 4, {"small": 4}),
     ({"small": 1, "large": 3}, 4, {"large": 3, "small": 1}),
     ({"small": 3, "large": 2}, 4, {"small": 3, "large": 1}),
-    ({"small": 5, "large": 2}, 4, {"small": 4, "large": 0}),
+    ({"small": 5, "large": 2}, 4, {"small": 3, "large": 1}),
+    ({"small": 9, "large": 1}, 4, {"small": 4, "large": 0}),
     ({"small": 5}, 0, {"small": 0}),
 ])
-def test_what_was_wanted_most_comes_first_within_the_limit(tmp_path, asked, most, wanted):
+def test_they_are_in_proportion_to_what_was_wanted_within_the_limit(tmp_path, asked, most, wanted):
     for image, times in asked.items():
         for _ in range(times):
             demand.note(tmp_path, image)
@@ -57,8 +58,10 @@ def test_what_was_wanted_most_comes_first_within_the_limit(tmp_path, asked, most
     ({"snapshot:a": 2, "small": 1}, 4, {"snapshot:a": 1, "small": 1}),
     ({"snapshot:a": 9, "small": 1}, 4, {"snapshot:a": 2, "small": 1}),
     ({"snapshot:a": 9, "snapshot:b": 8, "small": 7}, 4,
-     {"snapshot:a": 2, "snapshot:b": 0, "small": 2}),
-    ({"snapshot:a": 5, "small": 9}, 4, {"small": 4, "snapshot:a": 0}),
+     {"snapshot:a": 1, "snapshot:b": 1, "small": 2}),
+    ({"snapshot:a": 5, "small": 9}, 4, {"small": 3, "snapshot:a": 1}),
+    ({"snapshot:a": 2, "small": 3}, 2, {"small": 1, "snapshot:a": 1}),
+    ({"snapshot:a": 2, "small": 9}, 2, {"small": 2, "snapshot:a": 0}),
     ({"snapshot:a": 9, "small": 1}, 1, {"snapshot:a": 0, "small": 1}),
     ({"snapshot:gone": 9, "small": 1}, 4, {"snapshot:gone": 0, "small": 1}),
     ({"snapshot:a": 2}, 4, {"snapshot:a": 1, "smallest": 1}),
