@@ -32,6 +32,18 @@ def check_alive(lab, spec, content):
     assert agent.read_file("/home/user/note", 100) == content
 
 
+def pid_of(lab, spec):
+    return lab.driver.host.rundir(spec.sandbox_id).find_record().pid
+
+
+def check_is_itself(lab, spec):
+    """It runs, with the identity and the environment of its own."""
+    assert lab.driver.inspect(spec.sandbox_id) is VmState.RUNNING
+    assert lab.agent(spec).ping().adopted == spec.sandbox_id
+    assert lab.shell(spec, "hostname; echo $NUMBER").split() == [
+        spec.sandbox_id, spec.env["NUMBER"]]
+
+
 def check_clock(shell, guest):
     """The clock of a guest is right, however long the question takes; `shell(guest, line)` gives
     what a line says there. It is set to when the host wrote the request, which a guest without a

@@ -1,11 +1,11 @@
 """Threads that make calls, few short ones at a time.
 
 1. Of the threads that rest the one that rested last takes the next call, so that it finds its
-memory, and the connection to the database that is its own, where the processor has them at hand.
-Those of `concurrent.futures` take turns, and each that takes up a call wakes another for nothing.
-2. A call is short until it has taken SHORT_S. Of short ones SHORT_MOST are made at a time, the
-others wait in line: threads that compute take Python's lock from each other, and thirty of them get
-a quarter less done than four. Calls that take longer wait for something, and hold nobody up.
+memory where the processor has it at hand. Those of `concurrent.futures` take turns, and each that
+takes up a call wakes another for nothing. 2. A call is short until it has taken SHORT_S. Of short
+ones SHORT_MOST are made at a time, the others wait in line: threads that compute take Python's lock
+from each other, and of thirty requests at once a fifth fewer were answered without this
+(docs/decisions/0054). Calls that take longer wait for something, and hold nobody up.
 """
 import logging
 import threading

@@ -2,7 +2,6 @@
 import subprocess
 
 from nodeworker.hypervisor import locks
-from nodeworker.hypervisor.driver import VmState
 from nodeworker.hypervisor.qemu.process import making_prepared, prepared_processes
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from tests.host.driver_lab import SHAPE
@@ -31,14 +30,3 @@ def make(lab):
     # A process that another thread has forked holds it until its program starts.
     until(lambda: not locks.is_locked(path / "op.lock"), 20)
     return pid, RunDir(path)
-
-
-def pid_of(lab, spec):
-    return lab.driver.host.rundir(spec.sandbox_id).find_record().pid
-
-
-def check_runs(lab, spec):
-    assert lab.driver.inspect(spec.sandbox_id) is VmState.RUNNING
-    assert lab.agent(spec).ping().adopted == spec.sandbox_id
-    assert lab.shell(spec, "hostname; echo $NUMBER").split() == [
-        spec.sandbox_id, spec.env["NUMBER"]]

@@ -11,8 +11,8 @@ import pytest
 
 from bin.stack.site import ROOT
 from nodeworker.hypervisor.qemu.process import assemble_machine, making_prepared, prepared_processes
-from tests.host.driver_checks import points, with_note
-from tests.vm.prepared.checks import check_nothing_left, check_runs, make, pid_of
+from tests.host.driver_checks import check_is_itself, pid_of, points, with_note
+from tests.vm.prepared.checks import check_nothing_left, make
 
 TAKING = ("prepared.taken", "prepared.handed_over", "prepared.assembled", "prepared.locked")
 PREPARE = """
@@ -40,7 +40,7 @@ def test_the_death_of_who_starts_one(preparing, tmp_path, point):
     if not whole:
         preparing.driver.reclaim()
         check_nothing_left(preparing)
-    check_runs(preparing, preparing.create())
+    check_is_itself(preparing, preparing.create())
 
 
 def asleep(lab):
@@ -60,9 +60,9 @@ def test_the_death_of_who_takes_one(preparing, tmp_path, operation, point, tende
     if tended_first:
         assert preparing.driver.tend_suspended().ended == 1
     assert not getattr(preparing.driver, operation)(spec).cold
-    check_runs(preparing, spec)
+    check_is_itself(preparing, spec)
     preparing.driver.tend_suspended()
-    check_runs(preparing, spec)
+    check_is_itself(preparing, spec)
     if operation == "wake":
         assert preparing.agent(spec).read_file("/home/user/note", 100) == b"first"
     check_nothing_left(preparing)
@@ -86,7 +86,7 @@ def test_one_that_cannot_be_taken_is_done_without(preparing, tmp_path, monkeypat
     (tmp_path / "fault").write_text(f"{point} raise")
     monkeypatch.setenv("SVC_FAULT_FILE", str(tmp_path / "fault"))
     assert not getattr(preparing.driver, operation)(spec).cold
-    check_runs(preparing, spec)
+    check_is_itself(preparing, spec)
     assert pid_of(preparing, spec) != pid and not rundir.path.exists()
     check_nothing_left(preparing)
 
@@ -114,7 +114,7 @@ def test_one_that_does_not_answer_is_replaced_and_done_without(preparing, monkey
     assert started[-1].pid == pid and not is_there(started[0].pid)
     os.kill(pid, signal.SIGSTOP)
     spec = preparing.create()
-    check_runs(preparing, spec)
+    check_is_itself(preparing, spec)
     assert pid_of(preparing, spec) != pid and not is_there(pid)
     assert not rundir.path.exists()
 
@@ -124,5 +124,5 @@ def test_one_whose_process_ended_is_not_taken(preparing):
     os.kill(pid, signal.SIGKILL)
     while rundir.is_alive():
         time.sleep(0.01)
-    check_runs(preparing, preparing.create())
+    check_is_itself(preparing, preparing.create())
     assert preparing.driver.tend_suspended().ended == 1

@@ -10,9 +10,9 @@ import pytest
 
 from bin.stack.site import ROOT
 from nodeworker.hypervisor.qemu.process import fork_memory_ahead
-from tests.host.driver_checks import check_disk_limits, points, with_note
+from tests.host.driver_checks import check_disk_limits, check_is_itself, pid_of, points, with_note
 from tests.stack.waiting import until
-from tests.vm.prepared.checks import check_nothing_left, check_runs, make, pid_of
+from tests.vm.prepared.checks import check_nothing_left, make
 
 CAPTURE = """
 import os
@@ -49,7 +49,7 @@ def digest(path):
 
 
 def check_is_copy(lab, fork):
-    check_runs(lab, fork)
+    check_is_itself(lab, fork)
     assert lab.shell(fork, "cat /dev/shm/memory /root/disk") == "here\nthere\n"
 
 

@@ -13,13 +13,15 @@ from tests.host.driver_checks import (
     GROWN_BYTES,
     check_disk_limits,
     check_grown,
+    check_is_itself,
     fill_slots,
     note_rehearsals,
+    pid_of,
     with_note,
 )
 from tests.host.driver_lab import SHAPE, Lab
 from tests.stack.waiting import until
-from tests.vm.prepared.checks import check_nothing_left, check_runs, make, pid_of
+from tests.vm.prepared.checks import check_nothing_left, make
 
 
 def test_a_create_a_wake_and_a_fork_take_one_over(preparing):
@@ -36,7 +38,7 @@ def test_a_create_a_wake_and_a_fork_take_one_over(preparing):
     fork = preparing.create("snap")
     assert pid_of(preparing, fork) == pid
     for each in (spec, fork):
-        check_runs(preparing, each)
+        check_is_itself(preparing, each)
         assert preparing.shell(each, "cat /dev/shm/memory /root/disk") == "here\nthere\n"
     preparing.clean()
     check_nothing_left(preparing)
@@ -145,7 +147,7 @@ def test_two_starts_at_once_never_get_the_same(preparing):
         thread.join()
     assert len({pid_of(preparing, spec) for spec in specs}) == len(specs)
     for spec in specs:
-        check_runs(preparing, spec)
+        check_is_itself(preparing, spec)
 
 
 def test_another_kind_of_machine_does_not_get_it(preparing):
@@ -168,7 +170,7 @@ def test_it_survives_the_start_of_a_worker(preparing):
     preparing.driver.reclaim()
     spec = preparing.create()
     assert pid_of(preparing, spec) == pid
-    check_runs(preparing, spec)
+    check_is_itself(preparing, spec)
 
 
 def test_they_are_ended_when_memory_is_short_or_they_are_old(preparing, monkeypatch):
@@ -191,7 +193,7 @@ def test_its_slot_is_given_up_for_a_sandbox(narrow_lab):
             narrow_lab.numbers) for number in ("2", "0"))
     make(lab)
     fill_slots(lab, leave=1)
-    check_runs(lab, does_without.create())
+    check_is_itself(lab, does_without.create())
     assert prepared_processes.count(lab.driver.host) == 0
 
 

@@ -6,10 +6,9 @@ import sys
 
 from bin.stack.site import ROOT
 from nodeworker.hypervisor import locks
-from nodeworker.hypervisor.driver import VmState
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.hypervisor.qemu.suspended import making_spares
-from tests.host.driver_checks import check_clock, points
+from tests.host.driver_checks import check_clock, check_is_itself, points
 from tests.host.driver_lab import SHAPE
 from tests.stack.waiting import until
 
@@ -65,13 +64,6 @@ def crash_making(lab, tmp_path, point, source=None):
     assert done.returncode == -signal.SIGKILL and not fault.exists()
 
 
-def pid_of(lab, spec):
-    return lab.driver.host.rundir(spec.sandbox_id).find_record().pid
-
-
 def check_runs(lab, spec):
-    assert lab.driver.inspect(spec.sandbox_id) is VmState.RUNNING
-    assert lab.agent(spec).ping().adopted == spec.sandbox_id
-    assert lab.shell(spec, "hostname; echo $NUMBER").split() == [
-        spec.sandbox_id, spec.env["NUMBER"]]
+    check_is_itself(lab, spec)
     check_clock(lab.shell, spec)

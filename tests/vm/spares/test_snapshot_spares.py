@@ -12,16 +12,10 @@ from guest.client.errors import AgentError
 from nodeworker.hypervisor.driver import Shape, StillStarting
 from nodeworker.hypervisor.qemu.operations import first_answer
 from nodeworker.hypervisor.qemu.suspended import demand, making_spares, spare_sources, warm_spares
+from tests.host.driver_checks import pid_of
 from tests.host.guest_network import HOST_SIDE, PUBLIC, connects, namespace_of, public_listener
 from tests.stack.waiting import until
-from tests.vm.spares.checks import (
-    IDENTITY,
-    check_nothing_left,
-    check_runs,
-    crash_making,
-    make,
-    pid_of,
-)
+from tests.vm.spares.checks import IDENTITY, check_nothing_left, check_runs, crash_making, make
 
 SNAPSHOT = "often"
 SOURCE = f"snapshot:{SNAPSHOT}"

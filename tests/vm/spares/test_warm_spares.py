@@ -15,7 +15,7 @@ from nodeworker.hypervisor import host_memory
 from nodeworker.hypervisor.driver import VmState
 from nodeworker.hypervisor.qemu.operations import create
 from nodeworker.hypervisor.qemu.suspended import making_spares, warm_spares
-from tests.host.driver_checks import before, fill_slots, points
+from tests.host.driver_checks import before, fill_slots, pid_of, points
 from tests.vm.spares.checks import (
     IDENTITY,
     MAKING,
@@ -25,7 +25,6 @@ from tests.vm.spares.checks import (
     crash_making,
     image,
     make,
-    pid_of,
 )
 
 # File -> content while a spare is made, and of a sandbox of one vCPU.
