@@ -10,7 +10,8 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 
 from app.releases.fetch_queue import FetchQueue
 from app.releases.tree import Tree, app_of, name_of
@@ -43,7 +44,9 @@ class Releases:
         """Do all that the rows ask for now, without waiting for what is not here yet; raises
         DatabaseFailed."""
         staging.seen(self._edge_id)
-        self._tree.name(staging.list_hosts())
+        hosts = staging.list_hosts()
+        with _alone("names of apps"):
+            self._tree.name(hosts)
         # In this order: what goes live in between is in both, not in none.
         coming, apps = staging.list_coming(), staging.list_apps()
         # A dict keeps them in order, the most urgent first.
@@ -63,20 +66,23 @@ class Releases:
         for app in apps:
             if app.live in here:
                 previous = name_of(app.previous) if app.previous in here else None
-                self._tree.point(app.slug, name_of(app.live), previous)
+                with _alone(app.slug):
+                    self._tree.point(app.slug, name_of(app.live), previous)
 
     def _remove(self, apps: list[staging.App], needed: Collection[Version]) -> None:
         slugs = {each.slug for each in needed}
         for slug in self._tree.apps():
             if slug not in slugs:
-                self._tree.withdraw(slug)
+                with _alone(slug):
+                    self._tree.withdraw(slug)
         names = {(each.slug, name_of(each.prefix)) for each in needed}
         # An app goes on with what its link names until its live version is here.
         names.update((app.slug, name) for app in apps for name in self._tree.linked(app.slug)
                      if app_of(name) == app_of(name_of(app.live)))
         for slug, name in self._tree.versions():
             if (slug, name) not in names:
-                self._tree.remove(slug, name)
+                with _alone(slug):
+                    self._tree.remove(slug, name)
         self._is_to_clear.set()
 
     def _clear(self) -> None:
@@ -84,6 +90,16 @@ class Releases:
             self._is_to_clear.clear()
             self._tree.clear()
             self._is_to_clear.wait()
+
+
+@contextmanager
+def _alone(what: str) -> Iterator[None]:
+    """What the disk refuses here is tried again in the next round, and keeps nothing else from
+    being done in this one."""
+    try:
+        yield
+    except OSError as error:
+        log.warning("%s: the directory is not what the rows say: %s", what, error)
 
 
 def main() -> int:

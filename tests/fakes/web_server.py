@@ -99,7 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif name == "/cut":
             self._cut(query["id"])
         else:
-            self._send(b"nothing here", status=404)
+            self._send(f"nothing at {name}".encode(), status=404)
 
     do_HEAD = do_GET
 

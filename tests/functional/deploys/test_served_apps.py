@@ -1,6 +1,9 @@
 """What nginx answers for an app that a sandbox serves, while it is deployed, asleep, or gone
 (contract, Deploy rules 5, 7)."""
+import itertools
+import os
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -15,6 +18,7 @@ from tests.rows import served_apps, static_apps
 from tests.stack.waiting import becomes, until
 from tests.tls.clients import client, context_of
 
+SERVED_PATHS = ("/nonce", "/assets/none", "/assets/none.js", "/none.html", "/none.gz")
 JSON = {"Accept": "application/json"}
 NOBODY = {"error": "There is no app at this address."}
 HEARD_S = 2.5
@@ -171,3 +175,46 @@ def test_an_app_becomes_static_and_served_again_without_a_failure(shop, sim_stac
             ended.append(True)
         assert [visitor.result() for visitor in visitors] == [None, None]
     assert set(seen) == {(200, nonce), (200, "files")}
+
+
+@pytest.fixture
+def files_of_kiosk(sim_stack):
+    """A directory of a static app beside those that are served; nobody else changes them."""
+    sim_stack.stop("releases")
+    root = sim_stack.site.data_dir / "releases"
+    aside = root / ".aside"
+    (aside / "live" / "cur").mkdir(parents=True)
+    (aside / "live" / "cur" / "index.html").write_text("files")
+    yield aside, root / "kiosk"
+    sim_stack.run(f"rm -rf {aside} {root}/kiosk")
+    sim_stack.start("releases")
+
+
+def test_whenever_files_go_the_sandbox_is_asked_for_what_the_client_asked_for(
+        shop, sim_stack, versions, files_of_kiosk):
+    """Also between two looks of nginx at them, which thousands of changes meet."""
+    aside, live = files_of_kiosk
+    nonce, ended = shop.get("/nonce").text, []
+
+    def visit():
+        seen = Counter()
+        with client(sim_stack, HOST) as http:
+            while not ended:
+                for path in SERVED_PATHS:
+                    answer = http.get(path, headers={"Accept": "text/html"})
+                    seen[path, answer.status_code, answer.text] += 1
+        return seen
+
+    with ThreadPoolExecutor(2) as crowd:
+        visitors = [crowd.submit(visit) for _ in range(2)]
+        try:
+            moves, end = itertools.cycle(((aside, live), (live, aside))), time.monotonic() + 8
+            while time.monotonic() < end:
+                os.rename(*next(moves))
+                time.sleep(0.0003)
+        finally:
+            ended.append(True)
+        seen = sum((visitor.result() for visitor in visitors), Counter())
+    assert set(seen) == {(path, 200, "files") for path in SERVED_PATHS} | {
+        ("/nonce", 200, nonce),
+        *((path, 404, f"nothing at {path}") for path in SERVED_PATHS[1:])}

@@ -78,7 +78,7 @@ def shop(sim_stack, deps):
     # of nobody's business
     ("/cur/index.html", {}, 404, None, "no-store"),
     ("/../index.html", {}, 200, "two", PAGE),
-    ("/_app/index", {}, 404, None, "no-store"),
+    ("/_app/index", {}, 200, "two", PAGE),
     ("/files.json", {}, 404, None, "no-store"),
 ])
 def test_what_is_served(shop, path, headers, status, text, age):

@@ -133,3 +133,17 @@ def test_an_edge_that_nobody_waited_for_goes_on_with_what_it_has(edge, held, mon
     held.go_on.set()
     becomes(lambda: page(edge, "large"), "three", 20)
     becomes(lambda: len(list((edge.root / "large").glob("app_*"))), 2, 20)
+
+
+def test_an_app_whose_link_cannot_be_changed_keeps_no_other_from_going_live(edge):
+    end(edge("blocked", "one"))
+    becomes(lambda: page(edge, "blocked"), "one", 20)
+    in_the_way = edge.root / "blocked" / "live.new"
+    in_the_way.mkdir()
+    end(edge("blocked", "two"))
+    for slug in ("after", "later"):
+        end(edge(slug, "here"))
+        becomes(lambda: page(edge, slug), "here", 20)
+    assert page(edge, "blocked") == "one"
+    in_the_way.rmdir()
+    becomes(lambda: page(edge, "blocked"), "two", 20)
