@@ -119,8 +119,8 @@ PROCESSES: dict[str, Process] = {
         "s3_ca_file", directory="releases", shown=True),
     "control": _row(
         "svc-control", *_ROWS, *_BROKER, *_DEADLINES, "usage_sample_s", "disk_sample_s",
-        "store_sweep_s", "idempotency_hours", "snapshot_days", "node_dead_after_s", "llm_call_days",
-        "builder_size", "port_rest_s"),
+        "store_sweep_s", "idempotency_hours", "operation_days", "snapshot_days",
+        "node_dead_after_s", "llm_call_days", "builder_size", "port_rest_s"),
     "webhooks": _row(
         "svc-webhooks", *_ROWS, *_BROKER, "webhook_receiver_url", "webhook_secrets",
         "webhook_waits", "webhook_timeout_s", "webhook_slots", "event_days"),

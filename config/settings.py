@@ -149,6 +149,7 @@ class Settings:
     operation_sweep_s: float = 3.0
     relay_poll_s: float = 2.0
     idempotency_hours: int = 24
+    operation_days: int = 30
     snapshot_days: int = 0
     store_sweep_s: float = 3600.0
     store_grace_s: float = 3600.0

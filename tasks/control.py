@@ -100,13 +100,14 @@ def _remove_prefixes() -> None:
 @app.task(name=contracts.EXPIRY_SWEEP)  # type: ignore[untyped-decorator]
 def expiry_sweep() -> None:
     """Forget idempotency keys, activities, resting ports, sessions and counted sign-ins that are
-    past their time, and logs that nobody can read; delete snapshots that are past their time, and
-    sum up the tallies."""
+    past their time, operations that ended long ago, and logs that nobody can read; delete snapshots
+    that are past their time, and sum up the tallies."""
     deps = get_deps()
     _do_each(lambda: resting_ports.forget_rested(settings.port_rest_s), idempotency.forget_expired,
              use_while_running.forget_expired, sessions.forget_ended, sign_in_throttle.forget_whole,
-             logs.forget_unreadable, totals.sum_up, llm_totals.sum_up,
-             lambda: _expire_snapshots(deps))
+             lambda: sweeps.forget_old(settings.operation_days),
+             lambda: deletion.forget_used_up(settings.operation_days), logs.forget_unreadable,
+             totals.sum_up, llm_totals.sum_up, lambda: _expire_snapshots(deps))
 
 
 def _expire_snapshots(deps: Deps) -> None:

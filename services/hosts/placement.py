@@ -5,13 +5,14 @@ so parallel claims on one node are serial and never promise more than there is; 
 in a column that could drift.
 """
 import math
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import peewee
 
 from config.settings import Settings
-from models.database import ROW_LOCK, connection
+from models.database import ROW_LOCK, connection, database
 from models.nodes import Node
 from models.operations import Operation
 from models.row import Statement
@@ -49,17 +50,36 @@ def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None =
         have_it = [node.id for node in Node.select(Node.id).where(
             asked & nodes.are_open() & Node.presets.contains([preset]))]
         asked = asked & Node.id.in_(have_it) if have_it else asked
-    for node_id in [pinned] if pinned is not None else _by_load(asked, image):
+
+    def lock_if_room(node_id: str) -> Node | None:
         node = _locking(lane).find(node_id, reported_since(settings.node_dead_after_s))
-        if node is not None:
-            room = _room(settings, node, wanted, even_closed=even_closed)
-            if room.is_open and room.can_hold(vcpus, mem_mb):
-                return node
+        if node is None:
+            return None
+        room = _room(settings, node, wanted, even_closed=even_closed)
+        return node if room.is_open and room.can_hold(vcpus, mem_mb) else None
+
+    found = _first_of([pinned] if pinned is not None else _by_load(asked, image), lock_if_room)
+    if found is not None:
+        return found
     if pinned is not None and not Node.select().where(Node.id == pinned).exists():
         raise WrongNode(f"There is no node {pinned}.")
     rooms = [_room(settings, node, wanted, even_closed=even_closed)
              for node in Node.select().where(asked)]
     raise refusal(vcpus, mem_mb, rooms, pinned)
+
+
+def _first_of(node_ids: list[str], lock_if_room: Callable[[str], Node | None]) -> Node | None:
+    """The first that has room, locked. No other is: two claims that meet the same full nodes in
+    another order would each wait for what the other holds."""
+    if len(node_ids) == 1:
+        return lock_if_room(node_ids[0])
+    for node_id in node_ids:
+        with database.atomic() as look:
+            node = lock_if_room(node_id)
+            if node is not None:
+                return node
+            look.rollback()
+    return None
 
 
 def check_disk(node_id: str) -> None:

@@ -5,21 +5,27 @@ that report (`reporting_nodes.py`).
 The due times are columns. The sweep takes what is due with SKIP LOCKED, so two of them do no harm:
 the control plane sweeps all nodes, which is the guarantee, and each node its own parked operations
 when they are due, so that what waits for a guest goes on at once.
+
+What has ended long ago is forgotten.
 """
 from datetime import datetime, timedelta
 from typing import Any
+
+import peewee
 
 from config.settings import Settings
 from models.database import UNLOCKED_ROWS, connection, database, now
 from models.operations import Operation, OutboxMessage
 from models.row import Statement
-from models.states import OperationState
+from models.sandboxes import Sandbox
+from models.states import OperationState, SandboxStatus
 from services.operations import outbox
 from services.operations.announcements import announce
 from services.operations.reporting_nodes import reported_since, reporting_ids
 from services.protocols import Deps, Queue
 
 _BATCH = 200
+_FORGOTTEN_AT_ONCE = 1000
 
 
 def announce_neglected(deps: Deps) -> int:
@@ -61,6 +67,25 @@ def _parked(node_id: Any) -> Any:
 
 _FIRST_PARKED = Statement(Operation, lambda node_id: Operation.select(Operation.announce_at).where(
     _parked(node_id)).order_by(Operation.announce_at).limit(1))
+
+
+def forget_old(days: int) -> int:
+    """Remove a batch of the operations that ended more than `days` days ago; returns how many, 0
+    days keeps them all. Of a sandbox that is not stopped the last of each kind that succeeded
+    stays, and whatever of that kind came later: they say which of its ports are open."""
+    if days <= 0:
+        return 0
+    later = Operation.alias()
+    is_repeated = peewee.fn.EXISTS(later.select().where(
+        (later.sandbox_id == Operation.sandbox_id) & (later.op_seq > Operation.op_seq)
+        & (later.kind == Operation.kind) & (later.state == OperationState.SUCCEEDED)))
+    is_stopped = peewee.fn.EXISTS(Sandbox.select().where(
+        (Sandbox.id == Operation.sandbox_id) & (Sandbox.status == SandboxStatus.STOPPED)))
+    old = Operation.select(Operation.id).where(
+        (Operation.finished_at < now() - timedelta(days=days)) & (is_stopped | is_repeated))
+    with connection():
+        return int(Operation.delete().where(
+            Operation.id.in_(old.limit(_FORGOTTEN_AT_ONCE))).execute())
 
 
 def _announce(settings: Settings, queue: Queue, which: Any) -> list[Operation]:

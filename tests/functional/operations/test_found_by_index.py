@@ -8,11 +8,12 @@ from models.database import connection, database
 from models.operations import IdempotencyKey
 from models.states import SandboxStatus
 from services.errors import Unavailable
-from services.operations import finish, idempotency
+from services.operations import finish, idempotency, sweeps
 from services.sandboxes.copies import capture
 from services.sandboxes.outcomes import Outcome
 from services.sandboxes.outcomes import finish as finish_operation
 from services.sandboxes.requests import CaptureRequest
+from services.snapshots import deletion
 from tests.rows.operations import boot, caller, claim
 
 
@@ -69,3 +70,8 @@ def test_the_key_of_what_was_made_and_of_what_could_not_be(deps, indexes):
         assert indexes("idempotency_keys", lambda: idempotency.release("route", "box")) == [
             "idempotency_keys_resource"]
         assert not IdempotencyKey.select().exists()
+
+
+def test_what_is_to_be_forgotten(deps, indexes):
+    assert "operations_ended" in indexes("operations", lambda: sweeps.forget_old(30))
+    assert "snapshots_transient" in indexes("snapshots", lambda: deletion.forget_used_up(30))

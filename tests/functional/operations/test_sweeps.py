@@ -8,15 +8,18 @@ from models.database import connection, now
 from models.nodes import Node
 from models.operations import Operation
 from models.sandboxes import Activity, Sandbox
-from models.states import OperationKind, OperationState
+from models.snapshots import Snapshot
+from models.states import OperationKind, OperationState, SandboxStatus, SnapshotState
 from services.errors import Conflict, Unavailable
 from services.guest_calls.use_while_running import in_use
 from services.hosts.nodes import NodeFacts, heartbeat
+from services.hosts.sandbox_ports import open_ports
 from services.operations import sweeps
 from services.sandboxes import create, lifecycle
 from services.sandboxes.idle import hibernate_idle
 from services.sandboxes.outcomes import fail_overdue
-from tests.rows.operations import CREATE, boot, caller, claim, row
+from services.snapshots import deletion
+from tests.rows.operations import CREATE, boot, caller, claim, fork_of, row, succeed
 
 NODE = NodeFacts("n1", "127.0.0.1", 64, 4096, 20000, 20099, {})
 
@@ -151,3 +154,59 @@ def test_an_overdue_boot_ends_as_stopped_and_a_stop_is_never_given_up(deps):
     assert row(stopping).task == OperationKind.STOP
     with connection():
         assert Operation.get(Operation.sandbox_id == never).state == OperationState.FAILED
+
+
+def operations_of(sandbox_id):
+    """Their kinds and states, in order."""
+    with connection():
+        return [(each.kind, each.state) for each in Operation.select().where(
+            Operation.sandbox_id == sandbox_id).order_by(Operation.op_seq)]
+
+
+def sleep_and_wake(deps, sandbox_id):
+    for change, status in ((lifecycle.hibernate, SandboxStatus.HIBERNATED),
+                           (lifecycle.wake, SandboxStatus.RUNNING)):
+        with pytest.raises(Unavailable):
+            change(deps, caller("alice"), sandbox_id)
+        succeed(sandbox_id, status)
+
+
+def end_days_ago(days):
+    with connection():
+        Operation.update(finished_at=now() - timedelta(days=days)).where(
+            Operation.finished_at.is_null(False)).execute()
+
+
+def test_operations_that_ended_long_ago_go_but_for_what_says_how_a_sandbox_is(deps):
+    deps = replace(deps, settings=replace(deps.settings, operation_wait_s=0.05))
+    asleep, awake, gone = (boot(deps, request=replace(
+        CREATE, options=replace(CREATE.options, ports=(3000,)))) for _ in range(3))
+    for _ in range(2):
+        sleep_and_wake(deps, awake)
+    with pytest.raises(Unavailable):
+        lifecycle.hibernate(deps, caller("alice"), asleep)
+    with connection():
+        was_open = open_ports(awake)
+        Sandbox.update(status=SandboxStatus.STOPPED).where(Sandbox.id == gone).execute()
+    end_days_ago(29.9)
+    assert sweeps.forget_old(30) == 0
+    end_days_ago(30.1)
+    assert sweeps.forget_old(0) == 0, "0 days keeps them all"
+    assert sweeps.forget_old(30) == 3 and sweeps.forget_old(30) == 0
+    assert operations_of(gone) == []
+    assert operations_of(awake) == [("boot", "succeeded"), ("hibernate", "succeeded"),
+                                    ("wake", "succeeded")]
+    assert operations_of(asleep) == [("boot", "succeeded"), ("hibernate", "pending")]
+    with connection():
+        assert open_ports(awake) == was_open != set()
+
+
+def test_captures_that_carried_forks_are_forgotten_once_nothing_is_left_of_them(deps):
+    fork_of(deps, boot(deps))
+    with connection():
+        capture = Snapshot.get(Snapshot.transient)
+        Snapshot.update(created_at=now() - timedelta(days=30.1)).execute()
+    for state, forgotten in ((SnapshotState.READY, 0), (SnapshotState.DELETED, 1)):
+        with connection():
+            Snapshot.update(state=state).where(Snapshot.id == capture.id).execute()
+        assert deletion.forget_used_up(30) == forgotten

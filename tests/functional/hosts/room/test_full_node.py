@@ -1,14 +1,17 @@
 """A node whose disk is nearly full takes nothing new and says so; what it has is not touched."""
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
-from models.database import connection, now
+from models.database import ROW_LOCK, connection, database, now
 from models.ids import new_id
+from models.nodes import Node
 from models.operations import Operation
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import OperationKind
+from services.hosts import placement
 from services.hosts.nodes import heartbeat
 from services.operations import claims
 from tests.rows.operations import claim
@@ -101,3 +104,25 @@ def test_a_wake_needs_no_new_files(nodeless, owner):
     nodeless.api.post(f"{SANDBOXES}/{sandbox_id}/wake", headers=nodeless.key(owner))
     with connection():
         assert Sandbox.get_by_id(sandbox_id).task == OperationKind.WAKE
+
+
+def test_who_claims_a_node_locks_none_of_those_that_are_full(nodeless):
+    """Two that looked at full nodes in another order would each wait for the other's."""
+    emptiest, less_empty = (replace(FULL, id=f"full{number}", mem_mb=(9 - number) * NODE.mem_mb)
+                            for number in range(2))
+    for facts in (emptiest, less_empty, NODE):
+        heartbeat(facts)
+
+    def lock_at_once(node_id):
+        with connection(), database.atomic():
+            return bool(Node.select().where(Node.id == node_id).for_update(
+                f"{ROW_LOCK} SKIP LOCKED"))
+
+    with connection(), database.atomic(), ThreadPoolExecutor(1) as another:
+        assert placement.list_by_load(nodeless.settings)[:2] == [emptiest.id, less_empty.id]
+        claimed = placement.claim_node(nodeless.settings, 1, 1024).id
+        free = [another.submit(lock_at_once, each).result()
+                for each in (emptiest.id, less_empty.id, claimed)]
+    with connection():
+        Node.delete().where(Node.id.in_([emptiest.id, less_empty.id])).execute()
+    assert free == [True, True, False]
