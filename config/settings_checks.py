@@ -27,6 +27,7 @@ _ABOVE_ZERO = (
     "operation_sweep_s", "relay_poll_s", "store_sweep_s", "disk_sample_s", "usage_sample_s",
     "deploy_sweep_s", "webhook_sweep_s", "node_heartbeat_s", "node_dead_after_s", "reconcile_s",
     "ctl_concurrency", "ops_concurrency", "archive_concurrency", "deploy_concurrency",
+    "npm_cache_mb",
 )
 
 

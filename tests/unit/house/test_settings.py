@@ -58,6 +58,7 @@ def test_a_malformed_number_or_flag_is_refused_by_name(name):
     ("SVC_API_WORKERS", "0", "must be above 0"),
     ("SVC_DB_POOL_SIZE", "0", "must be above 0"),
     ("SVC_RECONCILE_S", "0", "must be above 0"),
+    ("SVC_NPM_CACHE_MB", "0", "must be above 0"),
     ("SVC_EDGE_PORT", "65536", "must be a port"),
     ("SVC_FLOWER_PORT", "0", "must be a port"),
     ("SVC_AGENT_PORTS", "65000,65536", "must be two ports"),
