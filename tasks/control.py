@@ -105,8 +105,7 @@ def expiry_sweep() -> None:
     deps = get_deps()
     _do_each(lambda: resting_ports.forget_rested(settings.port_rest_s), idempotency.forget_expired,
              use_while_running.forget_expired, sessions.forget_ended, sign_in_throttle.forget_whole,
-             lambda: sweeps.forget_old(settings.operation_days),
-             lambda: deletion.forget_used_up(settings.operation_days), logs.forget_unreadable,
+             lambda: sweeps.forget_old(settings.operation_days), logs.forget_unreadable,
              totals.sum_up, llm_totals.sum_up, lambda: _expire_snapshots(deps))
 
 

@@ -1,10 +1,9 @@
-"""Operations that ended long ago, and captures that carried forks, are removed. What waits for an
-operation ends before that; to look for it the database would read all rows, for each."""
+"""Operations that ended long ago are removed. What waits for one ends before that; to look for it
+the database would read all rows, for each."""
 
 SCHEMA = """
 ALTER TABLE operations DROP CONSTRAINT operations_after_id_fkey;
 CREATE INDEX operations_ended ON operations (finished_at) WHERE finished_at IS NOT NULL;
-CREATE INDEX snapshots_transient ON snapshots (created_at) WHERE transient;
 """
 
 

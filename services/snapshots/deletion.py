@@ -40,7 +40,6 @@ DELETIONS = DueWork(
     longest_pause_s=60,
 )
 _BATCH = 50
-_FORGOTTEN_AT_ONCE = 1000
 _DELETABLE = (SnapshotState.READY, SnapshotState.FAILED)
 
 
@@ -139,20 +138,6 @@ def expire(deps: Deps) -> int:
             messages = [message for row in unneeded for message in _begin(row)]
         outbox.flush(deps.queue, messages)
     return len(messages)
-
-
-def forget_used_up(days: int) -> int:
-    """Remove a batch of the rows of captures that carried forks, had been used up or had failed
-    `days` days after they were made, and are named by nobody; returns how many, 0 days keeps them
-    all."""
-    if days <= 0:
-        return 0
-    old = Snapshot.select(Snapshot.id).where(
-        Snapshot.transient & (Snapshot.created_at < now() - timedelta(days=days))
-        & Snapshot.state.in_((SnapshotState.DELETED, SnapshotState.FAILED)))
-    with connection():
-        return int(Snapshot.delete().where(
-            Snapshot.id.in_(old.limit(_FORGOTTEN_AT_ONCE))).execute())
 
 
 def _begin(row: Snapshot) -> list[OutboxMessage]:

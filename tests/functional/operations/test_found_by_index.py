@@ -13,7 +13,6 @@ from services.sandboxes.copies import capture
 from services.sandboxes.outcomes import Outcome
 from services.sandboxes.outcomes import finish as finish_operation
 from services.sandboxes.requests import CaptureRequest
-from services.snapshots import deletion
 from tests.rows.operations import boot, caller, claim
 
 
@@ -74,4 +73,3 @@ def test_the_key_of_what_was_made_and_of_what_could_not_be(deps, indexes):
 
 def test_what_is_to_be_forgotten(deps, indexes):
     assert "operations_ended" in indexes("operations", lambda: sweeps.forget_old(30))
-    assert "snapshots_transient" in indexes("snapshots", lambda: deletion.forget_used_up(30))

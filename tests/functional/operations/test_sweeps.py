@@ -8,8 +8,7 @@ from models.database import connection, now
 from models.nodes import Node
 from models.operations import Operation
 from models.sandboxes import Activity, Sandbox
-from models.snapshots import Snapshot
-from models.states import OperationKind, OperationState, SandboxStatus, SnapshotState
+from models.states import OperationKind, OperationState, SandboxStatus
 from services.errors import Conflict, Unavailable
 from services.guest_calls.use_while_running import in_use
 from services.hosts.nodes import NodeFacts, heartbeat
@@ -18,8 +17,7 @@ from services.operations import sweeps
 from services.sandboxes import create, lifecycle
 from services.sandboxes.idle import hibernate_idle
 from services.sandboxes.outcomes import fail_overdue
-from services.snapshots import deletion
-from tests.rows.operations import CREATE, boot, caller, claim, fork_of, row, succeed
+from tests.rows.operations import CREATE, boot, caller, claim, row, succeed
 
 NODE = NodeFacts("n1", "127.0.0.1", 64, 4096, 20000, 20099, {})
 
@@ -199,14 +197,3 @@ def test_operations_that_ended_long_ago_go_but_for_what_says_how_a_sandbox_is(de
     assert operations_of(asleep) == [("boot", "succeeded"), ("hibernate", "pending")]
     with connection():
         assert open_ports(awake) == was_open != set()
-
-
-def test_captures_that_carried_forks_are_forgotten_once_nothing_is_left_of_them(deps):
-    fork_of(deps, boot(deps))
-    with connection():
-        capture = Snapshot.get(Snapshot.transient)
-        Snapshot.update(created_at=now() - timedelta(days=30.1)).execute()
-    for state, forgotten in ((SnapshotState.READY, 0), (SnapshotState.DELETED, 1)):
-        with connection():
-            Snapshot.update(state=state).where(Snapshot.id == capture.id).execute()
-        assert deletion.forget_used_up(30) == forgotten
