@@ -4,9 +4,10 @@ one.
 A call on the data road waits for a guest and a lifecycle call for a row, for up to an hour; get,
 list and most creates take milliseconds. 1. A route about one sandbox waits for its guest, unless
 its `admission` says otherwise. 2. Before it runs, and before its body is read, it takes a place in
-its admission class; a route whose body says whether it waits takes one by itself (`enter`). 3. If
-the class is full, or the caller's share of it, the answer is 503 with Retry-After, at once. 4. The
-threads that no class may have are left to calls that never wait.
+its admission class; a route whose body says whether it waits takes one by itself (`enter`), and so
+does who reads a body that is still being sent (`enter_to_read`). 3. If the class is full, or the
+caller's share of it, the answer is 503 with Retry-After, at once. 4. The threads that no class may
+have are left to calls that never wait.
 """
 import enum
 from typing import Any
@@ -77,6 +78,13 @@ def enter(waits: Admission) -> None:
             retry_after_s=_RETRY_AFTER_S)
 
 
+def enter_to_read() -> None:
+    """Take a place of those that wait for a guest, unless the request under way has one: it has its
+    thread for as long as its client takes to send the body. Raises Unavailable."""
+    if g.get("principal") is not None and not g.get("has_place"):
+        enter(DATA)
+
+
 def try_enter(waits: Admission) -> bool:
     """As `enter`, for a request that can be answered without waiting; False if there is no
     place."""
@@ -87,4 +95,5 @@ def try_enter(waits: Admission) -> bool:
     if not places.take(owner):
         return False
     held().callback(places.give_back, owner)
+    g.has_place = True
     return True

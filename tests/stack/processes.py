@@ -87,11 +87,18 @@ def second_node(stack: Stack, node_id: str, lanes: Iterable[str],
 
 @contextlib.contextmanager
 def impatient_api(stack: Stack, directory: Path) -> Iterator[tuple[Process, dict[str, str]]]:
-    """An API that waits for a second only, for heads and bodies, once it answers; and its
-    settings. Its log is in `directory`."""
+    """As `another_api`, but it waits for a second only, for heads and bodies."""
+    with another_api(stack, directory, SVC_HEAD_S="1", SVC_BODY_SILENCE_S="1") as made:
+        yield made
+
+
+@contextlib.contextmanager
+def another_api(stack: Stack, directory: Path,
+                **settings: str) -> Iterator[tuple[Process, dict[str, str]]]:
+    """An API of one process beside the stack's own, once it answers; and its settings. Its log is
+    in `directory`."""
     url = f"http://127.0.0.1:{free_port(0)}"
-    values = {"SVC_API_URL": url, "SVC_API_WORKERS": "1", "SVC_HEAD_S": "1",
-              "SVC_BODY_SILENCE_S": "1"}
+    values = {"SVC_API_URL": url, "SVC_API_WORKERS": "1", **settings}
     with Process(stack, "api", values, directory / "log") as process:
         assert eventually(lambda: health.answers(f"{url}/health"), 60), process.log.read_text()
         yield process, values

@@ -13,6 +13,7 @@ from gunicorn.http.errors import ParseException
 from marshmallow import Schema, ValidationError
 from werkzeug.exceptions import ClientDisconnected
 
+from app.http import admission
 from app.http.bodies.buffers import current_account
 from app.http.bodies.strict_json import check_values, parse
 from services.errors import InvalidRequest, ServiceError, TooLarge
@@ -80,15 +81,21 @@ def load_path(schema: Schema, **parts: str) -> Any:
 
 def read(limit_bytes: int) -> bytearray:
     """The whole body; raises TooLarge as soon as it is known to have more than `limit_bytes`,
-    announced or not, and Unavailable if there is no room for it."""
-    if (request.content_length or 0) > limit_bytes:
+    announced or not, InvalidRequest if it is broken or shorter than announced, and Unavailable if
+    there is no room for it."""
+    announced = request.content_length
+    if (announced or 0) > limit_bytes:
         raise _too_large(limit_bytes)
+    # Our worker says so of a body whose client may still be sending it.
+    if getattr(request.environ["wsgi.input"], "is_slow", False):
+        admission.enter_to_read()
     account, received = current_account(), bytearray()
     while piece := _next_piece():
         account.require(_COPIES * len(piece))
         received += piece
         if len(received) > limit_bytes:
             raise _too_large(limit_bytes)
+    _check_whole(len(received), announced)
     return received
 
 
@@ -112,6 +119,11 @@ def _pieces(limit_bytes: int, announced: int | None) -> Iterator[bytes]:
         if received > limit_bytes:
             raise _too_large(limit_bytes)
         yield piece
+    _check_whole(received, announced)
+
+
+def _check_whole(received: int, announced: int | None) -> None:
+    """Of a client that goes away the parser says only that no more comes."""
     if announced is not None and received != announced:
         raise InvalidRequest(f"The body ended after {received} of {announced} bytes.")
 

@@ -9,20 +9,24 @@ SLOWEST_BYTES_PER_S = 8 * 1024
 
 class PacedSocket:
     """What gunicorn's parser reads from. A body may take `silence_s` without a byte, and in all
-    that and a second for every SLOWEST_BYTES_PER_S that have come; then TimeoutError."""
+    that and a second for every SLOWEST_BYTES_PER_S that have come; then TimeoutError.
+
+    `is_ended` says that nothing more is read for the request, and `lacked_more` that the parser
+    asked for more nevertheless: it takes the request for longer than its collector did, and what
+    comes next may belong to it."""
 
     def __init__(self, link: socket.socket, silence_s: float) -> None:
         self._link, self._silence_s = link, silence_s
         self._rest_s: float | None = None
         self._rest_until: float | None = None
-        self._ended = self._too_large = False
+        self.is_ended = self.lacked_more = self._too_large = False
         self.start_clock()
 
     def begin(self, *, ended: bool, too_large: bool = False) -> None:
         """Another request begins; one that has `ended` is in the parser's buffer already, and
         nothing more is read for it. A parser that needs more of a head that is `too_large` gets
         LimitRequestHeaders: its client is told so, with 431."""
-        self._ended, self._too_large = ended, too_large
+        self.is_ended, self._too_large, self.lacked_more = ended, too_large, False
         self._rest_s = self._rest_until = None
 
     def limit_rest(self, limit_s: float) -> None:
@@ -38,7 +42,8 @@ class PacedSocket:
         """As of a socket; empty where the request has ended."""
         if self._too_large:
             raise LimitRequestHeaders("the head is too large")
-        if self._ended:
+        if self.is_ended:
+            self.lacked_more = True
             return b""
         present = time.monotonic()
         if self._rest_s is not None and self._rest_until is None:

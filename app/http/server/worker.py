@@ -13,8 +13,8 @@ it for the rest, for ever. Here:
    the length was known the answer says so.
 3. A closed connection is drained for up to two seconds by the main loop, so that its client reads
    the answer; gunicorn's own does that too, and takes no other request meanwhile.
-4. When there are too many connections, or what they have sent takes too much memory, the one that
-   has waited longest gives way.
+4. When there are too many connections, or what they have sent takes too much memory, the one gives
+   way that has waited longest for the head, or the small body, that it is at.
 5. A worker whose master is gone, or which is to end, lets go of the port at once and finishes the
    requests that it has.
 """
@@ -29,6 +29,7 @@ from functools import partial
 from typing import Any
 
 from gunicorn import util
+from gunicorn.http.errors import ParseException
 from gunicorn.workers.gthread import ThreadWorker
 
 from app.http.server.arriving import Arriving, Stage
@@ -36,6 +37,7 @@ from app.http.server.connection import Connection
 from app.http.server.lingering import Lingering
 from app.http.server.parent import end_with_parent
 from app.http.server.threads import Threads
+from app.http.server.waiting import Waiting
 from config.settings import get_settings
 
 _RECEIVE_BYTES = 64 * 1024
@@ -53,14 +55,6 @@ _COLLECTED_MAX_BYTES = 64 * 1024 * 1024
 
 def _nothing() -> None:
     """Wakes the loop."""
-
-
-def _first(line: dict[Connection, float]) -> Iterator[tuple[Connection, float]]:
-    """The first of the line again and again, as long as there is another one."""
-    last = None
-    while line and (first := next(iter(line.items()))) != last:
-        yield first
-        last = first
 
 
 class _Served:
@@ -83,9 +77,8 @@ class PatientWorker(ThreadWorker):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._settings = get_settings()
-        # For each stage those that wait in it, with the time by which it must have ended; as all
-        # of a stage have the same time, the first is always the next to be given up.
-        self._waiting: dict[Stage, dict[Connection, float]] = {Stage.HEAD: {}, Stage.BODY: {}}
+        self._waiting = Waiting({Stage.HEAD: self._settings.head_s,
+                                 Stage.BODY: self._settings.body_silence_s})
         self._stop_by: float | None = None
         self._collected_bytes = 0
 
@@ -127,7 +120,7 @@ class PatientWorker(ThreadWorker):
         """While there is still room for one: the loop stops to accept when there is none."""
         if self.nr_conns < self.worker_connections - 1:
             return
-        oldest = self._oldest()
+        oldest = self._waiting.oldest()
         if oldest is not None:
             self._give_up(oldest)
         elif self.keepalived_conns:
@@ -166,10 +159,9 @@ class PatientWorker(ThreadWorker):
             self._forget(conn)
             self._hand_over(conn)
         elif conn.arriving.stage is not before:
-            del self._waiting[before][conn]
+            self._waiting.remove(conn)
             self._wait(conn)
-        oldest = self._oldest()
-        if oldest is not None and self._collected_bytes > _COLLECTED_MAX_BYTES:
+        while self._collected_bytes > _COLLECTED_MAX_BYTES and (oldest := self._waiting.oldest()):
             self._give_up(oldest)
 
     def _read(self, conn: Connection) -> bool:
@@ -186,23 +178,17 @@ class PatientWorker(ThreadWorker):
 
     def _wait(self, conn: Connection) -> None:
         """Let it have the time of its stage."""
-        stage, settings = conn.arriving.stage, self._settings
-        limit_s = settings.head_s if stage is Stage.HEAD else settings.body_silence_s
-        self._waiting[stage][conn] = time.monotonic() + limit_s
-        if stage is Stage.BODY and conn.arriving.wants_continue:
+        self._waiting.add(conn)
+        if conn.arriving.stage is Stage.BODY and conn.arriving.wants_continue:
             with contextlib.suppress(OSError):
                 util.write_nonblock(conn.sock, b"HTTP/1.1 100 Continue\r\n\r\n")
-
-    def _oldest(self) -> Connection | None:
-        return next((conn for line in self._waiting.values() for conn in line), None)
 
     def _hand_over(self, conn: Connection) -> None:
         conn.give_to_parser()
         self.tpool.run(partial(self._serve, conn))
 
     def _forget(self, conn: Connection) -> None:
-        for line in self._waiting.values():
-            line.pop(conn, None)
+        self._waiting.remove(conn)
         self._collected_bytes -= len(conn.arriving.received)
         self.poller.unregister(conn.sock)
 
@@ -228,11 +214,10 @@ class PatientWorker(ThreadWorker):
     def _overdue(self, present: float) -> Iterator[Callable[[], None]]:
         if not self.alive:
             self._stop_by = self._stop_by or present + _STOPPING_S
-        for line in self._waiting.values():
-            for conn, until in list(line.items()) if self._stop_by else _first(line):
-                stops = self._stop_by and (not conn.arriving.received or self._stop_by <= present)
-                if until <= present or stops:
-                    yield partial(self._give_up, conn, answer=True)
+        for conn, until in self._waiting.all() if self._stop_by else self._waiting.first_ones():
+            stops = self._stop_by and (not conn.arriving.received or self._stop_by <= present)
+            if until <= present or stops:
+                yield partial(self._give_up, conn, answer=True)
         yield from self._lingering.overdue(present)
 
     # -- in a thread
@@ -265,6 +250,7 @@ class PatientWorker(ThreadWorker):
         conn.sock.settimeout(self._settings.body_silence_s)
         conn.source.start_clock()
         # What the route leaves of its body; of one in chunks nobody knows.
+        req.body.is_slow = not conn.source.is_ended
         closes, body = req.should_close, req.body.reader
         req.should_close = lambda: closes() or getattr(body, "length", 0) > _UNREAD_BYTES
         try:
@@ -275,7 +261,10 @@ class PatientWorker(ThreadWorker):
     def _keepalive_after(self, conn: Connection, keepalive: Any) -> bool:
         """The answer has said that the connection stays, so it does wherever the body was read."""
         conn.source.limit_rest(_UNREAD_S)
-        return bool(keepalive) and bool(conn.parser.finish_body(max_bytes=_UNREAD_BYTES))
+        with contextlib.suppress(ParseException):  # the request has had its answer
+            is_read = bool(keepalive) and conn.parser.finish_body(max_bytes=_UNREAD_BYTES)
+            return bool(is_read) and not conn.source.lacked_more
+        return False
 
     # -- the end
 
@@ -283,6 +272,11 @@ class PatientWorker(ThreadWorker):
         """SIGTERM: of the master, of a supervisor, or of the kernel because the master is gone."""
         super().handle_exit(sig, frame)
         self.method_queue.defer(self._close_listeners)
+
+    def _cap_keepalive(self, deadline: float) -> None:
+        """As gunicorn's, though threads still add connections meanwhile."""
+        for conn in list(self.keepalived_conns):
+            conn.timeout = min(conn.timeout, deadline)
 
     def is_parent_alive(self) -> bool:
         """False once the master is gone; the port is then free."""

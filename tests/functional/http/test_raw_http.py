@@ -13,6 +13,8 @@ from tests.stack.raw_http import request, statuses, talk
     (b"Transfer-Encoding: chunked\r\n", b"-5\r\n{}\r\n0\r\n\r\n"),
     (b"Transfer-Encoding: chunked\r\n", b"ffffffffffffffffff\r\n{}"),
     (b"Content-Length: 50\r\n", b'{"ports":'),
+    (b"Content-Length: 50\r\n", b""),
+    (b"Content-Length: 100000\r\n", b""),
     (b"Content-Length: -1\r\n", b"{}"),
     (b"Content-Length: x\r\n", b"{}"),
     (b"Content-Length: 2\r\nContent-Length: 3\r\n", b"{}"),

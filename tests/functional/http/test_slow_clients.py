@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.fakes.hostile_guest import DATA, RESULT, frame, point_at, serving
-from tests.stack.processes import impatient_api
+from tests.stack.processes import another_api, impatient_api
 from tests.stack.raw_http import request as raw_request
 from tests.stack.raw_http import statuses
 from tests.stack.waiting import until
@@ -153,6 +153,23 @@ def test_pipelined_requests_and_slow_ones_on_kept_connections_are_answered(sim_s
         while data := link.recv(65536):
             received += data
     assert statuses(received) == [200] * 4
+
+
+def test_bodies_that_threads_read_leave_some_for_calls_that_never_wait(
+        sim_stack, tmp_path, alice, bob):
+    """As many as there are threads, of a route that takes no place otherwise."""
+    threads = 8
+    with another_api(sim_stack, tmp_path, SVC_API_THREADS=str(threads)) as (_, values), \
+            contextlib.ExitStack() as slow:
+        for _ in range(threads):
+            link = slow.enter_context(connect(values["SVC_API_URL"]))
+            link.sendall(raw_request(alice, more=b"Content-Length: 100000\r\n", body=b"{"))
+        refused = select.poll()
+        refused.register(link, select.POLLIN)
+        assert refused.poll(20_000) and statuses(link.recv(65536)) == [503]
+        listed = httpx.get(f"{values['SVC_API_URL']}/v1/sandboxes", timeout=20, trust_env=False,
+                           headers={"Authorization": f"Bearer {bob.api_key}"})
+        assert listed.status_code == 200
 
 
 def test_leave_to_send_a_body_is_given_once_the_head_is_there(sim_stack, alice):

@@ -17,6 +17,7 @@ COMPLETE = {
     "no headers": b"GET / HTTP/1.1\r\n\r\n",
     "a body": post(b"Content-Length: 5\r\n", b"12345"),
     "a length in other letters": post(b"content-LENGTH:\t5 \r\n", b"12345"),
+    "a length of many digits": post(b"Content-Length: %s5\r\n" % (b"0" * 30), b"12345"),
     "an empty body": post(b"Content-Length: 0\r\n", b""),
     "chunks": post(b"Transfer-Encoding: chunked\r\n", b"3\r\nabc\r\n0\r\n\r\n"),
     "no chunk": post(b"Transfer-Encoding: chunked\r\n", b"0\r\n\r\n"),

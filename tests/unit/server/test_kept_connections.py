@@ -70,3 +70,12 @@ def test_one_that_owes_the_rest_of_a_body_does_not(link, left):
     request.body.read(2_990_000)
     theirs.send(left)
     assert not stays(connection)
+
+
+@pytest.mark.parametrize("head", [
+    b"Content-Length: 9999999999999999999\r\n", b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"])
+def test_one_whose_body_the_parser_does_not_see_the_end_of_does_not(link, head):
+    """What follows may belong to it."""
+    _, connection = link
+    received(connection, b"POST / HTTP/1.1\r\nHost: h\r\n" + head + b"\r\n")
+    assert not stays(connection)
