@@ -10,9 +10,9 @@ from typing import Any
 from marshmallow import Schema, ValidationError, fields, pre_load, validate
 
 from guest.agent.protocol import AGENT_PORT
+from services.hosts import guest_environment
 from services.hosts.sandbox_ports import PORTS_MAX
 
-ENV_MAX_VARIABLES, ENV_MAX_BYTES = 256, 64 * 1024
 TEXT_MAX, PATH_MAX, COMMAND_MAX = 1024, 4096, 128 * 1024
 IDEMPOTENCY_KEY_MAX = 256
 INT32 = 2**31 - 1
@@ -184,29 +184,27 @@ class Environment(Described, fields.Dict):
     unless given."""
 
     openapi = {
-        "maxProperties": ENV_MAX_VARIABLES,
+        "maxProperties": guest_environment.MAX_VARIABLES,
         "propertyNames": {"minLength": 1, "pattern": "^[^=]*$"},
         "additionalProperties": {"type": "string"},
     }
 
     def __init__(self) -> None:
         super().__init__(
-            f"Environment variables; at most {ENV_MAX_BYTES // 1024} KiB in all.",
+            f"Environment variables; at most {guest_environment.MAX_BYTES // 1024} KiB in all.",
             load_default=dict)
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> Any:
         if not isinstance(value, dict):
             raise ValidationError("must be an object of strings")
-        if len(value) > ENV_MAX_VARIABLES:
-            raise ValidationError(f"at most {ENV_MAX_VARIABLES} variables")
         for name, text in value.items():
             if not name or "=" in name:
                 raise ValidationError("a variable's name must not be empty or contain =")
             if not isinstance(text, str):
                 raise ValidationError(f"the value of {name[:80]} must be a string")
-        if sum(len(name.encode()) + len(text.encode())
-               for name, text in value.items()) > ENV_MAX_BYTES:
-            raise ValidationError(f"at most {ENV_MAX_BYTES} bytes in all")
+        excess = guest_environment.find_excess(value)
+        if excess is not None:
+            raise ValidationError(excess)
         return value
 
 

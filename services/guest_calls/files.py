@@ -9,7 +9,7 @@ from models.database import connection
 from models.sandboxes import Sandbox
 from services.errors import Forbidden, InvalidRequest, NotFound, ServiceError, TooLarge, Unavailable
 from services.guest_calls.guest import can_answer, connect, get_owned, unreachable
-from services.guest_calls.use_while_running import in_use
+from services.guest_calls.use_while_running import in_use, require_running
 from services.hosts import placement
 from services.operations.row_changes import changes
 from services.protocols import Deps
@@ -101,6 +101,7 @@ def upload(
     Unavailable, and what `content` raises.
     """
     sandbox = get_owned(caller, sandbox_id)
+    require_running(sandbox, "an upload")
     placement.check_disk(sandbox.node_id)
     with connection():
         quotas.check_bytes(deps.settings, caller.owner)

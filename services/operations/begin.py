@@ -71,7 +71,7 @@ def begin(
     `requested_by` is kept where it was neither the owner nor the service itself, such as
     `operator`. Of `readiness_port` and `ends_listener` see `Operation`.
     """
-    _check_start(sandbox, kind, from_any=from_any)
+    check_start(sandbox, kind, from_any=from_any)
     operation = _insert(settings, sandbox, kind, snapshot=snapshot, after=after,
                         requested_by=requested_by, readiness_port=readiness_port,
                         ends_listener=ends_listener)
@@ -84,7 +84,7 @@ def begin_claimed(settings: Settings, sandbox: Sandbox, kind: OperationKind, wor
     The row is locked, and the caller finishes the operation in the same transaction: no message
     announces it. Raises Conflict as `begin`.
     """
-    _check_start(sandbox, kind)
+    check_start(sandbox, kind)
     operation = _insert(settings, sandbox, kind, requested_by=worker)
     claimed = claim(sandbox.id, operation.op_seq, f"{sandbox.node_id}/{worker}",
                     settings.operation_lease_s)
@@ -92,7 +92,12 @@ def begin_claimed(settings: Settings, sandbox: Sandbox, kind: OperationKind, wor
     return claimed
 
 
-def _check_start(sandbox: Sandbox, kind: OperationKind, *, from_any: bool = False) -> None:
+def check_start(sandbox: Sandbox, kind: OperationKind, *, from_any: bool = False) -> None:
+    """Raise Conflict unless `begin` would let `kind` start, by the row as it was read.
+
+    For those who look at disk, quotas or ports before they begin: a state that does not allow the
+    operation is the answer, not a lack of room for it.
+    """
     if sandbox.task is not None:
         raise Conflict(
             f"The sandbox is {describe(sandbox.status, sandbox.task)}; try again when that is done."

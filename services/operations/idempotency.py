@@ -8,7 +8,7 @@ and are never stored.
 """
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -41,12 +41,12 @@ def request_hash(body: Mapping[str, Any]) -> str:
 
 
 def reserve(settings: Settings, owner_id: str, route: str, key: str | None, *, body_hash: str,
-            resource_id: str, equal_hash: str | None = None) -> Reservation:
+            resource_id: str, equal_hashes: Iterable[str] = ()) -> Reservation:
     """Reserve `key` for `resource_id` in the current transaction, or find what it was first used
     for. A request without a key is always the first.
 
     `route` is the scope in which a key must be unique for an owner. Raises Conflict for a key used
-    with another body; one with `equal_hash` asks for the same.
+    with another body; those with `equal_hashes` ask for the same.
     """
     if not key:
         return Reservation(True, resource_id)
@@ -66,7 +66,7 @@ def reserve(settings: Settings, owner_id: str, route: str, key: str | None, *, b
         first = IdempotencyKey.get_or_none(
             (IdempotencyKey.owner_id == owner_id) & (IdempotencyKey.route == route)
             & (IdempotencyKey.key == key))
-    if first.request_hash not in (body_hash, equal_hash):
+    if first.request_hash != body_hash and first.request_hash not in equal_hashes:
         raise Conflict("This idempotencyKey was already used with a different request.")
     return Reservation(False, first.resource_id, first.response)
 

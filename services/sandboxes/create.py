@@ -6,7 +6,7 @@ the idempotency key (`services/sandboxes/outcomes.py`), so that all who ask get 
 nobody waited for it.
 """
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from config.settings import Settings
 from models.database import connection
@@ -16,8 +16,8 @@ from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import OPEN_STATES, OperationKind, OperationState
 from models.templates import Template
-from services.errors import Conflict, Unavailable
-from services.hosts import placement
+from services.errors import Conflict, InvalidRequest, Unavailable
+from services.hosts import guest_environment, placement
 from services.hosts.port_room import PortsWanted
 from services.metering import credit
 from services.metering.plans import Size, choose_size, included_size
@@ -35,6 +35,7 @@ from services.templates.lookup import ResolvedTemplate
 from services.templates.presets import PRESETS, PresetOfSandbox
 
 CREATE_ROUTE = "sandboxes.create"
+Value = TypeVar("Value")
 _RETRY_AFTER_S = 10
 
 
@@ -65,10 +66,9 @@ def create(deps: Deps, caller: Caller, request: CreateRequest) -> SandboxView:
                                           options, snapshot, preset))
         return sandbox, begin_boot(deps, sandbox, snapshot=snapshot)
 
-    asked = _asked_for(caller, request)
+    asked, *equal = _ways_to_ask(deps.settings, caller, request)
     made = make_once(deps, caller, CREATE_ROUTE, request.idempotency_key, asked, make,
-                     equal_body=_same_timeout(deps.settings, asked),
-                     answered_later=chosen is not None)
+                     equal_bodies=equal, answered_later=chosen is not None)
     return made if chosen is None else _with_preset(deps, caller, made.id, request.idempotency_key)
 
 
@@ -99,24 +99,29 @@ def _with_preset(deps: Deps, caller: Caller, sandbox_id: str, key: str | None) -
         return SandboxView.from_json(kept) if kept else sandbox_view(Sandbox.get_by_id(sandbox_id))
 
 
-def _asked_for(caller: Caller, request: CreateRequest) -> dict[str, Any]:
-    """What the request asks for, for its hash: the same whether or not it spells out the default of
-    `skipAppProcesses`, and whatever credential it has, on which that depends."""
+def _ways_to_ask(settings: Settings, caller: Caller,
+                 request: CreateRequest) -> list[dict[str, Any]]:
+    """What the request asks for, for its hash: first as it was sent, then in the other ways, with
+    the defaults of `timeout` and `skipAppProcesses` left out or spelled out.
+
+    What is kept is the hash of the first: one default changes with the setting, the other one
+    depends on the credential, and an owner has several.
+    """
     unsaid = replace(request.options, skip_app_processes=None)
-    is_default = (agent_servers.is_raw(request.options, caller.kind)
-                  == agent_servers.is_raw(unsaid, caller.kind))
-    options = unsaid if is_default else request.options
-    return asdict(replace(request, options=options, idempotency_key=None))
+    # The default of `skipAppProcesses`; with a preset it is that whatever was sent.
+    raw = request.template is not None or agent_servers.is_raw(unsaid, caller.kind)
+    asked = asdict(replace(request, idempotency_key=None))
+    options = asked["options"]
+    return [{**asked, "options": {**options, "timeout": timeout, "skip_app_processes": skip}}
+            for timeout in _ways_to_say(options["timeout"], settings.idle_timeout_s)
+            for skip in _ways_to_say(options["skip_app_processes"], raw)]
 
 
-def _same_timeout(settings: Settings, asked: dict[str, Any]) -> dict[str, Any] | None:
-    """The same request with the default idle timeout left out, or spelled out. The hash is not of
-    one of the two alone: it would change with the setting."""
-    timeout, default = asked["options"]["timeout"], settings.idle_timeout_s
-    if timeout not in (None, default):
-        return None
-    other = default if timeout is None else None
-    return {**asked, "options": {**asked["options"], "timeout": other}}
+def _ways_to_say(said: Value | None, default: Value) -> tuple[Value | None, ...]:
+    """`said`, then the same in the other way, if there is one: None is the default left out."""
+    if said is None:
+        return None, default
+    return (said, None) if said == default else (said,)
 
 
 def _find_template(caller: Caller, request: CreateRequest) -> ResolvedTemplate | None:
@@ -150,12 +155,15 @@ def _claim_node(deps: Deps, caller: Caller, size: Size, copied: Snapshot | None,
 
 def _with_template(options: LaunchOptions, found: ResolvedTemplate) -> LaunchOptions:
     """`options` with what the template starts (contract, Templates 4) and its environment; the
-    caller's ports are added to its own."""
+    caller's ports are added to its own. Raises InvalidRequest if that makes too many variables."""
     template: Template = found.template
     ports = tuple(dict.fromkeys((*template.ports, *options.ports)))
+    env = _inherited_env(found) | options.env
+    excess = guest_environment.find_excess(env)
+    if excess is not None:
+        raise InvalidRequest(f"env: {excess}, with the variables of the template")
     return replace(options, ports=ports, start_command=template.start_command,
-                   readiness_port=template.readiness_port,
-                   env=_inherited_env(found) | options.env)
+                   readiness_port=template.readiness_port, env=env)
 
 
 def _inherited_env(found: ResolvedTemplate) -> dict[str, str]:

@@ -4,7 +4,7 @@
 rows and the port bindings. 3. `begin_boot` begins the boot. It is one transaction.
 """
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,19 +111,20 @@ def begin_boot(deps: Deps, sandbox: Sandbox, *, snapshot: Snapshot | None = None
 
 
 def make_once(deps: Deps, caller: Caller, route: str, key: str | None, body: Mapping[str, Any],
-              make: Make, *, equal_body: Mapping[str, Any] | None = None,
+              make: Make, *, equal_bodies: Iterable[Mapping[str, Any]] = (),
               answered_later: bool = False) -> SandboxView:
     """Call `make` in a transaction of its own, unless `key` was used before with the same `body`,
-    or with `equal_body`, which asks for the same.
+    or with one of `equal_bodies`, which ask for the same.
 
     With `answered_later` what it returns is not the first response yet. Raises Conflict for a key
     used with another body, and what `make` raises; then nothing was made.
     """
-    equal_hash = None if equal_body is None else idempotency.request_hash(equal_body)
+    # One by one, of a replay that is not the same: a body may be large.
+    equal_hashes = (idempotency.request_hash(equal) for equal in equal_bodies)
     with connection():
         with database.atomic():
             reserved = idempotency.reserve(
-                deps.settings, caller.owner.id, route, key, equal_hash=equal_hash,
+                deps.settings, caller.owner.id, route, key, equal_hashes=equal_hashes,
                 body_hash=idempotency.request_hash(body), resource_id=new_id())
             if not reserved.first:
                 return _first_response(reserved)

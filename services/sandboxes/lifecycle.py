@@ -10,7 +10,7 @@ from services.errors import Conflict, NotFound
 from services.hosts import placement
 from services.hosts.sandbox_ports import bind_more, open_ports
 from services.operations import outbox
-from services.operations.begin import begin, lock_sandbox
+from services.operations.begin import begin, check_start, lock_sandbox
 from services.operations.open_limit import check_open
 from services.operations.transitions import TRANSITIONS
 from services.protocols import Deps
@@ -120,14 +120,15 @@ def _change(deps: Deps, caller: Caller, sandbox_id: str, kind: OperationKind,
             operation, messages = begin_stop(deps.settings, sandbox)
             return int(operation.op_seq), messages
         check_free(sandbox, kind)
+        # A wake of a running machine resumes nothing; the driver forwards the new ports, the new
+        # service is waited for. It may run because the wait of the wake before was just ended.
+        runs = kind is OperationKind.WAKE and sandbox.status == SandboxStatus.RUNNING
+        check_start(sandbox, kind, from_any=runs)
         check_open(deps.settings, sandbox)
         if kind is OperationKind.WAKE and sandbox.status == SandboxStatus.HIBERNATED:
             placement.claim_capacity(deps.settings, sandbox)
         if ports:
             bind_more(deps.settings, sandbox, ports)
-        # A wake of a running machine resumes nothing; the driver forwards the new ports, the new
-        # service is waited for. It may run because the wait of the wake before was just ended.
-        runs = kind is OperationKind.WAKE and sandbox.status == SandboxStatus.RUNNING
         operation, messages = begin(deps.settings, sandbox, kind, from_any=runs,
                                     readiness_port=readiness_port)
         return int(operation.op_seq), messages

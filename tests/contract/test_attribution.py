@@ -1,5 +1,7 @@
 """Whose a sandbox is and what it is: kind, session, project, app, repository, agent server; and
 what forks get."""
+import itertools
+
 import pytest
 
 from models.database import connection
@@ -183,10 +185,17 @@ def test_a_default_that_is_spelled_out_is_a_replay_and_the_opposite_is_not(post,
     first = post(by=by, idempotencyKey="k")
     assert post(by=by, idempotencyKey="k", skipAppProcesses=default).json == first.json
     assert post(by=by, idempotencyKey="k", skipAppProcesses=not default).status_code == 409
+    said = post(by=by, idempotencyKey="said", skipAppProcesses=default)
+    assert post(by=by, idempotencyKey="said").json == said.json
 
 
-def test_a_replay_by_another_credential_of_the_owner_is_a_replay(post):
-    first = post(by="key", idempotencyKey="k", agentBootstrap=BOOTSTRAP)
-    assert post(by="token", idempotencyKey="k", agentBootstrap=BOOTSTRAP).json == first.json
-    assert post(by="token", idempotencyKey="k",
-                agentBootstrap=BOOTSTRAP | {"callbackToken": "x"}).status_code == 409
+@pytest.mark.parametrize("said", [{}, {"skipAppProcesses": True}, {"skipAppProcesses": False}],
+                         ids=str)
+@pytest.mark.parametrize(("first_by", "then_by"),
+                         [*itertools.permutations(["key", "token", "service"], 2)])
+def test_a_replay_by_another_credential_of_the_owner_is_a_replay(post, first_by, then_by, said):
+    body = {"idempotencyKey": "k", "agentBootstrap": BOOTSTRAP} | said
+    first = post(by=first_by, **body)
+    assert first.status_code == 201 and post(by=then_by, **body).json == first.json
+    body["agentBootstrap"] = BOOTSTRAP | {"callbackToken": "x"}
+    assert post(by=then_by, **body).status_code == 409

@@ -3,14 +3,54 @@ import time
 
 import pytest
 
+from models.database import connection
+from models.ids import new_id
+from models.sandboxes import Sandbox
+from models.states import Plan
 from nodeworker.hypervisor.driver import VmState
 from nodeworker.hypervisor.factory import make_driver
+from services.hosts.nodes import NodeFacts, heartbeat
+from tests.stack.edge import make_edge
 
 SANDBOXES = "/v1/sandboxes"
 NEEDS_RUNNING = [
     ("exec", {"cmd": "true"}), ("files", [{"path": "/x", "content": "eA=="}]), ("hibernate", {}),
     ("pause", {}), ("snapshot", {}), ("fork", {}),
 ]
+
+
+# Below its disk floor, with ports of which an owner may have one.
+FULL = NodeFacts("full", "127.0.0.1", 64, 65536, 20000, 20001, {}, disk_mb=100_000,
+                 disk_free_mb=3_999, disk_floor_mb=4_000)
+MORE_PORTS = ("wake", {"ports": [3000, 3001]})
+
+
+@pytest.fixture
+def nothing_left(postgres_url, redis_url, tmp_path):
+    """Both hosts, where an account has no further snapshot, byte or operation, and FULL."""
+    none = {Plan.LEGACY_PRO.value: 0}
+    yield from make_edge(postgres_url, redis_url, tmp_path, snapshot_quota=none,
+                         storage_quota_gb=none, open_operations=0)
+
+
+@pytest.fixture
+def call(nothing_left):
+    """Does something to a sandbox on FULL that has a status, and gives the answer."""
+    heartbeat(FULL)
+    owner = nothing_left.newcomer()
+    headers = nothing_left.key(owner)
+
+    def send(status, action, body):
+        with connection():
+            made = Sandbox.create(id=new_id(), owner=owner.id, node_id=FULL.id, status=status,
+                                  task="boot" if status == "provisioning" else None, vcpus=1,
+                                  mem_mb=1024, agent_port=1, agent_token="x", idle_timeout_s=60)
+        path = f"{SANDBOXES}/{made.id}/{action}"
+        if action.startswith("uploads"):
+            return nothing_left.api.put(path, data=b"x", headers=headers)
+        return nothing_left.api.post(path, json=body, headers=headers)
+
+    return send
 
 
 @pytest.fixture
@@ -30,6 +70,25 @@ def test_a_booting_sandbox_cannot_be_used_yet(edge, action, body):
     assert time.monotonic(
     ) - began < edge.settings.operation_wait_s, "said at once, not after waiting for the boot"
     assert edge.api.get(f"{SANDBOXES}/{made}", headers=headers).json["status"] == "provisioning"
+
+
+@pytest.mark.parametrize(("status", "action", "body"), [
+    *(("stopped", action, {}) for action in ("hibernate", "wake", "snapshot", "tarball")),
+    ("stopped", *MORE_PORTS), ("hibernated", "tarball", {}), ("provisioning", "snapshot", {}),
+    *((status, "uploads/x", None) for status in ("stopped", "hibernated", "provisioning")),
+])
+def test_a_wrong_state_is_said_before_anything_that_is_used_up(call, status, action, body):
+    answer = call(status, action, body)
+    assert answer.status_code == 409 and status in answer.json["error"], answer.text
+
+
+@pytest.mark.parametrize(("status", "action", "body", "code", "complaint"), [
+    ("running", "hibernate", {}, 429, "under way"), ("running", "snapshot", {}, 409, "snapshots"),
+    ("running", "uploads/x", None, 503, "disk"), ("hibernated", *MORE_PORTS, 429, "under way"),
+])
+def test_in_a_right_state_it_is_said_what_is_used_up(call, status, action, body, code, complaint):
+    answer = call(status, action, body)
+    assert answer.status_code == code and complaint in answer.json["error"], answer.text
 
 
 def test_a_poller_sees_provisioning_then_running(alice):

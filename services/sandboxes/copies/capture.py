@@ -8,7 +8,7 @@ from models.states import OperationKind, OperationState, SnapshotKind, SnapshotS
 from services.errors import Conflict, Unavailable
 from services.hosts import placement
 from services.operations import idempotency
-from services.operations.begin import begin
+from services.operations.begin import begin, check_start
 from services.operations.open_limit import check_open
 from services.operations.row_changes import wait_until
 from services.protocols import Deps
@@ -45,6 +45,7 @@ def take(deps: Deps, caller: Caller, sandbox_id: str,
         # A busy sandbox takes the reservation back: a key must not stay reserved for a capture that
         # was not begun.
         check_free_to_capture(sandbox, _OPERATIONS[kind])
+        check_start(sandbox, _OPERATIONS[kind])
         quotas.check_snapshot(deps.settings, caller.owner)
         check_open(deps.settings, sandbox)
         _, _, messages = begin_capture(deps, sandbox, reserved.resource_id, kind=kind)

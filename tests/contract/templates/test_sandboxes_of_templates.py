@@ -7,7 +7,7 @@ from models.nodes import PortBinding
 from models.operations import Operation
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
-from models.states import OperationKind, Plan, SnapshotState
+from models.states import OperationKind, Plan, SandboxStatus, SnapshotState
 from services.hosts.nodes import NodeFacts, heartbeat
 from tests.contract.templates.caller import SERVE, row
 
@@ -30,6 +30,21 @@ def test_a_sandbox_gets_a_copy_that_later_changes_do_not_touch(alice, name):
     assert ports == {3000, 4000, 5000, 1024} and after.cwd == "/srv"
     assert after.env == {"FROM": "source", "BOTH": "create"}
     assert (boot.kind, boot.snapshot_id) == (OperationKind.BOOT, taken)
+
+
+def test_the_limits_of_variables_count_those_of_the_template(alice, name):
+    half = {"FIRST": "x" * 40 * 1024}
+    alice.publish(name, snapshotId=alice.snapshot(env=half))
+    body = {"templateId": name, "idempotencyKey": "k"}
+    for env in ({"SECOND": "x" * 40 * 1024}, {f"V{number}": "" for number in range(256)}):
+        refused = alice.create(**body, env=env)
+        assert refused.status_code == 400
+        assert "env: at most" in refused.json["error"] and "template" in refused.json["error"]
+    with connection():
+        assert not Sandbox.select().where(
+            (Sandbox.owner == alice.owner.id) & (Sandbox.status != SandboxStatus.STOPPED)).exists()
+    made = alice.create(**body, env={"FIRST": "y" * 60 * 1024})
+    assert made.status_code == 201, "it replaces the template's, and the key is not used up"
 
 
 def test_a_system_template_does_not_carry_its_makers_variables(alice, service, name):

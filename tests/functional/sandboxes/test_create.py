@@ -199,6 +199,8 @@ def test_a_default_idle_timeout_and_whole_fractions_do_not_make_another_body(edg
     default_s = edge.settings.idle_timeout_s
     bare = create(idempotencyKey="bare")
     assert create(idempotencyKey="bare", timeout=default_s).json == bare.json
+    assert create(idempotencyKey="bare", timeout=default_s,
+                  skipAppProcesses=True).json == bare.json
     assert create(idempotencyKey="bare", timeout=default_s + 1).status_code == 409
     said = create(idempotencyKey="said", timeout=default_s, vcpus=1, memMb=1024)
     assert said.status_code == 201

@@ -84,6 +84,21 @@ def test_asking_again_gives_the_same_sandbox_and_in_the_end_its_answer(edge, cre
     assert len(rows_of(owner)) == 1
 
 
+@pytest.mark.parametrize("said", [{}, {"skipAppProcesses": True}, {"skipAppProcesses": False}],
+                         ids=str)
+def test_it_is_the_same_request_whichever_credential_of_the_owner_asks(edge, owner, said):
+    body = {"template": "codex", "idempotencyKey": "k"} | said
+    for headers in (edge.jwt(owner), edge.key(owner), edge.service(owner)):
+        answer = edge.client().post(SANDBOXES, json=body, headers=headers)
+        assert answer.status_code == 503 and "still being made" in answer.json["error"]
+    (made,) = rows_of(owner)
+    end_boot(made, **READY)
+    answers = [edge.client().post(SANDBOXES, json=body, headers=headers)
+               for headers in (edge.key(owner), edge.jwt(owner))]
+    assert {answer.status_code for answer in answers} == {201}
+    assert {answer.json["id"] for answer in answers} == {made.id}
+
+
 def test_a_boot_that_fails_gives_the_key_back(create, owner):
     body = {"template": "pi", "idempotencyKey": "k"}
     create(**body)
