@@ -159,13 +159,19 @@ def finish(config: LlmConfig, call_id: int, ending: Ending) -> bool:
     return when_database_answers(write)
 
 
-def close_abandoned(gateway: str | None = None) -> int:
-    """End the calls that nobody has in hand, with an estimate; returns how many. With a `gateway`
-    all that are its own: as it begins, it has none."""
-    if gateway is None:
-        abandoned = LlmCall.seen_at < now() - timedelta(seconds=ABANDONED_AFTER_S)
-    else:
-        abandoned = LlmCall.gateway == gateway
+def close_abandoned() -> int:
+    """End calls that nobody has in hand, with an estimate; returns how many, a batch at most."""
+    return _close(LlmCall.seen_at < now() - timedelta(seconds=ABANDONED_AFTER_S))
+
+
+def close_left(gateway: str, before: datetime) -> None:
+    """End all calls of `gateway` that began before `before`, when it did itself, with an
+    estimate."""
+    while _close((LlmCall.gateway == gateway) & (LlmCall.started_at < before)) == _BATCH:
+        pass
+
+
+def _close(abandoned: Any) -> int:
     with connection(), database.atomic():
         rows = list(LlmCall.select().where(LlmCall.ended_at.is_null() & abandoned)
                     .order_by(LlmCall.id).limit(_BATCH).for_update(UNLOCKED_ROWS))

@@ -5,6 +5,7 @@ who made it.
 """
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -57,7 +58,7 @@ class Calls:
     """All calls of this process; `name` is the same after a restart."""
 
     def __init__(self, name: str, rows: Rows) -> None:
-        self._name, self._rows = name, rows
+        self._name, self._rows, self._made_at = name, rows, now()
         # Apart, so that ends which wait for the database keep no call from being refused.
         self._ending_rows = Rows()
         self._open: set[Call] = set()
@@ -87,9 +88,11 @@ class Calls:
         task.add_done_callback(self._endings.discard)
 
     async def keep_reporting(self) -> None:
-        """Say every few seconds which calls are under way, until cancelled."""
-        await self._try(call_rows.close_abandoned, self._name)
+        """End what the process before left, as soon as the database answers, and say every few
+        seconds which calls are under way, until cancelled."""
+        ended = False
         while True:
+            ended = ended or await self._try(call_rows.close_left, self._name, self._made_at)
             await asyncio.sleep(call_rows.REPORT_EVERY_S)
             await self._try(call_rows.report_progress, [
                 Progress(call.call_id, call.counted.estimated_output if call.counted else 0,
@@ -128,8 +131,10 @@ class Calls:
             log.error("the end of a call could not be written (%s): it is swept, by estimate",
                       type(error).__name__, extra={"call": call_id})
 
-    async def _try(self, write: object, argument: object) -> None:
+    async def _try(self, write: Callable[..., None], *arguments: object) -> bool:
         try:
-            await self._rows.ask(write, argument)  # type: ignore[arg-type]
+            await self._rows.ask(write, *arguments)
         except DatabaseFailed as error:
             log.warning("calls under way were not noted: %s", type(error).__name__)
+            return False
+        return True

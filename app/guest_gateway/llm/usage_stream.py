@@ -1,11 +1,13 @@
 """Reads what a call used out of the bytes of its answer as they pass.
 
 1. A stream is cut at line ends, across the borders of pieces; only `data:` lines are looked at, and
-only those with a usage in them are parsed. 2. OpenAI's chat sends its usage when asked, in an event
-of its own, which is taken out again where we asked and the caller did not. 3. An answer that is one
-JSON object is kept up to a limit and parsed at its end. 4. What is found is counted by
-`told_or_estimated_usage.py`.
+only those with a usage in them are parsed. Of a line too long to be kept its beginning says which
+event it is, and its end, if that is the last event, the usage: it repeats all that was said. 2.
+OpenAI's chat sends its usage when asked, in an event of its own, which is taken out again where we
+asked and the caller did not. 3. An answer that is one JSON object is kept up to a limit and parsed
+at its end. 4. What is found is counted by `told_or_estimated_usage.py`.
 """
+import contextlib
 import json
 import re
 from typing import Any
@@ -13,11 +15,14 @@ from typing import Any
 from app.guest_gateway.llm.told_or_estimated_usage import Counted
 from services.llm.configured.upstreams import Protocol
 
-_EVENT_MOST, _WHOLE_MOST, _TAIL = 1024 * 1024, 8 * 1024 * 1024, 64 * 1024
+_EVENT_MOST, _WHOLE_MOST = 1024 * 1024, 8 * 1024 * 1024
+# Kept of what is longer (bytes); a stream's event says its type at its beginning.
+_HEAD, _TAIL = 100, 64 * 1024
 _TEXT = re.compile(
     rb'"(?:content|text|delta|thinking|partial_json|arguments|reasoning_content)"'
     rb'\s*:\s*"((?:[^"\\]|\\.)+)"')
 _USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
+_TYPE = re.compile(rb'"type"\s*:\s*"([^"]+)"')
 # Events after which a stream has said everything.
 _LAST = {"message_stop", "response.completed", "response.incomplete", "response.failed"}
 # What an answer says of itself that is not all: the upstream goes on, and tells us no more of it.
@@ -34,6 +39,8 @@ class StreamedUsage:
         self._held = bytearray()
         self._is_usage = False
         self._skipping = False
+        # The beginning and the end of a line that is skipped.
+        self._ends = bytearray()
 
     def feed(self, piece: bytes) -> bytes:
         """Take the next bytes of the answer; gives those to pass on."""
@@ -56,15 +63,22 @@ class StreamedUsage:
     def _keep(self, piece: bytes) -> None:
         """The beginning of a line. A line without an end is not looked at."""
         self._line += piece
-        if len(self._line) > _EVENT_MOST and not self._drops:
-            self._line.clear()
-            self._skipping = True
+        if not self._drops and (self._skipping or len(self._line) > _EVENT_MOST):
+            self._skip()
+
+    def _skip(self) -> None:
+        self._skipping = True
+        self._ends += self._line
+        self._line.clear()
+        del self._ends[_HEAD:-_TAIL]
 
     def _line_ends(self, piece: bytes) -> bytes:
         line = bytes(self._line) + piece if self._line else piece
         self._line.clear()
         skipped, self._skipping = self._skipping, False
-        if not skipped and line.startswith(b"data:"):
+        if skipped:
+            self._look_at_ends(line)
+        elif line.startswith(b"data:"):
             self._look(line[5:].strip())
         if not self._drops:
             return b""
@@ -78,8 +92,7 @@ class StreamedUsage:
     def _flush(self) -> bytes:
         held = bytes(self._held + self._line)
         self._held.clear()
-        self._line.clear()
-        self._skipping = True
+        self._skip()
         return held
 
     def _look(self, data: bytes) -> None:
@@ -91,6 +104,17 @@ class StreamedUsage:
             counted.complete = counted.is_known
         elif b'"usage"' in data or b'"message_stop"' in data:
             self._read(data)
+
+    def _look_at_ends(self, rest: bytes) -> None:
+        """Of a skipped line, whose last bytes are `rest`. Only that of a last event has a usage:
+        others may repeat what the caller has asked, with something of that name in it."""
+        ends, self._ends = bytes(self._ends + rest), bytearray()
+        kind = _TYPE.search(ends[:_HEAD]) if ends.startswith(b"data:") else None
+        if kind is None or kind[1].decode("utf-8", "replace") not in _LAST:
+            return
+        with contextlib.suppress(ValueError, RecursionError):
+            self.counted.take(_last_usage(ends[_HEAD:][-_TAIL:]))
+        self.counted.complete = self.counted.is_known
 
     def _read(self, data: bytes) -> None:
         try:
@@ -129,7 +153,8 @@ class WholeUsage:
         """Called at the end of the answer: then the usage is there."""
         reserved, self.counted.reserved_output = self.counted.reserved_output, 0
         try:
-            answer = {"usage": self._last_usage()} if self._is_tail else json.loads(self._kept)
+            answer = ({"usage": _last_usage(self._kept)} if self._is_tail
+                      else json.loads(self._kept))
             self.counted.take(answer.get("usage"))
             if not self.counted.is_known and answer.get("status") in _UNDER_WAY:
                 self.counted.reserved_output = reserved
@@ -139,12 +164,6 @@ class WholeUsage:
         if not self.counted.is_known:
             self.counted.text_bytes = sum(map(len, _TEXT.findall(self._kept)))
         return b""
-
-    def _last_usage(self) -> Any:
-        """Of an answer too large to be built, such as images, the last usage in its last bytes."""
-        found = [match.end() for match in _USAGE.finditer(self._kept)]
-        text = self._kept[found[-1]:].decode("utf-8", "replace") if found else ""
-        return json.JSONDecoder().raw_decode(text)[0]
 
 
 class UnseenUsage:
@@ -160,3 +179,11 @@ class UnseenUsage:
     def rest(self) -> bytes:
         """Nothing."""
         return b""
+
+
+def _last_usage(tail: bytes | bytearray) -> Any:
+    """Of what is too large to be built, such as images, the last usage in its last bytes. Raises
+    ValueError if there is none."""
+    found = [match.end() for match in _USAGE.finditer(tail)]
+    text = tail[found[-1]:].decode("utf-8", "replace") if found else ""
+    return json.JSONDecoder().raw_decode(text)[0]

@@ -70,20 +70,18 @@ class Supervisor:
             return False
 
     def launch(self) -> None:
-        """Start supervisord, with no program running yet, or make a running one read a changed
-        configuration. Processes get today's settings when they start next."""
+        """Start supervisord, with no program running yet, or make a running one read the
+        configuration, which stops what is another there. Processes get today's settings when they
+        start next."""
         path = self.site.data_dir / "supervisord.conf"
-        text = configuration(self.site, self.programs)
-        changed = not path.exists() or path.read_text() != text
         (self.site.data_dir / "log").mkdir(mode=0o700, exist_ok=True)
         for name, line in self.programs.items():
             start_files.write(self.site, name, TABLE.get(name), line)
-        path.write_text(text)
+        path.write_text(configuration(self.site, self.programs))
         if self.running() and self._knows_settings():
             self.shutdown()
         if self.running():
-            if changed:
-                self._reread()
+            self._reread()
             return
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard if 0 < hard < 65536 else 65536, hard))
@@ -107,14 +105,16 @@ class Supervisor:
         return b"\0SVC_DATABASE_URL=" in b"\0" + environ
 
     def _reread(self) -> None:
+        """supervisord compares with what it knows, whatever the file was before: one that was
+        broken off on the way is gone on with."""
         for kind, names in zip(("added", "changed", "removed"),
-                               self._call("reloadConfig")[0], strict=True):
+                               self._ask("reloadConfig")[0], strict=True):
             for name in names:
                 if kind != "added":
                     self.stop(name)
-                    self._call("removeProcessGroup", name)
+                    self._ask("removeProcessGroup", name)
                 if kind != "removed":
-                    self._call("addProcessGroup", name)
+                    self._ask("addProcessGroup", name)
 
     def start(self, *names: str) -> None:
         """Start processes; one that runs already is left alone. Whether they live is asked
@@ -140,12 +140,15 @@ class Supervisor:
                     self._ask("stopProcess", name, False, tolerated=_FAULT_NOT_RUNNING)
             time.sleep(0.05)
 
-    def _ask(self, method: str, *arguments: Any, tolerated: int, of: str = "supervisor") -> None:
+    def _ask(self, method: str, *arguments: Any, tolerated: int | None = None,
+             of: str = "supervisor") -> Any:
+        """As `_call`; a refusal is an Advice, or None if it is `tolerated`."""
         try:
-            self._call(method, *arguments, of=of)
+            return self._call(method, *arguments, of=of)
         except xmlrpc.client.Fault as fault:
             if fault.faultCode != tolerated:
                 raise Advice(f"supervisor: {fault.faultString}") from fault
+            return None
 
     def info(self, name: str) -> dict[str, Any]:
         """What supervisor knows of one process: statename, pid, description... A process that the

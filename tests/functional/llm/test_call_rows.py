@@ -1,16 +1,20 @@
 """Rows of calls on a real Postgres: each call counted once, whoever ends it and however often."""
+import asyncio
 import threading
 from datetime import timedelta
 
 import pytest
 
-from models.database import connection, now
+from app.guest_gateway.llm.calls import Calls
+from app.guest_gateway.rows import Rows
+from models.database import DatabaseUnavailable, connection, now
 from models.usage import LlmCall, LlmTally
 from services.llm import call_rows, totals
 from services.llm.call_rows import Progress
 from services.llm.configured.upstreams import Target
 from services.llm.totals import Figures
 from tests.rows.llm import FAR, FREE, PRICED, begin, call_row, config, finish, new_caller
+from tests.stack.waiting import until
 
 pytestmark = pytest.mark.usefixtures("fresh_rows")
 # In the unit of services.llm.call_cost.
@@ -107,10 +111,35 @@ def test_what_a_killed_gateway_leaves_is_ended_by_estimate_once(caller):
     assert finish(lively, input=1) and finish(fresh, input=1)
 
 
-def test_a_gateway_that_begins_again_ends_what_it_left(caller):
-    mine, other = begin(caller, gateway="g7"), begin(caller, gateway="g8")
-    assert call_rows.close_abandoned("g7") == 1
-    assert call_row(mine).swept and call_row(other).ended_at is None
+def test_a_gateway_that_begins_again_ends_all_that_it_left(caller, monkeypatch):
+    monkeypatch.setattr(call_rows, "_BATCH", 3)
+    mine, other = [begin(caller, gateway="g7") for _ in range(9)], begin(caller, gateway="g8")
+    began_at = now()
+    begun_since = begin(caller, gateway="g7")
+    call_rows.close_left("g7", began_at)
+    assert all(call_row(call_id).swept for call_id in mine)
+    assert call_row(other).ended_at is None and call_row(begun_since).ended_at is None
+
+
+def test_it_tries_until_the_database_answers(caller, monkeypatch):
+    left, close, refused = begin(caller, gateway="g7"), call_rows.close_left, []
+
+    def away_at_first(*arguments):
+        if len(refused) < 2:
+            refused.append(arguments)
+            raise DatabaseUnavailable[0]("away")
+        close(*arguments)
+
+    monkeypatch.setattr(call_rows, "close_left", away_at_first)
+    monkeypatch.setattr(call_rows, "REPORT_EVERY_S", 0.01)
+
+    async def run():
+        reporting = asyncio.create_task(Calls("g7", Rows()).keep_reporting())
+        await asyncio.to_thread(until, lambda: call_row(left).swept)
+        reporting.cancel()
+
+    asyncio.run(run())
+    assert len(refused) == 2
 
 
 def test_a_gateway_that_lived_after_all_has_the_last_word(caller):

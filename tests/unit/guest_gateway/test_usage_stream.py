@@ -86,7 +86,7 @@ def test_an_event_without_an_end_is_not_kept(drops):
     piece = b"data: " + b"x" * 65530
     for _ in range(64):
         passed += len(reader.feed(piece))
-        assert len(reader._line) + len(reader._held) < 2 * 1024 * 1024
+        assert len(reader._line) + len(reader._held) + len(reader._ends) < 2 * 1024 * 1024
     assert passed + len(reader.rest()) == 64 * len(piece)
     assert fed(reader, b"\n\n" + CHAT)
     assert reader.counted.complete is True
@@ -117,6 +117,36 @@ def test_an_answer_that_is_not_all_counts_as_what_was_reserved(status, output):
     reader = WholeUsage(OPENAI, reserved_output=50)
     fed(reader, json.dumps({"id": "resp_1", "status": status, "usage": None}).encode())
     assert (reader.counted.complete, reader.counted.usage(9)) == (False, Usage(9, output))
+
+
+def long_event(kind, size):
+    """An event of the Responses as OpenAI writes it, with a picture of so many bytes."""
+    return event({"type": kind, "sequence_number": 9, "response": {
+        "object": "response", "output": [{"type": "image_generation_call", "result": "A" * size}],
+        "tools": [], "usage": {"input_tokens": 1000, "output_tokens": 6000}, "user": None}}, kind)
+
+
+@pytest.mark.parametrize("size", [500_000, 1_500_000])
+@pytest.mark.parametrize("drops", [True, False])
+def test_the_usage_of_an_event_that_repeats_a_picture(size, drops):
+    text = SHORT + long_event("response.completed", size)
+    reader, passed = StreamedUsage(OPENAI, drops_usage=drops), b""
+    for begin in range(0, len(text), 65536):
+        passed += reader.feed(text[begin:begin + 65536])
+        assert len(reader._line) + len(reader._ends) <= 1024 * 1024 + 65536
+    assert passed + reader.rest() == text
+    assert (reader.counted.complete, reader.counted.usage(99)) == (True, Usage(1000, 6000))
+    assert not reader._ends, "the next line has ends of its own"
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    (b"response.completed", b"response.created"), (b"data:", b"other:"), (b"usage", b"used"),
+    (b"6000", b"")], ids=["another event", "no data", "no usage", "half a usage"])
+def test_a_long_event_that_says_no_usage_is_estimated(before, after):
+    text = SHORT + long_event("response.completed", 1_500_000).replace(before, after)
+    reader = StreamedUsage(OPENAI)
+    assert fed(reader, text, *range(65536, len(text), 65536)) == text
+    assert (reader.counted.complete, reader.counted.usage(99)) == (False, Usage(99, 7))
 
 
 def test_an_answer_too_large_to_be_built():
