@@ -6,7 +6,8 @@ tokens 4), sooner until it has them at all. 2. A token that names an unknown key
 once, so that a new key is known as soon as it signs, but not more often than every REFETCH_S
 seconds: anybody can make up key ids. 3. While the identity host is away what was fetched last goes
 on being used, however old, and every failed fetch is an alarm in the log. 4. A process that never
-reached it cannot judge any token and says so: 503, not 401.
+reached it cannot judge any token and says so: 503, not 401. 5. Few wait for an identity host that
+does not answer, or strangers with made-up key ids would hold all threads.
 """
 import json
 import logging
@@ -29,6 +30,7 @@ REFETCH_S = 1.0
 _IMPATIENT_S = 0.5
 _TIMEOUT_S = 3.0
 _WAIT_S = 2.0
+_WAITING_MOST = 4
 _MAX_BYTES = 4 * 1024 * 1024
 
 
@@ -45,7 +47,7 @@ class IdentityMirror:
         self._asked_at = float("-inf")
         self._wanted = threading.Event()
         self._turn = threading.Condition()
-        self._turns = 0
+        self._turns = self._waiting = 0
         self._fetching = False
         self._started = False
         self._away = True
@@ -72,7 +74,7 @@ class IdentityMirror:
 
     def _refresh(self) -> None:
         """Return when a fetch that began after this call, or one under way, has ended; at once if
-        it is too soon."""
+        it is too soon, or enough callers wait for a host that was away."""
         self.start()
         with self._turn:
             rest_s = REFETCH_S if self._keys is not None else _IMPATIENT_S
@@ -82,7 +84,13 @@ class IdentityMirror:
             # What is under way may have begun before the key was there; a wanted fetch begins after
             # it.
             last = self._turns + (1 if self._fetching else 0) + (1 if self._wanted.is_set() else 0)
-            self._turn.wait_for(lambda: self._turns >= last, timeout=_WAIT_S)
+            if self._away and self._keys is not None and self._waiting >= _WAITING_MOST:
+                return
+            self._waiting += 1
+            try:
+                self._turn.wait_for(lambda: self._turns >= last, timeout=_WAIT_S)
+            finally:
+                self._waiting -= 1
 
     def _run(self) -> None:
         # The authorities take 6 MB in a fork of the supervisor, so plain HTTP has a context that

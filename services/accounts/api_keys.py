@@ -23,6 +23,8 @@ from services.errors import (
 SECRET_PREFIX = "svc_sk_"
 NAME_MAX = 80
 SCOPES = ("sandbox",)
+# So long is one listed that was revoked or has expired.
+KEPT_DAYS = 90
 _SHOWN = 12
 _HOUR = timedelta(hours=1)
 # `lastUsedAt` is for people; a write per request would cost more than the request.
@@ -111,6 +113,14 @@ def list_all(owner: User) -> list[ApiKey]:
     with connection():
         rows = ApiKey.select().where(ApiKey.owner == owner.id)
         return list(rows.order_by(ApiKey.created_at.desc(), ApiKey.id.desc()))
+
+
+def forget_old() -> int:
+    """Remove the keys that ended KEPT_DAYS days ago or earlier; returns how many."""
+    before = now() - timedelta(days=KEPT_DAYS)
+    with connection():
+        return int(ApiKey.delete().where(
+            (ApiKey.revoked_at < before) | (ApiKey.expires_at < before)).execute())
 
 
 def revoke(owner: User, key_id: str) -> ApiKey:

@@ -58,9 +58,16 @@ def sum_up() -> None:
     """Replace the tallies of each owner by their sums; readers see the one or the other. One
     process at a time."""
     for table in _SUM_UP:
-        with connection(), database.atomic():
-            if locks.try_for_transaction(Lock.TALLIES):
-                database.execute_sql(_statement(table))
+        while _sum_up_some(table) >= _GROUPS:
+            pass
+
+
+def _sum_up_some(table: str) -> int:
+    """Those of a batch of owners; returns of how many, 0 if another process is at it."""
+    with connection(), database.atomic():
+        if not locks.try_for_transaction(Lock.TALLIES):
+            return 0
+        return int(database.execute_sql(_statement(table)).fetchone()[0])
 
 
 def _statement(table: str) -> str:
@@ -69,7 +76,10 @@ def _statement(table: str) -> str:
     WITH due AS (SELECT DISTINCT owner_id FROM {table} WHERE NOT is_sum LIMIT {_GROUPS}),
     gone AS (
         DELETE FROM {table} WHERE owner_id IN (SELECT owner_id FROM due) RETURNING {keys}, {columns}
+    ),
+    summed AS (
+        INSERT INTO {table} ({keys}, {columns}, is_sum)
+        SELECT {keys}, {sums}, true FROM gone GROUP BY {keys}
     )
-    INSERT INTO {table} ({keys}, {columns}, is_sum)
-    SELECT {keys}, {sums}, true FROM gone GROUP BY {keys}
+    SELECT count(*) FROM due
     """

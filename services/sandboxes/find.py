@@ -1,5 +1,7 @@
 """Finds a sandbox for its owner: nobody else may see it or use it."""
-from peewee import JOIN
+from typing import Any
+
+from peewee import fn
 
 from models.database import connection
 from models.nodes import PortBinding
@@ -11,15 +13,17 @@ from services.sandboxes.views import SandboxView, view_of
 
 _BY_ID = Statement(Sandbox, lambda sandbox_id: Sandbox.select().where(Sandbox.id == sandbox_id),
                    prepared=True)
-# A row for each port but the agent's; one where there is none.
+# What its owner sees of it, in one row: its ports as one value, and neither its variables nor its
+# secret, which may be much.
+_SHOWN = [column for column in Sandbox._meta.sorted_fields
+          if column.name not in ("env", "agent_token")]
+_PORTS = PortBinding.select(
+    fn.json_object_agg(PortBinding.host_port, PortBinding.guest_port)
+).where((PortBinding.sandbox_id == Sandbox.id) & (PortBinding.host_port != Sandbox.agent_port))
 _WITH_PORTS = Statement(
     Sandbox,
-    lambda sandbox_id: Sandbox.select(
-        Sandbox, PortBinding.host_port.alias("bound_port"),
-        PortBinding.guest_port.alias("led_to_port"),
-    ).join(PortBinding, JOIN.LEFT_OUTER, on=(
-        (PortBinding.sandbox_id == Sandbox.id) & (PortBinding.host_port != Sandbox.agent_port))
-    ).where(Sandbox.id == sandbox_id),
+    lambda sandbox_id: Sandbox.select(*_SHOWN, _PORTS.alias("port_map")).where(
+        Sandbox.id == sandbox_id),
     prepared=True,
 )
 
@@ -47,6 +51,6 @@ def check_owned(caller: Caller, sandbox: Sandbox | None, sandbox_id: str) -> San
 def get_view(caller: Caller, sandbox_id: str) -> SandboxView:
     """The sandbox as its owner sees it; raises as `get_owned`."""
     with connection():
-        rows = _WITH_PORTS.all(sandbox_id)
-    sandbox = check_owned(caller, rows[0] if rows else None, sandbox_id)
-    return view_of(sandbox, {row.bound_port: row.led_to_port for row in rows if row.bound_port})
+        found = _WITH_PORTS.find(sandbox_id)
+    sandbox: Any = check_owned(caller, found, sandbox_id)
+    return view_of(sandbox, {int(host): guest for host, guest in (sandbox.port_map or {}).items()})

@@ -17,8 +17,8 @@ from services.llm.totals import Figures
 from services.metering import totals
 from services.metering.totals import Used
 
-# What no list shows; reading 64 KiB of variables would cost more than all the rest of a row.
-_NOT_LISTED = {"env", "agent_token"}
+# What no list shows; 64 KiB of variables, or a long command, cost more than all the rest of a row.
+_NOT_LISTED = {"env", "agent_token", "start_command"}
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import pytest
 
 from models.database import connection, now
 from models.users import ApiKey
+from services.accounts import api_keys
 
 KEYS = "/v1/api-keys"
 RECORD = {"id", "name", "prefix", "scopes", "createdAt", "lastUsedAt", "revokedAt", "expiresAt"}
@@ -136,3 +137,17 @@ def test_only_the_owner_revokes(edge, owner):
 
 def test_a_free_account_has_keys_too(edge):
     assert create(edge, edge.user("bob")).status_code == 201
+
+
+def test_one_that_ended_long_ago_is_forgotten(edge, owner):
+    made = [create(edge, owner, name=name).json["apiKey"]["id"]
+            for name in ("revoked", "expired", "just revoked", "in use")]
+    with connection():
+        for key_id, ended in zip(made, (
+                {"revoked_at": now() - timedelta(days=api_keys.KEPT_DAYS, hours=1)},
+                {"expires_at": now() - timedelta(days=api_keys.KEPT_DAYS, hours=1)},
+                {"revoked_at": now() - timedelta(days=api_keys.KEPT_DAYS - 1)})):
+            ApiKey.update(ended).where(ApiKey.id == key_id).execute()
+    assert api_keys.forget_old() >= 2
+    left = edge.api.get(KEYS, headers=edge.jwt(owner)).json["apiKeys"]
+    assert [key["name"] for key in left] == ["in use", "just revoked"]

@@ -180,6 +180,16 @@ def test_sums_are_the_same_when_summed_up_and_meanwhile(caller):
     assert before[1].calls == 20
 
 
+def test_more_sums_than_a_batch_are_all_put_together(caller, monkeypatch):
+    monkeypatch.setattr(totals, "_KEYS", 2)
+    for target in (FREE, PRICED) * 2:
+        finish(begin(caller, target), target, input=1)
+    totals.sum_up()
+    with connection():
+        assert not LlmTally.select().where(~LlmTally.is_sum).exists()
+    assert today(caller).calls == 4
+
+
 def test_names_that_callers_make_up_leave_one_tally(caller):
     mapped = Target(FAR, "mapped")
     llm = config(models={"alias": (mapped,)}, prefixes={"claude-": FAR})

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from models.database import connection, database
+from models.database import connection, database, now
 from models.sandboxes import Sandbox
 from models.usage import SandboxUsage, UsageTally
 from nodeworker.hypervisor.host_facts import UsageReading
@@ -141,6 +141,18 @@ def test_totals_are_the_sum_of_all_sandboxes_the_stopped_ones_too_and_stay_so_wh
     counting.record([sample(owner, boxes[2], "a", 9, 16_000, "a")])
     totals.sum_up()
     assert total(owner).wall_clock_ms == 31_000
+
+
+def test_more_owners_than_a_batch_are_all_summed_up(edge, monkeypatch):
+    monkeypatch.setattr(totals, "_GROUPS", 2)
+    owners = [edge.newcomer().id for _ in range(5)]
+    with connection():
+        for owner_id in owners * 3:
+            UsageTally.create(owner_id=owner_id, month=now().date(), wall_clock_ms=5, cost=1)
+    totals.sum_up()
+    with connection():
+        assert not UsageTally.select().where(~UsageTally.is_sum).exists()
+        assert [totals.used(owner_id).wall_clock_ms for owner_id in owners] == [15] * 5
 
 
 def test_another_rate_holds_from_now_on_and_changes_nothing_that_was_counted(edge, owner, boxes):

@@ -6,6 +6,7 @@ from models.sandboxes import Sandbox
 from nodeworker.hypervisor.host_facts import UsageReading
 from services.metering import counting
 from services.metering.counting import Sample
+from services.sandboxes import find, listing
 
 SANDBOXES = "/v1/sandboxes"
 ENTRY = {
@@ -180,3 +181,15 @@ def test_unknown_is_404_and_anothers_403(edge, headers):
 def test_a_misspelt_or_repeated_filter_is_named_and_not_overlooked(edge, query, named):
     answer = edge.api.get(f"/v1/sandboxes?{query}", headers=edge.key(edge.newcomer()))
     assert answer.status_code == 400 and named in answer.json["error"]
+
+
+def test_what_may_be_much_is_not_read_for_an_answer_that_does_not_show_it(edge, headers):
+    ports = list(range(3000, 3064))
+    made = edge.api.post(SANDBOXES, json={"ports": ports}, headers=headers).json["id"]
+    shown = edge.api.get(f"{SANDBOXES}/{made}", headers=headers).json
+    assert sorted(shown["portMap"].values()) == ports
+    with connection():
+        assert len(find._WITH_PORTS.all(made)) == 1
+    listed, _ = listing.page_query("owner", 500, 0, None, None).sql()
+    shown, _ = find._WITH_PORTS._compiled
+    assert '"env"' not in listed + shown and '"start_command"' not in listed
