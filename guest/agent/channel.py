@@ -57,8 +57,9 @@ class Channel:
     def wait_unless_gone(self, seconds: float) -> None:
         """Let time pass, for work that sends nothing meanwhile; raises PeerGone if the peer
         closes."""
-        readable, _, _ = select.select([self._socket], [], [], seconds)
-        if readable:
+        poller = select.poll()  # not select(), which takes no descriptor above 1023
+        poller.register(self._socket, select.POLLIN | select.POLLRDHUP)
+        if poller.poll(seconds * 1000):
             raise PeerGone("the peer closed or sent what nobody asked for")
 
     def wait_for(self, descriptor: int, event: int) -> None:

@@ -291,7 +291,7 @@ class Driver(ABC):
 
     @abstractmethod
     def restore_network(self) -> bool:
-        """Load packet policy and forwarded ports again if somebody changed them; True if so."""
+        """Load packet policy and ports again if lost, a busy sandbox's later; True if they were."""
 
     @abstractmethod
     def reclaim(self) -> None:

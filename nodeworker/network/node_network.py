@@ -1,5 +1,10 @@
 """The network of one node as the driver sees it: slots, forwarded ports and the policy table behind
-one object."""
+one object.
+
+One process of a node keeps the policy (`reload`) and restores the ports that were lost with it. Any
+other that finds it gone loads it as well, so that no guest is without it, and says by removing
+`policy-as-loaded` that ports may be missing: the others' were in the table that is gone.
+"""
 import logging
 from pathlib import Path
 
@@ -29,26 +34,42 @@ class NodeNetwork:
         self._table_ready = False
         # The generation of the host's tables, and what was loaded then, when they last agreed.
         self._intact_at: tuple[int, bytes] | None = None
+        # Owners of slots whose ports may have been lost before `reload`; who restores them takes
+        # them out. Known to the process that keeps the policy, whose start loads it again.
+        self.may_lack_ports: set[str] = set()
         self.slots = SlotPool(directory, prefix, slot_network, pool_target)
         self.forwards = ForwardTable(prefix, directory)
 
     def prepare(self) -> None:
-        """Load the policy table and switch forwarding on, once per process; idempotent."""
-        if not self._table_ready:
-            self.reload()
+        """See, once per process, that the policy is loaded and forwarding is on; idempotent."""
+        if not self._table_ready and not self.is_intact():
+            self._load_lost()
+        self._table_ready = True
 
     def reload(self) -> None:
-        """Load the policy table again (forwarded ports in it stay) and switch forwarding on."""
+        """Load the policy table again (forwarded ports in it stay) and switch forwarding on. For
+        the one process that then restores the ports of all that `may_lack_ports`."""
+        self._loaded.unlink(missing_ok=True)
+        self._load()
+        self.may_lack_ports = set(self.slots.owners())
+        # Last: what fails before it is done again at the next look.
+        write_atomic(self._loaded, nft.rules(self._prefix).encode(), durable=False)
+
+    def _load_lost(self) -> None:
+        """Load a policy that is gone or incomplete; it is not intact before the next `reload`."""
+        self._loaded.unlink(missing_ok=True)
+        self._load()
+
+    def _load(self) -> None:
         nft.apply(self._rules)
         links.refuse(self._slot_network)
         ip_forwarding.enable(self._memory)
-        write_atomic(self._loaded, nft.rules(self._prefix).encode(), durable=False)
         self._table_ready = True
 
     def is_intact(self) -> bool:
-        """True if the packet policy is what was loaded last, by whatever process of the node, and
-        the host forwards. The policy is listed only if some table has changed since it was: a list
-        is a process more."""
+        """True if the packet policy is what `reload` loaded last, nobody has had to load it since,
+        and the host forwards. The policy is listed only if some table has changed since it was: a
+        list is a process more."""
         try:
             loaded = self._loaded.read_bytes()
         except FileNotFoundError:
@@ -77,7 +98,7 @@ class NodeNetwork:
             change(slot.address, ports)
         except nft.NftError:
             _log.warning("loading the packet policy again: the table was gone or incomplete")
-            self.reload()
+            self._load_lost()
             self.forwards.replace(slot.address, ports)
 
     def remove_stale_forwards(self, address: str) -> None:

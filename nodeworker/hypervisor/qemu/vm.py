@@ -4,6 +4,7 @@ one object.
 Whoever has a `Vm` holds the operation lock of its sandbox, so the record in memory is the record on
 disk. `locked_vm` and `created_vm` are how an operation begins.
 """
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -75,11 +76,13 @@ class Vm:
         return RunningVm(self.sandbox_id, self.slot.address, bool(cold_reason), cold_reason)
 
     @contextmanager
-    def monitor(self, doing: str, started: QemuProcess | None = None) -> Iterator[Monitor]:
-        """A connection to QEMU's monitor. Its errors, and those of reading its answers, become
-        DriverErrors that begin with `doing`, such as "hibernating"."""
+    def monitor(self, doing: str, started: QemuProcess | None = None, *,
+                within_s: float = math.inf) -> Iterator[Monitor]:
+        """A connection to QEMU's monitor, all of which takes at most `within_s` seconds. Its
+        errors, and those of reading its answers, become DriverErrors that begin with `doing`, such
+        as "hibernating"."""
         try:
-            with Monitor.of(self.rundir, started) as monitor:
+            with Monitor.of(self.rundir, started, within_s=within_s) as monitor:
                 yield monitor
         except QmpError as error:
             raise DriverError(f"{doing} {self.sandbox_id}: {error}") from error

@@ -105,3 +105,18 @@ def test_one_look_is_not_enough(tmp_path):
 ])
 def test_what_the_registers_say(registers, halted):
     assert is_halted(registers) is halted
+
+
+HONEST = "RIP=ffffffff81e0f0ab RFL=00000246 [---Z-P-] CPL=0 II=0 A20=1 SMM=0 HLT=1\r\n"
+
+
+@pytest.mark.parametrize("hostile", ["EFL=0 ", "EIP=0 EFL=0 ", "RFL=0 HLT=", "0", "\n"],
+                         ids=["flags", "places", "halts", "digits", "lines"])
+def test_what_a_hostile_qemu_sends_takes_no_longer_than_as_much_of_an_honest_one(hostile):
+    """Half a megabyte took a worker minutes, in which nothing else was looked at."""
+    def cpu_s(text):
+        began = time.thread_time()
+        is_halted("EIP=0 EFL=" + (text * 50_000)[:50_000])
+        return time.thread_time() - began
+
+    assert min(cpu_s(hostile) for _ in range(3)) < 100 * max(cpu_s(HONEST) for _ in range(3))

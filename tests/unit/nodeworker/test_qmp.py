@@ -1,8 +1,10 @@
 """The QEMU monitor's client against a monitor that answers, refuses and is silent."""
 import contextlib
+import itertools
 import json
 import socket
 import threading
+import time
 import tracemalloc
 from pathlib import Path
 
@@ -65,6 +67,16 @@ def test_a_refusal_and_a_silence_are_errors(monitor):
         client._deadline_s = 0.3
         with pytest.raises(qmp.QmpError):
             client.run("forgotten")
+
+
+def test_all_commands_together_have_a_deadline_too(monitor):
+    path, answers, _ = monitor
+    answers += [[{"return": {}}], []]
+    with qmp.QmpClient(path, within_s=60) as client:
+        assert client.run("first") == {}
+        client._ends_at = time.monotonic()
+        with pytest.raises(qmp.QmpError, match="in time"):
+            client.run("second")
 
 
 def told(status):
@@ -138,3 +150,40 @@ def test_a_hostile_monitor_is_an_error_and_costs_no_memory(tmp_path, flood):
     thread.join(10)
     assert sum(sent) < 16 * 1024 * 1024
     server.close()
+
+
+@pytest.fixture
+def flooding(tmp_path):
+    """A client whose monitor has sent thousands of small events at once, and has ended then."""
+    server = qmp.listen(tmp_path / "qmp.sock")
+
+    def serve():
+        peer, _ = server.accept()
+        with peer:
+            peer.sendall(b'{"QMP": {}}\n{"return": {}}\n' + b'{"event": 1}\n' * 4000)
+            peer.recv(65536)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    with qmp.QmpClient(tmp_path / "qmp.sock") as client:
+        thread.join(10)
+        yield client
+    server.close()
+
+
+def test_each_event_is_looked_at_once(flooding):
+    looks = itertools.count()
+    with pytest.raises(qmp.QmpError, match="QEMU ended"):
+        flooding.wait_event(lambda event: next(looks) == 4000, 60)
+    assert next(looks) == len(flooding.events) == 4000
+
+
+def test_a_flood_of_events_is_given_up_at_the_deadline(flooding):
+    looks = itertools.count(1)
+
+    def slow(event):
+        assert next(looks) < 50, "it goes on for as long as there are events"
+        time.sleep(0.02)
+
+    with pytest.raises(qmp.QmpError, match="in time"):
+        flooding.wait_event(slow, 0.2)

@@ -12,6 +12,7 @@ from pathlib import Path
 from nodeworker.hypervisor.driver import DriverError, VmBusy, VmNotFound, VmState
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process.monitor import IoLimit
+from nodeworker.hypervisor.qemu.process.qmp import LOOK_S
 from nodeworker.hypervisor.qemu.vm import locked_vm
 
 SLOW_BYTES_PER_S = 256 * 1024
@@ -50,7 +51,7 @@ def _pace(host: Host, sandbox_id: str, limit: IoLimit) -> bool:
         with locked_vm(host, sandbox_id) as vm:
             if vm.rundir.inspect() is not VmState.RUNNING:
                 return True
-            with vm.monitor("pacing the writes of") as monitor:
+            with vm.monitor("pacing the writes of", within_s=LOOK_S) as monitor:
                 monitor.limit_io(limit)
     except VmNotFound:
         return True

@@ -95,19 +95,29 @@ def _check_inside(path: Path, work: Path) -> None:
 
 
 def _compressed(qemu_img: QemuImg, rootfs: Path) -> Path:
-    """The root disk, compressed once and kept beside it."""
+    """The root disk, compressed once and kept beside it. One worker of this host does it at a time;
+    what one that was killed has left goes with the next, whether that has to compress or not."""
     done = rootfs.with_suffix(".qcow2")
-    if not done.exists():
-        draft, copied = (rootfs.with_suffix(f".{os.getpid()}.{kind}") for kind in ("draft", "copy"))
-        try:
-            with qemu_img.copy(rootfs, copied, overlay=False) as raw, qemu_img.new(draft) as file:
-                qemu_img.run("convert", *COMPRESSED, "-f", "raw", raw, file)
-            sync_file(draft)  # what has the name is trusted for as long as the image is here
-            draft.rename(done)
-        finally:
-            for path in (draft, copied):
-                path.unlink(missing_ok=True)
+    with locks.hold(rootfs.with_name(".export.lock")):
+        _remove_drafts(rootfs)
+        if not done.exists():
+            draft, copied = rootfs.with_suffix(".draft"), rootfs.with_suffix(".copy")
+            try:
+                with (qemu_img.copy(rootfs, copied, overlay=False) as raw,
+                      qemu_img.new(draft) as file):
+                    qemu_img.run("convert", *COMPRESSED, "-f", "raw", raw, file)
+                sync_file(draft)  # what has the name is trusted for as long as the image is here
+                draft.rename(done)
+            finally:
+                _remove_drafts(rootfs)
     return done
+
+
+def _remove_drafts(rootfs: Path) -> None:
+    """Earlier workers named theirs after themselves."""
+    for path in rootfs.parent.iterdir():
+        if path.name.startswith(f"{rootfs.stem}.") and path.suffix in (".draft", ".copy"):
+            path.unlink(missing_ok=True)
 
 
 def _decompress(qemu_img: QemuImg, source: Path, target: Path) -> None:

@@ -16,13 +16,15 @@ import time
 from nodeworker.hypervisor.driver import VmState
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.process.qemu_process import end_vm
-from nodeworker.hypervisor.qemu.process.qmp import QmpClient
+from nodeworker.hypervisor.qemu.process.qmp import LOOK_S, QmpClient
 from nodeworker.hypervisor.qemu.vm import locked_vm
 
 log = logging.getLogger(__name__)
 _LOOKS, _APART_S = 5, 0.01
 _PLACE = re.compile(r"\b[ER]IP=([0-9a-f]{8,16})\b")
-_CPU = re.compile(r"\b[ER]FL=([0-9a-f]+)\b.*\bHLT=([01])\b")
+# Tried once for each line: a hostile QEMU sends half a megabyte that does nothing but begin.
+_CPU = re.compile(r"^[ER]IP=[0-9a-f]+ [ER]FL=([0-9a-f]+)\b.*\bHLT=([01])\b", re.MULTILINE)
+_SHOWN = 300
 _INTERRUPTS_ENABLED = 0x200
 
 
@@ -31,11 +33,12 @@ def end_if_halted(host: Host, sandbox_id: str) -> bool:
     with locked_vm(host, sandbox_id) as vm:
         if vm.rundir.inspect() is not VmState.RUNNING:
             return False
-        with vm.monitor("looking at the CPUs of") as monitor:
+        with vm.monitor("looking at the CPUs of", within_s=LOOK_S) as monitor:
             places = find_halted(monitor)
         if not places:
             return False
-        log.warning("the guest of %s has halted its CPUs at %s", sandbox_id, ", ".join(places))
+        log.warning("the guest of %s has halted its CPUs at %s", sandbox_id,
+                    ", ".join(places)[:_SHOWN])
         end_vm(vm.rundir)
         return True
 

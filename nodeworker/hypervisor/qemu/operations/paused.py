@@ -9,6 +9,7 @@ from nodeworker.disks.reserve_blocks import MIB
 from nodeworker.hypervisor.driver import VmState
 from nodeworker.hypervisor.host_facts import DiskPause
 from nodeworker.hypervisor.qemu.host import Host
+from nodeworker.hypervisor.qemu.process.qmp import LOOK_S
 from nodeworker.hypervisor.qemu.vm import locked_vm
 
 # With less a machine that writes would stand still again at once.
@@ -22,7 +23,7 @@ def resume_if_paused(host: Host, sandbox_id: str) -> DiskPause | None:
     with locked_vm(host, sandbox_id) as vm:
         if vm.rundir.inspect() is not VmState.RUNNING:
             return None
-        with vm.monitor("looking at the state of") as monitor:
+        with vm.monitor("looking at the state of", within_s=LOOK_S) as monitor:
             status = monitor.run("query-status")["status"]
             if status not in (_PAUSED_BY_ITS_DISK, _HELD):
                 return None

@@ -17,7 +17,7 @@ from functools import partial
 from nodeworker.disks.durable import empty_old_trash, empty_trash, remove_tree
 from nodeworker.faults import fault
 from nodeworker.hypervisor import locks
-from nodeworker.hypervisor.driver import VmBusy, VmNotFound
+from nodeworker.hypervisor.driver import VmBusy
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.images.bake_warm_image import discard
 from nodeworker.hypervisor.qemu.operations.delete_snapshot import finish_deletions
@@ -30,7 +30,7 @@ from nodeworker.hypervisor.qemu.process import prepared_processes
 from nodeworker.hypervisor.qemu.records import Phase
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.hypervisor.qemu.suspended import warm_spares
-from nodeworker.hypervisor.qemu.vm import Vm, locked_vm
+from nodeworker.hypervisor.qemu.vm import Vm
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +44,7 @@ def reclaim(host: Host) -> None:
     _end_strays(host)
     host.network.slots.reclaim(partial(_is_live, host))
     _restore_forwards(host)
+    _remove_stale_forwards(host)
     host.collect_layers()
     _remove_useless_copies(host)
     end_put_aside(host)
@@ -63,11 +64,13 @@ def collect_garbage(host: Host) -> None:
 
 def restore_network(host: Host) -> bool:
     """See Driver.restore_network."""
-    if host.network.is_intact():
-        return False
-    host.network.reload()
+    lost = not host.network.is_intact()
+    if lost:
+        host.network.reload()
     _restore_forwards(host)
-    return True
+    if lost:
+        _remove_stale_forwards(host)
+    return lost
 
 
 def _remove_half_made(host: Host) -> None:
@@ -140,7 +143,7 @@ def _empty_cgroup(host: Host, name: str) -> None:
     host.cgroups.remove(name)
 
 
-def _restore_forwards(host: Host) -> None:
+def _remove_stale_forwards(host: Host) -> None:
     forwarded = {target for target, _ in host.network.forwards.current().values()}
     # looked at last: a slot is claimed before its ports are forwarded
     owners = host.network.slots.owners()
@@ -148,21 +151,33 @@ def _restore_forwards(host: Host) -> None:
     for address in forwarded - in_use:
         fault("reclaim.stale_forward_seen")
         host.network.remove_stale_forwards(address)
-    for name, number in owners.items():
-        _restore_forward(host, name, number)
 
 
-def _restore_forward(host: Host, name: str, number: int) -> None:
-    """Forward a live sandbox's ports again. Under its lock: once it is hibernated its slot may be
-    another's."""
-    try:
-        with locked_vm(host, name) as vm:
-            if vm.record.phase is not Phase.RUNNING or vm.record.task is not None:
-                return
-            if host.network.slots.owners().get(name) == number:
-                host.network.forward(host.network.slots.slot(number), vm.record.host_ports(),
-                                     fresh=False)
-    except VmNotFound:
-        return  # a warm image in the making, or a sandbox that has just been removed
-    except VmBusy:
-        _log.info("sandbox %s is being worked on", name)
+def _restore_forwards(host: Host) -> None:
+    """Forward the ports of live sandboxes that may have lost them. One that is worked on, or fails,
+    keeps no other from it and is tried again the next time, it alone: what is there stays."""
+    waiting = host.network.may_lack_ports
+    for name in sorted(waiting):
+        try:
+            if _restore_forward(host, name):
+                waiting.discard(name)
+        except Exception:
+            # Whatever it was, the ports of others are gone as well.
+            _log.exception("ports of sandbox %s could not be forwarded again; trying again", name)
+
+
+def _restore_forward(host: Host, name: str) -> bool:
+    """False if it has to be tried again: somebody is at work on the sandbox. Under its lock: once
+    it is hibernated its slot may be another's."""
+    rundir = host.rundir(name)
+    with rundir.nobody_at_work() as is_ours:
+        if not is_ours:
+            # without it: a warm image in the making, or a sandbox that has just been removed
+            return not rundir.path.exists()
+        record, number = rundir.find_record(), host.network.slots.owners().get(name)
+        if record is None or number is None or record.phase is not Phase.RUNNING:
+            return True
+        if record.task is not None:
+            return False  # a start forwards them itself, whoever repeats anything else does not
+        host.network.forward(host.network.slots.slot(number), record.host_ports(), fresh=False)
+        return True

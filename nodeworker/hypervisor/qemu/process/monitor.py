@@ -1,4 +1,5 @@
 """Talk to the QEMU of one VM: load and save its device state, ask for its disk and its console."""
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -41,10 +42,10 @@ class Monitor(qmp.QmpClient):
 
     @classmethod
     def of(cls, rundir: RunDir, started: QemuProcess | None = None,
-           deadline_s: float = qmp.DEADLINE_S) -> "Monitor":
+           deadline_s: float = qmp.DEADLINE_S, within_s: float = math.inf) -> "Monitor":
         """Connect; a QEMU that ended at start is reported with its own words."""
         try:
-            return cls(rundir.monitor, deadline_s)
+            return cls(rundir.monitor, deadline_s, within_s)
         except qmp.QmpError as error:
             words = started.error_output() if started else ""
             raise DriverError(f"QEMU of {rundir.sandbox_id}: {error}. {words}".strip()) from error

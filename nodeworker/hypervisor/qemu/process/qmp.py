@@ -1,6 +1,7 @@
 """A small QMP client: one command at a time, every wait bounded, descriptors passed along, events
 collected; what a hostile monitor sends beyond measure is an error."""
 import json
+import math
 import socket
 import time
 from collections.abc import Callable
@@ -11,6 +12,9 @@ from typing import Any, TypeVar
 from nodeworker.hypervisor.sockets import short_path
 
 DEADLINE_S = 30.0
+# The time (s) that one machine may take of a look at all of them. What does not answer in it is
+# looked at again soon; the others do not wait for it.
+LOOK_S = 2.0
 _READ_BYTES = 65536
 # A monitor may be what a hostile guest made of QEMU. The longest honest line is the console, 64 KiB
 # escaped; an honest connection of a few commands comes to less than that.
@@ -31,19 +35,22 @@ _Client = TypeVar("_Client", bound="QmpClient")
 
 
 class QmpClient:
-    """The monitor of one QEMU; a context manager. `deadline_s` bounds every single command."""
+    """The monitor of one QEMU; a context manager. `deadline_s` bounds every single command,
+    `within_s` all of them together, counted from now."""
 
-    def __init__(self, path: Path, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(self, path: Path, deadline_s: float = DEADLINE_S,
+                 within_s: float = math.inf) -> None:
         self._deadline_s = deadline_s
+        self._ends_at = time.monotonic() + within_s
         self._buffer = b""
         self._received_bytes = 0
         self.events: list[dict[str, Any]] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._socket.settimeout(deadline_s)
+            self._socket.settimeout(min(deadline_s, within_s))
             with short_path(path) as address:
                 self._socket.connect(address)
-            self._receive(time.monotonic() + deadline_s)
+            self._receive(self._next_deadline())
             self.run("qmp_capabilities")
         except OSError as error:
             self._socket.close()
@@ -70,7 +77,7 @@ class QmpClient:
         request: dict[str, Any] = {"execute": command}
         if arguments:
             request["arguments"] = arguments
-        deadline = time.monotonic() + self._deadline_s
+        deadline = self._next_deadline()
         try:
             message = json.dumps(request).encode()
             if descriptor is None:
@@ -95,19 +102,27 @@ class QmpClient:
         """The first event, already seen or still to come, that `wanted` accepts. Raises QmpError at
         the deadline."""
         deadline = time.monotonic() + deadline_s
+        for event in self.events:
+            if wanted(event):
+                return event
         while True:
-            for event in self.events:
-                if wanted(event):
-                    return event
             message = self._receive(deadline)
             if "event" in message:
                 self.events.append(message)
+                if wanted(message):
+                    return message
+
+    def _next_deadline(self) -> float:
+        return min(time.monotonic() + self._deadline_s, self._ends_at)
 
     def _receive(self, deadline: float) -> dict[str, Any]:
-        while b"\n" not in self._buffer:
+        while True:
+            # before each message, also of those that are here already: there may be thousands
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise QmpError("the monitor did not answer in time")
+            if b"\n" in self._buffer:
+                break
             self._socket.settimeout(remaining)
             try:
                 chunk = self._socket.recv(_READ_BYTES)

@@ -98,6 +98,38 @@ def test_a_compressed_root_disk_has_its_name_only_once_it_is_flushed(exported, m
     assert compressed.stat().st_ino in flushed
 
 
+class Dying(QemuImg):
+    """Its worker is killed while it compresses."""
+
+    def run(self, *arguments, also=()):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_what_killed_workers_left_of_a_compression_goes_with_the_next(exported, is_done):
+    """Each was as large as the image."""
+    image, files = exported
+    content = files["rootfs.qcow2"].read_bytes()
+    files["rootfs.qcow2"].unlink()
+    there = set(os.listdir(image.directory))
+    killed_in(lambda: exported_files(Dying(20_000_000), image))
+    (image.directory / "rootfs.4711.copy").touch()  # an earlier release's
+    assert len(set(os.listdir(image.directory)) - there) > 2
+    if is_done:
+        files["rootfs.qcow2"].write_bytes(content)
+    assert exported_files(QEMU_IMG, image) == files
+    assert set(os.listdir(image.directory)) - there == {"rootfs.qcow2"}
+
+
+def killed_in(work):
+    """Have a worker of its own begin with it, and be killed there."""
+    worker = os.fork()
+    if not worker:
+        work()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) == -signal.SIGKILL
+
+
 def test_one_that_is_here_is_not_fetched(exported, here):
     import_to(here, exported)
     for image_dir in (here, exported[0].directory.parents[1]):
@@ -144,11 +176,7 @@ def test_a_key_is_no_path(exported, here, key):
 def test_what_a_dead_import_left_is_in_nobodys_way(exported, here, tmp_path, monkeypatch):
     (tmp_path / "fault").write_text("fetch.image_written kill")
     monkeypatch.setenv("SVC_FAULT_FILE", str(tmp_path / "fault"))
-    importer = os.fork()
-    if not importer:
-        import_to(here, exported)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(importer, 0)[1]) == -signal.SIGKILL
+    killed_in(lambda: import_to(here, exported))
     left = here / "images" / f".fetching-{exported[0].build_key}"
     assert (left / "rootfs.raw").exists() and exported[0].build_key not in images(here)
     assert import_to(here, exported).directory.name == exported[0].build_key
