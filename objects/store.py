@@ -179,6 +179,17 @@ class ObjectStore:
         except (BotoCoreError, ClientError) as error:
             raise StoreUnavailable(f"cannot list {prefix}: {type(error).__name__}") from error
 
+    def list_folders(self, prefix: str) -> Iterator[str]:
+        """The folders in the folder `prefix`, each with its `/`, however much is in them; raises
+        StoreUnavailable."""
+        try:
+            for page in self._client.get_paginator("list_objects_v2").paginate(
+                    Bucket=self._bucket, Prefix=prefix, Delimiter="/"):
+                for entry in page.get("CommonPrefixes", ()):
+                    yield entry["Prefix"]
+        except (BotoCoreError, ClientError) as error:
+            raise StoreUnavailable(f"cannot list {prefix}: {type(error).__name__}") from error
+
     def find_size(self, key: str) -> int | None:
         """Bytes of an object; None if there is none. Raises StoreUnavailable."""
         try:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from cryptography import x509
 
+from config.host_name_syntax import is_host_name
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -43,7 +45,7 @@ def find_certificates(directory: Path, own_domains: Collection[str]) -> list[Cer
 def _names_of(path: Path) -> Iterator[str]:
     leaf = x509.load_pem_x509_certificate(path.read_bytes())
     held = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    for name in held.get_values_for_type(x509.DNSName):
-        # nothing that means something to nginx
-        if all(character.isalnum() or character in "-.*" for character in name):
-            yield name.lower()
+    for name in map(str.lower, held.get_values_for_type(x509.DNSName)):
+        # nothing else: with a name that means nothing to nginx it would not start
+        if is_host_name(f"any{name[1:]}" if name.startswith("*.") else name):
+            yield name

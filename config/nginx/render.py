@@ -102,6 +102,7 @@ def render(settings: Settings, nginx: Nginx, open_files: int) -> str:
         identity_names=_names("auth.localhost", settings.auth_url),
         shell_names=_names("shell.localhost", settings.shell_url),
         preview_domain=settings.preview_domain,
+        preview_domain_pattern=re.escape(settings.preview_domain),
         preview_rewrite_host=settings.preview_rewrite_host,
         app_certificates=find_certificates(
             certificates_directory_of(settings), (settings.apps_domain, settings.preview_domain)),

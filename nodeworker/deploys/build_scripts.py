@@ -14,6 +14,8 @@ LAST_BYTES = 16 * 1024
 REGISTRY = f"{guest_gateway.URL}/npm"
 # Files of a project that are looked at, for databases; the packages it installs are not.
 LOOKED_AT_MOST = 50_000
+# Of them so many are told, the first ones by name: which these are depends on no order of a disk.
+_DATABASES_MOST = 10
 
 # Bun takes its own lock, and the addresses that are in it; where it has none, it goes by npm's.
 _INSTALL = r"""
@@ -93,8 +95,8 @@ while folders and left >= 0:
             functions += entry.path.startswith("./functions/")
             try:
                 with open(entry.path, "rb", buffering=0) as file:
-                    if len(databases) < 10 and file.read(16) == b"SQLite format 3\\0":
-                        databases.append(entry.path[2:])
+                    if file.read(16) == b"SQLite format 3\\0":
+                        databases = sorted([*databases, entry.path[2:]])[:{_DATABASES_MOST}]
             except OSError:
                 pass
 found = [c for c in candidates if os.path.isfile(os.path.join(c, "index.html"))]

@@ -81,8 +81,10 @@ def last_lines(agent: AgentClient) -> str:
     return "\n".join(said.strip().splitlines()[-_LAST_LINES:])
 
 
-def judge(agent: AgentClient, directory: str, project: Project) -> Built:
-    """What there is after the build; raises BadProject, AgentError."""
+def judge(agent: AgentClient, directory: str, project: Project,
+          live_database: str | None = None) -> Built:
+    """What there is after the build, for an app that goes on with the database of that name; raises
+    BadProject, AgentError."""
     said = agent.exec(["python3", "-c", LOOK, json.dumps(static_or_process.candidates(project))],
                       cwd=directory, timeout_ms=_LOOK_MS, cap_bytes=_TEXT_MOST)
     too_many = BadProject(f"The project has more than {LOOKED_AT_MOST} files.")
@@ -94,7 +96,8 @@ def judge(agent: AgentClient, directory: str, project: Project) -> Built:
         functions, is_too_large = int(found["functions"]), bool(found["tooMany"])
         if is_too_large:
             raise too_many
-        return static_or_process.judge(project, set(directories), list(databases), functions)
+        return static_or_process.judge(project, set(directories), list(databases), functions,
+                                       live_database)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise BadProject("The builder did not say what was built.") from error
 

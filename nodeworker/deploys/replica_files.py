@@ -3,27 +3,38 @@ database from them.
 
 A guest wrote all of it, so it is hostile. 1. The files are fetched here, with the operator's key,
 up to a size. 2. Litestream makes the database of them in a directory that is its whole world, under
-an account of its own, without any key. 3. A database counts once its integrity was checked.
+an account of its own, without any key. 3. A database counts once its integrity was checked. 4. All
+that are made at a time leave the floor of the disk: each is promised its part before it begins.
 """
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from config.settings import Settings
 from objects.store import ObjectMissing, ObjectStore, StoredObject
+from services.errors import Unavailable
 
 PROGRAM = Path(sys.executable).with_name("litestream")
 _NAME = re.compile(r"(\d{4})/([0-9a-f]{16})-([0-9a-f]{16})\.ltx", re.ASCII)
 # What a guest may have stored: far above what it replicates in a year, and in a database.
 _OBJECTS_MOST, _USED_MOST, _BYTES_MOST = 200_000, 20_000, 64 * 1024 ** 3
 _FETCHERS, _TRIES, _RESTORE_S, _MEMORY_MOST = 8, 3, 300, 2 * 1024 ** 3
+_MIB = 1024 * 1024
+# A page becomes at most so many times as large as it is stored, which is the most that LZ4 takes
+# off any; and what SQLite has beside a database.
+_GROWS, _BESIDE_BYTES = 256, _MIB
+# What each database that is being made may take of the disk, by its directory.
+_promised: dict[Path, int] = {}
+_promising = threading.Lock()
 # In the node's directory.
 _SCRATCH = ".databases"
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -99,6 +110,46 @@ def remove_left_behind(settings: Settings) -> None:
     shutil.rmtree(settings.node_dir / _SCRATCH, ignore_errors=True)
 
 
+def check_room(settings: Settings) -> None:
+    """Raises Unavailable if nothing can be made here now, for want of disk space."""
+    with _promising:
+        _free_bytes(settings, settings.node_dir)
+
+
+def _free_bytes(settings: Settings, directory: Path) -> int:
+    """What is above the floor of the disk and promised to nobody; raises Unavailable."""
+    free = (shutil.disk_usage(directory).free - settings.disk_floor_mb * _MIB
+            - sum(_promised.values()))
+    if free <= 0:
+        raise Unavailable("The disk of this node has no room for a database at present.",
+                          retry_after_s=10)
+    return free
+
+
+@contextmanager
+def promise(settings: Settings, directory: Path, size_bytes: int) -> Iterator[int]:
+    """The most bytes that a database may have that is made in `directory` of files of `size_bytes`,
+    which come there as well. Raises ReplicaBroken where that is too much for this disk, or inside;
+    both as Unavailable if it is what others were promised that is missing."""
+    with _promising:
+        most = _free_bytes(settings, directory) // 4 * 3
+        taken = min(most, size_bytes * (1 + _GROWS) + _BESIDE_BYTES)
+        is_cut = bool(_promised) and taken == most
+        _promised[directory] = taken
+    try:
+        if size_bytes > min(_BYTES_MOST, most // 3):
+            raise ReplicaBroken(f"its files have {size_bytes} bytes")
+        yield min(_BYTES_MOST, taken - size_bytes)
+    except ReplicaBroken as error:
+        if is_cut:
+            raise Unavailable("Other databases take the room on the disk of this node at present.",
+                              retry_after_s=10) from error
+        raise
+    finally:
+        with _promising:
+            del _promised[directory]
+
+
 def holds_any(settings: Settings, prefix: str) -> bool:
     """True if a guest has stored any of a database there; raises StoreUnavailable."""
     return any(_NAME.fullmatch(each.key[len(prefix):])
@@ -108,7 +159,7 @@ def holds_any(settings: Settings, prefix: str) -> bool:
 def restore(settings: Settings, prefix: str, target: Path, last: int | None) -> bool:
     """Make the database of `prefix` at `target`, in place of what is there; False, and nothing at
     `target`, if the prefix holds nothing and no transaction is asked for. Raises ReplicaBroken,
-    StoreUnavailable."""
+    StoreUnavailable, Unavailable for want of disk space."""
     store = ObjectStore(settings)
     for left in reversed(range(_TRIES)):
         found = pieces(prefix, store.list_objects(prefix))
@@ -117,9 +168,11 @@ def restore(settings: Settings, prefix: str, target: Path, last: int | None) -> 
         with TemporaryDirectory(prefix=".restoring-", dir=target.parent) as directory:
             room = Path(directory)
             try:
-                _fetch(store, plan(found, last), room / "replica")
-                _run(settings, room, last)
-                os.replace(room / "out" / "db", target)
+                chosen = plan(found, last)
+                with promise(settings, room, sum(each.size_bytes for each in chosen)) as most:
+                    _fetch(store, chosen, room / "replica")
+                    _run(settings, room, last, most)
+                    os.replace(room / "out" / "db", target)
                 return True
             except ObjectMissing as error:
                 # The guest merged files, and removed those it had merged, after the list was made.
@@ -131,11 +184,6 @@ def restore(settings: Settings, prefix: str, target: Path, last: int | None) -> 
 def _fetch(store: ObjectStore, chosen: list[Piece], replica: Path) -> None:
     """Bring files into the directory `replica`; raises ObjectMissing, ReplicaBroken,
     StoreUnavailable."""
-    size = sum(piece.size_bytes for piece in chosen)
-    free = shutil.disk_usage(replica.parent).free
-    if size > min(_BYTES_MOST, free // 4):
-        raise ReplicaBroken(f"its files have {size} bytes")
-
     def fetch(piece: Piece) -> None:
         path, taken = replica / piece.name, 0
         with path.open("wb") as file:
@@ -151,8 +199,9 @@ def _fetch(store: ObjectStore, chosen: list[Piece], replica: Path) -> None:
         list(threads.map(fetch, chosen))
 
 
-def _run(settings: Settings, room: Path, last: int | None) -> None:
-    """Have Litestream make `out/db` of `replica` in `room`; raises ReplicaBroken."""
+def _run(settings: Settings, room: Path, last: int | None, most_bytes: int) -> None:
+    """Have Litestream make `out/db`, of at most `most_bytes`, of `replica` in `room`; raises
+    ReplicaBroken."""
     account = settings.vm_uid_base - 1
     (room / "config.yml").write_text(_CONFIG)
     shutil.copyfile(PROGRAM, room / "litestream")
@@ -164,11 +213,10 @@ def _run(settings: Settings, room: Path, last: int | None) -> None:
             path.chmod(0o755)
         elif path.name != "litestream":
             path.chmod(0o644)
-    most = min(_BYTES_MOST, shutil.disk_usage(room).free // 2)
     command = [
-        "prlimit", f"--fsize={most}", f"--data={_MEMORY_MOST}", "--nofile=256", "--core=0", "--",
-        "chroot", f"--userspec={account}:{account}", "--groups=", str(room), "/litestream",
-        "restore", "-config", "/config.yml", "-no-expand-env", "-o", "/out/db",
+        "prlimit", f"--fsize={most_bytes}", f"--data={_MEMORY_MOST}", "--nofile=256", "--core=0",
+        "--", "chroot", f"--userspec={account}:{account}", "--groups=", str(room),
+        "/litestream", "restore", "-config", "/config.yml", "-no-expand-env", "-o", "/out/db",
         "-integrity-check", "quick"]
     if last is not None:
         command += ["-txid", f"{last:016x}"]

@@ -38,6 +38,7 @@ from services.deploys.edges import staging
 from services.deploys.projects.manifest import BadProject
 from services.deploys.projects.static_or_process import Built
 from services.deploys.runs import RunClaim
+from services.deploys.served import runtimes
 from services.errors import NotFound, RateLimited, ServiceError, Unavailable
 from services.hosts import assignments
 from services.operations import attempts, outbox
@@ -164,7 +165,8 @@ def _finish_building(deps: NodeDeps, claimed: RunClaim, builder_id: str) -> Buil
     if look.exit_code:
         raise BadProject(f"The build failed with exit code {look.exit_code}. It said last:\n"
                          f"{building.last_lines(agent)}")
-    return building.judge(agent, sandbox.cwd, building.read_project(agent, sandbox.cwd))
+    return building.judge(agent, sandbox.cwd, building.read_project(agent, sandbox.cwd),
+                          runtimes.find_database_name(claimed))
 
 
 def _store(deps: NodeDeps, claimed: RunClaim) -> None:

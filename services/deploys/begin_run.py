@@ -25,6 +25,8 @@ from services.operations import outbox
 from services.protocols import Deps
 from services.snapshots.find import get_owned
 
+_TRIES = 3
+
 
 @dataclass(frozen=True)
 class DeployRequest:
@@ -72,18 +74,30 @@ def reserve(deps: Deps, owner: User, request: DeployRequest) -> DeployView:
 
 
 def _lock_app(owner: User, slug: str) -> Deploy:
-    """The app's row, locked or just made; who comes second to a new slug waits here for the first,
-    and finds that one's row."""
-    present = now()
-    Deploy.insert(slug=slug, app_id=new_id("app_"), owner_id=owner.id, created_at=present,
-                  updated_at=present).on_conflict_ignore().execute()
-    row: Deploy = Deploy.select().where(Deploy.slug == slug).for_update(ROW_LOCK).get()
+    """The app's row, locked or just made, if the owner may begin a run of it now; raises
+    Conflict."""
+    row = _find_or_make(owner, slug)
     if row.owner_id != owner.id or runs.has_open(slug):
         raise _exists(slug)
     if row.status == DeployStatus.FAILED:  # it has never been live
-        row = Deploy.update(status=DeployStatus.BUILDING, updated_at=present).where(
+        row = Deploy.update(status=DeployStatus.BUILDING, updated_at=now()).where(
             Deploy.slug == slug).returning(Deploy).execute()[0]
     return row
+
+
+def _find_or_make(owner: User, slug: str) -> Deploy:
+    """The app's row, locked; who comes second to a new slug waits here for the first, and finds
+    that one's. One that was deleted while we waited for it is made anew; raises Conflict if that
+    happens each time."""
+    for _ in range(_TRIES):
+        present = now()
+        Deploy.insert(slug=slug, app_id=new_id("app_"), owner_id=owner.id, created_at=present,
+                      updated_at=present).on_conflict_ignore().execute()
+        row: Deploy | None = Deploy.select().where(
+            Deploy.slug == slug).for_update(ROW_LOCK).get_or_none()
+        if row is not None:
+            return row
+    raise Conflict(f"The slug {slug} is being deleted at this moment.")
 
 
 def insert_run(deps: Deps, row: Deploy, request: DeployRequest | RollbackRequest,

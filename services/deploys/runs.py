@@ -18,6 +18,7 @@ from models.row import Statement
 from models.states import RunState, RunStep
 from services.operations.claims import LeaseLost
 from services.operations.due_work import DueWork
+from services.operations.reporting_nodes import reporting_ids
 from services.protocols import Deps
 
 JOB = "node.deploy.run"
@@ -66,19 +67,21 @@ def announce(run: DeployRun) -> list[OutboxMessage]:
     return RUNS.announce(DeployRun.id == run.id)
 
 
-def announce_due(deps: Deps, node_id: str) -> datetime | None:
+def announce_due(deps: Deps, node_id: str, since: datetime) -> datetime | None:
     """Announce the runs of a node that have waited long enough; returns when the first of them was
-    due or will be, None if there is no run."""
+    due or will be, None if there is no run, or the node has not reported `since` another moment
+    that its lane works."""
     with connection():
-        first = _FIRST.find(node_id)
+        first = _FIRST.find(node_id, since)
     if first is not None and first.announce_at <= now():
-        RUNS.announce_due(deps, DeployRun.node_id == node_id)
+        RUNS.announce_due(deps, since, DeployRun.node_id == node_id)
     return None if first is None else first.announce_at
 
 
-_FIRST = Statement(DeployRun, lambda node_id: DeployRun.select(DeployRun.announce_at).where(
+_FIRST = Statement(DeployRun, lambda node_id, since: DeployRun.select(DeployRun.announce_at).where(
     RUNS.waiting & (DeployRun.node_id == node_id) & DeployRun.announce_at.is_null(False)
-).order_by(DeployRun.announce_at).limit(1))
+    & DeployRun.node_id.in_(reporting_ids(since, LANE))
+).order_by(DeployRun.announce_at).limit(1), values=2)
 
 
 def resume(node_id: str) -> None:

@@ -4,8 +4,11 @@
 becomes of it, the prefix is known. 2. Its epoch is in the name, so a worker that lost its lease
 never writes into what another's run publishes. 3. A prefix with a due time is removed then, and its
 row after it; not before the key of the guest that replicates to it is gone, which has an end of its
-own.
+own. 4. A worker that stores on without its claim, and is killed before it says so, may leave
+objects without a row: they get one, to be removed, when the store is swept.
 """
+import re
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +22,7 @@ from services.operations.claims import LeaseLost
 
 APPS = "apps"
 _DATABASE = "db/"
+_NAME = re.compile(rf"{APPS}/([^/]+)/v(\d{{1,9}})-\d+/", re.ASCII)
 # Given out again after a minute at first: so long the removal of many objects may take.
 _BATCH, _AGAIN_S, _LONGEST_S = 20, 60.0, 3600.0
 
@@ -82,6 +86,24 @@ def discard_if_lost(claimed: RunClaim) -> None:
             if DeployRun.get_by_id(claimed.id).stored_epoch != claimed.epoch:
                 collect(DeployPrefix.prefix == keep(
                     claimed.app_id, claimed.version, claimed.epoch))
+
+
+def list_unknown(prefixes: Sequence[str]) -> list[str]:
+    """Those that have the name of a version's prefix and no row. Ask after they were seen in the
+    store: a row comes before its objects and goes after them."""
+    with connection():
+        known = {row.prefix for row in
+                 DeployPrefix.select().where(DeployPrefix.prefix.in_(prefixes))}
+    return [each for each in prefixes if _NAME.fullmatch(each) and each not in known]
+
+
+def collect_unknown(prefix: str) -> None:
+    """Have a prefix removed that has no row."""
+    named = _NAME.fullmatch(prefix)
+    assert named is not None
+    with connection():
+        DeployPrefix.insert(prefix=prefix, app_id=named[1], version=int(named[2]),
+                            created_at=now(), due_at=now()).on_conflict_ignore().execute()
 
 
 def cancel_removal(prefix: str) -> bool:

@@ -68,6 +68,11 @@ class AllowedRequest:
         """True if the body is to be stored."""
         return self.method == "PUT"
 
+    @property
+    def begins_upload(self) -> bool:
+        """True if an object in parts is begun."""
+        return self.method == "POST" and "uploads" in self.parameters
+
 
 def judge(method: str, key: str, parameters: Mapping[str, str], headers: Mapping[str, str],
           prefix: str) -> AllowedRequest:

@@ -4,16 +4,18 @@ What a prefix holds is asked of the store when it is first written to, and again
 or the bound is reached; what is added meanwhile is counted here, an object that is written over
 twice. Such a look takes long where much is stored, so there is one of each prefix at a time, in
 threads that do nothing else: who writes to that prefix waits for it, and nobody else. Parts of an
-object that is not complete are in no list, so they are counted until it is. One to which nothing
-came for a while is given up where there are too many.
+object that is not complete are in no list, so they are counted until it is. A prefix has a few
+such uploads at a time, those counted that nothing was sent to, since a store may have a bound for
+those of everybody; one to which nothing came for a while is given up where there are too many.
 """
 import asyncio
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
-from app.guest_gateway.rows import Rows
+from app.guest_gateway.rows import Result, Rows
 from objects.store import StoredObject, StoreUnavailable
 from services.errors import Forbidden, Unavailable
 
@@ -29,6 +31,9 @@ class Objects(Protocol):
 
     def list_objects(self, prefix: str) -> Iterable[StoredObject]:
         """Every complete object."""
+
+    def list_uploads(self, prefix: str) -> Iterable[Mapping[str, Any]]:
+        """What is half-stored, each with its `UploadId`."""
 
     def give_up_uploads(self, prefix: str, keep: Collection[str] = ()) -> None:
         """Remove what is half-stored, but for the uploads `keep`."""
@@ -52,6 +57,7 @@ class _Held:
     added_bytes: int = 0
     added_objects: int = 0
     uploads: dict[str, _Upload] = field(default_factory=dict)
+    beginning: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Quota:
@@ -82,6 +88,23 @@ class Quota:
             await self._give_up_idle(prefix, held)
         upload = held.uploads.setdefault(upload_id, _Upload(0, 0.0))
         upload.bytes, upload.seen_at = upload.bytes + size_bytes, time.monotonic()
+
+    @asynccontextmanager
+    async def beginning(self, prefix: str) -> AsyncIterator[None]:
+        """For the time in which an upload in parts is begun, one of a prefix after another. The
+        store is asked each time for those that are open: it knows of those that were begun before
+        this process was, and of those that no part came for. Raises Forbidden, Unavailable."""
+        held = self._held.get(prefix) or await self._look(prefix)
+        async with held.beginning:
+            listed = await self._ask(self._store.list_uploads, prefix)
+            names = {str(upload["UploadId"]) for upload in listed}
+            for name in names - set(held.uploads):
+                held.uploads[name] = _Upload(0, time.monotonic())
+            for name in set(held.uploads) - names:
+                self.upload_ended(prefix, name)
+            if len(names) >= _UPLOADS_MOST:
+                await self._give_up_idle(prefix, held)
+            yield
 
     def upload_ended(self, prefix: str, upload_id: str) -> None:
         """An upload in parts is complete, or was given up."""
@@ -119,16 +142,14 @@ class Quota:
     async def _list(self, prefix: str) -> _Held:
         before = self._held.get(prefix) or _Held()
         bytes_before, objects_before = before.added_bytes, before.added_objects
-        try:
-            listed = await self._threads.ask(self._sum, prefix)
-        except StoreUnavailable:
-            raise Unavailable("The object store does not answer.", retry_after_s=1) from None
+        listed = await self._ask(self._sum, prefix)
         if len(self._held) >= _PREFIXES_MOST:
             self._held.clear()
         # What was added since may be in the list or not.
         self._held[prefix] = _Held(
             *listed, added_bytes=before.added_bytes - bytes_before,
-            added_objects=before.added_objects - objects_before, uploads=before.uploads)
+            added_objects=before.added_objects - objects_before, uploads=before.uploads,
+            beginning=before.beginning)
         return self._held[prefix]
 
     async def _give_up_idle(self, prefix: str, held: _Held) -> None:
@@ -137,12 +158,16 @@ class Quota:
         keep = {name for name, upload in held.uploads.items() if upload.seen_at > since}
         if len(keep) >= _UPLOADS_MOST:
             raise Forbidden("Too much is being stored in parts.")
-        try:
-            await self._threads.ask(self._store.give_up_uploads, prefix, keep)
-        except StoreUnavailable:
-            raise Unavailable("The object store does not answer.", retry_after_s=1) from None
+        await self._ask(self._store.give_up_uploads, prefix, keep)
         for name in set(held.uploads) - keep:
             held.uploads.pop(name, None)
+
+    async def _ask(self, call: Callable[..., Result], *arguments: Any) -> Result:
+        """What the store says; raises Unavailable."""
+        try:
+            return await self._threads.ask(call, *arguments)
+        except StoreUnavailable:
+            raise Unavailable("The object store does not answer.", retry_after_s=1) from None
 
     def _sum(self, prefix: str) -> tuple[int, int]:
         total, number = 0, 0

@@ -10,6 +10,7 @@ import logging
 from asyncio import TimeoutError as Overdue
 from asyncio import wait_for
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import nullcontext
 from datetime import datetime, timezone
 from xml.sax.saxutils import escape
 
@@ -100,8 +101,10 @@ class ReplicaStore:
             body = b"".join([piece async for piece in pieces])
             if allowed.is_batch:
                 check_batch(body, grant.prefix)
+        begun = self._quota.beginning(grant.prefix) if allowed.begins_upload else nullcontext()
         try:
-            answer = await self.store.send(allowed, body, size_bytes, signature.body_sha256)
+            async with begun:
+                answer = await self.store.send(allowed, body, size_bytes, signature.body_sha256)
         except (aiohttp.ClientError, Overdue, OSError) as error:
             if isinstance(error.__cause__, ServiceError):
                 raise error.__cause__ from None

@@ -20,6 +20,7 @@ local gateway
 local routes, valid_until = {}, 0
 local in_flight, used, total = {}, {}, 0
 local held = 0           -- requests that wait for a fence to end
+local has_begun          -- true once the timer that listens next does
 local bell               -- rung and replaced at each change, while somebody waits
 
 local function ring()
@@ -87,8 +88,11 @@ local function listen(sock)
 end
 
 local keep_listening
-keep_listening = function(premature)
-    if premature then
+keep_listening = function()
+    has_begun = true
+    if ngx.worker.exiting() and total + held == 0 then
+        -- what still comes goes to the gateway, which counts it
+        routes, valid_until = {}, math.huge
         return
     end
     local sock = ngx.socket.tcp()
@@ -99,7 +103,14 @@ keep_listening = function(premature)
         end
         sock:close()
     end
-    ngx.timer.at(0.1, keep_listening)
+    -- Again by a timer of its own, so that the memory of this one is free. nginx drops a timer for
+    -- which it has no room, and takes none with a delay while it ends.
+    repeat
+        ngx.sleep(0.1)
+        has_begun = false
+        ngx.timer.at(0, keep_listening)
+        ngx.sleep(0.1)
+    until has_begun
 end
 
 -- Tells this worker where the gateway listens.

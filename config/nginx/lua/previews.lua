@@ -3,27 +3,29 @@
 --
 -- 1. `balance_at_once` takes the address if it is known; that needs no phase that may wait, whose
 -- coroutine costs more than all the rest. 2. Otherwise `route` asks the gateway for it; of a host in
--- use it is asked for beside the requests, so that none waits for a busy gateway. What there is not
--- is answered here: whoever guesses hosts is to cost the gateway no more than a line. 3. What cannot
--- be reached is tried once more, through the gateway, as long as nothing that may not be sent twice
--- has been sent.
+-- use it is asked for beside the requests, so that none waits for a busy gateway, unless too many
+-- are. What there is not is answered here: whoever guesses hosts is to cost the gateway no more than
+-- a line. 3. What cannot be reached is tried once more, through the gateway, as long as nothing that
+-- may not be sent twice has been sent.
 local balancer = require "ngx.balancer"
 local repeating = require "repeating"
-local now, var, timer_at = ngx.now, ngx.var, ngx.timer.at
+local now, var, timer = ngx.now, ngx.var, ngx.timer
 
 local M = {}
 local TTL = 2            -- seconds that an address is used without asking
 local ASKED_BESIDE = 4   -- and while it is asked for beside the requests
+local BESIDE_MOST = 100  -- at a time; nginx drops what would be more than 256 timers
 local STALE = 20         -- and while the gateway is away; ports rest for 60 s
 local PATIENCE = 100     -- times a tenth of a second that an absent gateway is waited for
 local HOSTS_MOST = 20000
 local BUSY = -3          -- what nginx calls it if there is no upstream, and answers with 502
-local gateway
+local gateway, domain_length
 local peers, count = {}, 0
 
--- Tells this worker where the gateway listens.
-function M.init(port)
+-- Tells this worker where the gateway listens, and below which domain previews are.
+function M.init(port, domain)
     gateway = { ip = "127.0.0.1", port = port, is_gateway = true }
+    domain_length = #domain
 end
 
 -- The gateway's line about a host; nil if the gateway does not answer. A kept connection may have
@@ -80,9 +82,10 @@ local function look_up(host)
     return true, line == "?"
 end
 
--- Asks while requests go on to the address that is known.
+-- Asks while requests go on to the address that is known; false if too many are asked for so.
 local function look_up_beside(peer, host)
-    peer.is_asked = timer_at(0, function() look_up(host) end)
+    peer.is_asked = timer.running_count() + timer.pending_count() < BESIDE_MOST
+                    and timer.at(0, function() look_up(host) end)
     return peer.is_asked
 end
 
@@ -94,9 +97,14 @@ local function is_known(host)
                                                           or look_up_beside(peer, host)))
 end
 
--- Afterwards the host is remembered if its sandbox runs; an absent gateway is asked that often.
+-- Afterwards the host is remembered if its sandbox runs; an absent gateway is asked that often. The
+-- gateway goes by the first label: with more than one before the domain a preview would have as many
+-- hosts as anybody likes, each remembered and looked up.
 local function find(times)
     local host = var.host
+    if host:find(".", 1, true) ~= #host - domain_length then
+        return ngx.exec("/_edge/unknown")
+    end
     for _ = 1, times do
         if is_known(host) then
             return

@@ -3,20 +3,15 @@
 Whether a name may be called its owner's is the operator's to know; certificates are files of the
 edge's hosts.
 """
-import re
 from dataclasses import dataclass
 from datetime import datetime
 
+from config.host_name_syntax import is_host_name
 from config.settings import Settings
 from models.database import connection, database
 from models.deploys import AppHost, Deploy
 from services.deploys.edges.channel import notify
 from services.errors import Conflict, InvalidRequest, NotFound
-
-_LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-# Its last label has a letter, so no address is one.
-_NAME = re.compile(rf"(?:{_LABEL}\.)+(?=[a-z0-9-]*[a-z]){_LABEL}")
-_LENGTH_MAX = 253
 
 
 @dataclass(frozen=True)
@@ -32,7 +27,7 @@ def add(settings: Settings, slug: str, host: str) -> None:
     """Let an app be found at a host name, too. Raises NotFound, InvalidRequest, and Conflict for a
     name that is another app's."""
     host = _plain(host)
-    if len(host) > _LENGTH_MAX or not _NAME.fullmatch(host):
+    if not is_host_name(host):
         raise InvalidRequest("That is no host name; write one of other alphabets as xn--....")
     for domain in (settings.apps_domain, settings.preview_domain):
         if host == domain or host.endswith(f".{domain}"):

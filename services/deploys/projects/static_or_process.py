@@ -3,7 +3,8 @@
 1. The output is looked for where it was said to be, or where builds put it; the project's directory
 itself is one if nothing is to be started. 2. The claims of `svc.json` decide nothing: an app is
 static only if there is an output with an `index.html`, no database and no function (contract,
-Deploy rule 3), and `svc.json` has no start command.
+Deploy rule 3), and `svc.json` has no start command. 3. A database that the app has already keeps
+its name unless `svc.json` names another: its rows are moved to where the next version opens them.
 """
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -30,13 +31,15 @@ class Built:
 
 
 def judge(project: Project, directories: Collection[str], databases: Collection[str],
-          functions: int) -> Built:
+          functions: int, live_database: str | None = None) -> Built:
     """What was built. `directories` are those of the candidates that hold an `index.html`,
-    `databases` the SQLite files of the tree, `functions` the files in `functions/`.
+    `databases` the SQLite files of the tree, `functions` the files in `functions/`, `live_database`
+    the name of the database that the app goes on with.
 
-    Raises BadProject for a project with neither an output nor a start command.
+    Raises BadProject for a project with neither an output nor a start command, and for one that
+    does not say which of its files is that database now.
     """
-    database = project.database or next(iter(sorted(databases)), None)
+    database = project.database or _found(databases, live_database)
     if database is not None and not is_text(database):
         raise BadProject("The name of a SQLite file of the project is not UTF-8.")
     output = next((name for name in candidates(project) if name in directories), None)
@@ -51,6 +54,18 @@ def judge(project: Project, directories: Collection[str], databases: Collection[
         raise BadProject(f"Nothing to serve: there is no index.html in {where}, and no start"
                          " command.")
     return Built(None, project.start, database, functions)
+
+
+def _found(databases: Collection[str], live_database: str | None) -> str | None:
+    if not databases:
+        return None
+    if live_database in databases:
+        return live_database
+    if live_database is not None:
+        raise BadProject(f"The app has its database in {live_database}, which is not in the project"
+                         f" any more, and other SQLite files are: name its database, `database` in"
+                         f" {FILE}.")
+    return min(databases)
 
 
 def candidates(project: Project) -> list[str]:

@@ -66,16 +66,35 @@ def find_live(settings: Settings, claimed: RunClaim) -> Live | None:
         app = Deploy.get_or_none(Deploy.app_id == claimed.app_id)
         if app is None or app.live_sandbox_id is None:
             return None
-        made = DeployRun.get((DeployRun.app_id == app.app_id)
-                             & (DeployRun.version == app.live_version))
-        if not made.manifest["database"]:
+        name = _database_of(app.app_id, app.live_version)
+        if not name:
             return None
         node = Node.get_by_id(Sandbox.get_by_id(app.live_sandbox_id).node_id)
         prefix = version_prefixes.database_prefix(
             version_prefixes.prefix_of(app.app_id, app.live_version, app.live_epoch))
     is_silent = node.id not in (settings.node_id, *nodes.list_alive(settings))
-    return Live(app.live_sandbox_id, node.id, node.address, is_silent, made.manifest["database"],
-                prefix)
+    return Live(app.live_sandbox_id, node.id, node.address, is_silent, name, prefix)
+
+
+def find_database_name(claimed: RunClaim) -> str | None:
+    """What the database that the run goes on with is called unless the project names it: as in the
+    live version, or, in a version that is brought back, as it was there. None if the live version
+    has no database."""
+    with connection():
+        app = Deploy.get_or_none(Deploy.app_id == claimed.app_id)
+        if app is None or app.live_sandbox_id is None:
+            return None
+        name = _database_of(app.app_id, app.live_version)
+        brought_back = DeployRun.get_by_id(claimed.id).restores_version
+        if name and brought_back is not None:
+            return _database_of(app.app_id, brought_back) or name
+    return name
+
+
+def _database_of(app_id: str, version: int) -> str | None:
+    made = DeployRun.get((DeployRun.app_id == app_id) & (DeployRun.version == version))
+    name: str | None = made.manifest["database"]
+    return name
 
 
 def begin_serving(settings: Settings, sandbox_id: str) -> None:

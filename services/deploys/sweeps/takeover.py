@@ -45,11 +45,21 @@ class _Hosts:
         self.size = builder_size(settings)
         self.find_silence = lru_cache(None)(partial(placement.find_silence, settings))
         self.find_refusal = lru_cache(None)(placement.find_refusal)
-        self.list_with_room = lru_cache(None)(self._list_with_room)
+        self._list_with_room = lru_cache(None)(partial(
+            placement.list_with_room, settings, self.size.vcpus, self.size.mem_mb, runs.LANE))
+        self._list_healthy = lru_cache(None)(self._list_without_reason)
 
-    def _list_with_room(self, image: str | None) -> list[str]:
-        return placement.list_with_room(self._settings, self.size.vcpus, self.size.mem_mb,
-                                        runs.LANE, image)
+    def list_peers(self, row: DeployRun, taken: Snapshot) -> list[str]:
+        """Where the run can go on, the best first."""
+        nodes = (self._list_healthy() if row.step == RunStep.STAGE
+                 else self._list_with_room(taken.image_key))
+        return [each for each in nodes
+                if each != row.node_id and self.find_still_lane(row, each, taken) is None]
+
+    def _list_without_reason(self) -> list[str]:
+        """Nodes that no run would have to leave, whatever room they have."""
+        return [each for each in placement.list_by_load(self._settings)
+                if (self.find_silence(each, runs.LANE) or self.find_refusal(each, 0)) is None]
 
     def find_still_lane(self, row: DeployRun, node_id: str, taken: Snapshot) -> str | None:
         """That the lane of the node that would boot the run's builder does not work; None if it
@@ -90,8 +100,7 @@ def _decide(hosts: _Hosts, row: DeployRun) -> Move | None:
         reason = reason or hosts.find_still_lane(row, row.node_id, taken)
     if reason is None and home == row.node_id:
         return None
-    peers = [each for each in hosts.list_with_room(taken.image_key)
-             if each != row.node_id and hosts.find_still_lane(row, each, taken) is None]
+    peers = hosts.list_peers(row, taken)
     if home in peers:
         return Move(row.slug, row.node_id, home, reason or f"Node {home} has its snapshot.")
     if reason is None:
@@ -99,11 +108,17 @@ def _decide(hosts: _Hosts, row: DeployRun) -> Move | None:
     if peers and (is_anywhere or taken.uploaded_to_store):
         return Move(row.slug, row.node_id, peers[0], reason)
     if silence or not is_begun:
-        _say(row, f"{reason} " + (
-            "No other node has room for a builder and boots it at present."
-            if is_anywhere or taken.uploaded_to_store
-            else f"Its snapshot is on node {home} alone, not in the object store yet."))
+        _say(row, f"{reason} {_wants(row, taken, home)}")
     return None
+
+
+def _wants(row: DeployRun, taken: Snapshot, home: str) -> str:
+    """What there would have to be, for a run that stays, to go on elsewhere."""
+    if row.step == RunStep.STAGE:
+        return "No other node works on deploys at present."
+    if taken.kind == SnapshotKind.FILES_ONLY or taken.uploaded_to_store:
+        return "No other node has room for a builder and boots it at present."
+    return f"Its snapshot is on node {home} alone, not in the object store yet."
 
 
 def _say(row: DeployRun, waits_for: str) -> None:

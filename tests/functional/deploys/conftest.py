@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import sqlite3
 import subprocess
+import time
 from datetime import timedelta
 
 import pytest
@@ -14,25 +15,26 @@ from models.database import connect, connection, database, now
 from models.deploys import Deploy, DeployPrefix, DeployRun
 from models.ids import new_id
 from models.snapshots import Snapshot
-from models.states import DeployStatus, Plan, RunState, SnapshotState
+from models.states import DeployStatus, Plan, RunState, RunStep, SandboxStatus, SnapshotState
 from models.users import User
 from nodeworker.deploys import run_steps
 from nodeworker.deploys.replica_files import PROGRAM
 from nodeworker.wiring import NodeDeps
-from services.deploys import runs
+from services.deploys import builders, drained_sandboxes, runs
 from services.deploys import version_prefixes as prefix_rows
 from services.deploys.begin_run import DeployRequest, reserve
 from services.deploys.builder_removal import ACCOUNT
-from services.deploys.served import replica_keys
+from services.deploys.served import replica_keys, runtimes
 from services.deploys.served.runtimes import APP_PORT
 from services.hosts.nodes import NodeFacts, heartbeat
 from services.protocols import Deps
+from services.sandboxes.idle import touch_values
 from tasks.wiring import no_guest
 from tests.fakes.hostile_guest import ENDED, RESULT, STDOUT, frame, point_at, serving
 from tests.fakes.outside import ListQueue
 from tests.rows import operations, served_apps
 from tests.stack.previews import Served
-from tests.stack.waiting import until
+from tests.stack.waiting import eventually, until
 from tests.tls.clients import client
 
 HOST = "kiosk.apps.localhost"
@@ -41,6 +43,8 @@ FIRST = "0000/0000000000000001-0000000000000001.ltx"
 # What a guest says.
 SYNCED = frame(STDOUT, b'{"txid": 1, "replicated_txid": 1}') + frame(RESULT, ENDED)
 DONE = frame(RESULT, {**ENDED, "sizeBytes": 0})
+SERVED = {"output": None, "start": "serve", "database": None, "functions": 0}
+DATABASE = SERVED | {"database": "app.db"}
 MANIFEST = {"output": None, "start": "serve", "database": "app.db", "functions": 0}
 FENCE_S = 6
 NODE = NodeFacts("n1", "127.0.0.1", 64, 65536, 20000, 20099, {})
@@ -91,6 +95,24 @@ def take(deps):
     return claim
 
 
+@pytest.fixture
+def bring_up(deps, ask, take):
+    """Begins a deploy whose runtime is up; returns its claim."""
+    def up(manifest=SERVED, **fields):
+        ask(**fields)
+        claimed = take()
+        sandbox = builders.start(deps, claimed)
+        operations.succeed(sandbox, SandboxStatus.RUNNING, **touch_values(600))
+        with connection():
+            built = runs.advance(claimed, RunStep.BUILD)
+        up = runtimes.adopt_builder(built, manifest)
+        if manifest["database"]:
+            return runtimes.begin_prefix(deps.settings, up)[0]
+        with connection():
+            return runs.advance(up, RunStep.READY, stored_epoch=up.epoch)
+    return up
+
+
 @pytest.fixture(scope="module")
 def stack_rows(sim_stack):
     """This process reads and writes the rows of the stack."""
@@ -128,13 +150,19 @@ def shop(sim_stack, versions):
 @pytest.fixture(scope="session")
 def good(tmp_path_factory):
     """The one file that a small database is replicated to: the first transaction."""
-    directory = tmp_path_factory.mktemp("good")
-    with contextlib.closing(sqlite3.connect(directory / "app.db")) as rows:
+    return replicate_once(tmp_path_factory.mktemp("good") / "app.db",
+                          "CREATE TABLE t AS SELECT 7 AS x")
+
+
+def replicate_once(path, statement):
+    """The first file that a new database is replicated to, which has the outcome of a statement."""
+    with contextlib.closing(sqlite3.connect(path)) as rows:
         rows.execute("PRAGMA journal_mode = wal")
-        rows.execute("CREATE TABLE t AS SELECT 7 AS x")
-    subprocess.run([str(PROGRAM), "replicate", "-once", str(directory / "app.db"),
-                    f"file://{directory}/replica"], env={}, check=True, capture_output=True)
-    return (directory / "replica/ltx" / FIRST.replace("0000/", "0/")).read_bytes()
+        rows.execute(statement)
+    replica = path.with_name("replica")
+    subprocess.run([str(PROGRAM), "replicate", "-once", str(path), f"file://{replica}"], env={},
+                   check=True, capture_output=True)
+    return (replica / "ltx" / FIRST.replace("0000/", "0/")).read_bytes()
 
 
 @pytest.fixture
@@ -203,6 +231,15 @@ def next_version(sim_stack, alice, guest):
         return made
     yield make
     server.close()
+
+
+def drained_with_its_answer(sandbox, answer):
+    """Nothing says that the sandbox is drained while it owes this answer."""
+    while not answer.done():
+        # one that comes between the two looks was still owed at the first
+        assert not drained_sandboxes.is_drained(sandbox) or eventually(answer.done, 0.5)
+        time.sleep(0.05)
+    until(lambda: drained_sandboxes.is_drained(sandbox))
 
 
 def app(slug="hello"):

@@ -3,13 +3,15 @@ alike."""
 import os
 import ssl
 import subprocess
+from contextlib import contextmanager
 
 import httpx
 import pytest
 
 from config.nginx.certificates import find_certificates
 from config.nginx.reload import reload
-from config.nginx.render import certificates_directory_of, find_nginx
+from config.nginx.render import certificates_directory_of, find_nginx, render, write
+from config.settings import Settings
 from models.database import connection
 from models.deploys import Deploy
 from services.deploys.apps import host_names
@@ -22,7 +24,7 @@ from tests.stack.operator import run_operator
 from tests.stack.waiting import becomes, until
 from tests.tls.clients import client
 
-NAME = "www.shop.example"
+NAME, LONG = "www.shop.example", f"{'a' * 60}.shop.example"
 
 
 def make_certificate(directory, file, *names):
@@ -55,19 +57,26 @@ def certify(sim_stack):
     reload(sim_stack.settings, find_nginx())
 
 
+@contextmanager
+def visitor(stack, certificate):
+    """A client of NAME that trusts its certificate only."""
+    def name(request):
+        request.extensions["sni_hostname"] = NAME
+    port, context = stack.settings.edge_port, ssl.create_default_context(cafile=certificate)
+    with httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=context, trust_env=False,
+                      headers={"Host": f"{NAME}:{port}"}, timeout=60,
+                      event_hooks={"request": [name]}) as http:
+        yield http
+
+
 @pytest.fixture
 def visit(sim_stack, certify):
-    """GETs a path of NAME from the edge, trusting the certificate of that name only."""
+    """GETs a path of NAME from the edge."""
     certificate = certify(NAME, "shop.example")
-    context = ssl.create_default_context(cafile=certificate)
 
     def get(path):
-        def name(request):
-            request.extensions["sni_hostname"] = NAME
-        port = sim_stack.settings.edge_port
-        with httpx.Client(verify=context, headers={"Host": f"{NAME}:{port}"}, timeout=60,
-                          trust_env=False, event_hooks={"request": [name]}) as http:
-            return http.get(f"https://127.0.0.1:{port}{path}")
+        with visitor(sim_stack, certificate) as http:
+            return http.get(path)
     return get
 
 
@@ -82,6 +91,22 @@ def test_a_wildcard_above_our_domains_takes_nothing_from_them(shop, sim_stack, c
         for name in (f"kiosk.stand.{domain}", f"-.{domain}", f"nobody.{domain}"):
             assert http.get("/", headers={"Host": name}).status_code == 404, name
     served_apps.take_away("stand")
+
+
+def test_long_and_odd_names_of_a_certificate_leave_the_others(sim_stack, certify):
+    certificate = certify(LONG, "f*.shop.example", NAME)
+    with visitor(sim_stack, certificate) as http:
+        assert http.get("/").status_code == 404
+
+
+def test_a_host_of_our_own_may_be_long(tmp_path):
+    edge, certificate = tmp_path / "edge", make_certificate(tmp_path, "own", LONG)
+    edge.mkdir()
+    settings = Settings(data_dir=tmp_path, api_url=f"https://{LONG}",
+                        api_bind="127.0.0.1:1", tls_cert=str(certificate),
+                        tls_key=str(certificate.with_suffix(".key")))
+    write(edge / "nginx.conf", render(settings, find_nginx(), 1024))
+    subprocess.run([*find_nginx().command, "-t", "-c", edge / "nginx.conf"], check=True)
 
 
 def test_an_app_is_found_at_its_name_as_long_as_that_is_its(shop, sim_stack, versions, visit):
@@ -147,10 +172,13 @@ def test_a_certificate_that_cannot_be_used_leaves_the_others(tmp_path, capsys):
     good = make_certificate(tmp_path, "good", "a.example", "*.b.example", "x.apps.localhost")
     make_certificate(tmp_path, "later", "a.example")
     make_certificate(tmp_path, "mixed", "c.example")
+    make_certificate(tmp_path, "odd", "f*.example", "-d.example", "e_f.example", "é.example",
+                     "*", "*.*.example", "g..example", "10.0.0.1", "i.example", "*.internal")
     (tmp_path / "mixed.key").write_text((tmp_path / "good.key").read_text())
     (tmp_path / "broken.pem").write_text("nothing")
     found = find_certificates(tmp_path, ("apps.localhost",))
     assert [(each.names, each.certificate) for each in found] == [
-        (("a.example", "*.b.example"), good)]
+        (("a.example", "*.b.example"), good),
+        (("i.example", "*.internal"), tmp_path / "odd.pem")]
     complaints = capsys.readouterr().err
     assert "mixed.pem" in complaints and "broken.pem" in complaints

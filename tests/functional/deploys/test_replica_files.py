@@ -1,5 +1,6 @@
 """What a guest has stored is a stranger's: it makes a database or an error, and nothing else."""
 import contextlib
+import dataclasses
 import os
 import sqlite3
 
@@ -8,7 +9,8 @@ import pytest
 from nodeworker.deploys import replica_files, replication
 from nodeworker.deploys.replica_files import ReplicaBroken
 from objects.store import ObjectStore
-from tests.functional.deploys.conftest import FIRST
+from services.errors import Unavailable
+from tests.functional.deploys.conftest import FIRST, replicate_once
 from tests.stack.waiting import until
 
 
@@ -41,6 +43,23 @@ def test_a_broken_replica_is_an_error_and_leaves_what_was_there(sim_stack, store
         replication.restore(sim_stack.settings, prefix, target)
     assert not replication.check(sim_stack.settings, prefix)
     assert target.read_text() == "before" and os.listdir(tmp_path) == ["restored.db"]
+
+
+def test_a_database_of_zeros_is_much_larger_than_what_is_stored_of_it(sim_stack, store, tmp_path):
+    prefix, target = "apps/zeros/v1-1/db/", tmp_path / "restored.db"
+    replica = replicate_once(tmp_path / "app.db", "CREATE TABLE t AS SELECT zeroblob(9e7) AS x")
+    store.put_stream(prefix + FIRST, [replica])
+    assert replication.restore(sim_stack.settings, prefix, target)
+    assert target.stat().st_size > 9e7 > 50 * len(replica)
+
+
+def test_below_the_floor_of_the_disk_none_is_made(sim_stack, store, good, tmp_path):
+    prefix = "apps/floor/v1-1/db/"
+    store.put_stream(prefix + FIRST, [good])
+    settings = dataclasses.replace(sim_stack.settings, disk_floor_mb=1 << 40)
+    with pytest.raises(Unavailable):
+        replication.restore(settings, prefix, tmp_path / "restored.db")
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_transaction_that_was_stored_and_is_gone_is_not_no_database(sim_stack, tmp_path):

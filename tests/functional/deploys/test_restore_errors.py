@@ -90,3 +90,13 @@ def test_a_database_that_the_version_before_has_lost_is_not_dropped(sim_stack, b
                  begun) == [("queued", "NotReplicated: the version before has lost the database"
                                        " that is stored of it")]
     assert query(sim_stack, ROW, before.app_id) == row
+
+
+def test_no_request_is_held_where_the_disk_has_no_room_for_the_database(
+        sim_stack, before, guest, next_version, worker):
+    begun = begin_second(sim_stack, before, RunStep.MOVE, next_version(listens=True))
+    worker(begun, disk_floor_mb=1 << 40)
+    assert query(sim_stack, "SELECT state, attempts, operator_error, manifest->'moves'"
+                            " FROM deploy_runs WHERE id = %s", begun) == [
+        ("queued", 0, "The disk of this node has no room for a database at present.", None)]
+    assert before.asked == guest.asked == 0

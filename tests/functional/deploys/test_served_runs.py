@@ -26,32 +26,10 @@ from services.errors import RateLimited, Unavailable
 from services.hosts.nodes import heartbeat
 from services.operations.claims import LeaseLost
 from services.previews import wake
-from services.sandboxes.idle import touch_values
 from tasks.wiring import no_guest
-from tests.functional.deploys.conftest import NODE, app
+from tests.functional.deploys.conftest import DATABASE, NODE, SERVED, app
 from tests.functional.deploys.conftest import prefixes as kept
 from tests.rows import operations
-
-SERVED = {"output": None, "start": "serve", "database": None, "functions": 0}
-DATABASE = SERVED | {"database": "app.db"}
-
-
-@pytest.fixture
-def bring_up(deps, ask, take):
-    """Begins a deploy whose runtime is up; returns its claim."""
-    def up(manifest=SERVED, **fields):
-        ask(**fields)
-        claimed = take()
-        sandbox = builders.start(deps, claimed)
-        operations.succeed(sandbox, SandboxStatus.RUNNING, **touch_values(600))
-        with connection():
-            built = runs.advance(claimed, RunStep.BUILD)
-        up = runtimes.adopt_builder(built, manifest)
-        if manifest["database"]:
-            return runtimes.begin_prefix(deps.settings, up)[0]
-        with connection():
-            return runs.advance(up, RunStep.READY, stored_epoch=up.epoch)
-    return up
 
 
 def publish(deps, claimed, fence_until=None):

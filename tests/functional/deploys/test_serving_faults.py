@@ -11,14 +11,16 @@ from config.nginx.reload import reload
 from config.nginx.render import find_nginx
 from config.nginx.workers import workers_of
 from services.deploys import drained_sandboxes
-from tests.functional.deploys.conftest import HOST, post_count
+from tests.functional.deploys.conftest import HOST, drained_with_its_answer, post_count
 from tests.rows import served_apps
 from tests.stack.previews import PreviewLoad
 from tests.stack.waiting import until
-from tests.tls.clients import client
+from tests.tls.clients import client, connect
 
 # What an edge was told counts for 5 s; then nothing is in flight there that nobody knows of.
 QUIET_S = 30
+# A worker hears every second where apps are, and ends then if it is to.
+HEARD_S = 2.5
 
 
 class App:
@@ -96,6 +98,35 @@ def test_what_a_worker_holds_that_is_to_end_goes_on_with_the_fence(shop, sim_sta
         assert held.result().status_code == 200
         assert not slow.done(), "it did not wait for its time to run out"
         assert slow.result().text == "slow"
+
+
+@pytest.mark.slow
+def test_what_a_worker_owes_that_is_to_end_counts_although_its_gateway_was_killed(
+        shop, sim_stack, versions):
+    """The next gateway says nothing for 5 s and then what it knows."""
+    with ThreadPoolExecutor(1) as other:
+        slow = other.submit(App(sim_stack).get, "/slow?s=20&id=owed")
+        until(lambda: post_count(versions[0], "owed") == "1")
+        reload(sim_stack.settings, find_nginx())
+        sim_stack.kill("gateway")
+        sandbox = served_apps.fence("kiosk", 60)
+        drained_with_its_answer(sandbox, slow)
+        assert slow.result().text == "slow"
+    served_apps.open_fence("kiosk")
+
+
+@pytest.mark.slow
+def test_what_comes_late_to_a_worker_that_is_to_end_counts(shop, sim_stack, versions):
+    """It has an open connection, without a request as yet, and is told nothing any more."""
+    with connect(sim_stack, HOST) as link, ThreadPoolExecutor(1) as other:
+        reload(sim_stack.settings, find_nginx())
+        time.sleep(HEARD_S)
+        link.sendall(f"GET /slow?s=12&id=late HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
+        until(lambda: post_count(versions[0], "late") == "1")
+        slow = other.submit(link.recv, 65536)
+        drained_with_its_answer(served_apps.fence("kiosk", 60), slow)
+        assert slow.result().startswith(b"HTTP/1.1 200 ")
+    served_apps.open_fence("kiosk")
 
 
 @pytest.fixture

@@ -1,27 +1,17 @@
 """Runs leave nodes that are no place for them (contract, Deploy rule 8): rows under two nodes that
 the test plays."""
 import dataclasses
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 
-from models.database import connection, database, now
+from models.database import connection, now
 from models.deploys import DeployPrefix, DeployRun
 from models.nodes import Node
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import RunStep, SnapshotKind
-from models.users import User
-from services.deploys import (
-    app_removal,
-    builders,
-    failed_runs,
-    logs,
-    publishing,
-    runs,
-    version_prefixes,
-)
+from services.deploys import builders, failed_runs, logs, publishing, runs, version_prefixes
 from services.deploys.sweeps import overdue
 from services.deploys.sweeps.takeover import take_over
 from services.errors import Conflict
@@ -31,7 +21,6 @@ from services.snapshots import deletion, needed_on_node
 from tasks import contracts, control
 from tests.functional.deploys.conftest import NODE, app
 from tests.functional.deploys.conftest import prefixes as kept
-from tests.stack.waiting import until
 
 PEER = dataclasses.replace(NODE, id="n2", host_port_low=20100, host_port_high=20199)
 FULL = NodeFacts("n1", "127.0.0.1", 64, 65536, 20000, 20099, {}, disk_mb=9000, disk_free_mb=100,
@@ -132,9 +121,6 @@ def test_what_is_not_in_the_store_waits_for_its_node_and_says_so(deps, ask, take
     assert (run().error, run().operator_error) == ("The deploy did not finish in time.", said)
 
 
-WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-
-
 def test_a_step_of_the_sweep_that_fails_keeps_none_of_the_others_from_their_work(
         deps, ask, monkeypatch, caplog):
     def fail(_deps):
@@ -163,26 +149,6 @@ def test_a_node_whose_lane_works_is_given_time_to_remove_a_prefix(deps, monkeypa
             if job == contracts.REMOVE_PREFIX} == {("node.n2.bulk", prefix) for prefix in gone}
     with connection():
         assert DeployPrefix.get().due_at > now() + timedelta(seconds=50)
-
-
-def test_an_app_is_deleted_while_its_run_is_given_up(deps, ask, monkeypatch):
-    """Neither waits for what the other has locked: the database would end one of them."""
-    ask()
-    with connection():
-        DeployRun.update(deadline_at=now()).execute()
-        alice, find_last = User.get_by_id("alice"), app_removal.find.last_run
-    with ThreadPoolExecutor(1) as other:
-        given_up = []
-
-        def last_run(app_id):
-            given_up.append(other.submit(overdue.give_up, deps))
-            until(lambda: database.execute_sql(WAITING).fetchone() == (1,), 10)
-            return find_last(app_id)
-
-        monkeypatch.setattr(app_removal.find, "last_run", last_run)
-        app_removal.remove(deps, alice, "hello")
-        assert given_up[0].result() == []
-    assert (run().state, run().error) == ("failed", "The app was deleted.")
 
 
 def test_without_a_peer_with_room_it_waits_too(deps, ask, stored):
@@ -274,6 +240,23 @@ def test_what_is_stored_is_published_by_the_peer(deps, ask, take, stored):
         assert take_over(deps) == []
     assert (app()["live_version"], app()["live_epoch"]) == (1, first.epoch)
     assert kept() == {prefix: False} and logs.read(run()) == "built on n1"
+
+
+def test_what_is_stored_goes_to_a_peer_that_has_no_room_for_a_builder(deps, ask, take, stored):
+    ask()
+    first = take()
+    builders.start(deps, first)
+    with connection():
+        version_prefixes.keep(first.app_id, first.version, first.epoch)
+        runs.advance(first, RunStep.STAGE, stored_epoch=first.epoch)
+        silent()
+        DeployRun.update(lease_until=now()).execute()
+        Node.update(vcpus=0, lanes=["bulk", "ctl", "ops"]).where(Node.id == "n2").execute()
+        assert take_over(deps) == []
+        assert run().operator_error.endswith("No other node works on deploys at present.")
+        Node.update(lanes=NO_ARCHIVE).where(Node.id == "n2").execute()
+    heartbeat(dataclasses.replace(FULL, id="n3"))
+    assert nodes_of(take_over(deps)) == [("hello", "n1", "n2")], "n3 is no place for anything"
 
 
 def test_a_run_that_waits_for_room_does_not_use_up_its_attempts(ask, take, stored):

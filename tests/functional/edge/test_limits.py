@@ -13,7 +13,7 @@ from tests.tls.clients import client, connect, read, talk
 from tests.tls.reloaded import edge_with
 
 MIB = 1024**2
-API, IDENTITY = "localhost", "auth.localhost"
+API, IDENTITY, SHELL = "localhost", "auth.localhost", "shell.localhost"
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def impatient(sim_stack, tmp_path_factory):
             yield process
 
 
-@pytest.mark.parametrize("host", [API, IDENTITY, "shell.localhost"])
+@pytest.mark.parametrize("host", [API, IDENTITY, SHELL])
 @pytest.mark.parametrize(("head", "status"), [
     (f"GET /{'x' * 20_000} HTTP/1.1\r\n", 414),
     (f"GET / HTTP/1.1\r\nX-Large: {'x' * 20_000}\r\n", 431),
@@ -48,7 +48,8 @@ def test_plain_http_is_told_that_this_is_https(sim_stack):
 
 
 @pytest.mark.parametrize(("host", "path", "length"), [
-    (IDENTITY, "/login", 65 * 1024), (API, "/v1/sandboxes/x/uploads/f", 600 * MIB)])
+    (IDENTITY, "/login", 65 * 1024), (SHELL, "/x", 65 * 1024),
+    (API, "/v1/sandboxes/x/uploads/f", 600 * MIB)])
 def test_a_body_that_is_too_large_is_refused_before_it_comes(sim_stack, host, path, length):
     head = f"PUT {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n"
     with connect(sim_stack, host) as link:

@@ -91,6 +91,14 @@ def test_an_object_in_parts_and_a_batch_of_deletes(guest, store):
     assert store.find_size(key) is None
 
 
+def test_objects_in_parts_that_are_only_begun_are_few(guest, store):
+    """A store may have a bound for those of everybody."""
+    begun = [guest.status("POST", f"{MINE}begun-{number}", "uploads") for number in range(9)]
+    open_now = store.list_uploads(MINE)
+    store.give_up_uploads(MINE)
+    assert begun == [200] * 8 + [403] and len(open_now) == 8
+
+
 def batch(key):
     return f"<Delete><Object><Key>{key}</Key></Object></Delete>".encode()
 

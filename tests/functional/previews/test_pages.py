@@ -31,6 +31,19 @@ def test_an_address_that_does_not_exist(sim_stack, label):
         check(http, 404, "no preview at this address")
 
 
+def check_names_of_more_labels(preview):
+    label, _, domain = preview.host.partition(".")
+    with preview.client() as http:
+        assert http.get("/nonce").status_code == 200
+        for name in (f"{label}.n1.{domain}", f"n1.{preview.host}", f"{label}.{preview.host}"):
+            http.headers["Host"] = name
+            check(http, 404, "no preview at this address")
+
+
+def test_a_preview_has_one_label(preview):
+    check_names_of_more_labels(preview)
+
+
 def test_a_sandbox_that_was_deleted(preview):
     assert preview.get("/nonce").status_code == 200
     preview.delete()

@@ -6,6 +6,7 @@ import pytest
 from config.nginx.reload import reload
 from config.nginx.render import find_nginx, render
 from tests.clients.in_turn import InTurn
+from tests.functional.previews.test_pages import check_names_of_more_labels
 from tests.functional.previews.test_requests import ONCE
 
 STATES = pytest.mark.parametrize("asleep", [False, True], ids=["awake", "asleep"])
@@ -41,6 +42,10 @@ def test_what_may_not_be_sent_twice_is_sent_once(preview, served, method):
     with preview.client() as http:
         cut = http.request(method, "/cut?id=once")
     assert cut.status_code == 503 and served.server.counts["once"] == 1
+
+
+def test_a_preview_has_one_label(preview):
+    check_names_of_more_labels(preview)
 
 
 def test_one_host_never_answers_for_another(sim_stack, alice, served, preview, another):

@@ -8,10 +8,12 @@ from botocore.awsrequest import AWSResponse
 from urllib3 import HTTPResponse
 
 from models.database import connection, now
+from models.deploys import DeployPrefix
 from models.snapshots import Snapshot, StoreImage
 from nodeworker.snapshots import store_sweep
 from nodeworker.wiring import NodeDeps
 from objects.store import ObjectStore
+from services.deploys import version_prefixes
 from services.snapshots import stored_images
 from services.snapshots.stored_objects import disk_key, folder, image_folder
 from tests.fakes.outside import ListQueue
@@ -58,6 +60,32 @@ def test_the_store_is_swept_of_what_no_row_needs(alice, sim_stack, store, sandbo
     sweeper()
     assert before - stored() == strays & before and strays <= before
     assert disk_key(kept) in stored() and row(archived).archive_key in stored()
+
+
+def test_what_is_stored_of_a_version_without_a_row_is_removed(rows, store, sweeper):
+    """A worker stored on after its app was deleted, and was killed."""
+    gone, kept, other = "apps/app_gone/v1-1/", "apps/app_kept/v1-1/", "apps/app_kept/other/"
+    with connection():
+        version_prefixes.keep("app_kept", 1, 1)
+    sweeper()  # what other tests left
+    for prefix in (gone, kept, other):
+        store.put_stream(f"{prefix}files/x", [b"x"])
+
+    def is_known():
+        with connection():
+            return DeployPrefix.select().where(DeployPrefix.prefix == gone).exists()
+
+    sweeper(store_grace_s=3600.0)
+    assert not is_known(), "younger than the grace period"
+    sweeper(orphan_brake=0)
+    assert not is_known()
+    sweeper()
+    becomes(lambda: (store.find_size(f"{gone}files/x"), is_known()), (None, False))
+    assert store.find_size(f"{kept}files/x") and store.find_size(f"{other}files/x")
+    with connection():
+        assert DeployPrefix.get_by_id(kept).due_at is None
+        version_prefixes.collect(DeployPrefix.prefix == kept)
+    store.remove_all(other)
 
 
 @pytest.fixture

@@ -155,6 +155,14 @@ def test_a_project_is_looked_through_for_databases_and_functions_only_in_plain_f
         "databases": ["app.bin", "functions/deep/c.ts"]}
 
 
+def test_of_many_databases_the_first_by_name_are_told(tmp_path):
+    names = [f"{number:02}/x.db" for number in range(14)]
+    for name in reversed(names):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(b"SQLite format 3\0")
+    assert look_at(tmp_path)["databases"] == names[:10]
+
+
 def test_a_project_of_very_many_files_is_not_looked_through_to_its_end(tmp_path):
     for number in range(30):
         (tmp_path / str(number)).touch()

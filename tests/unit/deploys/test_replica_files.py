@@ -1,10 +1,16 @@
-"""Which files of a replica make its database."""
+"""Which files of a replica make its database, and how much of the disk that may take."""
+from contextlib import ExitStack
 from datetime import datetime, timezone
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from nodeworker.deploys.replica_files import Piece, ReplicaBroken, pieces, plan
+from config.settings import Settings
+from nodeworker.deploys import replica_files
+from nodeworker.deploys.replica_files import Piece, ReplicaBroken, pieces, plan, promise
 from objects.store import StoredObject
+from services.errors import Unavailable
 
 PREFIX = "apps/a/v1-1/db/"
 
@@ -73,3 +79,55 @@ def test_a_database_in_very_many_files_is_none():
 def test_files_that_do_not_reach_are_no_database(found, last):
     with pytest.raises(ReplicaBroken):
         plan([piece(*one) for one in found], last)
+
+
+GIB, SETTINGS = 1024 ** 3, Settings(disk_floor_mb=4096)
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    """A disk of which 12 GiB are free, 8 of them above its floor."""
+    found = SimpleNamespace(free=12 * GIB)
+    monkeypatch.setattr(replica_files.shutil, "disk_usage", lambda path: found)
+    return found
+
+
+def making(number, size_bytes):
+    return promise(SETTINGS, Path(f"/of/{number}"), size_bytes)
+
+
+def test_databases_that_are_made_at_once_leave_the_floor_of_the_disk(disk):
+    with ExitStack() as stack:
+        files = [int(1.9 * GIB) // 4 ** number for number in range(5)]
+        taken = [size + stack.enter_context(making(number, size))
+                 for number, size in enumerate(files)]
+        assert taken[0] > 5 * GIB and sum(taken) < 8 * GIB
+    with making(0, files[0]) as most:
+        assert most + files[0] == taken[0], "they give back what they were promised"
+
+
+def test_small_ones_leave_the_others_their_room(disk):
+    with ExitStack() as stack:
+        most = [stack.enter_context(making(number, 10_000)) for number in range(7)]
+        assert min(most) == max(most) > 2_000_000
+        assert stack.enter_context(making(7, GIB)) > 4 * GIB
+
+
+def test_what_is_too_large_only_beside_others_is_tried_again(disk):
+    with pytest.raises(ReplicaBroken), making(0, 3 * GIB):
+        pass
+    with making(0, GIB):
+        with pytest.raises(Unavailable), making(1, GIB):
+            pass
+        with pytest.raises(Unavailable), making(1, GIB // 4):
+            raise ReplicaBroken("file too large")
+        with pytest.raises(ReplicaBroken), making(1, 10_000):
+            raise ReplicaBroken("not for want of room")
+
+
+def test_at_the_floor_none_is_made(disk):
+    disk.free = 4 * GIB
+    with pytest.raises(Unavailable), making(0, 1):
+        pass
+    with pytest.raises(Unavailable):
+        replica_files.check_room(SETTINGS)

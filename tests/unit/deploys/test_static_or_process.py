@@ -38,6 +38,23 @@ def test_what_was_built(svc_json, package_json, directories, databases, function
     assert built.is_static == (built.output is not None)
 
 
+@pytest.mark.parametrize(("svc_json", "databases", "live", "database"), [
+    (None, ["data.db", ".cache/b.sqlite"], None, ".cache/b.sqlite"),
+    (None, ["data.db", ".cache/b.sqlite"], "data.db", "data.db"),
+    (said(database="x.db"), ["data.db", ".cache/b.sqlite"], "data.db", "x.db"),
+    (said(database="x.db"), [".cache/b.sqlite"], "data.db", "x.db"),
+    (None, [], "data.db", None),
+])
+def test_which_file_is_the_database(svc_json, databases, live, database):
+    assert judge(read_project(svc_json, SERVER), set(), databases, 0, live).database == database
+
+
+@pytest.mark.parametrize("databases", [[".cache/b.sqlite"], ["a.db", "b.db"], ["data.db2"]])
+def test_another_file_is_not_taken_for_the_database_unless_it_is_named(databases):
+    with pytest.raises(BadProject, match="in data.db, .* name its database, `database` in svc.jso"):
+        judge(read_project(None, SERVER), set(), databases, 0, "data.db")
+
+
 @pytest.mark.parametrize(("svc_json", "package_json", "directories", "databases", "sentence"), [
     (None, None, set(), [], "Nothing to serve"),
     (said(output="out"), VITE, {"dist"}, [], "no index.html in out"),

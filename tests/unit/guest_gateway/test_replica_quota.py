@@ -17,9 +17,14 @@ class Listed:
 
     def __init__(self, *sizes, list_s=0.0):
         self.sizes, self.lists, self.kept, self.list_s = sizes, 0, [], list_s
+        self.uploads = []
+
+    def list_uploads(self, prefix):
+        return [{"Key": f"{prefix}x", "UploadId": name} for name in self.uploads]
 
     def give_up_uploads(self, prefix, keep):
         self.kept.append(keep)
+        self.uploads = [name for name in self.uploads if name in keep]
 
     def list_objects(self, prefix):
         self.lists += 1
@@ -79,6 +84,54 @@ def test_uploads_that_nothing_comes_to_are_given_up_for_others():
     assert store.kept == [set()]
 
 
+async def begin(quota, store):
+    async with quota.beginning("p/"):
+        await asyncio.sleep(0)
+        store.uploads.append(f"{len(store.uploads)}")
+
+
+@pytest.mark.parametrize("there", [0, 5, 8])
+def test_uploads_that_are_only_begun_count_and_those_that_were_there_before(there):
+    store = Listed()
+    store.uploads = [f"before {number}" for number in range(there)]
+    quota = Quota(store, Rows())
+
+    async def begin_all():
+        return await asyncio.gather(*[begin(quota, store) for _ in range(12)],
+                                    return_exceptions=True)
+    answers = asyncio.run(begin_all())
+    assert len(store.uploads) == 8 and answers.count(None) == 8 - there
+    assert {type(answer) for answer in answers} - {type(None)} == {Forbidden}
+
+
+def test_uploads_that_were_only_begun_are_given_up_for_others():
+    store = Listed()
+    quota = Quota(store, Rows(), upload_idle_s=0.0)
+
+    async def begin_all():
+        for _ in range(9):
+            await begin(quota, store)
+        await quota.take("p/", 1, "0")
+    asyncio.run(begin_all())
+    assert store.kept == [set()] and store.uploads == ["0"]
+
+
+def test_uploads_that_the_store_has_no_more_are_forgotten():
+    """Ended where their guest did not hear of it, or by somebody else."""
+    store = Listed()
+    quota = Quota(store, Rows())
+
+    async def begin_again():
+        for _ in range(8):
+            await begin(quota, store)
+        with pytest.raises(Forbidden):
+            await begin(quota, store)
+        store.uploads = []
+        await begin(quota, store)
+        await quota.take("p/", 1, "0")
+    asyncio.run(begin_again())
+
+
 def test_all_who_write_to_a_prefix_wait_for_one_look(monkeypatch):
     """Also where a look takes longer than its answer counts, and finds the prefix full."""
     monkeypatch.setattr(quota_module, "_LOOK_S", 0.1)
@@ -115,3 +168,5 @@ def test_what_comes_during_a_look_is_counted():
 def test_nothing_is_taken_while_the_store_is_away():
     with pytest.raises(Unavailable):
         taken(Listed(None), 1)
+    with pytest.raises(Unavailable):
+        asyncio.run(begin(Quota(Listed(None), Rows()), None))

@@ -56,9 +56,9 @@ NOT_RUN = {
 # for which no setting is read.
 MAKES_QUERIES = {"beat": "tasks.due_sweeps"}
 # Settings read where the process never comes: only the identity host and operators mint tokens,
-# and operators alone those of services; only `control` ends old snapshots.
+# and operators alone those of services; only `control` ends old snapshots, and it makes no keys.
 NOT_READ = {"api": {"user_jwt_s", "service_token_s", "snapshot_days", "node_id"},
-            "control": {"node_id", "static_collect_s"},
+            "control": {"node_id", "static_collect_s", "api_key_limit", "api_keys_per_hour"},
             "identity": {"service_token_s"},
             # how long version N-1 is served is set where a version goes live
             "releases": {"static_collect_s"},
