@@ -143,6 +143,16 @@ def execution_of(text: str) -> str:
     return prepared[text]
 
 
+def answers() -> bool:
+    """Whether the database answers a new question at present."""
+    try:
+        with connection():
+            database.execute_sql("SELECT 1")
+    except DatabaseUnavailable:
+        return False
+    return True
+
+
 def when_database_answers(action: Callable[[], Result], *, limit_s: float = 120.0) -> Result:
     """Call `action` with a connection, again as long as the database is away; raises what the last
     try raised after `limit_s` seconds. For results of work that is done: the database's return is

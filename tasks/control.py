@@ -4,8 +4,8 @@ import random
 from collections.abc import Callable
 from dataclasses import astuple
 
-from models.database import DatabaseUnavailable
-from services.accounts import sessions, sign_in_throttle
+from models.database import DatabaseUnavailable, answers
+from services.accounts import api_keys, sessions, sign_in_throttle
 from services.deploys import earlier_versions, logs, runs, version_prefixes
 from services.deploys.builder_size import builder_size
 from services.deploys.served import fences, replica_keys, stop_old_runtimes
@@ -16,6 +16,7 @@ from services.llm import call_rows
 from services.llm import totals as llm_totals
 from services.metering import totals
 from services.operations import idempotency, sweeps
+from services.operations.reporting_nodes import reported_since
 from services.protocols import Deps, QueueUnavailable
 from services.sandboxes.idle import hibernate_idle
 from services.sandboxes.outcomes import fail_overdue
@@ -40,10 +41,11 @@ def idle_sweep() -> None:
 def operations_sweep() -> None:
     """Announce neglected operations, uploads, deletions and bakes again and give up operations past
     their deadline."""
-    deps = get_deps()
-    _do_each(lambda: _announce_neglected(deps), lambda: disk_upload.UPLOADS.announce_due(deps),
-             lambda: warm_images.announce_due(deps), lambda: deletion.DELETIONS.announce_due(deps),
-             lambda: fail_overdue(deps))
+    deps, since = get_deps(), reported_since(settings.node_dead_after_s)
+    _do_each(lambda: _announce_neglected(deps),
+             lambda: disk_upload.UPLOADS.announce_due(deps, since),
+             lambda: warm_images.BAKES.announce_due(deps, since),
+             lambda: deletion.DELETIONS.announce_due(deps, since), lambda: fail_overdue(deps))
 
 
 def _announce_neglected(deps: Deps) -> None:
@@ -57,8 +59,8 @@ def deploys_sweep() -> None:
     """Move deploys from nodes that are no place for them, announce neglected ones again, give up
     those past their deadline, forget fences that are over, stop what served an app before, take
     away the keys of what is stopped, and have what no app needs any more removed from the store."""
-    deps = get_deps()
-    _do_each(lambda: _take_over(deps), lambda: runs.RUNS.announce_due(deps),
+    deps, since = get_deps(), reported_since(settings.node_dead_after_s)
+    _do_each(lambda: _take_over(deps), lambda: runs.RUNS.announce_due(deps, since),
              lambda: _give_up(deps), fences.forget_expired,
              lambda: stop_old_runtimes.stop_due(deps), replica_keys.revoke_ended,
              earlier_versions.end_due, _remove_prefixes)
@@ -70,9 +72,10 @@ def _do_each(*steps: Callable[[], object]) -> None:
     for step in steps:
         try:
             step()
-        except DatabaseUnavailable:
-            raise
-        except Exception:
+        except Exception as error:
+            # A statement or a lock that takes too long looks the same as a database that is away.
+            if isinstance(error, DatabaseUnavailable) and not answers():
+                raise
             log.exception("a step of a sweep failed; the sweep goes on with the next")
 
 
@@ -100,13 +103,14 @@ def _remove_prefixes() -> None:
 @app.task(name=contracts.EXPIRY_SWEEP)  # type: ignore[untyped-decorator]
 def expiry_sweep() -> None:
     """Forget idempotency keys, activities, resting ports, sessions and counted sign-ins that are
-    past their time, operations that ended long ago, and logs that nobody can read; delete snapshots
-    that are past their time, and sum up the tallies."""
+    past their time, operations and API keys that ended long ago, and logs that nobody can read;
+    delete snapshots that are past their time, and sum up the tallies."""
     deps = get_deps()
     _do_each(lambda: resting_ports.forget_rested(settings.port_rest_s), idempotency.forget_expired,
              use_while_running.forget_expired, sessions.forget_ended, sign_in_throttle.forget_whole,
-             lambda: sweeps.forget_old(settings.operation_days), logs.forget_unreadable,
-             totals.sum_up, llm_totals.sum_up, lambda: _expire_snapshots(deps))
+             api_keys.forget_old, lambda: sweeps.forget_old(settings.operation_days),
+             logs.forget_unreadable, totals.sum_up, llm_totals.sum_up,
+             lambda: _expire_snapshots(deps))
 
 
 def _expire_snapshots(deps: Deps) -> None:

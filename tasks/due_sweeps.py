@@ -28,7 +28,10 @@ from tasks import contracts
 
 # Each takes a moment and returns the query of what is due at it; those that look at the nodes that
 # report also take since when they must have reported.
-_OF_REPORTING_NODES = (idle.due_query, sweeps.due_query)
+_OF_REPORTING_NODES = (
+    idle.due_query, sweeps.due_query,
+    *(work.due_query for work in (disk_upload.UPLOADS, warm_images.BAKES, deletion.DELETIONS,
+                                  runs.RUNS)))
 _QUERIES: dict[str, tuple[Callable[..., Any], ...]] = {
     contracts.IDLE_SWEEP: (idle.due_query,),
     contracts.OPERATIONS_SWEEP: (

@@ -244,7 +244,7 @@ HANDLERS: dict[OperationKind, Handler] = {
 
 def failure(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode, error: Exception) -> Outcome:
     """What is true after a handler failed for good: a boot leaves nothing (see `remove_unbooted`),
-    everything else what the host shows."""
+    everything else what the host shows. What runs after all can become idle from now on."""
     operator_error = named(error)
     if claimed.kind is OperationKind.BOOT:
         fault("boot.failed")
@@ -265,7 +265,8 @@ def failure(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode, error: Excep
         text = f"{text} {NO_SPACE}"
     elif isinstance(error, _TOLD):
         text = printable(str(error))
-    return Outcome(False, status, error=text, operator_error=operator_error)
+    clock = restarted_clock() if sandbox.status != status == SandboxStatus.RUNNING else {}
+    return Outcome(False, status, sandbox=clock, error=text, operator_error=operator_error)
 
 
 def remove_unbooted(deps: NodeDeps, sandbox_id: str) -> None:

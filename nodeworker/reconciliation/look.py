@@ -25,5 +25,5 @@ class Look:
         return self.wanted - self.found.keys()
 
     def orphans(self) -> set[str]:
-        """What is on the host without a row."""
+        """What is on the host, and no row wants it."""
         return self.found.keys() - self.wanted

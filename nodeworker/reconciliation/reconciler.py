@@ -3,11 +3,12 @@ difference.
 
 0. The packet policy is loaded again if somebody changed it. 1. Rows with an operation under way are
 left to that operation. 2. A row that says something else than the host is corrected, or an
-operation is begun that makes it true (`row_repairs.py`). 3. Machines and snapshots without a row
-are removed, and 4. rows without anything on the host become `stopped`, once they have been seen for
-long and are not too many (`orphans.py`). 5. A machine that uses no CPU is looked at: its guest may
-have halted it for good, or it stands still before a full disk and can go on now. Nothing is decided
-from memory except how long an orphan or a loss has been seen.
+operation is begun that makes it true (`row_repairs.py`). 3. Machines and snapshots without a row,
+or whose row says that they are done with, are removed, and 4. rows without anything on the host
+become `stopped`, once they have been seen for long and are not too many (`orphans.py`). 5. A
+machine that uses no CPU is looked at: its guest may have halted it for good, or it stands still
+before a full disk and can go on now. Nothing is decided from memory except how long an orphan or a
+loss has been seen.
 """
 import logging
 
@@ -111,11 +112,14 @@ class Reconciler:
                 outbox.flush(self._deps.queue, messages)
 
     def _remove_orphans(self, look: Look) -> None:
-        for sandbox_id in self._seen.for_long("sandboxes", look.orphans()):
+        node_id, orphans = self._deps.settings.node_id, look.orphans()
+        stopped = seen_rows.list_stopped(node_id, orphans)
+        for sandbox_id in (*self._seen.for_long("sandboxes", orphans - stopped),
+                           *self._seen.some_for_long("stopped", stopped)):
             fault("reconcile.orphan_seen")
-            if seen_rows.is_wanted(self._deps.settings.node_id, sandbox_id):
+            if seen_rows.is_wanted(node_id, sandbox_id):
                 continue
-            log.warning("removing machine %s, which has no row", sandbox_id)
+            log.warning("removing machine %s, which has no row or a stopped one", sandbox_id)
             try:
                 self._deps.driver.destroy(sandbox_id)
             except VmBusy:

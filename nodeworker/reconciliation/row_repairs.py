@@ -22,7 +22,7 @@ DISK_FULL = "it stands still: the disk of its node is full; it goes on when ther
 _RUNNING, _HIBERNATED = SandboxStatus.RUNNING, SandboxStatus.HIBERNATED
 
 # (status of the row, what is on the host) -> the operation that makes the row true again. What is
-# missing here is either consistent or handled by `_fell_asleep`.
+# missing here is consistent, handled by `_fell_asleep`, or named in `_mending`.
 REPAIRS: dict[tuple[SandboxStatus, VmState], OperationKind] = {
     (_RUNNING, VmState.PARTIAL): OperationKind.WAKE,
     (_HIBERNATED, VmState.RUNNING): OperationKind.HIBERNATE,
@@ -43,8 +43,9 @@ class Repairs:
         settled = seen_rows.list_settled(self._deps.settings.node_id, look.suspects())
         for row in settled:
             status, actual = row.status, look.found.get(row.id)
-            if actual and (status, actual) in REPAIRS:
-                self._repair(row, REPAIRS[status, actual])
+            repair = _mending(row, actual)
+            if repair:
+                self._repair(row, repair)
             elif status is _RUNNING and actual in (VmState.DISK_ONLY, VmState.SAVED):
                 usage.sample_sandbox(self._deps, row.id)
                 self._fell_asleep(row, ENDED_BY_ITSELF)
@@ -90,17 +91,13 @@ class Repairs:
         return pause is not None
 
     def _repair(self, seen: SeenRow, kind: OperationKind) -> None:
-        messages = seen_rows.begin_repair(self._deps.settings, seen, kind,
-                                          lambda: self._repair_of(seen) is kind)
+        messages = seen_rows.begin_repair(
+            self._deps.settings, seen, kind,
+            lambda: _mending(seen, self._deps.driver.inspect(seen.id)) is kind)
         if messages is not None:
             log.warning("sandbox %s is %s but the host disagrees; repairing by %s", seen.id,
                         seen.status.value, kind.value)
             outbox.flush(self._deps.queue, messages)
-
-    def _repair_of(self, seen: SeenRow) -> OperationKind | None:
-        """What makes the row true again, by the host as it is now."""
-        actual = self._deps.driver.inspect(seen.id)
-        return REPAIRS.get((seen.status, actual)) if actual else None
 
     def _fell_asleep(self, seen: SeenRow, note: str) -> None:
         messages = ended_machine.hibernate(
@@ -121,3 +118,12 @@ class Repairs:
             seen_rows.write_note(seen, note)
         if seen.status is _RUNNING:
             self._fell_asleep(seen, note)
+
+
+def _mending(seen: SeenRow, actual: VmState | None) -> OperationKind | None:
+    """The operation that makes the row true again, by what is on the host. A machine that runs
+    without an address in its row was left so by a wake or hibernation that failed: a wake writes
+    it, and forwards its ports."""
+    if (seen.status, actual) == (_RUNNING, VmState.RUNNING) and not seen.vm_ip:
+        return OperationKind.WAKE
+    return REPAIRS.get((seen.status, actual)) if actual else None

@@ -17,9 +17,7 @@ from models.database import ROW_LOCK, connection, database, now
 from models.operations import OutboxMessage
 from models.states import WarmImageState
 from models.warm_images import WarmImage
-from services.hosts import nodes
 from services.operations.due_work import DueWork
-from services.protocols import Deps
 
 JOB = "node.warm_image.bake"
 _WAITING = (WarmImageState.QUEUED, WarmImageState.FAILED)
@@ -91,12 +89,6 @@ def want(kind: Kind, *, afresh: bool = False) -> list[OutboxMessage]:
 def known_kinds(node_id: str) -> set[Kind]:
     """The warm images that this node was ever asked to have."""
     return {_kind(row) for row in WarmImage.select().where(WarmImage.node_id == node_id)}
-
-
-def announce_due(deps: Deps) -> int:
-    """Tell live nodes of the bakes that wait, or are to be tried again; returns how many."""
-    alive = nodes.list_alive(deps.settings)
-    return BAKES.announce_due(deps, WarmImage.node_id.in_(alive))
 
 
 def announce_next(node_id: str) -> list[OutboxMessage]:

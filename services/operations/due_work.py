@@ -2,9 +2,10 @@
 
 1. Each piece of work is a row with a due column: when its node is told, or told again; empty means
 never. 2. `announce` writes the messages, and a new due time in case they are lost or their worker
-dies. 3. A failure puts the next try off, longer each time (`next_try_at`). 4. Who finishes the
-work, or gives it up, empties the due column. The node's bulk lane does the work, and finds out by
-the row whether it is still to be done.
+dies. 3. What is due again waits for its node to report and for the lane to work. 4. A failure puts
+the next try off, longer each time (`next_try_at`). 5. Who finishes the work, or gives it up,
+empties the due column. The lane does the work, and finds out by the row whether it is still to be
+done.
 """
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Any
 from models.database import UNLOCKED_ROWS, connection, database, now
 from models.operations import OutboxMessage
 from services.operations import outbox
+from services.operations.reporting_nodes import reporting_ids
 from services.protocols import Deps
 
 _BATCH = 50
@@ -54,23 +56,25 @@ class DueWork:
                 for row in rows
             ]
 
-    def announce_due(self, deps: Deps, which: Any = True) -> int:
-        """Announce a batch of what is due among the rows of `which`, the longest due first; returns
-        how many."""
+    def announce_due(self, deps: Deps, since: datetime, which: Any = True) -> int:
+        """Announce a batch of what is due among the rows of `which`, the longest due first, to
+        nodes that have reported `since` another moment; returns how many."""
         messages: list[OutboxMessage] = []
-        moment = now()
-        due = self.due_query(moment).where(which)
+        due = self.due_query(now(), since).where(which)
         with connection():
             with database.atomic():
                 batch = due.order_by(self.due).limit(_BATCH).for_update(UNLOCKED_ROWS)
                 for row in list(batch):
                     messages += self.announce(self._is(row))
-            outbox.flush(deps.queue, messages)
+            outbox.flush(deps.queue, messages, keep=False)
         return len(messages)
 
-    def due_query(self, moment: Any) -> Any:
-        """What is due at a moment, on any node."""
-        return self.model.select().where(self.waiting & (self.due <= moment))
+    def due_query(self, moment: Any, since: Any) -> Any:
+        """What is due at a moment, on nodes that have reported `since` another and whose lane for
+        it works."""
+        return self.model.select().where(
+            self.waiting & (self.due <= moment)
+            & self.model.node_id.in_(reporting_ids(since, self.lane)))
 
     def make_due(self, node_id: str) -> None:
         """The lane of this node has just started: what it was at, or had been told of, is

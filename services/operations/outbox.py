@@ -25,8 +25,10 @@ def add(queue: str, job: str, payload: Mapping[str, Any]) -> OutboxMessage:
     return OutboxMessage.create(queue=queue, job=job, payload=dict(payload))
 
 
-def flush(queue: Queue, messages: Messages) -> None:
-    """Send committed messages at once; those the broker does not take stay for the relay."""
+def flush(queue: Queue, messages: Messages, *, keep: bool = True) -> None:
+    """Send committed messages at once. Those the broker does not take stay for the relay; without
+    `keep` they do not, because whoever wrote them writes them again as long as they are needed, and
+    each time one more would stay."""
     sent = []
     for message in messages:
         try:
@@ -34,10 +36,11 @@ def flush(queue: Queue, messages: Messages) -> None:
         except QueueUnavailable:
             break
         sent.append(message.id)
-    if sent:
+    over = sent if keep else [message.id for message in messages]
+    if over:
         # Many callers are done with theirs; one that is opened on the way would stay for ever.
         with connection(), relaxed_transaction():
-            OutboxMessage.delete().where(OutboxMessage.id.in_(sent)).execute()
+            OutboxMessage.delete().where(OutboxMessage.id.in_(over)).execute()
 
 
 def relay_once(queue: Queue) -> int:

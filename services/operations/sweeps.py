@@ -52,33 +52,38 @@ def _neglected(moment: Any, since: Any) -> Any:
 
 def announce_due(settings: Settings, queue: Queue, node_id: str) -> datetime | None:
     """Announce the parked operations of this node whose time has come; returns when the first was
-    due or will be, None if nothing is parked."""
+    due or will be, None if nothing is parked for a lane that works."""
+    since = reported_since(settings.node_dead_after_s)
     with connection():
-        first = _FIRST_PARKED.find(node_id)
+        first = _FIRST_PARKED.find(node_id, since)
         if first is not None and first.announce_at <= now():
-            _announce(settings, queue, _parked(node_id) & (Operation.announce_at <= now()))
+            _announce(settings, queue, _parked(node_id, since) & (Operation.announce_at <= now()))
     return None if first is None else first.announce_at
 
 
-def _parked(node_id: Any) -> Any:
+def _parked(node_id: Any, since: Any) -> Any:
     return ((Operation.state == OperationState.PENDING) & (Operation.node_id == node_id)
-            & Operation.due_at.is_null(False))
+            & Operation.due_at.is_null(False)
+            & Operation.node_id.in_(reporting_ids(since, Operation.lane)))
 
 
-_FIRST_PARKED = Statement(Operation, lambda node_id: Operation.select(Operation.announce_at).where(
-    _parked(node_id)).order_by(Operation.announce_at).limit(1))
+_FIRST_PARKED = Statement(Operation, lambda node_id, since: Operation.select(
+    Operation.announce_at).where(_parked(node_id, since)).order_by(
+        Operation.announce_at).limit(1), values=2)
 
 
 def forget_old(days: int) -> int:
     """Remove a batch of the operations that ended more than `days` days ago; returns how many, 0
-    days keeps them all. Of a sandbox that is not stopped the last of each kind that succeeded
-    stays, and whatever of that kind came later: they say which of its ports are open."""
+    days keeps them all. Of a sandbox that is not stopped the last of each kind stays, and the last
+    that succeeded: it says which of its ports are open."""
     if days <= 0:
         return 0
     later = Operation.alias()
     is_repeated = peewee.fn.EXISTS(later.select().where(
         (later.sandbox_id == Operation.sandbox_id) & (later.op_seq > Operation.op_seq)
-        & (later.kind == Operation.kind) & (later.state == OperationState.SUCCEEDED)))
+        & (later.kind == Operation.kind)
+        & ((later.state == OperationState.SUCCEEDED)
+           | (Operation.state != OperationState.SUCCEEDED))))
     is_stopped = peewee.fn.EXISTS(Sandbox.select().where(
         (Sandbox.id == Operation.sandbox_id) & (Sandbox.status == SandboxStatus.STOPPED)))
     old = Operation.select(Operation.id).where(
@@ -99,5 +104,5 @@ def _announce(settings: Settings, queue: Queue, which: Any) -> list[Operation]:
         for operation in due:
             Operation.update(announce_at=again).where(Operation.id == operation.id).execute()
             messages.append(announce(operation))
-    outbox.flush(queue, messages)
+    outbox.flush(queue, messages, keep=False)
     return due

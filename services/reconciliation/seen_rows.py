@@ -31,6 +31,7 @@ class SeenRow:
     status: SandboxStatus
     op_seq: int
     operator_note: str | None
+    vm_ip: str
 
 
 def list_settled(node_id: str, asleep: Collection[str]) -> list[SeenRow]:
@@ -52,13 +53,14 @@ def awake_query(node_id: str) -> peewee.ModelSelect:
 
 
 def _columns() -> peewee.ModelSelect:
-    return Sandbox.select(Sandbox.id, Sandbox.status, Sandbox.op_seq, Sandbox.operator_note)
+    return Sandbox.select(Sandbox.id, Sandbox.status, Sandbox.op_seq, Sandbox.operator_note,
+                          Sandbox.vm_ip)
 
 
 def _settled(query: peewee.ModelSelect) -> list[SeenRow]:
     return [
-        SeenRow(sandbox_id, SandboxStatus(status), op_seq, note)
-        for sandbox_id, status, op_seq, note in query.where(Sandbox.task.is_null()).tuples()
+        SeenRow(sandbox_id, SandboxStatus(status), op_seq, note, vm_ip)
+        for sandbox_id, status, op_seq, note, vm_ip in query.where(Sandbox.task.is_null()).tuples()
     ]
 
 
@@ -74,6 +76,18 @@ def wanted_query(node_id: str) -> peewee.ModelCompoundSelectQuery:
     here = Sandbox.select(Sandbox.id).where(Sandbox.node_id == node_id)
     stopping = (Sandbox.status == SandboxStatus.STOPPED) & Sandbox.task.is_null(False)
     return here.where(Sandbox.status != SandboxStatus.STOPPED).union_all(here.where(stopping))
+
+
+def list_stopped(node_id: str, among: Collection[str]) -> set[str]:
+    """Those of the ids `among` whose row says that they are done with on a node: stopped, and
+    nothing is under way."""
+    if not among:
+        return set()
+    with connection():
+        rows = Sandbox.select(Sandbox.id).where(
+            Sandbox.id.in_(among) & (Sandbox.node_id == node_id)
+            & (Sandbox.status == SandboxStatus.STOPPED) & Sandbox.task.is_null())
+        return {row.id for row in rows}
 
 
 def is_wanted(node_id: str, sandbox_id: str) -> bool:

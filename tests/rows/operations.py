@@ -39,7 +39,7 @@ def succeed(sandbox_id, status, **columns):
 
 def boot(deps, owner="alice", request=CREATE):
     view = create.create(deps, caller(owner), request)
-    succeed(view.id, SandboxStatus.RUNNING, **touch_values(600))
+    succeed(view.id, SandboxStatus.RUNNING, vm_ip="10.201.0.6", **touch_values(600))
     return view.id
 
 

@@ -48,6 +48,7 @@ ASLEEP = [f"s{number:011}" for number in range(100, 120)]
 CALLS = {
     "what the reconciler compares": lambda: seen_rows.list_settled("n1", ASLEEP),
     "what of the missing had files": lambda: lost_files.list_candidates("n1", ASLEEP),
+    "which are done with": lambda: seen_rows.list_stopped("n1", ASLEEP),
     "one that looks orphaned": lambda: seen_rows.is_wanted("n1", ASLEEP[0]),
     "what is promised": lambda: placement.read_load("n1"),
     "nodes by load": lambda: placement.list_by_load(SETTINGS),

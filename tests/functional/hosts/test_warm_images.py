@@ -19,7 +19,7 @@ from nodeworker.hypervisor.simulated.driver import SimulatedDriver
 from nodeworker.wiring import NodeDeps
 from services.hosts import warm_images
 from services.hosts.nodes import NodeFacts, heartbeat
-from services.hosts.warm_images import Kind
+from services.hosts.warm_images import BAKES, Kind
 from services.protocols import Deps
 
 pytestmark = pytest.mark.usefixtures("fresh_rows")
@@ -76,7 +76,7 @@ def age(column):
 
 
 def sweep(host):
-    return warm_images.announce_due(Deps(host.settings, host.queue, None))
+    return BAKES.announce_due(Deps(host.settings, host.queue, None), now() - timedelta(hours=1))
 
 
 def test_a_starting_node_bakes_its_sizes_and_what_was_ever_asked_for(host):
@@ -230,7 +230,7 @@ def test_a_lane_that_starts_does_not_wait(host):
     want(host, MEDIUM)
     host.queue.sent.clear()
     with connection():
-        warm_images.BAKES.make_due("n1")
+        BAKES.make_due("n1")
     assert sweep(host) == 1
 
 

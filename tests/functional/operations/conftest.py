@@ -1,6 +1,7 @@
 """Empty rows with three users and a node of 64 vCPUs; operations end when the test ends them."""
 import itertools
 import os
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -55,6 +56,22 @@ def _own_address():
     ports, and the machines of another test may still hold them."""
     high, low = divmod(os.getpid() % 2 ** 16, 2 ** 8)
     return f"127.{high}.{low}.{2 + next(_COUNT) % 250}"
+
+
+@pytest.fixture
+def away(deps):
+    """Within `away()` there is no database."""
+    @contextmanager
+    def is_away():
+        told = dict(database.connect_params)
+        database.close_all()
+        try:
+            database.connect_params |= {"host": "127.0.0.1", "port": 1}
+            yield
+        finally:
+            database.connect_params.clear()
+            database.connect_params.update(told)
+    return is_away
 
 
 @pytest.fixture

@@ -12,12 +12,19 @@ from models.sandboxes import Activity, Sandbox
 from models.snapshots import Snapshot
 from models.states import DeliveryState, RunState, SnapshotState, WarmImageState
 from models.warm_images import WarmImage
+from services.deploys.runs import RUNS
+from services.hosts.nodes import NodeFacts, heartbeat
+from services.hosts.warm_images import BAKES
+from services.operations.reporting_nodes import reported_since
 from services.sandboxes import create
+from services.snapshots.deletion import DELETIONS
+from services.snapshots.disk_upload import UPLOADS
 from tasks import contracts, due_sweeps
 from tests.rows.operations import CREATE, boot, caller, claim
 
 JOBS = (contracts.IDLE_SWEEP, contracts.OPERATIONS_SWEEP, contracts.DEPLOYS_SWEEP,
         contracts.SAMPLE_ALL, contracts.WEBHOOKS_SWEEP)
+NODE = NodeFacts("n1", "127.0.0.1", 64, 4096, 20000, 20099, {})
 
 
 def ago(seconds=1.0):
@@ -172,14 +179,32 @@ def test_no_tick_is_sent_for_what_only_a_silent_node_could_do(deps, nothing):
     assert due() == {contracts.SAMPLE_ALL}
 
 
-def test_other_ticks_are_always_sent_and_all_while_the_database_is_away(nothing):
+WORK = {
+    "a disk to upload": UPLOADS, "a snapshot to delete": DELETIONS, "a warm image to bake": BAKES,
+    "a run that was not taken": RUNS,
+}
+
+
+@pytest.mark.parametrize("what", WORK)
+@pytest.mark.parametrize("deaf", ["node", "lane"])
+def test_work_waits_for_its_node_and_lane(deps, sleeping, what, deaf):
+    """A message to them would lie in their queue, and one more each time it is due."""
+    (job, make), work = MADE_DUE[what], WORK[what]
+    heartbeat(NODE, lanes=["ctl"])
+    with connection():
+        make()
+        if deaf == "node":
+            Node.update(lanes=None, heartbeat_at=ago(3600)).execute()
+    deps.queue.sent.clear()
+    since = reported_since(deps.settings.node_dead_after_s)
+    assert work.announce_due(deps, since) == 0 and not deps.queue.sent and due() == set()
+    heartbeat(NODE, lanes=["ctl", work.lane])
+    assert due() == {job} and work.announce_due(deps, since) == 1
+    assert [queue for queue, *_ in deps.queue.sent] == [f"node.n1.{work.lane}"]
+
+
+def test_other_ticks_are_always_sent_and_all_while_the_database_is_away(nothing, away):
     assert due_sweeps.is_due(contracts.EXPIRY_SWEEP)
-    told = dict(database.connect_params)
-    database.close_all()
-    try:
-        database.connect_params |= {"host": "127.0.0.1", "port": 1}
+    with away():
         assert due() == set(JOBS)
-    finally:
-        database.connect_params.clear()
-        database.connect_params.update(told)
     assert due() == set()

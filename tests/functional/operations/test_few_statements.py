@@ -9,7 +9,7 @@ from models.states import OperationKind, SandboxStatus
 from nodeworker.hypervisor.host_facts import UsageReading
 from services.hosts import assignments
 from services.metering.counting import Sample
-from services.operations import begin, fair_share
+from services.operations import begin, claims, fair_share
 from services.operations.fair_share import Lane
 from services.sandboxes import create
 from services.sandboxes.outcomes import Outcome, finish
@@ -57,6 +57,16 @@ def test_a_claim_is_a_lock_and_one_statement(deps, asked):
     assert (claimed.sandbox_id, claimed.op_seq, claimed.attempts) == (made.id, 1, 1)
     lock, taken = asked()
     assert "pg_advisory_xact_lock" in lock and taken.startswith('UPDATE "operations"')
+
+
+def test_to_park_is_one_whatever_was_waited_for_before(deps, asked):
+    made = create.create(deps, caller("alice"), CREATE).id
+    for what in ("the guest", "another thing", "the guest"):
+        claimed = claim(made)
+        asked()
+        with connection():
+            claims.park(claimed, 0, what)
+        assert len(found := asked()) == 1, found
 
 
 def test_a_node_is_told_of_a_sandbox_by_two(deps, asked):

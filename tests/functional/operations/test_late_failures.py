@@ -1,20 +1,25 @@
 """What a worker does that has lost a boot: one that fails removes nothing that is another worker's,
-and a sandbox that was deleted meanwhile gets no machine."""
+and a sandbox that was deleted meanwhile gets no machine. And what becomes of a sandbox that runs
+although its wake, or its way to sleep, has failed for good."""
 
 import pytest
 
 from bin.stack.free_ports import free_port
-from models.database import connection
+from models.database import connection, now
+from models.operations import Operation
 from models.states import SandboxStatus
 from nodeworker import runner
 from nodeworker.handlers import lifecycle
 from nodeworker.handlers.not_yet import NotYet
 from nodeworker.hypervisor.driver import MachineSpec, Shape, VmState
+from nodeworker.reconciliation.reconciler import Reconciler
+from services.errors import Unavailable
 from services.hosts import assignments
 from services.operations import outbox
 from services.operations.begin import lock_sandbox
+from services.sandboxes import lifecycle as lifecycle_rules
 from services.sandboxes.outcomes import begin_stop
-from tests.rows.operations import claim, row, run, succeed
+from tests.rows.operations import boot, caller, claim, row, run, succeed
 
 
 def delete(deps, sandbox_id):
@@ -56,3 +61,47 @@ def test_a_machine_that_was_made_while_its_sandbox_was_deleted_is_removed(
     monkeypatch.setattr(lifecycle, "report_columns", lambda *_: None)
     run(node, made)
     assert node.driver.inspect(made) is None and row(made).status == "stopped"
+
+
+@pytest.fixture
+def asleep(deps, node):
+    """The id of a sandbox that sleeps by its row, while its machine runs."""
+    sandbox_id = boot(deps)
+    with pytest.raises(Unavailable):
+        lifecycle_rules.hibernate(deps, caller("alice"), sandbox_id)
+    succeed(sandbox_id, SandboxStatus.HIBERNATED)
+    node.driver.create(MachineSpec(sandbox_id, Shape(1, 1024), "token-0123456789", free_port()))
+    yield sandbox_id
+    node.driver.destroy(sandbox_id)
+
+
+def wake(deps, node, sandbox_id):
+    """Whoever began with it has died after the machine ran."""
+    with pytest.raises(Unavailable):
+        lifecycle_rules.wake(deps, caller("alice"), sandbox_id)
+
+
+def put_to_sleep(deps, node, sandbox_id):
+    """The machine runs, which is not what the row says."""
+    Reconciler(node).run()
+    assert row(sandbox_id).task == "hibernate"
+
+
+@pytest.mark.parametrize("begin", [wake, put_to_sleep])
+def test_what_runs_after_a_failure_can_become_idle_and_gets_its_address(
+        deps, node, asleep, begin):
+    begin(deps, node, asleep)
+    with connection():
+        Operation.update(attempts=deps.settings.operation_attempts).where(
+            Operation.state == "pending").execute()
+    run(node, asleep)
+    seen = row(asleep)
+    assert (seen.status, seen.task, seen.vm_ip) == ("running", None, "")
+    assert seen.idle_at > now() and seen.last_active_at <= now()
+    Reconciler(node).run()
+    assert row(asleep).task == "wake"
+    run(node, asleep)
+    seen = row(asleep)
+    assert (seen.status, seen.task) == ("running", None) and seen.vm_ip and seen.idle_at > now()
+    Reconciler(node).run()
+    assert row(asleep).task is None

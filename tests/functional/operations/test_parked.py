@@ -7,14 +7,19 @@ import pytest
 
 from models.database import connection, now
 from models.deploys import Deploy, DeployRun
-from models.operations import Operation
+from models.operations import Operation, OutboxMessage
 from models.states import OperationKind, OperationState
 from nodeworker import parked_operations
+from nodeworker.handlers.agent_server import SERVER
+from nodeworker.handlers.end_listener import LISTENER
 from nodeworker.wiring import NodeDeps
 from services.errors import Unavailable
+from services.hosts.nodes import NodeFacts, heartbeat
 from services.operations import claims
 from services.sandboxes import create, lifecycle
 from tests.rows.operations import CREATE, boot, caller, claim, row
+
+NODE = NodeFacts("n1", "127.0.0.1", 64, 4096, 20000, 20099, {})
 
 
 def node(deps, node_id="n1"):
@@ -27,6 +32,12 @@ def let_pass(seconds):
         Operation.update(due_at=Operation.due_at - past,
                          announce_at=Operation.announce_at - past).execute()
         DeployRun.update(announce_at=DeployRun.announce_at - past).execute()
+
+
+def told(deps):
+    """The sandboxes whose operations were announced."""
+    return [payload["sandbox_id"] for queue, _, payload in deps.queue.sent
+            if queue == "node.n1.ops"]
 
 
 def test_it_looks_when_the_first_is_due_and_at_least_every_two_seconds(deps):
@@ -56,6 +67,41 @@ def test_a_run_of_a_deploy_is_announced_when_it_is_due(deps):
     let_pass(2)
     assert parked_operations.announce_due(node(deps)) <= 0
     assert [payload for _, _, payload in deps.queue.sent] == [{"run": run.id}]
+
+
+def test_what_is_parked_for_a_lane_that_does_not_work_is_not_announced(deps, made):
+    with connection():
+        claims.park(claim(made), 0, "the guest")
+    heartbeat(NODE, lanes=["ctl", "bulk"])
+    deps.queue.sent.clear()
+    assert parked_operations.announce_due(node(deps)) == 2.0 and not deps.queue.sent
+    heartbeat(NODE, lanes=["ctl", "ops"])
+    assert parked_operations.announce_due(node(deps)) <= 0 and told(deps) == [made]
+
+
+def test_while_the_broker_is_away_announcements_do_not_pile_up(deps, made):
+    with connection():
+        claims.park(claim(made), 0, "the guest")
+    deps.queue.sent.clear()
+    deps.queue.away = True
+    for _ in range(3):
+        assert parked_operations.announce_due(node(deps)) <= 0
+        let_pass(60)
+    with connection():
+        assert not OutboxMessage.select().exists()
+    deps.queue.away = False
+    assert parked_operations.announce_due(node(deps)) <= 0 and told(deps) == [made]
+
+
+def test_what_was_waited_for_keeps_its_seconds_while_something_else_is(made):
+    for what, seconds in ((SERVER, 5000), (LISTENER, 1000), (SERVER, 500)):
+        with connection():
+            claims.park(claim(made), 0, what)
+            Operation.update(wait_since=now() - timedelta(seconds=seconds)).execute()
+    claimed = claim(made)
+    assert 5500 <= claimed.waited_for_s(SERVER) < 6000
+    assert 1000 <= claimed.waited_for_s(LISTENER) < 1500
+    assert claimed.waited_for_s("another") == 0 and claimed.attempts == 1
 
 
 @pytest.fixture

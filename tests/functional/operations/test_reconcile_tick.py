@@ -18,6 +18,7 @@ from nodeworker.hypervisor.simulated.driver import SimulatedDriver
 from nodeworker.reconciliation.reconciler import Reconciler
 from nodeworker.reconciliation.row_repairs import DISK_FULL
 from nodeworker.wiring import NodeDeps
+from services.hosts.nodes import NodeFacts, heartbeat
 from tests.rows.operations import boot, row
 
 
@@ -100,7 +101,7 @@ def test_a_machine_whose_row_needs_it_again_is_not_removed_as_an_orphan(
     fault = tmp_path / "fault"
     fault.write_text("reconcile.orphan_seen sleep:1")
     monkeypatch.setenv("SVC_FAULT_FILE", str(fault))
-    monkeypatch.setattr(reconciler._seen, "for_long", lambda what, orphans: sorted(orphans))
+    clear_up_at_once(reconciler, monkeypatch)
     running = threading.Thread(target=reconciler.run)
     running.start()
     while not fault.with_name("fault.done").exists():
@@ -148,6 +149,29 @@ def test_captures_that_are_done_with_go_whatever_their_number(deps, host, reconc
     assert host.list_snapshots() == set(unknown)
     monkeypatch.undo()
     host.destroy("stuck")
+
+
+def test_machines_whose_row_is_stopped_go_whatever_their_number(
+        deps, host, reconciler, monkeypatch):
+    """As those of boots that were given up while their node was cut off; what no row is of, or a
+    row of another node, stays once it is too much."""
+    clear_up_at_once(reconciler, monkeypatch)
+    many = reconciler._deps.settings.orphan_brake + 1
+    stopped, unknown, elsewhere = ([f"{kind}{n}" for n in range(many)]
+                                   for kind in ("stopped", "unknown", "elsewhere"))
+    heartbeat(NodeFacts("n2", "127.0.0.1", 64, 4096, 20000, 20099, {}))
+    for node_id, ids in (("n1", stopped), ("n2", elsewhere)):
+        with connection():
+            for each in ids:
+                Sandbox.create(id=each, owner="alice", node_id=node_id, status="stopped", vcpus=1,
+                               mem_mb=1024, agent_port=1, agent_token="token",
+                               idle_timeout_s=600)
+    there = {*stopped, *unknown, *elsewhere}
+    monkeypatch.setattr(host, "list_sandboxes", lambda: dict.fromkeys(there, VmState.RUNNING))
+    monkeypatch.setattr(host, "destroy", there.remove)
+    for _ in range(2):
+        reconciler.run()
+    assert there == {*unknown, *elsewhere}
 
 
 def clear_up_at_once(reconciler, monkeypatch):

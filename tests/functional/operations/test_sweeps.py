@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from models.database import connection, now
+from models.database import DatabaseUnavailable, connection, database, now
 from models.nodes import Node
 from models.operations import Operation
 from models.sandboxes import Activity, Sandbox
@@ -17,6 +17,7 @@ from services.operations import sweeps
 from services.sandboxes import create, lifecycle
 from services.sandboxes.idle import hibernate_idle
 from services.sandboxes.outcomes import fail_overdue
+from tasks import control
 from tests.rows.operations import CREATE, boot, caller, claim, row, succeed
 
 NODE = NodeFacts("n1", "127.0.0.1", 64, 4096, 20000, 20099, {})
@@ -154,6 +155,23 @@ def test_an_overdue_boot_ends_as_stopped_and_a_stop_is_never_given_up(deps):
         assert Operation.get(Operation.sandbox_id == never).state == OperationState.FAILED
 
 
+def take_too_long():
+    with connection(), database.atomic():
+        database.execute_sql("SET LOCAL statement_timeout = 50")
+        database.execute_sql("SELECT pg_sleep(60)")
+
+
+def test_a_step_that_the_database_ends_keeps_none_of_the_others_from_their_work(
+        deps, away, caplog):
+    """Postgres ends what takes too long with the error that a database gives which goes away."""
+    done = []
+    control._do_each(take_too_long, lambda: done.append("the next"))
+    assert done == ["the next"] and "the sweep goes on" in caplog.text
+    with away(), pytest.raises(DatabaseUnavailable):
+        control._do_each(take_too_long, lambda: done.append("what cannot be done"))
+    assert done == ["the next"]
+
+
 def operations_of(sandbox_id):
     """Their kinds and states, in order."""
     with connection():
@@ -173,6 +191,19 @@ def end_days_ago(days):
     with connection():
         Operation.update(finished_at=now() - timedelta(days=days)).where(
             Operation.finished_at.is_null(False)).execute()
+
+
+def test_of_what_failed_again_and_again_the_last_stays_and_the_last_that_succeeded(deps):
+    sandbox_id = boot(deps)
+    with connection():
+        for number, state in enumerate(("failed", "succeeded", *["failed"] * 50), 100):
+            Operation.create(sandbox_id=sandbox_id, op_seq=number, kind="archive", state=state,
+                             node_id="n1", owner_id="alice", lane="archive", deadline_at=now(),
+                             finished_at=now())
+    end_days_ago(31)
+    assert sweeps.forget_old(30) == 50 and sweeps.forget_old(30) == 0
+    assert operations_of(sandbox_id) == [("boot", "succeeded"), ("archive", "succeeded"),
+                                         ("archive", "failed")]
 
 
 def test_operations_that_ended_long_ago_go_but_for_what_says_how_a_sandbox_is(deps):

@@ -1,16 +1,28 @@
 """An operation that waits for its guest is looked at again from its beginning; what it has waited
 for already is not waited for, nor undone, again."""
+import json
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from bin.stack.free_ports import free_port
-from models.states import SandboxStatus
+from guest.client.agent_client import AgentClient
+from guest.client.errors import AgentTimeout
+from guest.presets import SLUGS
+from models.database import connection
+from models.operations import Operation
+from models.sandboxes import Sandbox
+from models.states import PresetState, SandboxStatus
 from nodeworker.handlers import lifecycle
 from nodeworker.handlers.not_yet import NotYet
 from nodeworker.hypervisor.driver import MachineSpec, Shape, StillStarting, VmState
 from services.hosts import assignments
-from tests.rows.operations import claim
+from services.templates.presets import PRESETS
+from tests.rows.operations import claim, row, run
+
+MUTE = {slug: {"state": "ready", "version": "1.0.0", "reason": "", "mute": slug == "lfg"}
+        for slug in SLUGS}
 
 
 def test_a_sleep_waits_for_the_database_and_then_for_the_flush_and_ends(node, made, monkeypatch):
@@ -49,3 +61,48 @@ def test_a_copy_of_an_archive_that_is_still_starting_is_left_to_start(
     with pytest.raises(StillStarting):
         lifecycle.boot(node, claimed, assignments.get_assigned(node.settings, made))
     assert seen == destroyed
+
+
+@pytest.fixture
+def lfg(node, made):
+    """The id of a sandbox that is to boot with a web UI which never listens."""
+    (node.settings.node_dir / "presets.json").write_text(json.dumps({"presets": MUTE}))
+    service = PRESETS["lfg"].service
+    with connection():
+        Sandbox.update(preset="lfg", start_command=service.start_command,
+                       readiness_port=service.port).where(Sandbox.id == made).execute()
+    yield made
+    node.driver.destroy(made)
+
+
+def let_pass(seconds):
+    """As if they had gone by since what is parked was."""
+    past = timedelta(seconds=seconds)
+    with connection():
+        Operation.update(due_at=Operation.due_at - past, wait_since=Operation.wait_since - past
+                         ).execute()
+
+
+def test_a_service_is_waited_for_as_long_in_a_guest_that_often_answers_too_late(
+        node, lfg):
+    """Each time that it does its preset is waited for instead; nothing is started anew for that."""
+    looks, detached = [], []
+
+    class Agent(AgentClient):
+        def exec(self, argv=None, **options):
+            if options.get("detached"):
+                detached.append(argv[0])
+            elif argv[0] == "flock":
+                looks.append(argv)
+                if len(looks) % 2 == 0:
+                    raise AgentTimeout("too late")
+            return super().exec(argv, **options)
+
+    node = replace(node, agent=lambda one: Agent(node.settings.node_address, one.agent_port,
+                                                 one.agent_token))
+    while row(lfg).task and len(looks) < 20:
+        run(node, lfg)
+        let_pass(40)
+    seen = row(lfg)
+    assert (seen.status, seen.task, seen.preset_state) == ("running", None, PresetState.FAILED)
+    assert "8766" in seen.error and detached == ["python3", "/bin/bash"]
