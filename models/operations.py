@@ -15,8 +15,9 @@ class Operation(Row):
     boot without a template.
 
     A pending operation with a `due_at` is parked: it is claimed again when that has come.
-    `waits_for` says in words what it waits for, since `wait_since`. `readiness_port` is what a wake
-    was asked to wait for, `ends_listener` that a boot's start command replaces whoever listens.
+    `waits_for` says in words what it waits for, since `wait_since`; `waited` has the seconds that
+    it waited before that, for each such text. `readiness_port` is what a wake was asked to wait
+    for, `ends_listener` that a boot's start command replaces whoever listens.
     """
 
     id = peewee.BigAutoField()
@@ -37,6 +38,7 @@ class Operation(Row):
     due_at = TimeField(null=True)
     waits_for = peewee.TextField(null=True)
     wait_since = TimeField(null=True)
+    waited = JsonField(null=True)
     deadline_at = TimeField()
     readiness_port = peewee.IntegerField(null=True)
     ends_listener = peewee.BooleanField(default=False)

@@ -21,7 +21,7 @@ from models.database import connection
 from models.states import PresetState
 from nodeworker.faults import fault
 from nodeworker.handlers.not_yet import NotYet, talk_s
-from nodeworker.handlers.start_programs import printable
+from nodeworker.handlers.start_programs import WAITS, printable
 from nodeworker.handlers.start_service import NotReady
 from nodeworker.hypervisor.driver import RunningVm
 from nodeworker.wiring import NodeDeps
@@ -83,7 +83,7 @@ def make_ready(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode,
     limit_s = deps.settings.preset_verify_s
     agent, talk = deps.agent(sandbox), Deadline(talk_s(claimed))
     try:
-        if claimed.waits_for != PRESET or vm.cold:
+        if claimed.waits_for not in (PRESET, *WAITS) or vm.cold:  # else it was started before
             _start(agent, talk, sandbox.preset, limit_s * _GUESTS_PART)
             fault("preset.started")
         while (found := _await_outcome(agent, talk, sandbox.preset)) is None:

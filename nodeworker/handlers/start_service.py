@@ -84,10 +84,24 @@ def _is_ready(agent: AgentClient, talk: Deadline, claimed: Claim, sandbox: Sandb
     is_up = own is not None and agent.wait_port(own, 0, grace_s=talk.left_s())
     if is_up and own == port and not claimed.ends_listener:
         return True
-    if sandbox.start_command and (claimed.ends_listener or not is_up):
+    if (sandbox.start_command and (claimed.ends_listener or not is_up)
+            and not _was_started(agent, talk, claimed, sandbox)):
         _start(agent, talk, claimed, sandbox, sandbox.start_command)
         fault("service.started")
     return agent.wait_port(port, _FIRST_LOOK_S, grace_s=talk.left_s())
+
+
+def _was_started(agent: AgentClient, talk: Deadline, claimed: Claim,
+                 sandbox: SandboxOnNode) -> bool:
+    """Whether an earlier look has started the service; a start that does nothing leaves a log in
+    the guest all the same, and there may be hundreds of looks."""
+    if not claimed.waited_for_s(SERVICE):
+        return False  # the first look need not ask
+    try:
+        agent.read_file(mark_path(sandbox.id, claimed.op_seq), max_bytes=0, timeout_s=talk.left_s())
+    except AgentRefused:
+        return False
+    return True
 
 
 def _start(agent: AgentClient, talk: Deadline, claimed: Claim, sandbox: SandboxOnNode,

@@ -8,8 +8,8 @@ that nobody holds until it is due. Which operation a worker is given is decided 
 `services/operations/fair_share.py`.
 """
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
 import peewee
@@ -36,8 +36,9 @@ class LeaseLost(Exception):
 class Claim:
     """The right to work on one operation until the lease ends; `epoch` is its proof.
 
-    `waits_for` is what the operation was parked for last, and `waited_s` how long it has waited for
-    that, all parkings together.
+    `waits_for` is what the operation was parked for last, and `waited_s` how many seconds it has
+    waited for that, all parkings together. It came to wait for that at `wait_since`; `waited` has
+    the seconds before that, for each thing that was waited for.
     """
 
     operation_id: int
@@ -55,10 +56,13 @@ class Claim:
     note: str | None = None
     waits_for: str | None = None
     waited_s: float = 0.0
+    wait_since: datetime | None = None
+    waited: Mapping[str, float] = field(default_factory=dict)
 
     def waited_for_s(self, what: str) -> float:
-        """How many seconds it has waited for `what`."""
-        return self.waited_s if self.waits_for == what else 0.0
+        """How many seconds it has waited for `what`, also if it waited for something else in
+        between."""
+        return self.waited_s if self.waits_for == what else self.waited.get(what, 0.0)
 
 
 def claim(sandbox_id: str, op_seq: int, worker: str, lease_s: float) -> Claim | None:
@@ -89,10 +93,19 @@ def free(present: Any) -> Any:
 
 def claim_of(row: Operation) -> Claim:
     """The claim that a row stands for which was just taken."""
-    waited_s = (now() - row.wait_since).total_seconds() if row.wait_since else 0.0
+    waited: Mapping[str, float] = row.waited or {}
+    waited_s = _until_now_s(row.waits_for, row.wait_since, waited)
     return Claim(row.id, row.sandbox_id, row.op_seq, OperationKind(row.kind), row.epoch,
                  row.attempts, row.snapshot_id, row.owner_id, row.node_id, row.lane,
-                 row.readiness_port, row.ends_listener, row.note, row.waits_for, waited_s)
+                 row.readiness_port, row.ends_listener, row.note, row.waits_for, waited_s,
+                 row.wait_since, waited)
+
+
+def _until_now_s(what: str | None, since: datetime | None, before: Mapping[str, float]) -> float:
+    """The seconds that were waited for `what`, which is waited for `since` a moment."""
+    if what is None or since is None:
+        return 0.0
+    return before.get(what, 0.0) + (now() - since).total_seconds()
 
 
 def held(claimed: Claim) -> Any:
@@ -124,11 +137,23 @@ def park(claimed: Claim, delay_s: float, waits_for: str, *, begun: bool = True) 
     """Give an operation back that has to wait: nobody holds it, and it is announced again after
     `delay_s` seconds. The attempt does not count as one; unless it has `begun` to make something,
     the operation is as one that nobody has started. Raises LeaseLost."""
-    began = peewee.Case(None, [(Operation.waits_for == waits_for, Operation.wait_since)], now())
     _give_back(claimed, delay_s, {
-        "attempts": Operation.attempts - 1, "waits_for": waits_for, "wait_since": began,
+        "attempts": Operation.attempts - 1, **_wait(claimed, waits_for),
         **({} if begun else {"started_at": None})
     })
+
+
+def _wait(claimed: Claim, waits_for: str) -> dict[str, Any]:
+    """The columns of an operation that waits for this from now on. The wait before it, if that was
+    another, keeps its seconds: without them a guest that makes an operation wait now for this, now
+    for that, would be waited for without end."""
+    before = claimed.waits_for
+    if before == waits_for:
+        return {}
+    waited = dict(claimed.waited)
+    if before is not None:
+        waited[before] = _until_now_s(before, claimed.wait_since, waited)
+    return {"waits_for": waits_for, "wait_since": now(), "waited": waited}
 
 
 def put_back(claimed: Claim, delay_s: float, operator_error: str | None = None) -> None:
