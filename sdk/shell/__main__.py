@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sdk.shell.bridge import FAILED, run
 from sdk.shell.connection import Connection, Refused
-from sdk.shell.terminal import raw, size_changes
+from sdk.shell.terminal import size_changes
 
 EPILOG = """The API key is read from SVC_API_KEY or --key-file, never from an option, which every
 user of the machine could see. `~.` at the beginning of a line leaves."""
@@ -31,10 +31,12 @@ def main() -> int:
         return Connection(options.url, options.sandbox, api_key, options.ca_file)
 
     try:
-        with size_changes() as size_changed, raw():
+        with size_changes() as size_changed:
             return run(connect, size_changed)
     except Refused as refusal:
         print(f"svc-shell: {refusal}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
         return FAILED
 
 

@@ -13,7 +13,7 @@ from sdk.shell.connection import ABNORMAL, GOING_AWAY, Closed, Connection
 from sdk.shell.escape import Escape
 from sdk.shell.frames import CONTROL, DATA, PING, PONG, control, data, resize
 from sdk.shell.opening import Open, open_patiently
-from sdk.shell.terminal import STDIN, say, show, size
+from sdk.shell.terminal import STDIN, raw, say, show, size
 
 READ_BYTES = 16 * 1024
 LEFT, FAILED = 0, 255
@@ -22,24 +22,31 @@ CTRL_C, CTRL_D = b"\x03", b"\x04"
 
 def run(open_connection: Open, size_changed: int) -> int:
     """The exit code: the shell's, LEFT if the user left it, FAILED if it cannot go on. Raises
-    Refused if the first connection is."""
+    Refused if the first connection is, and KeyboardInterrupt for a ctrl-C while one is opened:
+    until it is open, nobody else could take that key."""
     connection = open_connection()
     while True:
-        shell = _Shell(connection, size_changed)
-        try:
-            return shell.run()
-        except Closed as closed:
-            if closed.code not in (GOING_AWAY, ABNORMAL):
-                say(f"closed by the service ({closed.code}): {closed.reason or 'no reason given'}")
-                return FAILED
-            say(f"{closed.reason or 'the connection broke'}; any key opens another shell,"
-                " ctrl-C leaves")
-        finally:
-            connection.close()
-        if not _wait_for_key():
-            return FAILED
+        with raw():
+            exit_code = _use(connection, size_changed)
+        if exit_code is not None:
+            return exit_code
         connection = open_patiently(open_connection)
         say("connected again, in a new shell")
+
+
+def _use(connection: Connection, size_changed: int) -> int | None:
+    """The exit code; None if a key asks for another shell."""
+    try:
+        return _Shell(connection, size_changed).run()
+    except Closed as closed:
+        if closed.code not in (GOING_AWAY, ABNORMAL):
+            say(f"closed by the service ({closed.code}): {closed.reason or 'no reason given'}")
+            return FAILED
+        say(f"{closed.reason or 'the connection broke'}; any key opens another shell,"
+            " ctrl-C leaves")
+    finally:
+        connection.close()
+    return None if _wait_for_key() else FAILED
 
 
 class _Shell:
@@ -70,7 +77,8 @@ class _Shell:
 
     def _wait(self) -> list[int]:
         events = selectors.EVENT_READ
-        with selectors.DefaultSelector() as selector:
+        # The default, epoll, takes neither files nor /dev/null, and standard input may be either.
+        with selectors.PollSelector() as selector:
             selector.register(self._size_changed, events)
             if self._connection.has_unsent:
                 events |= selectors.EVENT_WRITE

@@ -30,9 +30,14 @@ function takeTerminal() {
   spawnSync("stty", ["-opost"], { stdio: ["inherit", "ignore", "ignore"] });
 }
 
-// Leaves the terminal as it was, once what is shown is written.
-function leave(code) {
+// The terminal as it was.
+function giveTerminalBack() {
   if (stdin.isTTY) stdin.setRawMode(false);
+}
+
+// Once what is shown is written.
+function leave(code) {
+  giveTerminalBack();
   stdout.write("", () => process.exit(code));
 }
 
@@ -98,6 +103,7 @@ class Shell {
     return new Promise((resolve) => {
       this.#socket.onopen = () => {
         this.#opened = true;
+        takeTerminal();
         this.#resize();
         stdout.on("resize", resized);
         stdin.on("data", typed).on("end", ended).resume();
@@ -198,7 +204,6 @@ async function main(sandbox) {
     return process.exit(FAILED);
   }
   const address = await addressOf(env.SVC_SHELL_URL, sandbox);
-  takeTerminal();
   for (let again = false; ; again = true) {
     const end = await open(address, again ? PATIENCE_MS : 0);
     if (end.exitCode !== undefined) return leave(end.exitCode);
@@ -213,9 +218,12 @@ async function main(sandbox) {
     // Not by itself: that would wake what somebody put to sleep.
     say(`${end.reason || "the connection broke"}; any key opens another shell, ctrl-C leaves`);
     if (!await waitForKey()) return leave(FAILED);
+    giveTerminalBack();
   }
 }
 
+// ctrl-C while a shell is opened: until it is open, nobody else could take that key.
+process.on("SIGINT", () => leave(FAILED));
 if (env.SVC_CA_FILE && env.NODE_EXTRA_CA_CERTS !== env.SVC_CA_FILE) restartWithCertificates();
 await main(process.argv[2]).catch((error) => {
   say(error.message);

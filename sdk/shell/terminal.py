@@ -24,13 +24,13 @@ def size() -> tuple[int, int]:
 
 @contextlib.contextmanager
 def raw() -> Iterator[None]:
-    """Every key goes to the shell, ctrl-C as well, and nothing is shown twice. Changes nothing
-    where input is no terminal."""
+    """Every key goes to the shell, ctrl-C as well, and nothing is shown twice. What was typed
+    before stays typed. Changes nothing where input is no terminal."""
     if not os.isatty(STDIN):
         yield
         return
     before = termios.tcgetattr(STDIN)
-    tty.setraw(STDIN)
+    tty.setraw(STDIN, termios.TCSADRAIN)
     try:
         yield
     finally:

@@ -10,7 +10,7 @@ from typing import Any
 
 from simple_websocket import ConnectionClosed, Server
 
-Script = Callable[["Peer"], None]
+Script = Callable[["Peer"], None] | bytes | threading.Event
 
 
 class Peer:
@@ -50,10 +50,10 @@ class Peer:
 
 
 class ShellHost:
-    """Serves each connection with the next of `scripts`; a script may also be bytes, an answer that
-    refuses."""
+    """Serves each connection with the next of `scripts`. A script may also be bytes, an answer that
+    refuses, or an event: that is set when a shell is asked for, and nothing is ever answered."""
 
-    def __init__(self, *scripts: Script | bytes) -> None:
+    def __init__(self, *scripts: Script) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"ws://127.0.0.1:{self._listener.getsockname()[1]}"
         self.failures: list[BaseException] = []
@@ -70,7 +70,7 @@ class ShellHost:
         self._listener.close()
         assert not self.failures, self.failures
 
-    def _serve(self, scripts: tuple[Script | bytes, ...]) -> None:
+    def _serve(self, scripts: tuple[Script, ...]) -> None:
         for script in scripts:
             try:
                 connection, _ = self._listener.accept()
@@ -79,12 +79,17 @@ class ShellHost:
             with connection:
                 self._play(connection, script)
 
-    def _play(self, connection: socket.socket, script: Script | bytes) -> None:
+    def _play(self, connection: socket.socket, script: Script) -> None:
         with connection.makefile("rb") as head:
             path = head.readline().split()[1].decode()
             headers = parse_headers(head)
         if isinstance(script, bytes):
             connection.sendall(script)
+            return
+        if isinstance(script, threading.Event):
+            script.set()
+            with contextlib.suppress(ConnectionResetError):
+                connection.recv(1)  # until the peer has gone
             return
         environ = {f"HTTP_{name.upper().replace('-', '_')}": value
                    for name, value in headers.items()}

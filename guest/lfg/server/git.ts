@@ -41,32 +41,48 @@ async function turn(): Promise<void> {
   running += 1;
 }
 
+/** Git in a group of its own: what it runs for the repository (filters) has its pipes too, and ends
+ * with it. After the deadline nothing of them is waited for. */
 async function run(directory: string, words: string[], limit: number): Promise<Ran> {
-  const process = Bun.spawn(["git", ...SETTINGS, ...words], {
+  const child = Bun.spawn(["git", ...SETTINGS, ...words], {
     cwd: directory, env: { ...Bun.env, ...ENVIRONMENT }, stdin: "ignore", stdout: "pipe",
-    stderr: "pipe",
+    stderr: "pipe", detached: true,
   });
-  let late = false;
-  const timer = setTimeout(() => { late = true; process.kill("SIGKILL"); }, PATIENCE_MS);
+  const end = () => killGroup(child.pid);
+  const said = child.stdout.getReader(), complained = child.stderr.getReader();
+  let timer: Timer | undefined;
+  const late = new Promise<never>((_, refuse) => {
+    timer = setTimeout(() => {
+      end();
+      for (const reader of [said, complained]) reader.cancel().catch(() => {});
+      refuse(new Refusal(504, "git takes too long here."));
+    }, PATIENCE_MS);
+  });
+  const ran = Promise.all([collect(said, limit, end), collect(complained, ERROR_BYTES, () => {}),
+    child.exited]);
   try {
-    const end = () => process.kill("SIGKILL");
-    const [output, error] = await Promise.all([
-      collect(process.stdout, limit, end), collect(process.stderr, ERROR_BYTES, () => {})]);
-    const exitCode = await process.exited;
-    if (late) throw new Refusal(504, "git takes too long here.");
+    const [output, error, exitCode] = await Promise.race([ran, late]);
     return { exitCode, output: output.text, cut: output.cut, error: error.text.trim() };
   } finally {
     clearTimeout(timer);
   }
 }
 
-async function collect(stream: ReadableStream<Uint8Array>, limit: number,
+function killGroup(leader: number): void {
+  try {
+    process.kill(-leader, "SIGKILL");
+  } catch { /* it has ended */ }
+}
+
+async function collect(reader: ReadableStreamDefaultReader<Uint8Array>, limit: number,
   full: () => void): Promise<{ text: string; cut: boolean }> {
   const pieces: Uint8Array[] = [];
   let size = 0;
-  for await (const piece of stream) {
-    if (size < limit) pieces.push(piece);
-    size += piece.length;
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    if (size < limit) pieces.push(value);
+    size += value.length;
     if (size > limit) full();
   }
   const bytes = Buffer.concat(pieces).subarray(0, limit);

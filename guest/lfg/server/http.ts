@@ -6,7 +6,7 @@ import type { Server } from "bun";
 import type { Assets } from "./assets.ts";
 import type { Changes } from "./changes.ts";
 import type { Files } from "./files.ts";
-import { comesFromOtherPage, comesFromOwnPage } from "./origin.ts";
+import { comesFromOwnPage, mayComeFromOtherPage } from "./origin.ts";
 import { PROGRAMS } from "./programs.ts";
 import { Refusal } from "./refusal.ts";
 import type { Seat, Sockets } from "./sockets.ts";
@@ -72,7 +72,7 @@ export class Http {
       if (!url.pathname.startsWith("/api/")) {
         return this.assets.answer(request, url.pathname) ?? missing();
       }
-      if (comesFromOtherPage(request)) throw new Refusal(403, "Only lfg's own page may read.");
+      if (mayComeFromOtherPage(request)) throw new Refusal(403, "Only lfg's own page may read.");
       return this.#read(url);
     }
     if (!comesFromOwnPage(request)) throw new Refusal(403, "Only lfg's own page may do that.");

@@ -1,5 +1,12 @@
 """What changed in the project, by a real git."""
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
+
+from tests.host.javascript import bun
+from tests.host.lfg_server import APP, LfgServer
+from tests.stack.waiting import is_alive, until
 
 MAX_CHANGES, MAX_DIFF_BYTES = 500, 512 * 1024
 ODD = ["with space", "ä€", 'quo"te', "new\nline", "-rf", "a -> b", "[glob]*", "tab\there"]
@@ -122,3 +129,42 @@ def test_a_repository_above_the_project_is_shown_whole(lfg):
     told = lfg.get("/api/changes")
     assert told["repository"] == str(lfg.project.parent)
     assert "project/file" in changes(lfg) and "+x" in diff(lfg, "project/file")
+
+
+@pytest.fixture
+def hasty(tmp_path):
+    """A server that gives git three seconds."""
+    if not bun():
+        pytest.skip("Bun is taken out of the guest image, and there is none yet")
+    shutil.copytree(APP, tmp_path / "app")
+    source = tmp_path / "app/server/git.ts"
+    shortened = source.read_text().replace("PATIENCE_MS = 15_000", "PATIENCE_MS = 3_000")
+    assert shortened != source.read_text()
+    source.write_text(shortened)
+    server = LfgServer(tmp_path, {}, app=tmp_path / "app")
+    yield server
+    server.close()
+
+
+def test_git_that_waits_for_a_filter_is_given_up_and_makes_room(hasty):
+    """The filter has git's pipes, and lives on without git."""
+    hasty.git("init", "--quiet")
+    (hasty.project / "file").write_text("one\n")
+    hasty.git("add", ".")
+    started = hasty.project.parent / "started"
+    hasty.git("config", "filter.slow.clean", f"echo $$ >> {started}; sleep 300; cat")
+    (hasty.project / ".gitattributes").write_text("file filter=slow\n")
+    (hasty.project / "file").write_text("two\n")
+
+    def ask() -> tuple[int, str]:
+        answer = hasty.http.get("/api/changes")
+        return answer.status_code, answer.json().get("error", "")
+
+    with ThreadPoolExecutor(2) as browsers:
+        asked = [browsers.submit(ask) for _ in range(2)]  # both places of git
+        assert [each.result() for each in asked] == [(504, "git takes too long here.")] * 2
+    filters = [int(pid) for pid in started.read_text().split()]
+    assert filters
+    until(lambda: not any(is_alive(pid) for pid in filters), 30)
+    hasty.git("config", "filter.slow.clean", "cat")
+    assert changes(hasty) == {"file": "added", ".gitattributes": "untracked"}

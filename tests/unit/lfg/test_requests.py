@@ -5,6 +5,7 @@ import pytest
 
 EVIL = "https://evil.example"
 PREVIEW = "k3vabc-8766.preview.localhost:8443"
+REBOUND = "evil.example:20001"
 
 
 @pytest.mark.parametrize("origin", [EVIL, "null", "", "http://127.0.0.1:1", "file://",
@@ -42,6 +43,43 @@ def test_the_own_page_is_that_of_the_host_the_edge_names(lfg):
     lfg.socket("/ws/session", origin=f"https://{PREVIEW}", host=PREVIEW).close()
     usual = {"Host": "a.example:443", "Origin": "https://a.example"}
     assert lfg.http.post("/api/repository", headers=usual).status_code == 201
+
+
+@pytest.mark.parametrize("passed", [{}, {"X-Forwarded-Host": "127.0.0.1"},
+                                    {"X-Forwarded-Host": REBOUND, "X-Forwarded-Proto": "https"}])
+def test_a_page_whose_name_was_made_to_lead_here_is_another(lfg, passed):
+    """Its host is then its own, and it may say what it likes about who forwards it."""
+    asked = {"Host": REBOUND, "Origin": f"http://{REBOUND}"} | passed
+    assert lfg.connecting("/ws/terminal/shell", **asked) == 403
+    assert lfg.http.post("/api/repository", headers=asked).status_code == 403
+    assert lfg.http.delete("/api/tabs/shell", headers=asked).status_code == 403
+    del asked["Origin"]  # as in what a page reads of its own host
+    for path in ("/api/files", "/api/file?path=x", "/api/changes", "/api/diff?path=x"):
+        assert lfg.http.get(path, headers=asked).status_code == 403
+    assert lfg.tabs()["shell"]["state"] == "new" and not (lfg.project / ".git").exists()
+
+
+@pytest.mark.parametrize("host", ["192.0.2.7:20001", "[2001:db8::7]:20001", "localhost:20001",
+                                  "a.localhost:20001"])
+def test_an_address_and_this_machine_need_no_tls(lfg, host):
+    asked = {"Host": host, "Origin": f"http://{host}"}
+    lfg.socket("/ws/session", origin=asked["Origin"], host=host).close()
+    assert lfg.http.post("/api/repository", headers=asked).status_code == 201
+    assert lfg.http.get("/api/files", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["xlocalhost:1", "localhost.evil.example", "1.evil.example"])
+def test_what_only_looks_like_one_of_these_is_none(lfg, host):
+    assert lfg.http.get("/api/files", headers={"Host": host}).status_code == 403
+    assert lfg.connecting("/ws/session", Host=host, Origin=f"http://{host}") == 403
+
+
+@pytest.mark.parametrize("seen_as", ["a-8766.preview.example", "localhost:8766"],
+                         ids=["by its name", "rewritten"])
+def test_a_page_behind_the_edge_reads(lfg, seen_as):
+    asked = {"Host": seen_as, "X-Forwarded-Host": "a-8766.preview.example",
+             "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"}
+    assert lfg.http.get("/api/files", headers=asked).status_code == 200
 
 
 def test_another_page_reads_nothing(lfg):

@@ -117,6 +117,35 @@ def test_a_refusal_ends_it(command) -> None:
         assert program.modes() == program.usual_modes
 
 
+def sleeps(peer: Peer) -> None:
+    peer.next()
+    peer.websocket.close(1001, "The sandbox was put to sleep")
+
+
+@pytest.mark.parametrize("before", [(), (sleeps,)], ids=["at first", "another shell"])
+def test_ctrl_c_leaves_a_host_that_does_not_answer(command, before) -> None:
+    asked = threading.Event()
+    with ShellHost(*before, asked) as host, start(command, host) as program:
+        if before:
+            program.read_until("any key opens another shell")
+            program.type(b"k")
+        assert asked.wait(30), "no shell is asked for"
+        program.type(b"\x03")
+        assert program.exit_code() == 255
+        assert program.modes() == program.usual_modes
+        assert b"Traceback" not in program.shown
+
+
+def test_what_is_typed_before_it_is_open_goes_to_the_shell(command) -> None:
+    def shell(peer: Peer) -> None:
+        peer.typed(until=b"early")
+        peer.exit(4)
+
+    with ShellHost(shell) as host, start(command, host) as program:
+        program.type(b"early\r")
+        assert program.exit_code() == 4
+
+
 def test_what_is_shown_does_not_wait_for_what_is_typed(command) -> None:
     """A paste into `cat`: neither side may wait for the other to read first."""
     pasted, shown = 3_000_000, 6_000_000
@@ -140,18 +169,25 @@ def test_what_is_shown_does_not_wait_for_what_is_typed(command) -> None:
     assert got == pasted
 
 
-def test_without_a_terminal_the_end_of_input_is_typed_and_output_is_bytes(command) -> None:
+@pytest.mark.parametrize("source", ["a pipe", "a file", "nothing"])
+def test_without_a_terminal_the_end_of_input_is_typed_and_output_is_bytes(command, tmp_path,
+                                                                          source) -> None:
     def shell(peer: Peer) -> None:
         typed = peer.typed(until=b"\x04")
         peer.show(b"\xff<" + typed + b">")
         peer.exit(7)
 
-    with ShellHost(shell) as host:
+    given = b"" if source == "nothing" else b"~.\nls\n"
+    (tmp_path / "input").write_bytes(given)
+    with ShellHost(shell) as host, (tmp_path / "input").open("rb") as file:
+        stdin: dict[str, Any] = {
+            "a pipe": {"input": given}, "a file": {"stdin": file},
+            "nothing": {"stdin": subprocess.DEVNULL}}[source]
         result = subprocess.run(
-            command, input=b"~.\nls\n", capture_output=True, cwd=ROOT, timeout=30, check=False,
+            command, capture_output=True, cwd=ROOT, timeout=30, check=False, **stdin,
             env={"PATH": os.environ["PATH"], "SVC_API_KEY": KEY, "SVC_SHELL_URL": host.url},
         )
-    assert (result.returncode, result.stdout) == (7, b"\xff<~.\nls\n\x04>")
+    assert (result.returncode, result.stdout) == (7, b"\xff<" + given + b"\x04>")
 
 
 def test_without_a_key_it_says_what_is_missing(command) -> None:
