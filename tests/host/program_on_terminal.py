@@ -3,6 +3,7 @@ import fcntl
 import os
 import re
 import select
+import signal
 import struct
 import subprocess
 import termios
@@ -13,6 +14,13 @@ from pathlib import Path
 from bin.stack.site import ROOT
 
 _SPAN = 4096
+
+
+def _as_a_shell_starts_it() -> None:
+    """With standard input as its terminal, whose ctrl-C it gets even where those who run the tests
+    ignore it, as what is started in the background does."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class ProgramOnTerminal:
@@ -26,7 +34,7 @@ class ProgramOnTerminal:
         self.process = subprocess.Popen(
             command, stdin=line, stdout=line, stderr=line, start_new_session=True, cwd=ROOT,
             env={"PATH": os.environ["PATH"], **environ},
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=_as_a_shell_starts_it,
         )
         os.close(line)
         self.shown = bytearray()
