@@ -5,11 +5,13 @@ A call on the data road waits for a guest and a lifecycle call for a row, for up
 list and most creates take milliseconds. 1. A route about one sandbox waits for its guest, unless
 its `admission` says otherwise. 2. Before it runs, and before its body is read, it takes a place in
 its admission class; a route whose body says whether it waits takes one by itself (`enter`), and so
-does who reads a body that is still being sent (`enter_to_read`). 3. If the class is full, or the
+does who reads a body that is still being sent (`place_to_read`). 3. If the class is full, or the
 caller's share of it, the answer is 503 with Retry-After, at once. 4. The threads that no class may
 have are left to calls that never wait.
 """
 import enum
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from flask import Flask, current_app, g, request
@@ -73,27 +75,50 @@ def enter(waits: Admission) -> None:
     """Take a place for the request under way, until its answer has been sent; raises
     Unavailable."""
     if not try_enter(waits):
-        raise Unavailable(
-            "Too many calls are waiting for sandboxes at once; try again in a moment.",
-            retry_after_s=_RETRY_AFTER_S)
-
-
-def enter_to_read() -> None:
-    """Take a place of those that wait for a guest, unless the request under way has one: it has its
-    thread for as long as its client takes to send the body. Raises Unavailable."""
-    if g.get("principal") is not None and not g.get("has_place"):
-        enter(DATA)
+        raise _full()
 
 
 def try_enter(waits: Admission) -> bool:
     """As `enter`, for a request that can be answered without waiting; False if there is no
     place."""
-    places: Places | None = current_app.extensions[_EXTENSION].get(waits)
+    places = _places(waits)
     if places is None:
         return True
-    owner = g.principal.owner.id if g.principal.owner else g.principal.subject
+    owner = _owner()
     if not places.take(owner):
         return False
     held().callback(places.give_back, owner)
     g.has_place = True
     return True
+
+
+@contextmanager
+def place_to_read() -> Iterator[None]:
+    """Hold one of the places of those that wait for a guest, unless the request under way has one:
+    it has its thread for as long as its client takes to send the body. Raises Unavailable."""
+    places = _places(DATA)
+    if places is None or g.get("principal") is None or g.get("has_place"):
+        yield
+        return
+    owner = _owner()
+    if not places.take(owner):
+        raise _full()
+    try:
+        yield
+    finally:
+        places.give_back(owner)
+
+
+def _places(waits: Admission) -> Places | None:
+    """Those of a class; None for one without, and on a host that has no classes."""
+    classes: dict[Admission, Places] = current_app.extensions.get(_EXTENSION, {})
+    return classes.get(waits)
+
+
+def _owner() -> str:
+    return str(g.principal.owner.id if g.principal.owner else g.principal.subject)
+
+
+def _full() -> Unavailable:
+    return Unavailable("Too many calls are waiting for sandboxes at once; try again in a moment.",
+                       retry_after_s=_RETRY_AFTER_S)

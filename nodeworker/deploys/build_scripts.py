@@ -14,7 +14,8 @@ LAST_BYTES = 16 * 1024
 REGISTRY = f"{guest_gateway.URL}/npm"
 # Files of a project that are looked at, for databases; the packages it installs are not.
 LOOKED_AT_MOST = 50_000
-# Of them so many are told, the first ones by name: which these are depends on no order of a disk.
+# Of them so many are told: the one that is live, if it is there, and the first ones by name. Which
+# these are depends on no order of a disk.
 _DATABASES_MOST = 10
 
 # Bun takes its own lock, and the addresses that are in it; where it has none, it goes by npm's.
@@ -78,7 +79,7 @@ echo $code >"$work/exit.new" && mv "$work/exit.new" "$work/exit"
 """
 LOOK = f"""
 import itertools, json, os, sys
-candidates, left = json.loads(sys.argv[1]), {LOOKED_AT_MOST}
+candidates, live, left = json.loads(sys.argv[1]), sys.argv[2], {LOOKED_AT_MOST}
 databases, functions, folders = [], 0, ["."]
 while folders and left >= 0:
     folder = folders.pop()
@@ -96,7 +97,9 @@ while folders and left >= 0:
             try:
                 with open(entry.path, "rb", buffering=0) as file:
                     if file.read(16) == b"SQLite format 3\\0":
-                        databases = sorted([*databases, entry.path[2:]])[:{_DATABASES_MOST}]
+                        databases.append(entry.path[2:])
+                        databases.sort(key=lambda name: (name != live, name))
+                        del databases[{_DATABASES_MOST}:]
             except OSError:
                 pass
 found = [c for c in candidates if os.path.isfile(os.path.join(c, "index.html"))]

@@ -85,7 +85,8 @@ def judge(agent: AgentClient, directory: str, project: Project,
           live_database: str | None = None) -> Built:
     """What there is after the build, for an app that goes on with the database of that name; raises
     BadProject, AgentError."""
-    said = agent.exec(["python3", "-c", LOOK, json.dumps(static_or_process.candidates(project))],
+    candidates = json.dumps(static_or_process.candidates(project))
+    said = agent.exec(["python3", "-c", LOOK, candidates, live_database or ""],
                       cwd=directory, timeout_ms=_LOOK_MS, cap_bytes=_TEXT_MOST)
     too_many = BadProject(f"The project has more than {LOOKED_AT_MOST} files.")
     if said.timed_out:

@@ -78,7 +78,7 @@ def move(deps: NodeDeps, claimed: RunClaim) -> None:
     sandbox = find_runtime.find(deps, claimed)
     agent, path = deps.agent(sandbox), find_runtime.database_path(claimed, sandbox)
     assert path is not None
-    replica_files.check_room(deps.settings)  # while no request is held for it
+    replica_files.check_room(deps.settings, live.prefix)  # while no request is held for it
     app_process.stop(agent)
     app_process.drop_database(agent, path)
     counted = {**claimed.manifest, "moves": tried + 1}

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,6 +32,8 @@ _MIB = 1024 * 1024
 # A page becomes at most so many times as large as it is stored, which is the most that LZ4 takes
 # off any; and what SQLite has beside a database.
 _GROWS, _BESIDE_BYTES = 256, _MIB
+# The files may take that part of what one is promised, the rest is for what is made of them.
+_FILES_PART = 3
 # What each database that is being made may take of the disk, by its directory.
 _promised: dict[Path, int] = {}
 _promising = threading.Lock()
@@ -110,40 +112,51 @@ def remove_left_behind(settings: Settings) -> None:
     shutil.rmtree(settings.node_dir / _SCRATCH, ignore_errors=True)
 
 
-def check_room(settings: Settings) -> None:
-    """Raises Unavailable if nothing can be made here now, for want of disk space."""
+def check_room(settings: Settings, prefix: str) -> None:
+    """Raises Unavailable if the files of `prefix` have no room here now; StoreUnavailable."""
+    found = pieces(prefix, ObjectStore(settings).list_objects(prefix))
+    size_bytes = 0
+    with suppress(ReplicaBroken):  # as whoever makes the database of it will say
+        size_bytes = sum(each.size_bytes for each in plan(found, None)) if found else 0
     with _promising:
-        _free_bytes(settings, settings.node_dir)
+        if size_bytes > _most_bytes(settings, settings.node_dir) // _FILES_PART:
+            raise _no_room()
 
 
-def _free_bytes(settings: Settings, directory: Path) -> int:
-    """What is above the floor of the disk and promised to nobody; raises Unavailable."""
+def _most_bytes(settings: Settings, directory: Path) -> int:
+    """The most that one may be promised: a part of what is above the floor of the disk and promised
+    to nobody. Raises Unavailable."""
     free = (shutil.disk_usage(directory).free - settings.disk_floor_mb * _MIB
             - sum(_promised.values()))
     if free <= 0:
-        raise Unavailable("The disk of this node has no room for a database at present.",
-                          retry_after_s=10)
-    return free
+        raise _no_room()
+    return free // 4 * 3
+
+
+def _no_room() -> Unavailable:
+    return Unavailable("The disk of this node has no room for the database at present.",
+                       retry_after_s=10)
 
 
 @contextmanager
 def promise(settings: Settings, directory: Path, size_bytes: int) -> Iterator[int]:
     """The most bytes that a database may have that is made in `directory` of files of `size_bytes`,
-    which come there as well. Raises ReplicaBroken where that is too much for this disk, or inside;
-    both as Unavailable if it is what others were promised that is missing."""
+    which come there as well. Raises ReplicaBroken for more than any may have, and Unavailable where
+    it is the disk that has no room: also in place of a ReplicaBroken inside, if that is what kept
+    the database small."""
+    if size_bytes > _BYTES_MOST:
+        raise ReplicaBroken(f"its files have {size_bytes} bytes")
     with _promising:
-        most = _free_bytes(settings, directory) // 4 * 3
+        most = _most_bytes(settings, directory)
         taken = min(most, size_bytes * (1 + _GROWS) + _BESIDE_BYTES)
-        is_cut = bool(_promised) and taken == most
         _promised[directory] = taken
     try:
-        if size_bytes > min(_BYTES_MOST, most // 3):
-            raise ReplicaBroken(f"its files have {size_bytes} bytes")
+        if size_bytes > most // _FILES_PART:
+            raise _no_room()
         yield min(_BYTES_MOST, taken - size_bytes)
     except ReplicaBroken as error:
-        if is_cut:
-            raise Unavailable("Other databases take the room on the disk of this node at present.",
-                              retry_after_s=10) from error
+        if taken == most:
+            raise _no_room() from error
         raise
     finally:
         with _promising:

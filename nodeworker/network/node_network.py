@@ -97,8 +97,9 @@ class NodeNetwork:
         try:
             change(slot.address, ports)
         except nft.NftError:
-            _log.warning("loading the packet policy again: the table was gone or incomplete")
-            self._load_lost()
+            if not self.is_intact():  # else it was busy: others change tables of theirs
+                _log.warning("loading the packet policy again: the table was gone or incomplete")
+                self._load_lost()
             self.forwards.replace(slot.address, ports)
 
     def remove_stale_forwards(self, address: str) -> None:

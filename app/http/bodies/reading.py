@@ -6,6 +6,7 @@ every reader of JSON has exactly, no NaN, no deep nesting anywhere in a body, so
 database nor the guest ever meets one. Fields of ours that are numbers have bounds of their own.
 """
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 from flask import request
@@ -86,15 +87,15 @@ def read(limit_bytes: int) -> bytearray:
     announced = request.content_length
     if (announced or 0) > limit_bytes:
         raise _too_large(limit_bytes)
-    # Our worker says so of a body whose client may still be sending it.
-    if getattr(request.environ["wsgi.input"], "is_slow", False):
-        admission.enter_to_read()
     account, received = current_account(), bytearray()
-    while piece := _next_piece():
-        account.require(_COPIES * len(piece))
-        received += piece
-        if len(received) > limit_bytes:
-            raise _too_large(limit_bytes)
+    # Our worker says so of a body whose client may still be sending it.
+    is_slow = getattr(request.environ["wsgi.input"], "is_slow", False)
+    with admission.place_to_read() if is_slow else nullcontext():
+        while piece := _next_piece():
+            account.require(_COPIES * len(piece))
+            received += piece
+            if len(received) > limit_bytes:
+                raise _too_large(limit_bytes)
     _check_whole(len(received), announced)
     return received
 

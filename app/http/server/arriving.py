@@ -2,8 +2,8 @@
 client.
 
 A thread takes a request up when its head is complete and, unless it is an upload, its body too, as
-long as that is small. An upload, and a body above BODY_MAX_BYTES, is read by a thread: the route
-first asks for a credential and looks at the announced size.
+long as that is small. An upload that has not come with its head, and a body above BODY_MAX_BYTES,
+is read by a thread: the route first asks for a credential and looks at the announced size.
 """
 import enum
 import re
@@ -70,17 +70,22 @@ class Arriving:
         self.wants_continue = _CONTINUE.search(head) is not None
         if not self._chunked and not self._length:
             self.stage = Stage.COMPLETE
-        elif head.startswith(b"PUT ") or self._length > BODY_MAX_BYTES:
+        elif self._length > BODY_MAX_BYTES or (head.startswith(b"PUT ") and not self._is_here()):
             self.stage = Stage.STREAMED
         else:
             self.stage = Stage.BODY
 
     def _look_at_body(self) -> None:
-        arrived = len(self.received) - self._body_at
-        if self._chunks_are_here() if self._chunked else arrived >= self._length:
+        if self._is_here():
             self.stage = Stage.COMPLETE
-        elif arrived > BODY_MAX_BYTES:
+        elif len(self.received) - self._body_at > BODY_MAX_BYTES:
             self.stage = Stage.STREAMED
+
+    def _is_here(self) -> bool:
+        """Whether all of the body has come."""
+        if self._chunked:
+            return self._chunks_are_here()
+        return len(self.received) - self._body_at >= self._length
 
     def _chunks_are_here(self) -> bool:
         """Whether the last chunk and its trailer have come. True as well for what is not chunks:

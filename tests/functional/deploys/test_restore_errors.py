@@ -98,5 +98,5 @@ def test_no_request_is_held_where_the_disk_has_no_room_for_the_database(
     worker(begun, disk_floor_mb=1 << 40)
     assert query(sim_stack, "SELECT state, attempts, operator_error, manifest->'moves'"
                             " FROM deploy_runs WHERE id = %s", begun) == [
-        ("queued", 0, "The disk of this node has no room for a database at present.", None)]
+        ("queued", 0, "The disk of this node has no room for the database at present.", None)]
     assert before.asked == guest.asked == 0

@@ -1,5 +1,8 @@
 """How many calls may wait at once, and which ones do."""
+from types import SimpleNamespace
+
 import pytest
+from flask import Flask, g
 
 from app.api import factory as api
 from app.http import admission
@@ -7,6 +10,7 @@ from app.http.admission import DATA, LIFECYCLE, PRESET, PROMPT, STATUS, places_o
 from app.http.owner_shares import Places
 from app.identity.local_authority import LocalAuthority
 from config.settings import Settings
+from services.errors import Unavailable
 
 WAIT_FOR_NOTHING = {"create", "list_page", "get", "get_usage", "extend", "fork_snapshot",
                     "remove"}
@@ -63,3 +67,28 @@ def test_one_owner_gets_its_share_and_all_together_the_capacity():
 
 def test_a_process_with_hardly_any_threads_still_takes_a_call():
     assert all(places.take("one") for places in places_of(1).values())
+
+
+@pytest.fixture
+def asking():
+    """A request of somebody to an app that has (or has not) two places for those who wait for a
+    guest, of which an owner may have one."""
+    app = Flask("test")
+    with app.test_request_context():
+        g.principal = SimpleNamespace(owner=None, subject="alice")
+        yield app
+
+
+def test_who_reads_a_slow_body_has_a_place_for_that_long(asking):
+    places = asking.extensions[admission._EXTENSION] = {DATA: Places(2, 1)}
+    for _ in range(2):
+        with admission.place_to_read(), pytest.raises(Unavailable), admission.place_to_read():
+            pass
+    admission.enter(DATA)
+    with admission.place_to_read():
+        assert not places[DATA].take("alice"), "one is enough"
+
+
+def test_a_host_without_places_has_none_to_give(asking):
+    with admission.place_to_read():
+        admission.enter(DATA)

@@ -133,9 +133,9 @@ def test_a_build_that_fails_says_its_code(tmp_path):
         "$ echo so far; (exit 3) || exit 4; echo never\nso far\n")
 
 
-def look_at(directory, look=LOOK):
+def look_at(directory, look=LOOK, live=""):
     return json.loads(subprocess.run(
-        [sys.executable, "-c", look, '["dist", "."]'], cwd=directory, check=True,
+        [sys.executable, "-c", look, '["dist", "."]', live], cwd=directory, check=True,
         capture_output=True).stdout)
 
 
@@ -155,12 +155,13 @@ def test_a_project_is_looked_through_for_databases_and_functions_only_in_plain_f
         "databases": ["app.bin", "functions/deep/c.ts"]}
 
 
-def test_of_many_databases_the_first_by_name_are_told(tmp_path):
+def test_of_many_databases_the_live_one_and_the_first_by_name_are_told(tmp_path):
     names = [f"{number:02}/x.db" for number in range(14)]
     for name in reversed(names):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_bytes(b"SQLite format 3\0")
     assert look_at(tmp_path)["databases"] == names[:10]
+    assert look_at(tmp_path, live=names[12])["databases"] == [names[12], *names[:9]]
 
 
 def test_a_project_of_very_many_files_is_not_looked_through_to_its_end(tmp_path):

@@ -1,5 +1,5 @@
 """Which files of a replica make its database, and how much of the disk that may take."""
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -113,21 +113,29 @@ def test_small_ones_leave_the_others_their_room(disk):
         assert stack.enter_context(making(7, GIB)) > 4 * GIB
 
 
-def test_what_is_too_large_only_beside_others_is_tried_again(disk):
-    with pytest.raises(ReplicaBroken), making(0, 3 * GIB):
-        pass
-    with making(0, GIB):
-        with pytest.raises(Unavailable), making(1, GIB):
-            pass
-        with pytest.raises(Unavailable), making(1, GIB // 4):
+def test_what_the_disk_has_no_room_for_is_tried_again(disk):
+    for size_bytes in (3 * GIB, GIB):
+        with pytest.raises(Unavailable), making(0, size_bytes):
             raise ReplicaBroken("file too large")
-        with pytest.raises(ReplicaBroken), making(1, 10_000):
-            raise ReplicaBroken("not for want of room")
+    with making(0, GIB), pytest.raises(Unavailable), making(1, GIB):
+        pass
+    with pytest.raises(ReplicaBroken), making(0, 10_000):
+        raise ReplicaBroken("not for want of room")
+    with pytest.raises(ReplicaBroken), making(0, 65 * GIB):
+        pass
+
+
+@pytest.mark.parametrize(("size_bytes", "is_room"), [(GIB, True), (3 * GIB, False)])
+def test_the_room_for_the_files_is_looked_for_before(disk, monkeypatch, size_bytes, is_room):
+    name = f"{PREFIX}0000/0000000000000001-0000000000000001.ltx"
+    stored = [StoredObject(name, size_bytes, datetime.now(timezone.utc))]
+    monkeypatch.setattr(replica_files, "ObjectStore", lambda settings: SimpleNamespace(
+        list_objects=lambda prefix: stored))
+    with nullcontext() if is_room else pytest.raises(Unavailable):
+        replica_files.check_room(SETTINGS, PREFIX)
 
 
 def test_at_the_floor_none_is_made(disk):
     disk.free = 4 * GIB
     with pytest.raises(Unavailable), making(0, 1):
         pass
-    with pytest.raises(Unavailable):
-        replica_files.check_room(SETTINGS)

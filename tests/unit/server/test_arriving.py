@@ -51,6 +51,14 @@ def test_a_thread_takes_it_up_without_its_body(head):
     assert Arriving(head).stage is Stage.STREAMED
 
 
+@pytest.mark.parametrize("more", [
+    b"Content-Length: 5\r\n\r\n12345", b"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n"])
+def test_an_upload_that_comes_with_its_head_is_complete(more):
+    request = b"PUT /x HTTP/1.1\r\n" + more
+    assert Arriving(request).stage is Stage.COMPLETE
+    assert Arriving(request[:-1]).stage is Stage.STREAMED
+
+
 @pytest.mark.parametrize(("head", "body"), [
     (b"Content-Length: -1\r\n", b""), (b"Content-Length: x\r\n", b""),
     (b"Transfer-Encoding: chunked\r\n", b"-5\r\n"),

@@ -84,12 +84,14 @@ def _hold(host: Host, sandbox_id: str) -> bool:
     with rundir.nobody_at_work() as is_ours:
         if not is_ours or rundir.inspect() is not VmState.RUNNING:
             return False
+        was_told = False
         try:
             with Vm(host, rundir).monitor("holding", within_s=_ANSWER_LIMIT_S) as monitor:
                 if monitor.run("query-status")["status"] == "running":
+                    was_told = True
                     monitor.run("stop")
-                    return True
         except DriverError as error:
-            _log.warning("%s could not be held although the disk is almost full: %s", sandbox_id,
-                         error)
-    return False
+            if not was_told:  # it stands still at once, and answers when its disk is flushed
+                _log.warning("%s could not be held although the disk is almost full: %s",
+                             sandbox_id, error)
+    return was_told

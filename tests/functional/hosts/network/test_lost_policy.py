@@ -164,3 +164,20 @@ def test_one_that_sleeps_by_then_is_not_waited_for(on_node):
         assert node.forwarded() == ports_of(wanted, other)
 
     on_node(lost_and_found)
+
+
+def test_a_list_that_others_are_changing_is_not_a_loss(on_node, monkeypatch):
+    def busy_once(node):
+        slot = node.network.claim("box")
+        assert node.network.is_intact()
+        with monkeypatch.context() as busy:
+            def add(address, ports):
+                busy.undo()
+                raise nft.NftError("busy")
+
+            busy.setattr(node.network.forwards, "add", add)
+            node.network.forward(slot, {20001: 8000}, fresh=True)
+        assert node.network.is_intact()
+        assert node.forwarded() == {20001: (slot.address, 8000)}
+
+    on_node(busy_once)

@@ -44,6 +44,14 @@ def honest(peer, seen):
         peer.sendall(json.dumps({"return": result}).encode() + b"\n")
 
 
+def flushing(peer, seen):
+    """It stops, and answers only once its disk is flushed, which takes long."""
+    peer.sendall(GREETING)
+    while b'"stop"' not in peer.recv(65536):
+        peer.sendall(b'{"return": {"status": "running"}}\n')
+    silent(peer, seen)
+
+
 @pytest.fixture
 def running(tmp_path):
     """Makes a node whose running sandboxes, box0 and so on, have such monitors; returns it, and
@@ -79,8 +87,16 @@ def test_machines_that_grow_are_held_before_a_silent_one_is_given_up(running, mo
     node.host.ram_shares = RamShares([node.host.sandboxes],
                                      lambda: [f"box{number}" for number in range(4)], 0.25)
     monkeypatch.setattr(ram_room, "_free_bytes", lambda host: 0)
+    monkeypatch.setattr(ram_room, "_ANSWER_LIMIT_S", 3.0)  # of a busy machine
     assert node.driver.hold_growing() == ["box1", "box3"]
     assert seen[:2] == ["stopped"] * 2
+
+
+def test_one_that_stops_and_flushes_for_long_is_held(running, monkeypatch):
+    node, _ = running(flushing)
+    node.host.ram_shares = RamShares([node.host.sandboxes], lambda: ["box0"], 0.25)
+    monkeypatch.setattr(ram_room, "_free_bytes", lambda host: 0)
+    assert node.driver.hold_growing() == ["box0"]
 
 
 @pytest.mark.parametrize("look", ["resume_if_paused", "end_if_halted", "pace_writes"])
