@@ -9,7 +9,7 @@ import enum
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from models.database import database
+from models.database import connection, database
 
 
 @enum.unique
@@ -52,6 +52,18 @@ def try_for_transaction(lock: Lock) -> bool:
     """Take the lock until the transaction ends; False if another has it."""
     return bool(
         database.execute_sql("SELECT pg_try_advisory_xact_lock(%s)", (int(lock), )).fetchone()[0])
+
+
+def execute_in_batches(lock: Lock, statement: str, most: int) -> None:
+    """Execute a statement that deals with `most` of what is due and says of how many it was, until
+    these are fewer; each time in a transaction of its own, which holds the lock. Who finds that
+    taken does nothing."""
+    number = most
+    while number >= most:
+        with connection(), database.atomic():
+            if not try_for_transaction(lock):
+                return
+            number = database.execute_sql(statement).fetchone()[0]
 
 
 def take_for_transaction(lock_class: LockClass, text: str) -> None:

@@ -100,6 +100,11 @@ class Row(peewee.Model):
         legacy_table_names = False
 
     @classmethod
+    def fields_but(cls, *names: str) -> list[peewee.Field]:
+        """All fields but these, for who reads rows without what may be much in them."""
+        return [field for field in cls._meta.sorted_fields if field.name not in names]
+
+    @classmethod
     def create(cls: type[Some], **columns: Any) -> Some:
         """Insert a row and return it, with the key that the database gave it if it did."""
         row = cls(**columns)

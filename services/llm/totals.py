@@ -94,34 +94,25 @@ def of_sandbox(owner_id: str, sandbox_id: str) -> Figures:
 def sum_up() -> None:
     """Put the parts of each sum together; readers see the one or the other. One process at a
     time."""
-    while _sum_up_some() >= _KEYS:
-        pass
-
-
-def _sum_up_some() -> int:
-    """Those of a batch of sums; returns of how many, 0 if another process is at it."""
-    with connection(), database.atomic():
-        if not locks.try_for_transaction(Lock.LLM_TALLIES):
-            return 0
-        return int(database.execute_sql(f"""
-        WITH due AS (
-            SELECT DISTINCT owner_id, sandbox_id, day, model FROM llm_tallies WHERE NOT is_sum
-            LIMIT {_KEYS}
-        ),
-        gone AS (
-            DELETE FROM llm_tallies AS t USING due
-            WHERE (t.owner_id, t.sandbox_id, t.day, t.model)
-                = (due.owner_id, due.sandbox_id, due.day, due.model)
-            RETURNING t.*
-        ),
-        summed AS (
-            INSERT INTO llm_tallies (owner_id, sandbox_id, day, model, {_LIST}, is_sum)
-            SELECT owner_id, sandbox_id, day, model,
-                {", ".join(f"sum({name})" for name in _COLUMNS)}, true
-            FROM gone GROUP BY owner_id, sandbox_id, day, model
-        )
-        SELECT count(*) FROM due
-        """).fetchone()[0])
+    locks.execute_in_batches(Lock.LLM_TALLIES, f"""
+    WITH due AS (
+        SELECT DISTINCT owner_id, sandbox_id, day, model FROM llm_tallies WHERE NOT is_sum
+        LIMIT {_KEYS}
+    ),
+    gone AS (
+        DELETE FROM llm_tallies AS t USING due
+        WHERE (t.owner_id, t.sandbox_id, t.day, t.model)
+            = (due.owner_id, due.sandbox_id, due.day, due.model)
+        RETURNING t.*
+    ),
+    summed AS (
+        INSERT INTO llm_tallies (owner_id, sandbox_id, day, model, {_LIST}, is_sum)
+        SELECT owner_id, sandbox_id, day, model,
+            {", ".join(f"sum({name})" for name in _COLUMNS)}, true
+        FROM gone GROUP BY owner_id, sandbox_id, day, model
+    )
+    SELECT count(*) FROM due
+    """, _KEYS)
 
 
 def _sum(where: str, values: Sequence[object]) -> Figures:

@@ -9,7 +9,7 @@ from datetime import date
 from decimal import Decimal
 
 from models import locks
-from models.database import connection, database
+from models.database import database
 from models.locks import Lock
 from models.states import SandboxStatus
 
@@ -58,16 +58,7 @@ def sum_up() -> None:
     """Replace the tallies of each owner by their sums; readers see the one or the other. One
     process at a time."""
     for table in _SUM_UP:
-        while _sum_up_some(table) >= _GROUPS:
-            pass
-
-
-def _sum_up_some(table: str) -> int:
-    """Those of a batch of owners; returns of how many, 0 if another process is at it."""
-    with connection(), database.atomic():
-        if not locks.try_for_transaction(Lock.TALLIES):
-            return 0
-        return int(database.execute_sql(_statement(table)).fetchone()[0])
+        locks.execute_in_batches(Lock.TALLIES, _statement(table), _GROUPS)
 
 
 def _statement(table: str) -> str:

@@ -15,15 +15,14 @@ _BY_ID = Statement(Sandbox, lambda sandbox_id: Sandbox.select().where(Sandbox.id
                    prepared=True)
 # What its owner sees of it, in one row: its ports as one value, and neither its variables nor its
 # secret, which may be much.
-_SHOWN = [column for column in Sandbox._meta.sorted_fields
-          if column.name not in ("env", "agent_token")]
 _PORTS = PortBinding.select(
     fn.json_object_agg(PortBinding.host_port, PortBinding.guest_port)
 ).where((PortBinding.sandbox_id == Sandbox.id) & (PortBinding.host_port != Sandbox.agent_port))
 _WITH_PORTS = Statement(
     Sandbox,
-    lambda sandbox_id: Sandbox.select(*_SHOWN, _PORTS.alias("port_map")).where(
-        Sandbox.id == sandbox_id),
+    lambda sandbox_id: Sandbox.select(
+        *Sandbox.fields_but("env", "agent_token"), _PORTS.alias("port_map")
+    ).where(Sandbox.id == sandbox_id),
     prepared=True,
 )
 

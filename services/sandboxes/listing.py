@@ -18,7 +18,7 @@ from services.metering import totals
 from services.metering.totals import Used
 
 # What no list shows; 64 KiB of variables, or a long command, cost more than all the rest of a row.
-_NOT_LISTED = {"env", "agent_token", "start_command"}
+_NOT_LISTED = ("env", "agent_token", "start_command")
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,10 @@ def page_query(owner_id: str, limit: int, offset: int, status: str | None,
                kind: str | None) -> peewee.ModelSelect:
     """The rows of a page with what each has used."""
     page = ids_query(owner_id, limit, offset, status, kind).alias("page")
-    columns = [column for column in Sandbox._meta.sorted_fields if column.name not in _NOT_LISTED]
     wall_clock_ms = peewee.fn.COALESCE(SandboxUsage.wall_clock_ms, 0).alias("wall_clock_ms")
     cost = peewee.fn.COALESCE(SandboxUsage.cost, 0).alias("cost")
     return (
-        Sandbox.select(*columns, wall_clock_ms, cost)
+        Sandbox.select(*Sandbox.fields_but(*_NOT_LISTED), wall_clock_ms, cost)
         .join(page, on=Sandbox.id == page.c.id)
         .join(SandboxUsage, peewee.JOIN.LEFT_OUTER, on=SandboxUsage.sandbox_id == Sandbox.id)
         .order_by(Sandbox.created_at.desc(), Sandbox.id.desc())
