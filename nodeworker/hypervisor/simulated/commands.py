@@ -108,8 +108,9 @@ def _bash(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcom
 
 def _python3(guest: Guest, arguments: list[str], request: dict[str, Any]) -> Outcome:
     """`python3 -c PROGRAM MARK PORT SIGNAL`, the way a node ends a listener: at once; `python3 -IS
-    activate.py SLUG LIMIT`; or `python3 -c PROGRAM CANDIDATES`, a deploy's look at a project."""
-    if len(arguments) == 3 and arguments[0] == "-c":
+    activate.py SLUG LIMIT`; or `python3 -c PROGRAM CANDIDATES DATABASE`, a deploy's look at a
+    project."""
+    if len(arguments) == 4 and arguments[0] == "-c":
         return Outcome(deploys.look(guest, arguments[2], request))
     if arguments[0] != "-c":
         return Outcome(exit_code=presets.activate(guest, arguments[2]))

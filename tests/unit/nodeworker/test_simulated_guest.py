@@ -1,4 +1,4 @@
-"""A simulated guest keeps files as a real one does."""
+"""A simulated guest keeps files as a real one does, and says what was built in it."""
 import threading
 from collections.abc import Iterator
 
@@ -6,8 +6,11 @@ import pytest
 
 from guest.client.agent_client import AgentClient
 from guest.client.errors import AgentError, AgentRefused
+from nodeworker.deploys import building
 from nodeworker.hypervisor.simulated.agent import AgentServer
 from nodeworker.hypervisor.simulated.guest import Guest
+from services.deploys.projects.manifest import read_project
+from services.deploys.projects.static_or_process import Built
 
 
 @pytest.fixture
@@ -33,3 +36,16 @@ def test_a_simulated_guest_archives_and_unpacks(simulated: AgentClient) -> None:
         with pytest.raises(AgentRefused):
             simulated.unarchive("/srv/copy", [broken], 10)
     assert simulated.grow_disk() == simulated.disk()
+
+
+@pytest.mark.parametrize("live_database", [None, "kept.db"])
+def test_a_simulated_guest_says_what_a_build_left(
+        simulated: AgentClient, live_database: str | None) -> None:
+    static = read_project(None, None)
+    simulated.write_file("/home/user/dist/index.html", b"")
+    assert building.judge(simulated, "/home/user", static, live_database) \
+        == Built("dist", None, None, 0)
+    served = read_project('{"start": "serve 3000"}', None)
+    simulated.write_file("/home/user/kept.db", b"SQLite format 3\0")
+    assert building.judge(simulated, "/home/user", served, live_database) \
+        == Built(None, "serve 3000", "kept.db", 0)
