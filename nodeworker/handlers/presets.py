@@ -4,10 +4,10 @@ either way (contract, Create rules 3 and 4).
 1. Before the machine is made: has this node an image with presets? One that is being built is
 waited for, as a row. 2. In the machine, before anything else of the sandbox runs:
 `guest/presets/activate.py` is started; a command in the guest waits for the lock that it holds,
-and then its outcome, a file on /run, is looked for. Started again it does nothing anew. 3. A
-web UI is the sandbox's service, which `start_service.py` starts here and at every cold boot; of a
-preset that failed it is not started. A copy of a machine is not made ready: it has what its source
-had.
+and then its outcome, a file on /run, is looked for. A later run of the handler that finds none,
+though nobody holds the lock, starts it again; it does nothing anew. 3. A web UI is the sandbox's
+service, which `start_service.py` starts here and at every cold boot; of a preset that failed it is
+not started. A copy of a machine is not made ready: it has what its source had.
 """
 import json
 import logging
@@ -83,10 +83,12 @@ def make_ready(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode,
     limit_s = deps.settings.preset_verify_s
     agent, talk = deps.agent(sandbox), Deadline(talk_s(claimed))
     try:
-        if claimed.waits_for not in (PRESET, *WAITS) or vm.cold:  # else it was started before
+        began_before = claimed.waits_for in (PRESET, *WAITS) and not vm.cold
+        found = _await_outcome(agent, talk, sandbox.preset) if began_before else None
+        if found is None:  # nothing has begun, or what was to begin was lost, or has died
             _start(agent, talk, sandbox.preset, limit_s * _GUESTS_PART)
             fault("preset.started")
-        while (found := _await_outcome(agent, talk, sandbox.preset)) is None:
+        while found is None and (found := _await_outcome(agent, talk, sandbox.preset)) is None:
             time.sleep(_PAUSE_S)
     except (AgentTimeout, AgentUnreachable):
         if claimed.waited_for_s(PRESET) < limit_s:
@@ -136,11 +138,15 @@ def _start(agent: AgentClient, talk: Deadline, slug: str, limit_s: float) -> Non
 
 
 def _await_outcome(agent: AgentClient, talk: Deadline, slug: str) -> str | None:
-    """What `_find_outcome` finds once nothing makes a preset ready, or hardly any time is left."""
+    """What `_find_outcome` finds once nothing makes a preset ready; raises AgentTimeout if that is
+    not so by the time that hardly any is left."""
     wait_s = max(talk.left_s() - _LOOK_S, 0.0)
-    agent.exec(["flock", "--shared", "--wait", f"{wait_s:.2f}", _LOCK, "true"],
-               timeout_ms=max(int(wait_s * 1000), 1), grace_s=_LOOK_S)
-    return _find_outcome(agent, talk, slug)
+    waited = agent.exec(["flock", "--shared", "--wait", f"{wait_s:.2f}", _LOCK, "true"],
+                        timeout_ms=max(int(wait_s * 1000), 1), grace_s=_LOOK_S)
+    found = _find_outcome(agent, talk, slug)
+    if found is None and waited.exit_code != 0:
+        raise AgentTimeout("the guest still makes the preset ready")
+    return found
 
 
 def _find_outcome(agent: AgentClient, talk: Deadline, slug: str) -> str | None:

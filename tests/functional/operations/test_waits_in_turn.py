@@ -106,3 +106,27 @@ def test_a_service_is_waited_for_as_long_in_a_guest_that_often_answers_too_late(
     seen = row(lfg)
     assert (seen.status, seen.task, seen.preset_state) == ("running", None, PresetState.FAILED)
     assert "8766" in seen.error and detached == ["python3", "/bin/bash"]
+
+
+def test_a_preset_whose_start_was_lost_is_started_again(node, made):
+    starts = []
+
+    class Agent(AgentClient):
+        def exec(self, argv=None, **options):
+            if options.get("detached"):
+                starts.append(argv)
+                if len(starts) == 1:
+                    raise AgentTimeout("too late")
+            return super().exec(argv, **options)
+
+    node = replace(node, agent=lambda one: Agent(node.settings.node_address, one.agent_port,
+                                                 one.agent_token))
+    with connection():
+        Sandbox.update(preset="codex").where(Sandbox.id == made).execute()
+    for _ in range(5):
+        run(node, made)
+        let_pass(1)
+        if (seen := row(made)).task is None:
+            break
+    assert (seen.status, seen.preset_state, len(starts)) == ("running", PresetState.READY, 2)
+    node.driver.destroy(made)
