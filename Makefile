@@ -4,7 +4,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 PYTHON := .venv/bin/python
 
-.PHONY: help up down restart status logs bench \
+.PHONY: help up down restart stop start status logs bench \
         test test-quick test-unit test-functional test-contract test-vm test-browser test-chaos \
         lint image requirements systemd clean clean-all packages venv
 
@@ -19,6 +19,12 @@ down: venv ## put the sandboxes to sleep and stop everything; FORCE=1 even if on
 
 restart: venv ## restart our processes, not the databases, with today's code; sandboxes run on
 	@$(PYTHON) -m bin.restart
+
+stop: venv ## stop our processes, not the databases; sandboxes run on
+	@$(PYTHON) -m bin.restart stop
+
+start: venv ## start one of them again; P=node-ctl
+	@$(PYTHON) -m bin.restart start $(P)
 
 status: venv ## what runs, and how far the warm images of the sizes are
 	@$(PYTHON) -m bin.status

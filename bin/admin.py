@@ -41,7 +41,14 @@ def production_settings() -> dict[str, str]:
 def main(arguments: list[str]) -> None:
     """Become `app.operator` with `arguments`."""
     with explained():
-        environ = {**environment(), "PYTHONPATH": str(ROOT)}
+        try:
+            known = environment()
+        except Advice:
+            # What commands there are can be read before there is anything to use them on.
+            if "--help" not in arguments:
+                raise
+            known = dict(os.environ)
+        environ = {**known, "PYTHONPATH": str(ROOT)}
         os.execve(sys.executable, [sys.executable, "-m", "app.operator", *arguments], environ)
 
 

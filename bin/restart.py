@@ -1,5 +1,8 @@
 """`make restart`: our processes start again with the code as it is; databases and virtual machines
-run on."""
+run on. `make stop` only ends them, `make start P=name` starts one of them, as a restore needs."""
+import sys
+from collections.abc import Sequence
+
 from bin.console import Advice, explained, step
 from bin.stack import unix_accounts
 from bin.stack.running import Stack
@@ -8,25 +11,54 @@ from bin.stack.site import DEVELOPMENT, Site
 EDGE = "edge"
 
 
-def main() -> None:
+def restart(stack: Stack) -> None:
+    """Start every process again, those that were stopped too; returns when all are healthy."""
+    with step("Restarting " + ", ".join(stack.processes)):
+        unix_accounts.prepare(stack.site)
+        stack.supervisor.launch()
+        stack.prepare()
+        stack.restart(*(name for name in stack.processes if name != EDGE))
+        # Its clients keep their connections.
+        if stack.supervisor.pid(EDGE):
+            stack.run("python -m config.nginx.reload")
+        stack.start(EDGE)
+        stack.wait_healthy()
+        stack.seed()
+
+
+def stop(stack: Stack) -> None:
+    """Stop every process; the servers and the virtual machines run on."""
+    with step("Stopping " + ", ".join(stack.processes)):
+        stack.stop(*reversed(stack.processes))
+
+
+def start(stack: Stack, names: Sequence[str]) -> None:
+    """Start these processes with today's settings. Raises Advice where there is none of that
+    name."""
+    if not names:
+        raise Advice("say which: `make start P=node-ctl`; `make restart` starts all.")
+    if unknown := [name for name in names if name not in stack.processes]:
+        raise Advice(f"there is no process {unknown[0]}; `make status` shows those there are.")
+    with step("Starting " + ", ".join(names)):
+        unix_accounts.prepare(stack.site)
+        stack.supervisor.launch()
+        stack.start(*names)
+
+
+def main(arguments: list[str]) -> None:
+    """Nothing (all of it again), `stop`, or `start` and names."""
     with explained():
         if not (DEVELOPMENT / "stack.env").exists():
             raise Advice("there is no stack here yet; `make up` makes one.")
         stack = Stack(Site.development())
         if not stack.supervisor.running():
             raise Advice("the stack is stopped; `make up` starts it.")
-        with step("Restarting " + ", ".join(stack.processes)):
-            unix_accounts.prepare(stack.site)
-            stack.supervisor.launch()
-            stack.prepare()
-            stack.restart(*(name for name in stack.processes if name != EDGE))
-            # Its clients keep their connections.
-            if stack.supervisor.pid(EDGE):
-                stack.run("python -m config.nginx.reload")
-            stack.start(EDGE)
-            stack.wait_healthy()
-            stack.seed()
+        action, *names = arguments or ["restart"]
+        if action == "start":
+            start(stack, names)
+        else:
+            {"restart": restart, "stop": stop}[action](stack)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -254,19 +254,6 @@ class Settings:
     flower_port: int = 15555
     flower_basic_auth: str = ""
 
-    def queue(self, lane: str) -> str:
-        """Name of this node's Celery queue for `lane` (ctl, ops, bulk, archive or deploy)."""
-        return f"node.{self.node_id}.{lane}"
-
-    def slots(self, lane: str) -> int:
-        """How many operations the worker of `lane` runs at once; 0 for `bulk`, which runs none."""
-        return {
-            "ctl": self.ctl_concurrency,
-            "ops": self.ops_concurrency,
-            "archive": self.archive_concurrency,
-            "deploy": self.deploy_concurrency,
-        }.get(lane, 0)
-
 
 def load(environ: Mapping[str, str]) -> Settings:
     """Build settings from `environ`; raises SettingsError naming the first bad variable."""

@@ -174,7 +174,8 @@ class AppHost(Row):
 
 class Gateway(Row):
     """A host whose edge sends requests to the sandboxes of apps, by what its gateway has told it,
-    until `routes_until` at the latest."""
+    until `routes_until` at the latest. That is by Postgres's clock, so statements in SQL write and
+    compare it: `services/deploys/edges/routes.py`, `services/deploys/drained_sandboxes.py`."""
 
     id = peewee.TextField(primary_key=True)
     routes_until = TimeField()

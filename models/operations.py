@@ -1,5 +1,7 @@
 """Lifecycle operations, the messages that announce them, and the keys that make requests
 repeatable."""
+from typing import Any
+
 import peewee
 
 from models.database import now
@@ -52,6 +54,11 @@ class Operation(Row):
 
     class Meta:
         table_name = "operations"
+
+    @classmethod
+    def numbered(cls, sandbox_id: Any, op_seq: Any) -> Any:
+        """The condition that picks the operation of a sandbox with this number."""
+        return (cls.sandbox_id == sandbox_id) & (cls.op_seq == op_seq)
 
 
 class OutboxMessage(Row):

@@ -119,9 +119,15 @@ class Row(peewee.Model):
     @classmethod
     def get_by_id(cls: type[Some], key: Any) -> Some:
         """The row of that key; raises DoesNotExist."""
-        row: Some | None = _lookup(cls).find(key)
+        row = cls.find_by_id(key)
         if row is None:
             raise cls.DoesNotExist(f"There is no {cls.__name__} {key}.")
+        return row
+
+    @classmethod
+    def find_by_id(cls: type[Some], key: Any) -> Some | None:
+        """The row of that key, or None."""
+        row: Some | None = _lookup(cls).find(key)
         return row
 
 

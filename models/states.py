@@ -51,6 +51,18 @@ class OperationKind(str, enum.Enum):
 CAPTURES = (OperationKind.SNAPSHOT, OperationKind.ARCHIVE)
 
 
+class Lane(str, enum.Enum):
+    """A queue of a node with a worker of its own, so that none waits for what another does. CTL
+    ends sandboxes, OPS makes and wakes them, BULK bakes, uploads and deletes. ARCHIVE moves large
+    directories and disks, which takes minutes; DEPLOY works on the runs of deploys."""
+
+    CTL = "ctl"
+    OPS = "ops"
+    BULK = "bulk"
+    ARCHIVE = "archive"
+    DEPLOY = "deploy"
+
+
 class OperationState(str, enum.Enum):
     """Where an operation stands. WAITING needs another operation first; the last three are
     final."""
@@ -112,6 +124,9 @@ class RunState(str, enum.Enum):
     FAILED = "failed"
 
 
+OPEN_RUN_STATES = (RunState.QUEUED, RunState.RUNNING)
+
+
 class RunStep(str, enum.Enum):
     """What a run does next: build in a builder. Of a static app: store what was built, and have the
     edges fetch it, upon which it goes live. Of one that is not: start it, see it ready, and, where
@@ -132,6 +147,9 @@ class DeliveryState(str, enum.Enum):
     SENDING = "sending"
     DELIVERED = "delivered"
     DROPPED = "dropped"
+
+
+OPEN_DELIVERY_STATES = (DeliveryState.PENDING, DeliveryState.SENDING)
 
 
 class AttemptOutcome(str, enum.Enum):

@@ -1,5 +1,5 @@
-"""The jobs of a VM host, by the names in `tasks.contracts`; each parses its payload and calls one
-function."""
+"""The jobs of a VM host, by the names in `tasks.contracts`; each parses its payload and calls what
+does the work."""
 from typing import Any
 
 from models.states import OperationKind

@@ -11,13 +11,14 @@ import time
 from pathlib import Path
 from typing import TextIO
 
+from models.states import Lane
+
 DIRECTORY = "lanes"
-LANES = ("ctl", "ops", "bulk", "archive", "deploy")
 # Locks go with the last file that is closed, so these stay open as long as the process lives.
 _held: list[TextIO] = []
 
 
-def hold(node_dir: Path, lane: str) -> None:
+def hold(node_dir: Path, lane: Lane) -> None:
     """Say that `lane` has started, in its own process."""
     file = _open(node_dir, lane)
     with contextlib.suppress(BlockingIOError):  # a second worker of the lane says the same
@@ -30,19 +31,19 @@ class LaneWatch:
 
     def __init__(self, node_dir: Path, grace_s: float) -> None:
         self._node_dir, self._grace_s = node_dir, grace_s
-        self._seen_at = dict.fromkeys(LANES, time.monotonic())
+        self._seen_at = dict.fromkeys(Lane, time.monotonic())
 
-    def list_up(self) -> list[str]:
+    def list_up(self) -> list[Lane]:
         """Lanes that work now, or did less than the grace ago; all of them at first."""
         present = time.monotonic()
-        for lane in LANES:
+        for lane in Lane:
             # Its own it must not look at: closing the file would give up the lock.
-            if lane == "ctl" or is_held(self._node_dir, lane):
+            if lane is Lane.CTL or is_held(self._node_dir, lane):
                 self._seen_at[lane] = present
-        return [lane for lane in LANES if present - self._seen_at[lane] <= self._grace_s]
+        return [lane for lane in Lane if present - self._seen_at[lane] <= self._grace_s]
 
 
-def is_held(node_dir: Path, lane: str) -> bool:
+def is_held(node_dir: Path, lane: Lane) -> bool:
     """Whether a process of the lane has started and lives; never to be asked by that process."""
     with _open(node_dir, lane) as file:
         try:
@@ -59,6 +60,6 @@ def make_directory(node_dir: Path) -> Path:
     return directory
 
 
-def _open(node_dir: Path, lane: str) -> TextIO:
-    directory = make_directory(node_dir)
-    return os.fdopen(os.open(directory / lane, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
+def _open(node_dir: Path, lane: Lane) -> TextIO:
+    path = make_directory(node_dir) / lane.value
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")

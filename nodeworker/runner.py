@@ -15,14 +15,14 @@ fairest operation of the lane as always.
 import logging
 
 from models.database import DatabaseUnavailable, connection, when_database_answers
-from models.states import CAPTURES, OperationKind, SandboxStatus
+from models.states import CAPTURES, Lane, OperationKind, SandboxStatus
 from nodeworker import parked_operations, usage
+from nodeworker.error_texts import named
 from nodeworker.faults import fault
-from nodeworker.handlers import lifecycle
-from nodeworker.handlers.not_yet import NotYet
+from nodeworker.handlers import failed_operations, lifecycle
 from nodeworker.handlers.poll_interval import poll_interval_s
-from nodeworker.handlers.start_programs import named
 from nodeworker.hypervisor.driver import StillStarting, VmBusy, VmNotFound
+from nodeworker.not_yet import NotYet
 from nodeworker.renew_lease import LeaseKeeper
 from nodeworker.snapshots.remove_files import forget_transient
 from nodeworker.wiring import NodeDeps
@@ -31,7 +31,7 @@ from services.hosts import assignments
 from services.hosts.assignments import SandboxOnNode
 from services.operations import attempts, claims, fair_share, outbox
 from services.operations.claims import Claim, LeaseLost
-from services.operations.fair_share import Lane
+from services.operations.fair_share import SharedLane
 from services.sandboxes import outcomes
 from services.sandboxes.outcomes import Outcome
 from services.snapshots import needed_on_node
@@ -47,11 +47,11 @@ class AttemptsUsedUp(Exception):
     """The operation was begun as often as is allowed and never came to an end."""
 
 
-def run_announced(deps: NodeDeps, sandbox_id: str, op_seq: int, lane_name: str) -> None:
+def run_announced(deps: NodeDeps, sandbox_id: str, op_seq: int, lane_name: Lane) -> None:
     """Work on the fairest operation of this node's lane, this one if it is as fair as any; returns
     when it is finished, parked or put back, or there is none."""
     settings = deps.settings
-    lane = Lane(settings.node_id, lane_name, settings.slots(lane_name), settings.owner_share)
+    lane = SharedLane.of_this_node(settings, lane_name)
     with connection():
         claimed = fair_share.claim_fairest(lane, (sandbox_id, op_seq), settings.operation_lease_s)
     following = None if claimed is None else _work(deps, lane, claimed, goes_on=True)
@@ -60,7 +60,7 @@ def run_announced(deps: NodeDeps, sandbox_id: str, op_seq: int, lane_name: str) 
         _work(deps, lane, following, goes_on=False)
 
 
-def _work(deps: NodeDeps, lane: Lane, claimed: Claim, *, goes_on: bool) -> Claim | None:
+def _work(deps: NodeDeps, lane: SharedLane, claimed: Claim, *, goes_on: bool) -> Claim | None:
     """Work on a claimed operation until it is finished, parked or put back. Returns the claim on
     what to go on with, if that is wanted and something was released."""
     settings, following = deps.settings, None
@@ -84,7 +84,7 @@ def _work(deps: NodeDeps, lane: Lane, claimed: Claim, *, goes_on: bool) -> Claim
     return following
 
 
-def _announce_next(deps: NodeDeps, lane: Lane, owner_id: str) -> None:
+def _announce_next(deps: NodeDeps, lane: SharedLane, owner_id: str) -> None:
     outbox.flush(deps.queue, fair_share.announce_left_behind(lane, owner_id))
 
 
@@ -138,9 +138,9 @@ def _try(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome | No
         log.exception("%s of %s failed, attempt %d", claimed.kind.value, claimed.sandbox_id,
                       claimed.attempts)
         last = attempts.is_last(claimed.attempts, limit) or isinstance(
-            error, (lifecycle.FINAL, VmNotFound))
+            error, (failed_operations.FINAL, VmNotFound))
         if claimed.kind is not OperationKind.STOP and last:
-            return lifecycle.failure(deps, claimed, sandbox, error)
+            return failed_operations.failure(deps, claimed, sandbox, error)
         pause_s = attempts.pause_s(claimed.attempts)
         said = named(error)
         when_database_answers(lambda: claims.put_back(claimed, pause_s, said))
@@ -166,7 +166,7 @@ def _finish(deps: NodeDeps, claimed: Claim, outcome: Outcome) -> outbox.Messages
         return []
     fault("runner.finished")
     if claimed.kind is OperationKind.BOOT and outcome.status is SandboxStatus.STOPPED:
-        lifecycle.remove_unbooted(deps, claimed.sandbox_id)
+        failed_operations.remove_unbooted(deps, claimed.sandbox_id)
     if claimed.kind is OperationKind.BOOT and claimed.snapshot_id:
         if needed_on_node.is_used_up(claimed.snapshot_id):
             forget_transient(deps, claimed.snapshot_id)
@@ -180,9 +180,9 @@ def _undo(deps: NodeDeps, claimed: Claim) -> None:
         assigned = when_database_answers(
             lambda: assignments.get_assigned(deps.settings, claimed.sandbox_id))
         if assigned.status is SandboxStatus.STOPPED:
-            lifecycle.remove_unbooted(deps, claimed.sandbox_id)
+            failed_operations.remove_unbooted(deps, claimed.sandbox_id)
     try:
-        lifecycle.superseded(deps, claimed)
+        failed_operations.superseded(deps, claimed)
     except StoreUnavailable as error:
         log.warning("what %s of %s stored in vain stays: %s", claimed.kind.value,
                     claimed.sandbox_id, error)

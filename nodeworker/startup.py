@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from models.database import DatabaseFailed, when_database_answers
+from models.states import Lane
 from nodeworker import lanes_alive, node_directory, parked_operations, usage, warm_images
 from nodeworker.deploys import replica_files
 from nodeworker.disks.reserve_blocks import MIB
@@ -27,7 +28,7 @@ from services.hosts import nodes
 from services.hosts.nodes import NodeFacts
 from services.hosts.warm_images import BAKES
 from services.operations import claims
-from services.operations.transitions import ARCHIVE_LANE
+from services.operations.announcements import worker_name
 from services.sandboxes import idle
 from services.snapshots import deletion, disk_upload
 
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 _HOLD_POLL_S = 0.5
 
 
-def begin(deps: NodeDeps, lane: str) -> None:
+def begin(deps: NodeDeps, lane: Lane) -> None:
     """Count usage, reclaim, look for warm images and start the heartbeat (ctl), announce uploads,
     deletions and bakes again (bulk), remove what is half-stored for nobody (archive), end old
     leases and then say that the lane works (all).
@@ -44,7 +45,7 @@ def begin(deps: NodeDeps, lane: str) -> None:
     for a node that has started by half looks alive and does nothing.
     """
     fault("start.begun")
-    if lane == "ctl":
+    if lane is Lane.CTL:
         _sample_what_ended(deps)
         deps.driver.reclaim()
         _when_database_answers(lambda: node_directory.check(deps))
@@ -60,15 +61,15 @@ def begin(deps: NodeDeps, lane: str) -> None:
         due = parked_operations.listen(deps.settings.node_dir)
         _keep_doing(parked_operations.announce, deps, due)
         _keep_doing(_hold_growing, deps)
-    if lane == ARCHIVE_LANE:
+    if lane is Lane.ARCHIVE:
         _when_database_answers(lambda: _discard_abandoned(deps))
-    if lane == runs.LANE:
+    if lane is runs.LANE:
         replica_files.remove_left_behind(deps.settings)
         _when_database_answers(lambda: runs.resume(deps.settings.node_id))
-    if lane == "bulk":
+    if lane is Lane.BULK:
         forget_dead(deps)
         _when_database_answers(lambda: _make_due(deps.settings.node_id))
-    _when_database_answers(lambda: _end_leases(f"{deps.settings.node_id}/{lane}"))
+    _when_database_answers(lambda: _end_leases(worker_name(deps.settings.node_id, lane)))
     lanes_alive.hold(deps.settings.node_dir, lane)
 
 

@@ -16,9 +16,11 @@ from celery.signals import setup_logging, worker_ready
 from config.celery import celery_options
 from config.logging import configure
 from config.settings import get_settings
+from models.states import Lane
+from services.operations.announcements import queue_name
 
 log = logging.getLogger(__name__)
-LANE = os.environ.get("SVC_LANE", "ctl")
+LANE = Lane(os.environ.get("SVC_LANE", "ctl"))
 # How long a thread works in Python while others of its lane want to: with Python's own 5 ms the
 # last of ten sandboxes that are made at once is later (docs/decisions/0051).
 sys.setswitchinterval(0.0005)
@@ -26,7 +28,7 @@ sys.setswitchinterval(0.0005)
 settings = get_settings()
 app = Celery("svc-node", include=["nodeworker.jobs"])
 app.conf.update(celery_options(settings))
-app.conf.task_default_queue = settings.queue(LANE)
+app.conf.task_default_queue = queue_name(settings.node_id, LANE)
 
 
 @setup_logging.connect  # type: ignore[untyped-decorator]
@@ -42,7 +44,7 @@ def _start(**_: object) -> None:
     try:
         startup.begin(get_deps(), LANE)
     except Exception as error:
-        log.critical("the start of lane %s failed, so this worker exits: %s: %s", LANE,
+        log.critical("the start of lane %s failed, so this worker exits: %s: %s", LANE.value,
                      type(error).__name__, error, exc_info=True)
         # Celery logs and forgets every Exception of a signal's receiver, but not this.
         raise SystemExit(1) from error

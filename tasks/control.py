@@ -1,10 +1,12 @@
-"""Bodies of the control-plane jobs; each is one call of a rule, with the process's dependencies."""
+"""Bodies of the control-plane jobs. A job calls rules with the process's dependencies, a sweep one
+after another, or hands its work to the nodes that are to do it."""
 import logging
 import random
 from collections.abc import Callable
 from dataclasses import astuple
 
 from models.database import DatabaseUnavailable, answers
+from models.states import Lane
 from services.accounts import api_keys, sessions, sign_in_throttle
 from services.deploys import earlier_versions, logs, runs, version_prefixes
 from services.deploys.builder_size import builder_size
@@ -16,6 +18,7 @@ from services.llm import call_rows
 from services.llm import totals as llm_totals
 from services.metering import totals
 from services.operations import idempotency, sweeps
+from services.operations.announcements import queue_name
 from services.operations.reporting_nodes import reported_since
 from services.protocols import Deps, QueueUnavailable
 from services.sandboxes.idle import hibernate_idle
@@ -90,10 +93,10 @@ def _give_up(deps: Deps) -> None:
 
 
 def _remove_prefixes() -> None:
-    at_work = nodes.list_alive(settings, "bulk")
+    at_work = nodes.list_alive(settings, Lane.BULK)
     for prefix in version_prefixes.take_due() if at_work else []:
         # Any of them can do it, and another one the next time.
-        queue = f"node.{random.choice(at_work)}.bulk"
+        queue = queue_name(random.choice(at_work), Lane.BULK)
         try:
             get_queue().publish(queue, contracts.REMOVE_PREFIX, {"prefix": prefix})
         except QueueUnavailable:
@@ -135,19 +138,20 @@ def sample_all() -> None:
 @app.task(name=contracts.DISK_SAMPLE_ALL)  # type: ignore[untyped-decorator]
 def sample_all_disks() -> None:
     """Ask every live node what its sandboxes and snapshots occupy."""
-    _tick_nodes(contracts.DISK_SAMPLE, settings.disk_sample_s, lane="bulk")
+    _tick_nodes(contracts.DISK_SAMPLE, settings.disk_sample_s, lane=Lane.BULK)
 
 
 @app.task(name=contracts.STORE_SWEEP_ANY)  # type: ignore[untyped-decorator]
 def sweep_store() -> None:
     """Ask one live node, whichever, to remove what the object store holds for nobody."""
-    _tick_nodes(contracts.STORE_SWEEP, settings.store_sweep_s, lane="bulk", most=1)
+    _tick_nodes(contracts.STORE_SWEEP, settings.store_sweep_s, lane=Lane.BULK, most=1)
 
 
-def _tick_nodes(job: str, interval_s: float, *, lane: str = "ctl", most: int | None = None) -> None:
+def _tick_nodes(job: str, interval_s: float, *, lane: Lane = Lane.CTL,
+                most: int | None = None) -> None:
     get_deps()
     for node_id in nodes.list_alive(settings, lane)[:most]:
         try:
-            get_queue().publish(f"node.{node_id}.{lane}", job, {}, expires_s=interval_s)
+            get_queue().publish(queue_name(node_id, lane), job, {}, expires_s=interval_s)
         except QueueUnavailable:
             log.warning("the broker is away; %s of %s dropped", job, node_id)

@@ -36,7 +36,8 @@ def models() -> NoReturn:
 @route(routes, "POST /messages", accepts=(SERVICE,), status=404,
        errors=(400, 402, 413, 429, 503))
 def messages() -> NoReturn:
-    """Ask a model, in Anthropic's protocol (docs/llm.md)."""
+    """Ask a model, in Anthropic's protocol (docs/llm.md); what its upstream refuses is an error
+    with the upstream's status, whichever that is."""
     raise _no_proxy()
 
 

@@ -6,9 +6,8 @@ from flask import Blueprint
 
 from app.http.admission import PROMPT
 from app.http.credentials import ACCOUNTS
+from app.http.plain_shell import refuse_plain
 from app.http.route import route
-from services.errors import UpgradeRequired
-from services.sandboxes import find
 from services.sandboxes.caller import Caller
 
 routes = Blueprint("shells", __name__, url_prefix="/v1/sandboxes/<sandbox_id>")
@@ -18,5 +17,4 @@ routes = Blueprint("shells", __name__, url_prefix="/v1/sandboxes/<sandbox_id>")
        admission=PROMPT)
 def shell(caller: Caller, sandbox_id: str) -> NoReturn:
     """Open an interactive shell: a WebSocket of the subprotocol svc.shell.v1 (docs/shell.md)."""
-    find.get_owned(caller, sandbox_id)
-    raise UpgradeRequired("A shell is a WebSocket: send Upgrade: websocket, version 13.")
+    refuse_plain(caller, sandbox_id)

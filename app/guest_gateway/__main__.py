@@ -34,11 +34,12 @@ _OPEN_FILES = 16384
 async def serve(settings: Settings, config: LiveConfig | None) -> None:
     """Serve guests, and this host, on SVC_GUEST_GATEWAY_PORT until SIGTERM or SIGINT. What is under
     way then is broken off, and written down as such."""
-    loop, stop, rows = asyncio.get_running_loop(), asyncio.Event(), Rows()
+    loop, rows = asyncio.get_running_loop(), Rows()
+    stop, told = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     if config is not None:
-        loop.add_signal_handler(signal.SIGHUP, lambda: rows.ask_later(config.reload))
+        loop.add_signal_handler(signal.SIGHUP, told.set)
     mirror = IdentityMirror(settings)
     mirror.start()
     calls = Calls(f"{socket.gethostname()}:{settings.guest_gateway_port}", rows)
@@ -51,7 +52,7 @@ async def serve(settings: Settings, config: LiveConfig | None) -> None:
                                         backlog=_BACKLOG)
     chores = [take_connections(settings.guest_gateway_port, connections), calls.keep_reporting()]
     if config is not None:
-        chores.append(_keep_looking(config, rows))
+        chores.append(_keep_looking(config, rows, told))
     tasks = [asyncio.create_task(chore) for chore in chores]
     log.info("guest gateway is up")
     ended = asyncio.create_task(stop.wait())
@@ -76,10 +77,9 @@ def _registry(settings: Settings) -> RegistryCache | None:
     return RegistryCache(settings.npm_registry, kept_files)
 
 
-async def _keep_looking(config: LiveConfig, rows: Rows) -> None:
-    """Notice that a file of the configuration has changed, or SIGHUP, until cancelled."""
-    told = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, told.set)
+async def _keep_looking(config: LiveConfig, rows: Rows, told: asyncio.Event) -> None:
+    """Read the configuration again when one of its files has changed, or as soon as `told` is set,
+    until cancelled."""
     while True:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(told.wait(), _LOOK_S)

@@ -35,7 +35,7 @@ class Dispatch:
         if of_host and request.path == "/health":
             return web.json_response({"status": "ok"})
         try:
-            answer = await self._answer(request, of_host)
+            answer = await self._answer(request, of_host=of_host)
         except ServiceError as error:
             answer = refusal(error.status, error.text, retry_after_s=error.retry_after_s,
                              plain=of_host)
@@ -47,7 +47,7 @@ class Dispatch:
             answer.force_close()
         return answer
 
-    async def _answer(self, request: web.BaseRequest, of_host: bool) -> web.StreamResponse:
+    async def _answer(self, request: web.BaseRequest, *, of_host: bool) -> web.StreamResponse:
         if of_host and request.path == "/metrics" and not is_one_request(request):
             return web.Response(text=await self._rows.ask(prometheus_text))
         if not of_host and request.rel_url.raw_path.startswith(f"{NPM}/"):

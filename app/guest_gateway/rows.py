@@ -20,7 +20,3 @@ class Rows:
         when its caller is cancelled."""
         return await asyncio.get_running_loop().run_in_executor(
             self._threads, partial(call, *arguments, **options))
-
-    def ask_later(self, call: Callable[[], Any]) -> None:
-        """Make a call that logs for itself how it went."""
-        self._threads.submit(call)

@@ -19,6 +19,7 @@ from flask import Flask, current_app, g, request
 from app.http.held import held
 from app.http.owner_shares import Places
 from config.settings import Settings
+from services.accounts.principals import Principal
 from services.errors import Unavailable
 
 _RETRY_AFTER_S = 2
@@ -116,7 +117,8 @@ def _places(waits: Admission) -> Places | None:
 
 
 def _owner() -> str:
-    return str(g.principal.owner.id if g.principal.owner else g.principal.subject)
+    principal: Principal = g.principal
+    return principal.account_id
 
 
 def _full() -> Unavailable:

@@ -9,8 +9,9 @@ import re
 from flask import request
 from werkzeug.http import parse_list_header
 
-from services.operations.row_changes import ASKED_MAX_S
-
+# How long a client may say that a request is to wait, for a status or a boot: a thread is held
+# meanwhile, and many a proxy before us gives up after as long.
+ASKED_MAX_S = 60
 HEADER, APPLIED = "Prefer", "Preference-Applied"
 _WAIT = re.compile(r'wait\s*=\s*"?(\d{1,9})"?\s*(?:;.*)?', re.ASCII | re.IGNORECASE)
 

@@ -72,6 +72,6 @@ def install(app: Flask, settings: Settings) -> None:
     def limit() -> None:
         principal = g.get("principal")
         if principal is not None and request.path.startswith(PREFIX):
-            buckets.take(principal.owner.id if principal.owner else principal.subject)
+            buckets.take(principal.account_id)
 
     app.before_request(limit)

@@ -3,8 +3,7 @@ keys that verify tokens."""
 from flask import Flask
 
 from app import wiring
-from app.api import health
-from app.http import converters, credentials, cross_origin, errors, held, request_ids
+from app.http import converters, credentials, cross_origin, errors, health, held, request_ids
 from app.http.bodies import buffers
 from app.http.openapi import serving as openapi
 from app.identity import client_address, routes

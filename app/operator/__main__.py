@@ -45,7 +45,8 @@ class _Operator(click.Group):
                 raise
             raise click.ClickException(
                 "The database does not have the tables of this version yet: `make restart` migrates"
-                " it, in production `python -m models.migrate`.") from error
+                " it, in production `.venv/bin/python -m bin.run python -m models.migrate`."
+            ) from error
 
 
 @click.group(cls=_Operator)

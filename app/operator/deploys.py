@@ -5,7 +5,7 @@ from collections import Counter
 import click
 
 from app.deps import make_deps
-from app.operator.output import as_json, print_json, print_rows
+from app.operator.output import as_json, megabytes, print_json, print_rows
 from config.settings import get_settings
 from objects.store import ObjectStore, StoreUnavailable
 from services.deploys import rollback
@@ -17,7 +17,6 @@ from services.operator import deploys
 from services.operator.deploys import AppReport
 
 _RUN_ID = "operator"
-_MB = 1024 * 1024
 
 
 @click.command("deploy-list")
@@ -96,14 +95,10 @@ def deploy_disk_usage(machine: bool) -> None:
     print_rows(found, {
         "APP": lambda use: use.slug or "(deleted)",
         "ID": lambda use: use.app_id,
-        "STORE": lambda use: _mb(use.store_bytes),
-        "SANDBOX": lambda use: _mb(use.sandbox_bytes),
-        "TOTAL": lambda use: _mb(use.total_bytes),
+        "STORE": lambda use: megabytes(use.store_bytes),
+        "SANDBOX": lambda use: megabytes(use.sandbox_bytes),
+        "TOTAL": lambda use: megabytes(use.total_bytes),
     }, machine=False)
-
-
-def _mb(size_bytes: int) -> str:
-    return f"{size_bytes / _MB:.1f} MB"
 
 
 COMMANDS = (deploy_list, deploy_rollback, deploy_disk_usage)

@@ -9,6 +9,7 @@ import click
 
 from services.events.record import rfc3339
 
+_MB = 1024 * 1024
 as_json = click.option("--json", "machine", is_flag=True, help="JSON, for programs.")
 
 
@@ -33,9 +34,17 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, default=lambda item: rfc3339(item)))
 
 
+def moment(value: datetime) -> str:
+    """A time for people: UTC, to the second."""
+    return rfc3339(value)[:19] + "Z"
+
+
+def megabytes(size_bytes: int) -> str:
+    """A size for people, in units of 1024 * 1024 bytes."""
+    return f"{size_bytes / _MB:.1f} MB"
+
+
 def _text(value: Any) -> str:
     if value is None or value == "":
         return "-"
-    if isinstance(value, datetime):
-        return rfc3339(value)[:19] + "Z"
-    return str(value)
+    return moment(value) if isinstance(value, datetime) else str(value)

@@ -2,7 +2,7 @@
 import click
 
 from app.identity.signing_keys import KeyDirectory
-from app.operator.output import as_json, print_json
+from app.operator.output import as_json, moment, print_json
 from config.settings import get_settings
 from models.database import now
 from models.users import ServiceToken
@@ -41,9 +41,8 @@ def service_token_list(with_ended: bool, machine: bool) -> None:
                     for token, state in found])
         return
     for token, state in found:
-        expires = token.expires_at.strftime("%Y-%m-%dT%H:%M:%SZ")
-        click.echo(f"{token.jti} {token.subject} {token.app_id or '-'} {expires} {token.kid or '-'}"
-                   f" {state}")
+        click.echo(f"{token.jti} {token.subject} {token.app_id or '-'} {moment(token.expires_at)}"
+                   f" {token.kid or '-'} {state}")
 
 
 def _state(token: ServiceToken) -> str:

@@ -7,7 +7,7 @@ that is not.
 import click
 
 from app.identity.signing_keys import KeyDirectory, KeyState
-from app.operator.output import as_json, print_json
+from app.operator.output import as_json, moment, print_json
 from config.settings import Settings, get_settings
 from models.database import now
 from services.accounts import tokens
@@ -59,10 +59,9 @@ def list_all(machine: bool) -> None:
                      "needed_because": reasons} for state, reasons in found])
         return
     for state, reasons in found:
-        starts_at = state.starts_at.strftime("%Y-%m-%dT%H:%M:%SZ")
         click.echo(
-            f"{state.kid} {state.algorithm} {state.stage} {starts_at} {live.get(state.kid, 0)}"
-            f" {'; '.join(reasons) or 'may be retired'}"
+            f"{state.kid} {state.algorithm} {state.stage} {moment(state.starts_at)}"
+            f" {live.get(state.kid, 0)} {'; '.join(reasons) or 'may be retired'}"
         )
 
 

@@ -1,12 +1,12 @@
 """What an operator asks about disks, and how snapshots are deleted: part of `python -m
 app.operator`."""
 import dataclasses
-import json
 from typing import Any
 
 import click
 
 from app.deps import make_deps
+from app.operator.output import as_json, megabytes, moment, print_json
 from config.settings import get_settings
 from models.snapshots import Snapshot
 from services.accounts import users
@@ -14,29 +14,28 @@ from services.hosts import storage_use
 from services.hosts.storage_use import Item, NodeUse, OwnerUse
 from services.snapshots import deletion, find
 
-_MB = 1024 * 1024
-
 
 @click.command("disk-usage")
 @click.argument("email", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Bytes, for programs.")
-def disk_usage(email: str | None, as_json: bool) -> None:
+@as_json
+def disk_usage(email: str | None, machine: bool) -> None:
     """Show what each owner occupies, or each sandbox and snapshot of EMAIL, the largest first.
 
     A disk layer that several need counts once: for the one that made it, while it exists.
     """
     if email is not None:
         items = storage_use.items_of(users.get_named(email))
-        _show([dataclasses.asdict(item) for item in items], map(_item_line, items), as_json)
+        _show([dataclasses.asdict(item) for item in items], map(_item_line, items),
+              machine=machine)
         return
-    owners, nodes, images = storage_use.by_owner(), storage_use.by_node(), storage_use.store_images(
-    )
-    if as_json:
-        click.echo(json.dumps({
+    owners, nodes = storage_use.by_owner(), storage_use.by_node()
+    images = storage_use.store_images()
+    if machine:
+        print_json({
             "owners": [owner.to_json() for owner in owners],
             "nodes": [dataclasses.asdict(node) for node in nodes],
             "store_images": {image.key: image.size_bytes for image in images},
-        }, default=str, indent=1))
+        })
         return
     click.echo(f"{'owner':40} {'sandboxes':>12} {'snapshots':>12} {'store':>12} {'total':>12}")
     for owner in owners:
@@ -44,16 +43,16 @@ def disk_usage(email: str | None, as_json: bool) -> None:
     for node in nodes:
         click.echo(_node_line(node))
     for image in images:
-        click.echo(f"store: image {image.key} {_mb(image.size_bytes).strip()}")
+        click.echo(f"store: image {image.key} {megabytes(image.size_bytes)}")
 
 
 @click.command("snapshot-list")
 @click.argument("email")
-@click.option("--json", "as_json", is_flag=True, help="Bytes, for programs.")
-def snapshot_list(email: str, as_json: bool) -> None:
+@as_json
+def snapshot_list(email: str, machine: bool) -> None:
     """Show the snapshots of EMAIL, the newest first, and what is wrong with any."""
     rows = find.list_of(users.get_named(email))
-    _show([_snapshot_json(row) for row in rows], map(_snapshot_line, rows), as_json)
+    _show([_snapshot_json(row) for row in rows], map(_snapshot_line, rows), machine=machine)
 
 
 @click.command("snapshot-delete")
@@ -67,34 +66,30 @@ def snapshot_delete(snapshot_id: str) -> None:
 COMMANDS = (disk_usage, snapshot_list, snapshot_delete)
 
 
-def _show(records: list[dict[str, Any]], lines: Any, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(records, default=str, indent=1))
+def _show(records: list[dict[str, Any]], lines: Any, *, machine: bool) -> None:
+    if machine:
+        print_json(records)
     else:
         for line in lines:
             click.echo(line)
 
 
-def _mb(size_bytes: int) -> str:
-    return f"{size_bytes / _MB:9.1f} MB"
-
-
 def _owner_line(owner: OwnerUse) -> str:
     sizes = (owner.sandbox_bytes, owner.snapshot_bytes, owner.store_bytes, owner.total_bytes)
-    return f"{owner.email:40} {' '.join(map(_mb, sizes))}"
+    return f"{owner.email:40} {' '.join(f'{megabytes(size):>12}' for size in sizes)}"
 
 
 def _node_line(node: NodeUse) -> str:
     sizes = {"sandboxes": node.sandbox_bytes, "snapshots": node.snapshot_bytes, **node.other}
-    listed = ", ".join(f"{name} {_mb(size).strip()}" for name, size in sizes.items())
-    when = node.sampled_at.strftime("%Y-%m-%dT%H:%M:%SZ") if node.sampled_at else "never"
+    listed = ", ".join(f"{name} {megabytes(size)}" for name, size in sizes.items())
+    when = moment(node.sampled_at) if node.sampled_at else "never"
     return f"node {node.node_id}: {listed}; sampled {when}"
 
 
 def _item_line(item: Item) -> str:
     return (
-        f"{item.kind:8} {item.id} {item.node_id} {_mb(item.size_bytes)} store"
-        f" {_mb(item.store_bytes)}"
+        f"{item.kind:8} {item.id} {item.node_id} {megabytes(item.size_bytes):>12} store"
+        f" {megabytes(item.store_bytes):>12}"
     )
 
 
@@ -113,11 +108,10 @@ def _snapshot_json(row: Snapshot) -> dict[str, Any]:
 
 
 def _snapshot_line(row: Snapshot) -> str:
-    created = row.created_at.strftime("%Y-%m-%dT%H:%M:%SZ")
     stored = "uploaded" if row.uploaded_to_store else "not uploaded"
     wrong = row.upload_error or row.error
     line = (
-        f"{row.id} {row.kind} {row.state} {stored} {row.node_id} {_mb(row.size_bytes).strip()}"
-        f" {created}"
+        f"{row.id} {row.kind} {row.state} {stored} {row.node_id} {megabytes(row.size_bytes)}"
+        f" {moment(row.created_at)}"
     )
     return f"{line}: {wrong}" if wrong else line

@@ -8,14 +8,13 @@ import click
 
 from app.operator.output import as_json, print_json
 from config.settings import get_settings
-from models.states import DeliveryState
+from models.states import OPEN_DELIVERY_STATES, DeliveryState
 from services.events import ledger, webhook_resends
 from services.events.ledger import Filter, History
 from services.events.receivers import WebhookOptions, webhook_options
 from services.events.record import rfc3339
 from services.events.types import EventType
 
-_OPEN = (DeliveryState.PENDING, DeliveryState.SENDING)
 _STATE = click.Choice([state.value for state in DeliveryState])
 
 
@@ -151,7 +150,8 @@ def send_test(owner: str, message: str, wait_s: float) -> None:
     deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline:
         history = ledger.get_event(event_id)
-        if history.deliveries and not any(row.state in _OPEN for row, _ in history.deliveries):
+        if history.deliveries and not any(
+                row.state in OPEN_DELIVERY_STATES for row, _ in history.deliveries):
             for row, attempts in history.deliveries:
                 why = f": {attempts[-1].reason}" if attempts and attempts[-1].reason else ""
                 click.echo(f"{row.receiver} {row.state} after {row.attempts} attempts{why}")

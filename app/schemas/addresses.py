@@ -72,7 +72,7 @@ class Bootstrap(Described, fields.Field[dict[str, Any]]):
             raise ValidationError("must be an object")
         if len(json.dumps(value)) > BOOTSTRAP_MAX_BYTES:
             raise ValidationError(f"must have at most {BOOTSTRAP_MAX_BYTES} bytes as JSON")
-        given = {name: inner for name, inner in value.items() if inner is not None}
+        given = {name: _plain_numbers(inner) for name, inner in value.items() if inner is not None}
         if ("callbackUrl" in given) != ("callbackToken" in given):
             raise ValidationError("callbackUrl and callbackToken belong together")
         if "callbackUrl" in given:
@@ -80,6 +80,16 @@ class Bootstrap(Described, fields.Field[dict[str, Any]]):
             _check_callback_token(given["callbackToken"])
         _check_readiness_port(given.get("readinessPort"))
         return given
+
+
+def _plain_numbers(value: Any) -> Any:
+    """`value` with its whole numbers as such: 1.0 is 1, so that who says the one repeats a request
+    that said the other. A body has no number beyond 53 bits, so nothing is lost."""
+    if isinstance(value, dict):
+        return {name: _plain_numbers(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain_numbers(inner) for inner in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _check_callback_url(url: Any) -> None:

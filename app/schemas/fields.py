@@ -10,6 +10,7 @@ from typing import Any
 from marshmallow import Schema, ValidationError, fields, pre_load, validate
 
 from guest.agent.protocol import AGENT_PORT
+from services.camel_case import camel_case
 from services.hosts import guest_environment
 from services.hosts.sandbox_ports import PORTS_MAX
 
@@ -28,9 +29,8 @@ class CamelCase(Schema):
 
     def on_bind_field(self, field_name: str, field_obj: fields.Field) -> None:
         """Give the field its outer name, unless it names one itself."""
-        first, *others = field_name.split("_")
         if field_obj.data_key is None:
-            field_obj.data_key = first + "".join(map(str.capitalize, others))
+            field_obj.data_key = camel_case(field_name)
 
 
 class Body(CamelCase):

@@ -6,6 +6,7 @@ from typing import Any
 
 from marshmallow import ValidationError, post_load, validates_schema
 
+from app.http.preferences import ASKED_MAX_S
 from app.schemas import answers
 from app.schemas.addresses import URL_MAX, Bootstrap, GitUrl
 from app.schemas.answers import Answer
@@ -32,7 +33,6 @@ from app.wiring import get_wired
 from models.states import PresetState, SandboxKind, SandboxStatus
 from services.llm.call_cost import dollars
 from services.llm.sandbox_url import is_configured, proxy_url
-from services.operations.row_changes import ASKED_MAX_S
 from services.sandboxes.listing import Page
 from services.sandboxes.requests import CreateRequest, LaunchOptions
 from services.sandboxes.views import SandboxView

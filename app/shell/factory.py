@@ -2,8 +2,7 @@
 from flask import Flask
 
 from app import wiring
-from app.api import health
-from app.http import converters, credentials, errors, held, request_ids
+from app.http import converters, credentials, errors, health, held, request_ids
 from app.shell import offered_credential, routes
 from config.settings import Settings, get_settings
 from services.accounts.tokens import Authority

@@ -12,9 +12,9 @@ from functools import partial
 from flask import Blueprint, Flask, current_app, g, request
 from flask_sock import Sock
 
-from app.api.shells import shell as refuse_plain
 from app.http.credentials import ACCOUNTS, accepts, check_again, current_caller
 from app.http.held import held
+from app.http.plain_shell import refuse_plain
 from app.http.route import route
 from app.shell import handshake, offered_credential, websocket
 from app.shell.limits import ShellLimits

@@ -16,7 +16,8 @@ from bin.stack import free_ports
 from bin.stack.database import make_database
 from bin.stack.site import Site
 from config.settings import Settings, load
-from nodeworker.lanes_alive import LANES, is_held
+from models.states import Lane
+from nodeworker.lanes_alive import is_held
 
 
 def answers(url: str, headers: dict[str, str] | None = None) -> bool:
@@ -100,7 +101,7 @@ def silent_workers(site: Site, node_id: str, processes: Collection[str],
     """Names of the Celery workers among `processes` that do not answer a ping within
     `patience_s`."""
     host = socket.gethostname()
-    workers = {f"node-{lane}": f"{lane}@{node_id}" for lane in LANES}
+    workers = {f"node-{lane.value}": f"{lane.value}@{node_id}" for lane in Lane}
     workers |= {name: f"{name}@{host}" for name in ("control", "webhooks")}
     asked = {name: worker for name, worker in workers.items() if name in processes}
     if not asked:
@@ -127,9 +128,9 @@ def list_faults(site: Site, processes: Collection[str]) -> dict[str, str]:
     as far as can be seen from outside."""
     settings = load(site.values)
     faults = dict.fromkeys(silent_workers(site, settings.node_id, processes), "does not answer")
-    for lane in LANES:
+    for lane in Lane:
         if not is_held(settings.node_dir, lane):
-            faults[f"node-{lane}"] = "its start is not over"
+            faults[f"node-{lane.value}"] = "its start is not over"
     if not node_reports(site, settings.node_id):
         faults.setdefault("node-ctl", "its heartbeat does not arrive")
     for name, url in (("api", f"{settings.api_url}/health"),

@@ -207,7 +207,7 @@ class Stack:
         leftovers.end(self._vms)
         leftovers.end(self._bakes)
         try:
-            self.run("python -m nodeworker.network.teardown")
+            self.run("python -m nodeworker.commands.teardown")
         except Advice as advice:
             say(f"warning: the network of the sandboxes was not removed: {advice}")
         self.supervisor.shutdown()
@@ -238,7 +238,7 @@ class Stack:
         if share := host_shares.share_of(self.site.data_dir):
             leftovers.end(self._bakes, patience_s=0)
             with contextlib.suppress(Advice):
-                self.run("python -m nodeworker.network.teardown",
+                self.run("python -m nodeworker.commands.teardown",
                          env={**self.env, "SVC_NET_PREFIX": share.net_prefix})
             leftovers.remove_cgroups(share.net_prefix)
         host_shares.release_share(self.site.data_dir)

@@ -36,7 +36,7 @@ HOST_SETTINGS = ("SVC_GUEST_DISTRO", "SVC_ACCELERATOR", "SVC_MACHINE", "SVC_IMAG
                  "SVC_GUEST_DNS")
 # Facts of a stack, which a shell that sourced the dev.env or stack.env of another must not change.
 FACTS = {"SVC_API_URL", "SVC_AUTH_URL", "SVC_SHELL_URL", "SVC_DATA_DIR", "SVC_CA_FILE",
-         "SVC_PREVIEW_DOMAIN", "SVC_APPS_DOMAIN"}
+         "SVC_EDGE_PORT", "SVC_PREVIEW_DOMAIN", "SVC_APPS_DOMAIN"}
 # Settings that name a place in a stack's directory, unless the operator has chosen another.
 _PLACES = {"SVC_NODE_DIR", "SVC_IMAGE_DIR", "SVC_SIGNING_KEYS_DIR", "SVC_CA_FILE"}
 

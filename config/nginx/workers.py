@@ -3,9 +3,11 @@ from pathlib import Path
 
 
 def workers_of(master: int) -> set[Path]:
-    """Entries of /proc of the workers of a master, old ones that finish their connections too."""
+    """Entries of /proc of the workers of a master, old ones that finish their connections too; not
+    of those of its processes that look after what is cached."""
     children = Path(f"/proc/{master}/task/{master}/children").read_text().split()
-    return {entry for entry in (Path("/proc") / pid for pid in children) if is_nginx(entry)}
+    return {entry for entry in (Path("/proc") / pid for pid in children) if is_nginx(entry)
+            and b"worker process" in _title(entry)}
 
 
 def is_nginx(entry: Path) -> bool:
@@ -17,8 +19,13 @@ def is_nginx(entry: Path) -> bool:
 
 def holds_the_port(worker: Path) -> bool:
     """False of one that has begun to end, and takes no new connections, or that has ended."""
-    try:
-        title = (worker / "cmdline").read_bytes()
-    except OSError:
-        return False
+    title = _title(worker)
     return title != b"" and b"is shutting down" not in title
+
+
+def _title(entry: Path) -> bytes:
+    """What nginx writes over the command line of a process; empty if it has ended."""
+    try:
+        return (entry / "cmdline").read_bytes()
+    except OSError:
+        return b""

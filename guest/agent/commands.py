@@ -17,6 +17,7 @@ import sys
 from importlib.machinery import SourceFileLoader
 from typing import Any
 
+from .files import refuse_os_errors
 from .loop import Loop
 from .offload import close_inherited, reap_when_dead
 from .protocol import NOT_EXECUTABLE_EXIT_CODE, NOT_FOUND, NOT_FOUND_EXIT_CODE, Refused
@@ -91,7 +92,8 @@ def start_detached(loop: Loop, request: ExecRequest, root: str) -> dict:
         start_it = _start_in_fork if _is_own_program(request.argv, root) else _start_program
         pid = start_it(request, log)
     except CannotStart as failure:
-        os.write(log, failure.sentence.encode() + b"\n")
+        with refuse_os_errors(log_path):
+            os.write(log, failure.sentence.encode() + b"\n")
         return exec_reply(failure.exit_code, log_path=log_path)
     finally:
         os.close(log)
@@ -163,6 +165,7 @@ def _status(code: object) -> int:
     return 1
 
 
+@refuse_os_errors(LOG_DIR)
 def _open_log(root: str) -> tuple[str, int]:
     """A new log file under LOG_DIR: its path as the guest sees it, and a descriptor open for
     appending."""

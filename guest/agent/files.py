@@ -1,6 +1,7 @@
 """Writes and reads whole files of the guest; a write either replaces the file completely or leaves
 the old one."""
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from .protocol import (
     CHUNK_BYTES,
     DATA,
     FAILED,
+    NO_SPACE,
     NOT_A_FILE,
     NOT_FOUND,
     PERMISSION,
@@ -21,12 +23,14 @@ from .protocol import (
 from .requests import guest_path, integer
 
 MAX_FILE_BYTES = 1 << 50
-_CODES: tuple[tuple[type[OSError], str], ...] = (
-    (FileNotFoundError, NOT_FOUND),
-    (IsADirectoryError, NOT_A_FILE),
-    (NotADirectoryError, NOT_A_FILE),
-    (PermissionError, PERMISSION),
-)
+# Everything else that goes wrong is no fault of the request.
+_CODES = {
+    errno.ENOENT: NOT_FOUND,
+    errno.EISDIR: NOT_A_FILE, errno.ENOTDIR: NOT_A_FILE,
+    errno.EACCES: PERMISSION, errno.EPERM: PERMISSION,
+    errno.ENAMETOOLONG: BAD_REQUEST, errno.ELOOP: BAD_REQUEST,
+    errno.ENOSPC: NO_SPACE, errno.EDQUOT: NO_SPACE,
+}
 
 
 def writing(request: dict[str, Any], root: str) -> Work:
@@ -91,8 +95,10 @@ def refuse_os_errors(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        code = next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)
+        code = _CODES.get(error.errno or 0, FAILED)
         raise Refused(code, f"{path}: {error.strerror}") from error
+    except RecursionError as error:  # of realpath, which calls itself for each link
+        raise Refused(BAD_REQUEST, f"{path}: {os.strerror(errno.ELOOP)}") from error
 
 
 def _require_file(path: str, *, missing_ok: bool = False) -> None:

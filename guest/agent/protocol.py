@@ -59,6 +59,7 @@ NOT_A_FILE = "not_a_file"
 PERMISSION = "permission"
 TOO_LARGE = "too_large"
 TOO_MANY = "too_many"
+NO_SPACE = "no_space"
 FAILED = "failed"
 
 # Made once: it costs as much as their work, and an emulated guest translates it before it answers.

@@ -11,10 +11,10 @@ from guest.client.agent_client import AgentClient
 from guest.client.errors import AgentError, AgentRefused, AgentTimeout
 from nodeworker.deploys import replication
 from nodeworker.deploys.build_scripts import WORK
+from services.deploys.apps.process_facts import LOG, tail_script
 from services.deploys.masked_secrets import Secrets
 
 UNIT = "svc-app.service"
-LOG = "/var/log/svc-app.log"
 LOG_BYTES_MOST = 4 * 1024 * 1024
 FOLDER = "/opt/svc-app"
 _SAID_BYTES = 2000
@@ -131,10 +131,8 @@ def drop_database(agent: AgentClient, path: str) -> None:
 def last_said(agent: AgentClient, secrets: Secrets) -> str:
     """The end of the app's log, without its secrets; empty if it cannot be read."""
     wanted_bytes = _SAID_BYTES + secrets.more_bytes
-    # A full log has just become the one before: a secret may be half in each.
-    script = f"tail -qc {wanted_bytes} {LOG}.1 {LOG} 2>/dev/null | tail -c {wanted_bytes}"
     try:
-        said = agent.exec(["/bin/sh", "-c", script], timeout_ms=2000, grace_s=1,
+        said = agent.exec(["/bin/sh", "-c", tail_script(wanted_bytes)], timeout_ms=2000, grace_s=1,
                           cap_bytes=wanted_bytes).stdout
     except AgentError:
         return ""

@@ -28,13 +28,14 @@ from nodeworker.deploys import (
 from nodeworker.deploys.replica_files import ReplicaBroken
 from nodeworker.deploys.replication import NotReplicated
 from nodeworker.faults import fault
-from nodeworker.handlers.not_yet import NotYet
+from nodeworker.not_yet import NotYet
 from nodeworker.wiring import NodeDeps
 from services.deploys import drained_sandboxes, publishing, runs
+from services.deploys.apps.process_facts import APP_PORT
 from services.deploys.projects.manifest import BadProject
 from services.deploys.runs import RunClaim
 from services.deploys.served import fences, runtimes
-from services.deploys.served.runtimes import APP_PORT, Live
+from services.deploys.served.runtimes import Live
 from services.errors import Unavailable
 from services.hosts import assignments
 from services.operations.claims import LeaseLost
@@ -43,7 +44,8 @@ from services.previews.wake import Reach
 
 log = logging.getLogger(__name__)
 _TRIES, _POLL_S = 5, 0.05
-# Requests that take longer than this part of a fence do not keep a version from going live.
+# Requests that take longer than this part of SVC_DEPLOY_FENCE_S do not keep a version from going
+# live.
 _DRAIN_PART = 0.4
 # What is frozen stays so until nothing of the fence can be published any more (s).
 _FROST_S = 5.0
@@ -71,9 +73,10 @@ def move(deps: NodeDeps, claimed: RunClaim) -> None:
     live = runtimes.find_live(deps.settings, claimed)
     assert live is not None, "what is live changes by a run, and this is the only one"
     tried = claimed.manifest.get("moves", 0)
+    fence_s = fences.length_s(deps.settings.deploy_fence_s, claimed.manifest.get("start_s", 0.0))
     if tried >= _TRIES:
         raise BadProject("The database could not be moved to the new version within"
-                         f" {deps.settings.deploy_fence_s:g} s, in {tried} attempts.")
+                         f" {fence_s:.0f} s, in {tried} attempts.")
     before = _awake(deps, live)
     sandbox = find_runtime.find(deps, claimed)
     agent, path = deps.agent(sandbox), find_runtime.database_path(claimed, sandbox)
@@ -89,7 +92,7 @@ def move(deps: NodeDeps, claimed: RunClaim) -> None:
     agent.sync()
     fault("deploy.prepared")
     # With the fence: an attempt that ends before it, by a kill or for want of the guest, is none.
-    until = fences.begin(claimed, live.sandbox_id, deps.settings.deploy_fence_s, manifest=counted)
+    until = fences.begin(claimed, live.sandbox_id, fence_s, manifest=counted)
     try:
         fault("deploy.fenced")
         has_database = _carry(deps, claimed, before, agent, path, until)

@@ -3,8 +3,8 @@ import contextlib
 import socket
 
 from nodeworker.wiring import NodeDeps
+from services.deploys.apps.process_facts import APP_PORT
 from services.deploys.runs import RunClaim
-from services.deploys.served.runtimes import APP_PORT
 from services.hosts import assignments
 from services.hosts.assignments import SandboxOnNode
 

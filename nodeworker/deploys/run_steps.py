@@ -17,10 +17,11 @@ from nodeworker import parked_operations
 from nodeworker.deploys import building, database_move, start_and_go_live, storing
 from nodeworker.deploys.replica_files import ReplicaBroken
 from nodeworker.deploys.replication import NotReplicated
+from nodeworker.disks.reserve_blocks import MIB
+from nodeworker.error_texts import named, printable
 from nodeworker.faults import fault
-from nodeworker.handlers.not_yet import NotYet
-from nodeworker.handlers.start_programs import named, printable
 from nodeworker.hypervisor.driver import VmBusy
+from nodeworker.not_yet import NotYet
 from nodeworker.renew_lease import LeaseKeeper
 from nodeworker.snapshots import disk_fetch
 from nodeworker.wiring import NodeDeps
@@ -42,13 +43,19 @@ from services.deploys.served import runtimes
 from services.errors import NotFound, RateLimited, ServiceError, Unavailable
 from services.hosts import assignments
 from services.operations import attempts, outbox
+from services.operations.announcements import worker_name
 from services.operations.claims import LeaseLost
 
 log = logging.getLogger(__name__)
 _LOOK_S, _RETRY_S = 0.5, 2.0
-_MIB = 1024 * 1024
-_LATER = (AgentError, NotReplicated, ReplicaBroken, StoreUnavailable, ServiceError,
-          *DatabaseUnavailable)
+
+
+class BuilderGone(Exception):
+    """The builder of a run has ended before its build had; the run begins anew in another."""
+
+
+_FROM_OUTSIDE = (AgentError, BuilderGone, NotReplicated, ReplicaBroken, StoreUnavailable,
+                 ServiceError, *DatabaseUnavailable)
 
 
 def run_announced(deps: NodeDeps, run_id: int) -> None:
@@ -57,7 +64,7 @@ def run_announced(deps: NodeDeps, run_id: int) -> None:
     settings = deps.settings
     with connection():
         claimed = runs.claim(
-            run_id, settings.node_id, f"{settings.node_id}/{runs.LANE}",
+            run_id, settings.node_id, worker_name(settings.node_id, runs.LANE),
             settings.operation_lease_s,
             share=max(1, int(settings.deploy_concurrency * settings.owner_share)))
     if claimed is not None:
@@ -94,19 +101,15 @@ def _work(deps: NodeDeps, claimed: RunClaim) -> None:
     except (BadProject, NotFound) as error:
         cause = error.__cause__
         _fail(deps, claimed, str(error), None if cause is None else named(cause))
-    except _LATER as error:
-        said = named(error)
-        if attempts.is_last(claimed.attempts,
-                            attempts.limit_of_run(deps.settings, from_outside=True)):
-            _fail(deps, claimed, "The deploy could not be finished.", said)
-        else:
-            _give_back(claimed, _RETRY_S, said)
     except LeaseLost:
         raise
     except Exception as error:
-        log.exception("deploy run %d failed, attempt %d", claimed.id, claimed.attempts)
+        is_from_outside = isinstance(error, _FROM_OUTSIDE)
+        if not is_from_outside:
+            log.exception("deploy run %d failed, attempt %d", claimed.id, claimed.attempts)
         said = named(error)
-        if attempts.is_last(claimed.attempts, attempts.limit_of_run(deps.settings)):
+        limit = attempts.limit_of_run(deps.settings, from_outside=is_from_outside)
+        if attempts.is_last(claimed.attempts, limit):
             _fail(deps, claimed, "The deploy could not be finished.", said)
         else:
             _give_back(claimed, _RETRY_S, said)
@@ -136,7 +139,7 @@ def _build(deps: NodeDeps, claimed: RunClaim) -> None:
         raise NotYet("its builder to boot")
     if status is not SandboxStatus.RUNNING:
         builders.forget(deps.rules, claimed)
-        raise StoreUnavailable(f"the builder is {status.value}: {error}")
+        raise BuilderGone(f"the builder is {status.value}: {error}")
     built = _finish_building(deps, claimed, claimed.builder_sandbox_id)
     found = asdict(built)
     if not built.is_static:
@@ -181,7 +184,7 @@ def _store(deps: NodeDeps, claimed: RunClaim) -> None:
                                       min_bytes_per_s=settings.archive_min_kib_per_s * 1024)
     try:
         storing.store(ObjectStore(settings), prefix, tar, files_most=settings.deploy_files_most,
-                      bytes_most=settings.deploy_mb_most * _MIB)
+                      bytes_most=settings.deploy_mb_most * MIB)
         fault("deploy.stored")
         after = when_database_answers(
             lambda: runs.advance(claimed, RunStep.STAGE, stored_epoch=claimed.epoch))

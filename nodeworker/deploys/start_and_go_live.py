@@ -14,6 +14,7 @@ from guest.client.agent_client import AgentClient
 from guest.client.errors import AgentError
 from models.database import when_database_answers
 from models.states import RunStep
+from nodeworker.bun_env import bun_env
 from nodeworker.deploys import (
     app_process,
     database_move,
@@ -24,14 +25,13 @@ from nodeworker.deploys import (
 from nodeworker.deploys.replica_files import ReplicaBroken
 from nodeworker.deploys.replication import NotReplicated
 from nodeworker.faults import fault
-from nodeworker.handlers.machine_spec import bun_env
-from nodeworker.handlers.not_yet import NotYet
+from nodeworker.not_yet import NotYet
 from nodeworker.wiring import NodeDeps
 from services.deploys import masked_secrets, publishing, runs, variables
+from services.deploys.apps.process_facts import APP_PORT
 from services.deploys.projects.manifest import BadProject
 from services.deploys.runs import RunClaim
 from services.deploys.served import runtimes
-from services.deploys.served.runtimes import APP_PORT
 from services.hosts.assignments import SandboxOnNode
 from services.operations import attempts
 
@@ -89,7 +89,9 @@ def go_live(deps: NodeDeps, claimed: RunClaim) -> None:
     fault("deploy.ready")
     path = find_runtime.database_path(claimed, sandbox)
     if path and runtimes.find_live(deps.settings, claimed):
-        database_move.move(deps, when_database_answers(lambda: runs.advance(claimed, RunStep.MOVE)))
+        tried = _with_start_s(deps, claimed)
+        database_move.move(deps, when_database_answers(
+            lambda: runs.advance(claimed, RunStep.MOVE, manifest=tried)))
         return
     agent = deps.agent(sandbox)
     if path:
@@ -97,6 +99,15 @@ def go_live(deps: NodeDeps, claimed: RunClaim) -> None:
     agent.sync()
     when_database_answers(lambda: publishing.publish_served(deps.rules, claimed))
     fault("deploy.published")
+
+
+def _with_start_s(deps: NodeDeps, claimed: RunClaim) -> dict[str, Any]:
+    """The manifest with how long the app has taken to accept connections: its start while requests
+    are held takes about as long. It is asked now and then, so it was as fast or faster."""
+    assert claimed.manifest is not None
+    wait_s = deps.settings.deploy_ready_s
+    took_s = wait_s - (claimed.manifest["ready_by"] - time.time())
+    return {**claimed.manifest, "start_s": min(max(took_s, 0.0), wait_s)}
 
 
 def _check_ready(deps: NodeDeps, claimed: RunClaim, sandbox: SandboxOnNode) -> None:

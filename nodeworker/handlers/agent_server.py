@@ -12,9 +12,9 @@ from guest.client.deadline import Deadline
 from guest.client.errors import AgentError, AgentRefused, AgentTimeout, AgentUnreachable
 from models.database import connection
 from nodeworker.faults import fault
-from nodeworker.handlers.not_yet import NotYet, talk_s
 from nodeworker.handlers.start_service import NotReady
 from nodeworker.hypervisor.driver import DriverError
+from nodeworker.not_yet import NotYet, talk_s
 from nodeworker.wiring import NodeDeps
 from services.hosts.assignments import SandboxOnNode
 from services.operations.claims import Claim

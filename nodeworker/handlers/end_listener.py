@@ -8,8 +8,8 @@ import signal
 
 from guest.client.deadline import Deadline
 from guest.client.errors import AgentError, AgentTimeout, AgentUnreachable
-from nodeworker.handlers.not_yet import NotYet, talk_s
 from nodeworker.handlers.start_service import NotReady, mark_path
+from nodeworker.not_yet import NotYet, talk_s
 from nodeworker.wiring import NodeDeps
 from services.hosts.assignments import SandboxOnNode
 from services.operations.claims import Claim

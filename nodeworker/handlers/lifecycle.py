@@ -1,9 +1,9 @@
-"""What each operation does on this host, and what is true of the sandbox afterwards, in success and
-in failure.
+"""What each operation does on this host, and what is true of the sandbox afterwards; what is true
+after a failure is told in `failed_operations.py`.
 
 A handler may run again after `kill -9` at any instruction, and whenever it had to wait: the
 driver's calls are repeatable, and the row is written only by `services/sandboxes/outcomes.py`,
-under the epoch of the claim. No handler waits for a guest, see `not_yet.py`.
+under the epoch of the claim. No handler waits for a guest, see `nodeworker/not_yet.py`.
 """
 import logging
 from collections.abc import Callable
@@ -13,23 +13,15 @@ from models.database import connection, now
 from models.states import OperationKind, SandboxStatus, SnapshotState
 from nodeworker import usage
 from nodeworker.deploys.last_sync import sync_database
+from nodeworker.error_texts import ENDED_BY_ITSELF
 from nodeworker.faults import fault
 from nodeworker.handlers import archives, presets
-from nodeworker.handlers.agent_server import StillServing, end_copied_server
-from nodeworker.handlers.archives import ArchiveFailed, ArchiveUnusable
-from nodeworker.handlers.fetch_boot_source import DiskNotHere, bring_here
+from nodeworker.handlers.agent_server import end_copied_server
+from nodeworker.handlers.fetch_boot_source import bring_here
 from nodeworker.handlers.machine_spec import machine_spec
-from nodeworker.handlers.not_yet import NotYet, talk_s
-from nodeworker.handlers.start_programs import WAITS, bring_up, named, printable, up
-from nodeworker.hypervisor.driver import (
-    DriverError,
-    MachineSpec,
-    MemoryLost,
-    NoDiskSpace,
-    RunningVm,
-    VmNotFound,
-    VmState,
-)
+from nodeworker.handlers.start_programs import WAITS, bring_up, up
+from nodeworker.hypervisor.driver import MachineSpec, MemoryLost, RunningVm, VmState
+from nodeworker.not_yet import NotYet, talk_s
 from nodeworker.wiring import NodeDeps
 from services.guest_calls.disk_growth import DEVICE_BYTES
 from services.hosts import warm_images
@@ -39,25 +31,13 @@ from services.operations.claims import Claim
 from services.sandboxes.idle import restarted_clock
 from services.sandboxes.outcomes import Outcome, report_columns, report_running
 from services.snapshots import needed_on_node
+from services.snapshots.needed_on_node import Origin
 
 log = logging.getLogger(__name__)
-# Errors whose text is for the owner, and those that no further attempt would mend.
-_TOLD = (ArchiveFailed, ArchiveUnusable, DiskNotHere, StillServing)
-FINAL = (ArchiveUnusable, StillServing)
 _FLUSH, _FLUSH_LIMIT_S = "its guest to write to its disk", 10.0
 Handler = Callable[[NodeDeps, Claim, SandboxOnNode], Outcome]
-ENDED_BY_ITSELF = "its machine ended by itself; it wakes from its disk"
-NO_SPACE = "Its node has no disk space for it at present."
 DISK_ALONE = "taken of the disk alone: the machine had ended by itself, so its copies boot cold"
 COLD_BOOT = "cold boot: the warm image of this shape was not baked on this node yet"
-
-# The status that is true of what the driver finds on the host.
-STATUS_OF = {
-    VmState.RUNNING: SandboxStatus.RUNNING,
-    VmState.PARTIAL: SandboxStatus.RUNNING,
-    VmState.SAVED: SandboxStatus.HIBERNATED,
-    VmState.DISK_ONLY: SandboxStatus.HIBERNATED,
-}
 
 
 def boot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
@@ -86,17 +66,7 @@ def boot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     vm = deps.driver.create(spec)
     note = COLD_BOOT if not baked else _cold(vm) or claimed.note
     if not prepared:
-        if note is not None and note != claimed.note:
-            with connection():
-                claims.annotate(claimed, note)
-        if not baked:
-            _bake_for_the_next(deps, spec)
-        if packed:
-            archives.load(deps, sandbox, packed)
-        if captured_id:
-            end_copied_server(deps, claimed, sandbox, captured_id)
-        else:
-            presets.tell_in_guest(deps, sandbox)
+        _prepare(deps, claimed, sandbox, origin, spec, note, baked=baked)
     try:
         if not captured_id:
             sandbox = presets.make_ready(deps, claimed, sandbox, vm)
@@ -110,6 +80,23 @@ def boot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     if not captured_id:
         values |= presets.columns(sandbox, unready)
     return up(values, unready, note)
+
+
+def _prepare(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode, origin: Origin,
+             spec: MachineSpec, note: str | None, *, baked: bool) -> None:
+    """Do what comes before anything is started in a new machine: the operation says what is out of
+    the ordinary, an archive is unpacked, the agent server of its source is ended in a copy."""
+    if note is not None and note != claimed.note:
+        with connection():
+            claims.annotate(claimed, note)
+    if not baked:
+        _bake_for_the_next(deps, spec)
+    if origin.packed:
+        archives.load(deps, sandbox, origin.packed)
+    if origin.captured_id:
+        end_copied_server(deps, claimed, sandbox, origin.captured_id)
+    else:
+        presets.tell_in_guest(deps, sandbox)
 
 
 def _is_starting(deps: NodeDeps, sandbox: SandboxOnNode) -> bool:
@@ -240,49 +227,6 @@ HANDLERS: dict[OperationKind, Handler] = {
     OperationKind.FORWARD: forward,
     OperationKind.STOP: stop,
 }
-
-
-def failure(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode, error: Exception) -> Outcome:
-    """What is true after a handler failed for good: a boot leaves nothing (see `remove_unbooted`),
-    everything else what the host shows. What runs after all can become idle from now on."""
-    operator_error = named(error)
-    if claimed.kind is OperationKind.BOOT:
-        fault("boot.failed")
-        text = "The sandbox could not be started."
-        if isinstance(error, NoDiskSpace):
-            text = f"{text} {NO_SPACE}"
-        elif isinstance(error, _TOLD):
-            text = printable(str(error))
-        gone = {"stopped_at": now(), "error": text}
-        return Outcome(False, SandboxStatus.STOPPED, sandbox=gone, error=text,
-                       operator_error=operator_error)
-    found = deps.driver.inspect(sandbox.id)
-    status = STATUS_OF[found] if found else sandbox.status
-    text = f"The {claimed.kind.value} failed; the sandbox is {status.value}."
-    if isinstance(error, VmNotFound):
-        text = "The sandbox's files are not on its node."
-    elif isinstance(error, NoDiskSpace):
-        text = f"{text} {NO_SPACE}"
-    elif isinstance(error, _TOLD):
-        text = printable(str(error))
-    clock = restarted_clock() if sandbox.status != status == SandboxStatus.RUNNING else {}
-    return Outcome(False, status, sandbox=clock, error=text, operator_error=operator_error)
-
-
-def remove_unbooted(deps: NodeDeps, sandbox_id: str) -> None:
-    """Remove what the failed boot of a sandbox has left, after its row is `stopped`: only then no
-    other worker can have taken the boot over and finished it. Should this process die before that,
-    the reconciler removes a machine whose row is stopped."""
-    try:
-        deps.driver.terminate(sandbox_id)
-    except DriverError as error:
-        log.warning("what the failed boot of %s left is removed later: %s", sandbox_id, error)
-
-
-def superseded(deps: NodeDeps, claimed: Claim) -> None:
-    """Undo what a handler left outside this host although its result did not count."""
-    if claimed.kind is OperationKind.ARCHIVE and claimed.snapshot_id:
-        archives.discard(deps, claimed.snapshot_id, claimed.epoch)
 
 
 def _running(vm: RunningVm) -> dict[str, object]:

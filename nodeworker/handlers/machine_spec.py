@@ -1,13 +1,10 @@
 """What the driver is told of the machine of a sandbox, to start it."""
+from nodeworker.bun_env import bun_env
 from nodeworker.hypervisor.driver import Forward, MachineSpec, Shape
 from nodeworker.wiring import NodeDeps
 from services.hosts.assignments import SandboxOnNode
 from services.operations import attempts
 from services.operations.claims import Claim
-
-# Bun's second optimising compiler costs an emulated guest more than it saves: an agent starts and a
-# build ends in half to two thirds of the time without it.
-_EMULATED = {"BUN_JSC_useDFGJIT": "0"}
 
 
 def machine_spec(deps: NodeDeps, sandbox: SandboxOnNode, claimed: Claim | None = None,
@@ -30,8 +27,3 @@ def machine_spec(deps: NodeDeps, sandbox: SandboxOnNode, claimed: Claim | None =
         is_last_try=claimed is not None and attempts.is_last(
             claimed.attempts, attempts.limit_of(deps.settings, claimed.kind)),
     )
-
-
-def bun_env(deps: NodeDeps) -> dict[str, str]:
-    """Variables with which Bun runs best on this host."""
-    return _EMULATED if deps.driver.host_tuple().accelerator == "tcg" else {}

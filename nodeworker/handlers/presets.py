@@ -17,13 +17,16 @@ from dataclasses import replace
 from guest.client.agent_client import AgentClient
 from guest.client.deadline import Deadline
 from guest.client.errors import AgentError, AgentRefused, AgentTimeout, AgentUnreachable
+from guest.presets import GUEST_DIR
+from guest.presets.activate import LOCK, STATE_DIR
 from models.database import connection
 from models.states import PresetState
+from nodeworker.error_texts import printable
 from nodeworker.faults import fault
-from nodeworker.handlers.not_yet import NotYet, talk_s
-from nodeworker.handlers.start_programs import WAITS, printable
+from nodeworker.handlers.start_programs import WAITS
 from nodeworker.handlers.start_service import NotReady
 from nodeworker.hypervisor.driver import RunningVm
+from nodeworker.not_yet import NotYet, talk_s
 from nodeworker.wiring import NodeDeps
 from services.hosts.assignments import SandboxOnNode
 from services.operations.claims import Claim
@@ -32,11 +35,8 @@ from services.templates.presets import PRESETS
 
 log = logging.getLogger(__name__)
 IMAGE, PRESET = "the agent presets of its node to be built", "its agent preset to be ready"
-ACTIVATE = "/opt/svc/presets/activate.py"
-_OUTCOME = "/run/svc-presets/{}.json"
+ACTIVATE = f"{GUEST_DIR}/activate.py"
 _OUTCOME_BYTES = 64 * 1024
-# Held while it is made ready.
-_LOCK = "/run/svc-presets.lock"
 # Of the time for talk this is kept for the look at the outcome; the pause is for a start that has
 # not come to its lock yet, or has died.
 _LOOK_S, _PAUSE_S = 0.2, 0.05
@@ -141,7 +141,7 @@ def _await_outcome(agent: AgentClient, talk: Deadline, slug: str) -> str | None:
     """What `_find_outcome` finds once nothing makes a preset ready; raises AgentTimeout if that is
     not so by the time that hardly any is left."""
     wait_s = max(talk.left_s() - _LOOK_S, 0.0)
-    waited = agent.exec(["flock", "--shared", "--wait", f"{wait_s:.2f}", _LOCK, "true"],
+    waited = agent.exec(["flock", "--shared", "--wait", f"{wait_s:.2f}", LOCK, "true"],
                         timeout_ms=max(int(wait_s * 1000), 1), grace_s=_LOOK_S)
     found = _find_outcome(agent, talk, slug)
     if found is None and waited.exit_code != 0:
@@ -151,8 +151,9 @@ def _await_outcome(agent: AgentClient, talk: Deadline, slug: str) -> str | None:
 
 def _find_outcome(agent: AgentClient, talk: Deadline, slug: str) -> str | None:
     """Why the preset failed, empty if it is ready; None if the guest does not know yet."""
+    path = f"{STATE_DIR}/{slug}.json"
     try:
-        content = agent.read_file(_OUTCOME.format(slug), _OUTCOME_BYTES, timeout_s=talk.left_s())
+        content = agent.read_file(path, _OUTCOME_BYTES, timeout_s=talk.left_s())
     except AgentRefused:
         return None
     try:

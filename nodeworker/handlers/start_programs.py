@@ -2,6 +2,7 @@
 import logging
 
 from models.states import SandboxStatus
+from nodeworker.error_texts import printable
 from nodeworker.handlers.agent_server import SERVER, start_agent_server
 from nodeworker.handlers.end_listener import LISTENER, end_listener
 from nodeworker.handlers.start_service import SERVICE, NotReady, start_service
@@ -12,7 +13,6 @@ from services.operations.claims import Claim
 from services.sandboxes.outcomes import Outcome
 
 log = logging.getLogger(__name__)
-_TEXT_LIMIT = 2000
 # What an operation may be parked for here.
 WAITS = (SERVER, LISTENER, SERVICE)
 
@@ -40,15 +40,3 @@ def up(values: dict[str, object], unready: NotReady | None, note: str | None) ->
         operator_error = printable(str(unready))
     return Outcome(True, SandboxStatus.RUNNING, sandbox=values | {"error": error}, note=note,
                    operator_error=operator_error)
-
-
-def named(error: BaseException) -> str:
-    """An error and what has caused it, for operators."""
-    cause = error.__cause__
-    by = "" if cause is None else f" ({type(cause).__name__}: {cause})"
-    return printable(f"{type(error).__name__}: {error}{by}")
-
-
-def printable(text: str) -> str:
-    """`text` as a row can hold it: parts of it may be what a hostile guest said."""
-    return "".join(sign if sign.isprintable() else " " for sign in text[:_TEXT_LIMIT])

@@ -2,9 +2,10 @@
 from guest.client.agent_client import AgentClient
 from guest.client.deadline import Deadline
 from guest.client.errors import AgentError, AgentRefused, AgentUnauthorized
+from nodeworker.error_texts import printable
 from nodeworker.faults import fault
-from nodeworker.handlers.not_yet import NotYet, talk_s
 from nodeworker.hypervisor.driver import DriverError
+from nodeworker.not_yet import NotYet, talk_s
 from nodeworker.wiring import NodeDeps
 from services.hosts.assignments import SandboxOnNode
 from services.operations.claims import Claim
@@ -122,8 +123,4 @@ def _last_output(agent: AgentClient) -> str:
                           cap_bytes=_TAIL_BYTES, grace_s=1.0).stdout
     except AgentError:
         return ""
-    return " ".join(
-        "".join(
-            sign if sign.isprintable() else " " for sign in said.decode("utf-8", "replace")
-        ).split()
-    )
+    return " ".join(printable(said.decode("utf-8", "replace")).split())

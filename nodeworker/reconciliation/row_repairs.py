@@ -5,7 +5,7 @@ import logging
 
 from models.states import OperationKind, SandboxStatus
 from nodeworker import usage
-from nodeworker.handlers.lifecycle import ENDED_BY_ITSELF
+from nodeworker.error_texts import ENDED_BY_ITSELF
 from nodeworker.hypervisor.driver import DriverError, VmBusy, VmState
 from nodeworker.hypervisor.host_facts import DiskPause, UsageReading
 from nodeworker.reconciliation.look import Look

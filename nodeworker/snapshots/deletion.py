@@ -8,7 +8,7 @@ import logging
 from models.database import when_database_answers
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError, VmBusy
-from nodeworker.snapshots.disk_upload import snapshot_lock
+from nodeworker.snapshots.snapshot_lock import snapshot_lock
 from nodeworker.wiring import NodeDeps
 from objects.store import ObjectStore, StoreUnavailable
 from services.snapshots import deletion

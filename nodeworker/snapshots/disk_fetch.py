@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import NoDiskSpace, Shape
-from nodeworker.snapshots.disk_upload import snapshot_lock
+from nodeworker.snapshots.snapshot_lock import snapshot_lock
 from nodeworker.wiring import NodeDeps
 from objects.store import ObjectMissing, ObjectStore, StoreUnavailable
 from services.errors import Unavailable

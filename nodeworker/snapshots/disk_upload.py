@@ -12,14 +12,13 @@ import hashlib
 import logging
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from models.database import DatabaseUnavailable, when_database_answers
 from nodeworker.faults import fault
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import DriverError, VmBusy, VmNotFound
+from nodeworker.snapshots.snapshot_lock import snapshot_lock
 from nodeworker.wiring import NodeDeps
 from objects.store import ObjectMissing, ObjectStore, StoreUnavailable
 from services.snapshots import disk_upload, stored_images
@@ -46,18 +45,6 @@ def upload(deps: NodeDeps, store: ObjectStore, snapshot_id: str) -> None:
                 _upload(deps, store, snapshot_id)
     except VmBusy:
         log.info("snapshot %s is being deleted", snapshot_id)
-
-
-@contextmanager
-def snapshot_lock(deps: NodeDeps, snapshot_id: str) -> Iterator[None]:
-    """Held while what the store has of a snapshot is changed; the kernel frees it if its holder
-    dies. Raises VmBusy."""
-    path = deps.settings.node_dir / "uploads" / f"{snapshot_id}.lock"
-    with locks.locked(path, make_directory=True):
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
 
 
 def forget_dead(deps: NodeDeps) -> None:

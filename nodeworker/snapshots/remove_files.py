@@ -1,7 +1,7 @@
 """Removes the files of a snapshot from this host once nothing here needs them: a capture that has
 carried its forks, or a copy of another node's snapshot. The snapshot itself is not deleted.
 """
-from nodeworker.snapshots.disk_upload import snapshot_lock
+from nodeworker.snapshots.snapshot_lock import snapshot_lock
 from nodeworker.wiring import NodeDeps
 from services.snapshots import needed_on_node
 

@@ -99,21 +99,26 @@ class Shell {
   run() {
     const resized = () => this.#resize();
     const typed = (bytes) => this.#type(bytes);
-    const ended = () => this.#send(DATA, Uint8Array.of(CTRL_D));
+    const typedAll = () => this.#send(DATA, Uint8Array.of(CTRL_D));
     return new Promise((resolve) => {
+      const ended = ({ code, reason }) => {
+        stdout.off("resize", resized);
+        stdin.off("data", typed).off("end", typedAll).pause();
+        resolve({ exitCode: this.#exitCode, opened: this.#opened, code, reason });
+      };
       this.#socket.onopen = () => {
         this.#opened = true;
         takeTerminal();
         this.#resize();
         stdout.on("resize", resized);
-        stdin.on("data", typed).on("end", ended).resume();
+        stdin.on("data", typed).on("end", typedAll).resume();
       };
       this.#socket.onmessage = (event) => this.#take(new Uint8Array(event.data));
-      this.#socket.onerror = () => {};
-      this.#socket.onclose = ({ code, reason }) => {
-        stdout.off("resize", resized);
-        stdin.off("data", typed).off("end", ended).pause();
-        resolve({ exitCode: this.#exitCode, opened: this.#opened, code, reason });
+      this.#socket.onclose = ended;
+      // Of a connection that was never open, Node.js 22 tells nothing but an error. Where a close
+      // follows it says the same; after an open one it comes everywhere, and has the reason.
+      this.#socket.onerror = () => {
+        if (!this.#opened) ended({ code: ABNORMAL, reason: "" });
       };
     });
   }

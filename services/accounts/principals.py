@@ -33,6 +33,11 @@ class Principal:
     subject: str
     owner: User | None
 
+    @property
+    def account_id(self) -> str:
+        """Of whose share the call takes: the account that it acts as, else the service itself."""
+        return str(self.owner.id if self.owner else self.subject)
+
 
 def secret_of(authorization: str) -> str:
     """The credential in an Authorization header; raises Unauthenticated."""

@@ -8,9 +8,9 @@ under way ends with `deploy.failed`; whatever it does afterwards counts for noth
 from models.database import connection, database, now
 from models.deploys import Deploy, DeployRun
 from models.operations import OutboxMessage
-from models.states import RunState
+from models.states import OPEN_RUN_STATES, RunState
 from models.users import User
-from services.deploys import runs, version_prefixes
+from services.deploys import version_prefixes
 from services.deploys.apps import find
 from services.deploys.apps.access import lock_owned
 from services.deploys.apps.views import DeployView, deploy_view
@@ -45,7 +45,7 @@ def _end_open(deps: Deps, row: Deploy) -> list[OutboxMessage]:
     ended = list(
         DeployRun.update(state=RunState.FAILED, error=_DELETED, finished_at=now(),
                          announce_at=None, lease_until=None, claimed_by=None)
-        .where((DeployRun.app_id == row.app_id) & DeployRun.state.in_(runs.OPEN))
+        .where((DeployRun.app_id == row.app_id) & DeployRun.state.in_(OPEN_RUN_STATES))
         .returning(DeployRun).execute())
     messages: list[OutboxMessage] = []
     for run in ended:

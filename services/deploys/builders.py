@@ -11,10 +11,10 @@ from models.sandboxes import Sandbox
 from models.states import SandboxKind, SandboxStatus, SnapshotState
 from models.users import User
 from services.deploys import logs, runs
+from services.deploys.apps.process_facts import APP_PORT
 from services.deploys.builder_removal import ACCOUNT, stop_builder
 from services.deploys.builder_size import builder_size
 from services.deploys.runs import RunClaim
-from services.deploys.served.runtimes import APP_PORT
 from services.errors import NotFound
 from services.operations import outbox
 from services.protocols import Deps

@@ -19,6 +19,7 @@ from services.deploys.apps.views import DeployView, deploy_view
 from services.deploys.begin_run import RollbackRequest, insert_run, node_for
 from services.deploys.edges import staging
 from services.deploys.edges.channel import notify
+from services.deploys.projects.manifest import FILE
 from services.errors import Conflict, NotFound
 from services.events import record
 from services.operations import outbox, row_changes
@@ -86,7 +87,7 @@ def _check_data(row: Deploy, target: DeployRun) -> None:
                            & (DeployRun.version == row.live_version))
     if _has_database(served) and not _has_database(target):
         raise Conflict(f"Version {target.version} has no database, so the data of {row.slug} would"
-                       " be lost. A deploy of its snapshot brings it back without.")
+                       f' be lost. A deploy whose {FILE} says `"database": null` gives it up.')
 
 
 def _has_database(run: DeployRun) -> bool:

@@ -15,21 +15,21 @@ from models.deploys import Deploy, DeployRun
 from models.locks import LockClass
 from models.operations import OutboxMessage
 from models.row import Statement
-from models.states import RunState, RunStep
+from models.states import OPEN_RUN_STATES, Lane, RunState, RunStep
+from services.operations.announcements import worker_name
 from services.operations.claims import LeaseLost
 from services.operations.due_work import DueWork
 from services.operations.reporting_nodes import reporting_ids
 from services.protocols import Deps
 
 JOB = "node.deploy.run"
-LANE = "deploy"
+LANE = Lane.DEPLOY
 # How long a run waits whose owner has enough of the lane (s).
 _CROWDED_S = 1.0
-OPEN = (RunState.QUEUED, RunState.RUNNING)
 RUNS = DueWork(
     model=DeployRun,
     due=DeployRun.announce_at,
-    waiting=DeployRun.state.in_(OPEN),
+    waiting=DeployRun.state.in_(OPEN_RUN_STATES),
     key=(DeployRun.id,),
     job=JOB,
     payload=lambda row: {"run": row.id},
@@ -94,7 +94,7 @@ def resume(node_id: str) -> None:
 
 def unheld_query(moment: Any) -> Any:
     """Those that are not at their end and that nobody works on at a moment."""
-    return DeployRun.select().where(DeployRun.state.in_(OPEN) & unheld(moment))
+    return DeployRun.select().where(DeployRun.state.in_(OPEN_RUN_STATES) & unheld(moment))
 
 
 def unheld(moment: Any) -> Any:
@@ -105,7 +105,7 @@ def unheld(moment: Any) -> Any:
 def has_open(slug: str) -> bool:
     """True while a run of the app is under way."""
     return bool(DeployRun.select().where(
-        (DeployRun.slug == slug) & DeployRun.state.in_(OPEN)).exists())
+        (DeployRun.slug == slug) & DeployRun.state.in_(OPEN_RUN_STATES)).exists())
 
 
 def claim(run_id: int, node_id: str, worker: str, lease_s: float, *,
@@ -120,7 +120,7 @@ def claim(run_id: int, node_id: str, worker: str, lease_s: float, *,
     free = (DeployRun.state == RunState.QUEUED) | (
         (DeployRun.state == RunState.RUNNING) & (DeployRun.lease_until < present))
     with database.atomic():
-        locks.take_for_transaction(LockClass.LANE, f"{node_id}/{LANE}")
+        locks.take_for_transaction(LockClass.LANE, worker_name(node_id, LANE))
         owner = DeployRun.select(DeployRun.owner_id).where(DeployRun.id == run_id).scalar()
         held_now = run.select().where(
             (run.owner_id == owner) & (run.node_id == node_id) & (run.id != run_id)
@@ -172,6 +172,19 @@ def advance(claimed: RunClaim, step: RunStep, **columns: Any) -> RunClaim:
     return _claim_of(_write(claimed, step=step, **columns))
 
 
+def note(claimed: RunClaim, **columns: Any) -> RunClaim:
+    """Write columns of the run, whose step stays what it is; returns the claim with them. Raises
+    LeaseLost."""
+    return _claim_of(_write(claimed, **columns))
+
+
+def check_held(claimed: RunClaim) -> None:
+    """The claim counts, and does so until the current transaction ends; raises LeaseLost."""
+    row = DeployRun.select(DeployRun.id).where(held(claimed)).for_update(ROW_LOCK).get_or_none()
+    if row is None:
+        raise _lost(claimed)
+
+
 def note_builder(claimed: RunClaim, sandbox_id: str | None) -> None:
     """Write which sandbox the run builds in, in the transaction that makes or forgets it; raises
     LeaseLost."""
@@ -190,8 +203,12 @@ def _write(claimed: RunClaim, **columns: Any) -> DeployRun:
     rows = list(
         DeployRun.update(columns).where(held(claimed)).returning(DeployRun).execute())
     if not rows:
-        raise LeaseLost(f"deploy run {claimed.id} epoch {claimed.epoch}")
+        raise _lost(claimed)
     return rows[0]
+
+
+def _lost(claimed: RunClaim) -> LeaseLost:
+    return LeaseLost(f"deploy run {claimed.id} epoch {claimed.epoch}")
 
 
 def lock_app(run: RunClaim | DeployRun) -> Deploy:

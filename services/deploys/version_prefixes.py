@@ -72,7 +72,7 @@ def begin(claimed: RunClaim) -> str:
     """As `keep`, for a run that stores files; raises LeaseLost, also once its app was deleted, and
     then nothing is written."""
     with connection(), database.atomic():
-        runs.advance(claimed, claimed.step)
+        runs.check_held(claimed)
         return keep(claimed.app_id, claimed.version, claimed.epoch)
 
 
@@ -81,7 +81,7 @@ def discard_if_lost(claimed: RunClaim) -> None:
     the prefix had been removed before. What a later claim of the run goes on with stays."""
     with connection(), database.atomic():
         try:
-            runs.advance(claimed, claimed.step)
+            runs.check_held(claimed)
         except LeaseLost:
             if DeployRun.get_by_id(claimed.id).stored_epoch != claimed.epoch:
                 collect(DeployPrefix.prefix == keep(

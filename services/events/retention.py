@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from models.database import now
 from models.events import Delivery, Event
-from models.states import DeliveryState
+from models.states import OPEN_DELIVERY_STATES
 
 _BATCH = 500
 
@@ -17,6 +17,5 @@ def forget_old(days: int) -> int:
         .order_by(Event.occurred_at)
         .limit(_BATCH)
     )
-    open_states = (DeliveryState.PENDING, DeliveryState.SENDING)
-    unfinished = Delivery.select(Delivery.event).where(Delivery.state.in_(open_states))
+    unfinished = Delivery.select(Delivery.event).where(Delivery.state.in_(OPEN_DELIVERY_STATES))
     return int(Event.delete().where(Event.id.in_(old) & Event.id.not_in(unfinished)).execute())

@@ -8,6 +8,8 @@ import enum
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+from services.camel_case import camel_case
+
 
 class EventType(str, enum.Enum):
     """The contract's types, and the one that an operator sends to try a receiver."""
@@ -46,12 +48,7 @@ class EventData:
 
     def to_json(self) -> dict[str, Any]:
         """The object as receivers see it."""
-        return {_camel(name): value for name, value in asdict(self).items()}
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
+        return {camel_case(name): value for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from models.database import connection, database, now
 from models.events import Delivery, Event
-from models.states import DeliveryState
+from models.states import OPEN_DELIVERY_STATES, DeliveryState
 from services.errors import InvalidRequest, NotFound
 from services.events.ledger import Filter, matching
 
@@ -57,7 +57,7 @@ def _list_to_send(event_ids: list[str], receivers: Sequence[str],
 
 
 def _send_again(to_send: list[tuple[str, str]], first_wait_s: float, dry_run: bool) -> int:
-    unfinished = Delivery.state.in_((DeliveryState.PENDING, DeliveryState.SENDING))
+    unfinished = Delivery.state.in_(OPEN_DELIVERY_STATES)
     ids = list({event_id for event_id, _ in to_send})
     busy = {
         (row.event_id, row.receiver)

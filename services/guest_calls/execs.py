@@ -1,10 +1,11 @@
 """Runs commands in a sandbox; bytes go straight to the guest, never through a queue."""
 from collections.abc import Callable
 
+from guest.agent.protocol import BAD_REQUEST, NOT_FOUND
 from guest.client.errors import AgentError, AgentRefused
 from guest.client.results import ExecResult
 from services.errors import InvalidRequest
-from services.guest_calls.guest import can_answer, get_owned, unreachable
+from services.guest_calls.guest import can_answer, get_owned, refused, unreachable
 from services.guest_calls.lingering_activity import in_use_lingering
 from services.hosts.guest_environment import environment
 from services.operations.row_changes import changes
@@ -21,8 +22,9 @@ def run(deps: Deps, caller: Caller, sandbox_id: str, request: ExecRequest,
     """Run a command as root in a running sandbox (contract, Exec rules). Output for which `take`
     gives no room is cut, and marked.
 
-    Raises Conflict unless it is running, InvalidRequest when the guest refuses the command's
-    parameters, Unavailable when the guest does not answer.
+    Raises Conflict unless it is running, or when its disk is too full to start the command,
+    InvalidRequest when the guest refuses the command's parameters, Unavailable when the guest does
+    not answer or cannot start it.
     """
     sandbox = get_owned(caller, sandbox_id)
     hold_s = request.timeout_ms / 1000 + _SLACK_S
@@ -46,7 +48,9 @@ def run(deps: Deps, caller: Caller, sandbox_id: str, request: ExecRequest,
                 take=take,
             )
         except AgentRefused as refusal:
-            raise InvalidRequest(
-                f"The command could not be started: {refusal.message}.") from refusal
+            what = "The command could not be started"
+            if refusal.code in (BAD_REQUEST, NOT_FOUND):  # of its working directory
+                raise InvalidRequest(f"{what}: {refusal.message}.") from refusal
+            raise refused(refusal, what) from refusal
         except AgentError as error:
             raise unreachable(sandbox, "the command") from error

@@ -3,12 +3,12 @@ import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from guest.agent.protocol import NOT_FOUND, PERMISSION, TOO_LARGE
+from guest.agent.protocol import BAD_REQUEST, NOT_A_FILE, NOT_FOUND, PERMISSION, TOO_LARGE
 from guest.client.errors import AgentError, AgentRefused
 from models.database import connection
 from models.sandboxes import Sandbox
 from services.errors import Forbidden, InvalidRequest, NotFound, ServiceError, TooLarge, Unavailable
-from services.guest_calls.guest import can_answer, connect, get_owned, unreachable
+from services.guest_calls.guest import can_answer, connect, get_owned, refused, unreachable
 from services.guest_calls.use_while_running import in_use, require_running
 from services.hosts import placement
 from services.operations.row_changes import changes
@@ -43,7 +43,7 @@ class Uploaded:
 
 def write(deps: Deps, caller: Caller, sandbox_id: str, items: Sequence[FileItem]) -> None:
     """Write all items in order, each in one step; a failure names its path and leaves that file as
-    it was."""
+    it was. Raises Conflict, also for a full disk, InvalidRequest, Forbidden, Unavailable."""
     sandbox = get_owned(caller, sandbox_id)
     with in_use(sandbox, for_s=_HOLD_S, what="writing files"):
         guest = connect(deps, sandbox)
@@ -148,4 +148,6 @@ def _refused(refusal: AgentRefused, path: str) -> ServiceError:
         return TooLarge(f"{path}: larger than {READ_CAP_BYTES} bytes")
     if refusal.code == PERMISSION:
         return Forbidden(f"{path}: the guest does not allow it")
-    return InvalidRequest(f"{path}: {refusal.message}")
+    if refusal.code in (BAD_REQUEST, NOT_A_FILE):
+        return InvalidRequest(f"{path}: {refusal.message}")
+    return refused(refusal, path)

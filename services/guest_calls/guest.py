@@ -1,6 +1,8 @@
 """Connects a call to the guest of a sandbox, and tells whether that guest can still answer."""
 import peewee
 
+from guest.agent.protocol import NO_SPACE
+from guest.client.errors import AgentRefused
 from models.database import connection
 from models.nodes import Node
 from models.row import Statement
@@ -47,3 +49,11 @@ def unreachable(sandbox: Sandbox, what: str) -> Conflict | Unavailable:
     if not still_running(sandbox):
         return Conflict(f"The sandbox was put to sleep or stopped while {what} was under way.")
     return Unavailable("The sandbox did not answer.", retry_after_s=2)
+
+
+def refused(refusal: AgentRefused, what: str) -> Conflict | Unavailable:
+    """The error for what a guest refuses although the request breaks no rule: its disk is full, or
+    something in it cannot serve; `what` says what was refused."""
+    if refusal.code == NO_SPACE:
+        return Conflict("The disk of the sandbox is full.")
+    return Unavailable(f"{what}: {refusal.message}", retry_after_s=5)

@@ -1,9 +1,10 @@
 """Opens shells in sandboxes, waking them first, and keeps a sandbox awake while one is open.
 
 1. A sandbox that sleeps, or is about to, is woken, as its owner's wake would (contract, States:
-wake on connect). 2. The shell is an activity from then on: it never idles out, and its end restarts
-the idle clock. 3. As nobody knows how long a shell stays open, its activity lasts a minute and is
-renewed: should this process die, the sandbox is held no longer than that.
+wake on connect), but without a wait for its service: in a shell its owner sees why that does not
+come. 2. The shell is an activity from then on: it never idles out, and its end restarts the idle
+clock. 3. As nobody knows how long a shell stays open, its activity lasts a minute and is renewed:
+should this process die, the sandbox is held no longer than that.
 """
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -78,7 +79,7 @@ def _hold_awake(deps: Deps, caller: Caller, sandbox_id: str,
             # A sandbox that is being deleted does not wake, however long one waits.
             if not tries_left or sandbox.task == OperationKind.STOP:
                 raise
-        lifecycle.wake(deps, caller, sandbox_id)
+        lifecycle.wake_machine(deps, caller, sandbox_id)
     raise AssertionError("unreachable")
 
 

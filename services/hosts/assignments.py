@@ -8,19 +8,10 @@ from dataclasses import dataclass, field
 
 from config.settings import Settings
 from models.database import connection
-from models.nodes import PortBinding
-from models.row import Statement
 from models.sandboxes import Sandbox
 from models.states import OWN_KINDS, PresetState, SandboxStatus
 from services.hosts.guest_environment import environment
-
-_ROW = Statement(Sandbox, lambda sandbox_id: Sandbox.select().where(Sandbox.id == sandbox_id),
-                 prepared=True)
-_BINDINGS = Statement(
-    PortBinding,
-    lambda sandbox_id: PortBinding.select().where(PortBinding.sandbox_id == sandbox_id),
-    prepared=True,
-)
+from services.hosts.sandbox_ports import tenant_ports
 
 
 @dataclass(frozen=True)
@@ -61,9 +52,8 @@ def get_assigned(settings: Settings, sandbox_id: str) -> SandboxOnNode:
     """The sandbox as its row and port bindings are now; the row must exist. `settings` say
     where its LLM proxy is."""
     with connection():
-        row = _ROW.find(sandbox_id)
-        forwards = {binding.host_port: binding.guest_port for binding in _BINDINGS.all(sandbox_id)
-                    if binding.host_port != row.agent_port}
+        row = Sandbox.get_by_id(sandbox_id)
+        forwards = tenant_ports(row)
     return SandboxOnNode(
         id=row.id,
         owner_id=row.owner_id,

@@ -7,6 +7,7 @@ from typing import Any
 from config.settings import Settings
 from models.database import connection, database, now
 from models.nodes import Node
+from models.states import Lane
 from services.operations.reporting_nodes import reported_since, reporting_ids
 
 
@@ -40,7 +41,7 @@ class NodeFacts:
 
 
 # The lane that makes, wakes and ends sandboxes: without it a node can be given none.
-SANDBOX_LANE = "ops"
+SANDBOX_LANE = Lane.OPS
 
 
 def heartbeat(facts: NodeFacts, lanes: Collection[str] | None = None, *,
@@ -90,7 +91,7 @@ def write_stopped_machines(node_id: str, counts: dict[str, int]) -> None:
 def read_stopped_machines(node_id: str) -> dict[str, int]:
     """What `write_stopped_machines` noted last."""
     with connection():
-        node = Node.get_or_none(Node.id == node_id)
+        node = Node.find_by_id(node_id)
     return node.stopped_machines if node is not None else {}
 
 
@@ -152,7 +153,7 @@ def forget_directory(node_id: str) -> bool:
         return bool(Node.update(directory_id=None).where(Node.id == node_id).execute())
 
 
-def list_alive(settings: Settings, lane: str | None = None) -> list[str]:
+def list_alive(settings: Settings, lane: Lane | None = None) -> list[str]:
     """Ids of the nodes whose last heartbeat is fresh, and whose `lane` works if one is given."""
     with connection():
         since = reported_since(settings.node_dead_after_s)

@@ -1,10 +1,9 @@
 """Which VM host takes a sandbox, and the claim on its capacity.
 
-Everything here runs in the caller's transaction. The node row is locked before its load is summed,
-so parallel claims on one node are serial and never promise more than there is; nothing is counted
-in a column that could drift.
+Everything here runs in the caller's transaction. The node row is locked before its load is summed
+(`services/hosts/node_load.py`), so parallel claims on one node are serial and never promise more
+than there is.
 """
-import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -14,16 +13,14 @@ import peewee
 from config.settings import Settings
 from models.database import ROW_LOCK, connection, database
 from models.nodes import Node
-from models.operations import Operation
 from models.row import Statement
 from models.sandboxes import Sandbox
-from models.states import OPEN_STATES, OperationKind, SandboxStatus
-from models.usage import SandboxUsage
+from models.states import Lane
 from services.errors import WrongNode
 from services.hosts import nodes
-from services.hosts.capacity import Load, Promise, Room, refusal
-from services.hosts.disk_room import DiskRoom
-from services.hosts.nodes import SANDBOX_LANE, NodeFacts
+from services.hosts.capacity import Room, refusal
+from services.hosts.node_load import occupying, promise_of, read_disk_room, read_load
+from services.hosts.nodes import SANDBOX_LANE
 from services.hosts.port_room import PortsWanted, find_shortage
 from services.hosts.sandbox_ports import move_agent_port
 from services.operations.reporting_nodes import reported_since, reports, works
@@ -31,7 +28,7 @@ from services.operations.reporting_nodes import reported_since, reports, works
 
 def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None = None, *,
                new_files: bool = True, preset: str | None = None,
-               image: str | None = None, lane: str = SANDBOX_LANE,
+               image: str | None = None, lane: Lane = SANDBOX_LANE,
                ports: PortsWanted = PortsWanted(), even_closed: bool = False) -> Node:
     """Lock and return a live node that has room; the least loaded first, or exactly `pinned`.
 
@@ -86,8 +83,8 @@ def check_disk(node_id: str) -> None:
     """Raises Unavailable if the node's disk is below its floor: what writes new files is not begun
     there."""
     with connection():
-        node = Node.get_or_none(Node.id == node_id)
-        room = _disk_room(node, read_load(node.id)) if node is not None else None
+        node = Node.find_by_id(node_id)
+        room = read_disk_room(node, read_load(node.id)) if node is not None else None
     refused = room.refusal(node_id) if room is not None else None
     if refused is not None:
         raise refused
@@ -112,13 +109,6 @@ def _alive(settings: Settings) -> Any:
     return reports(reported_since(settings.node_dead_after_s)) & works(SANDBOX_LANE)
 
 
-def _occupying() -> Any:
-    return Sandbox.status.in_((SandboxStatus.PROVISIONING, SandboxStatus.RUNNING)) | (
-        Sandbox.task.in_((OperationKind.WAKE, OperationKind.HIBERNATE))
-        & (Sandbox.status != SandboxStatus.STOPPED)
-    )
-
-
 def _room(settings: Settings, node: Node, wanted: PortsWanted | None, *,
           even_closed: bool = False) -> Room:
     """What is free on a node; of its disk and its host ports only for a machine that is to have
@@ -127,62 +117,16 @@ def _room(settings: Settings, node: Node, wanted: PortsWanted | None, *,
     is_open = not nodes.is_draining(node) if even_closed else nodes.is_open(node)
     return Room(node.id, is_open, node.vcpus, node.mem_mb,
                 promise.most_vcpus(load) - load.vcpus, promise.most_mem_mb() - load.mem_mb,
-                _disk_room(node, load) if wanted is not None else None, promise.held_back(load),
+                read_disk_room(node, load) if wanted is not None else None, promise.held_back(load),
                 find_shortage(settings, node, wanted) if wanted is not None else "")
 
 
-def promise_of(node: Node | NodeFacts) -> Promise:
-    """What the node says it may promise, by its row or by its own words."""
-    return Promise(node.vcpus, node.mem_mb, node.cpus, node.oversell, node.memory_is_scarce)
-
-
-def _disk_room(node: Node, load: Load) -> DiskRoom | None:
-    """What the node told last, less what the boots take that it had not begun by then: their files
-    have not been made. `load` counts these boots too."""
-    if node.disk_free_mb is None:
-        return None
-    coming_mb = int(_COMING.find(node.id, node.heartbeat_at).mem_mb)
-    whole_mb = min(max(node.mem_mb - (load.mem_mb - coming_mb), 0), coming_mb)
-    taken_mb = whole_mb + math.ceil((coming_mb - whole_mb) * node.ram_share)
-    return DiskRoom(node.disk_free_mb - taken_mb, node.disk_floor_mb,
-                    max(node.mem_mb - load.mem_mb, 0), node.ram_share)
-
-
-def read_load(node_id: str) -> Load:
-    """What belongs to sandboxes that run on a node, or are about to, and what CPU they use."""
-    row = _LOAD.find(node_id)
-    return Load(int(row.vcpus), int(row.mem_mb), int(row.cpu_permille))
-
-
-def _sum(column: peewee.Field) -> Any:
-    return peewee.fn.COALESCE(peewee.fn.SUM(column), 0).alias(column.name)
-
-
-def _load(node_id: Any) -> Any:
-    sums = Sandbox.select(_sum(Sandbox.vcpus), _sum(Sandbox.mem_mb),
-                          _sum(SandboxUsage.cpu_permille))
-    return sums.left_outer_join(SandboxUsage, on=SandboxUsage.sandbox_id == Sandbox.id).where(
-        (Sandbox.node_id == node_id) & (Sandbox.status != SandboxStatus.STOPPED) & _occupying())
-
-
-def _coming(node_id: Any, heartbeat_at: Any) -> Any:
-    begun_since = Operation.started_at.is_null() | (Operation.started_at > heartbeat_at)
-    return Sandbox.select(_sum(Sandbox.mem_mb)).join(
-        Operation, on=(Operation.sandbox_id == Sandbox.id)
-    ).where((Sandbox.node_id == node_id) & Operation.state.in_(OPEN_STATES) & begun_since
-            & Operation.kind.in_((OperationKind.BOOT, OperationKind.WAKE)))
-
-
 @cache
-def _locking(lane: str) -> Statement:
+def _locking(lane: Lane) -> Statement:
     """The node of an id, locked, if it is alive and this lane of it works."""
     return Statement(Node, lambda node_id, since: Node.select().where(
         (Node.id == node_id) & reports(since) & works(SANDBOX_LANE) & works(lane)
     ).for_update(ROW_LOCK), values=2)
-
-
-_LOAD = Statement(Sandbox, _load)
-_COMING = Statement(Sandbox, _coming, values=2)
 
 
 def list_by_load(settings: Settings) -> list[str]:
@@ -190,7 +134,7 @@ def list_by_load(settings: Settings) -> list[str]:
     return _by_load(_alive(settings))
 
 
-def list_with_room(settings: Settings, vcpus: int, mem_mb: int, lane: str,
+def list_with_room(settings: Settings, vcpus: int, mem_mb: int, lane: Lane,
                    image: str | None = None) -> list[str]:
     """The nodes at present that could take a new machine and whose `lane` works too, those that
     have the `image` and then the one with most free memory first. It is no claim."""
@@ -201,7 +145,7 @@ def list_with_room(settings: Settings, vcpus: int, mem_mb: int, lane: str,
             if _room(settings, found[each], PortsWanted()).can_hold(vcpus, mem_mb)]
 
 
-def find_silence(settings: Settings, node_id: str, lane: str) -> str | None:
+def find_silence(settings: Settings, node_id: str, lane: Lane) -> str | None:
     """That the node does not report, or its `lane` does not work; None if both do."""
     at_work = _alive(settings) & works(lane)
     if Node.select().where((Node.id == node_id) & at_work).exists():
@@ -215,7 +159,7 @@ def find_refusal(node_id: str, mem_mb: int) -> str | None:
     node = Node.get_by_id(node_id)
     if not nodes.is_open(node):
         return f"Node {node_id} is {'being drained' if node.accepting else 'closed'}."
-    room = _disk_room(node, read_load(node_id))
+    room = read_disk_room(node, read_load(node_id))
     short = room.refusal(node_id, mem_mb) if room is not None else None
     return str(short) if short is not None else None
 
@@ -227,9 +171,7 @@ def _by_load(asked: Any, image: str | None = None) -> list[str]:
         Node.select(Node.id)
         .join(
             Sandbox, peewee.JOIN.LEFT_OUTER,
-            on=(Sandbox.node_id == Node.id)
-            & (Sandbox.status != SandboxStatus.STOPPED)
-            & _occupying(),
+            on=(Sandbox.node_id == Node.id) & occupying(),
         )
         .where(nodes.are_open() & asked)
         .group_by(Node.id)

@@ -12,6 +12,7 @@ from guest.agent.protocol import AGENT_PORT
 from models.database import ROW_LOCK, now
 from models.nodes import Node, PortBinding, RestingPort
 from models.operations import Operation
+from models.row import Statement
 from models.sandboxes import Sandbox
 from models.states import OWN_KINDS, OperationKind, OperationState
 from services.errors import InvalidRequest, Unavailable
@@ -22,6 +23,11 @@ PORTS_MAX = 64
 _TRIES = 8
 _RETRY_AFTER_S = 30
 _OPENERS = (OperationKind.BOOT, OperationKind.WAKE, OperationKind.FORWARD)
+_OF_SANDBOX = Statement(
+    PortBinding,
+    lambda sandbox_id: PortBinding.select().where(PortBinding.sandbox_id == sandbox_id),
+    prepared=True,
+)
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,12 @@ def move_agent_port(settings: Settings, node: Node, sandbox: Sandbox) -> None:
                                & (PortBinding.guest_port == AGENT_PORT)).execute()
     sandbox.agent_port = _bind_one(settings, node, _bearer(sandbox), AGENT_PORT)
     Sandbox.update(agent_port=sandbox.agent_port).where(Sandbox.id == sandbox.id).execute()
+
+
+def tenant_ports(sandbox: Sandbox) -> dict[int, int]:
+    """The host ports of a sandbox and the guest ports they lead to, without its agent's."""
+    return {row.host_port: row.guest_port for row in _OF_SANDBOX.all(sandbox.id)
+            if row.host_port != sandbox.agent_port}
 
 
 def open_ports(sandbox_id: str, under_way: int | None = None) -> set[int]:

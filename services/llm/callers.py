@@ -10,18 +10,13 @@ from dataclasses import dataclass, field
 
 from config.settings import Settings
 from models.database import connection, database
-from models.states import SandboxStatus
 from models.users import User
-from services.errors import Forbidden, Unavailable
+from services.errors import Forbidden
+from services.guests.address_holder import find_holder
 from services.llm.sandbox_url import sandbox_of
 
-_ALIVE = (SandboxStatus.PROVISIONING.value, SandboxStatus.RUNNING.value)
-_HOLDER = """
-SELECT s.id, s.owner_id, s.preferred_model, u.plan, u.email, u.disabled_at IS NOT NULL
-FROM sandboxes s JOIN users u ON u.id = s.owner_id
-WHERE s.node_id = %s AND s.vm_ip = %s AND s.vm_ip <> '' AND s.status IN %s
-LIMIT 2
-"""
+_COLUMNS = "s.id, s.owner_id, s.preferred_model, u.plan, u.email, u.disabled_at IS NOT NULL"
+_OWNER = "JOIN users u ON u.id = s.owner_id"
 _IS_COPY = """
 WITH RECURSIVE line (id) AS (
     SELECT t.source_sandbox_id FROM sandboxes s JOIN snapshots t ON t.id = s.snapshot_id
@@ -32,7 +27,6 @@ WITH RECURSIVE line (id) AS (
 )
 SELECT EXISTS (SELECT FROM line WHERE id = %s)
 """
-_RETRY_AFTER_S = 1
 
 
 @dataclass(frozen=True)
@@ -52,19 +46,17 @@ def find_caller(settings: Settings, source_address: str, secret: str) -> LlmCall
     in its URL. May be kept for a second or two.
 
     Raises Forbidden, the same whatever is wrong; Unavailable where a good secret comes from an
-    address that nobody has yet: a sandbox that wakes has its processes a moment before its row says
-    so, and may ask again after `retry_after_s`.
+    address that nobody has yet.
     """
     named = sandbox_of(settings, secret)
     if named is None:
         raise _refused()
     with connection():
-        found = database.execute_sql(
-            _HOLDER, (settings.node_id, source_address, _ALIVE)).fetchall()
-        if not found:
-            raise Unavailable("The sandbox is not up yet.", retry_after_s=_RETRY_AFTER_S)
-        sandbox_id, owner_id, model, plan, email, is_disabled = found[0]
-        if len(found) > 1 or is_disabled:
+        holder = find_holder(settings, source_address, _COLUMNS, _OWNER)
+        if holder is None:
+            raise _refused()
+        sandbox_id, owner_id, model, plan, email, is_disabled = holder
+        if is_disabled:
             raise _refused()
         if named != sandbox_id and not database.execute_sql(
                 _IS_COPY, (sandbox_id, named)).fetchone()[0]:

@@ -1,14 +1,13 @@
 """The address at which a sandbox finds its LLM proxy: `http://<gateway>/s/<secret>`.
 
-The secret is `<sandbox id>.<MAC>`, made anew from a key of the box (`SVC_GUEST_SECRET`) each time,
-so nothing is stored. The key may be several, newest first and separated by commas: the first makes
-secrets, each is believed, as addresses stay in the memory of sandboxes.
+The secret is `<sandbox id>.<MAC>`, made anew from a key of the box each time, so nothing is stored.
 """
 import hashlib
 import hmac
 
 from config.guest_gateway import URL
-from config.settings import Settings, SettingsError
+from config.settings import Settings
+from services.guests.box_keys import keys_of_box
 
 # Bound to its use, so that no other MAC made from the key is ever a sandbox's secret.
 _PURPOSE = b"llm-proxy:"
@@ -46,16 +45,6 @@ def sandbox_of(settings: Settings, secret: str) -> str | None:
     for key in keys_of_box(settings):
         found |= hmac.compare_digest(_mac(key, sandbox_id).encode(), given)
     return sandbox_id if found else None
-
-
-def keys_of_box(settings: Settings) -> list[bytes]:
-    """The keys that secrets of sandboxes are made from, newest first; raises SettingsError."""
-    keys = [key.strip().encode() for key in settings.guest_secret.split(",") if key.strip()]
-    if not keys:
-        raise SettingsError(
-            "SVC_GUEST_SECRET must be set: it makes the secrets of sandboxes."
-            " See config/example.env.")
-    return keys
 
 
 def _mac(key: bytes, sandbox_id: str) -> str:

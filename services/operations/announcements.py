@@ -5,9 +5,9 @@ A message is only a hint. The worker that receives it claims the operation by it
 """
 from models.operations import Operation, OutboxMessage
 from models.snapshots import Snapshot
-from models.states import OperationKind, SnapshotKind
+from models.states import Lane, OperationKind, SnapshotKind
 from services.operations import outbox
-from services.operations.transitions import ARCHIVE_LANE, TRANSITIONS
+from services.operations.transitions import TRANSITIONS
 
 
 def job_name(kind: OperationKind) -> str:
@@ -26,18 +26,23 @@ def announce(operation: Operation) -> OutboxMessage:
 
 def queue_of(operation: Operation) -> str:
     """The queue of its node in which an operation is announced."""
-    return queue_name(operation.node_id, operation.lane)
+    return queue_name(operation.node_id, Lane(operation.lane))
 
 
-def queue_name(node_id: str, lane: str) -> str:
+def queue_name(node_id: str, lane: Lane) -> str:
     """The queue of a node's lane."""
-    return f"node.{node_id}.{lane}"
+    return f"node.{node_id}.{lane.value}"
 
 
-def lane_of(node_id: str, kind: OperationKind, snapshot: Snapshot | None) -> str:
+def worker_name(node_id: str, lane: Lane) -> str:
+    """The worker of a node's lane, as it signs what it claims."""
+    return f"{node_id}/{lane.value}"
+
+
+def lane_of(node_id: str, kind: OperationKind, snapshot: Snapshot | None) -> Lane:
     """The lane of node `node_id` for an operation. The boot of a copy of an archive, or of another
     node's snapshot, reads that from the store, so it goes where archives go."""
     if kind is OperationKind.BOOT and snapshot and (
             snapshot.kind == SnapshotKind.FILES_ONLY or snapshot.node_id != node_id):
-        return ARCHIVE_LANE
+        return Lane.ARCHIVE
     return TRANSITIONS[kind].lane

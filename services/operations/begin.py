@@ -19,12 +19,12 @@ from models.operations import Operation, OutboxMessage
 from models.row import Statement
 from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
-from models.states import OPEN_STATES, OWN_KINDS, OperationKind, OperationState, SandboxStatus
+from models.states import OPEN_STATES, OWN_KINDS, Lane, OperationKind, OperationState, SandboxStatus
 from services.errors import Conflict
 from services.operations.announcements import announce, lane_of
 from services.operations.claims import Claim, claim
 from services.operations.row_changes import notify
-from services.operations.transitions import ARCHIVE_LANE, TRANSITIONS, describe
+from services.operations.transitions import TRANSITIONS, describe
 
 _LOCKED = Statement(
     Sandbox,
@@ -111,7 +111,7 @@ def _insert(settings: Settings, sandbox: Sandbox, kind: OperationKind, *,
             snapshot: Snapshot | None = None, after: Operation | None = None,
             requested_by: str | None = None, **columns: Any) -> Operation:
     limit_s, lane = settings.boot_deadline_s, lane_of(sandbox.node_id, kind, snapshot)
-    if lane == ARCHIVE_LANE:
+    if lane is Lane.ARCHIVE:
         limit_s += settings.archive_timeout_s
     sandbox.op_seq += 1
     sandbox.task = kind.value

@@ -16,7 +16,7 @@ import peewee
 
 from models.database import now
 from models.operations import Operation
-from models.states import OperationKind, OperationState
+from models.states import Lane, OperationKind, OperationState
 
 # What a claim writes, beside worker, lease and start.
 TAKEN = {
@@ -50,7 +50,7 @@ class Claim:
     snapshot_id: str | None
     owner_id: str
     node_id: str
-    lane: str
+    lane: Lane
     readiness_port: int | None = None
     ends_listener: bool = False
     note: str | None = None
@@ -68,8 +68,7 @@ class Claim:
 def claim(sandbox_id: str, op_seq: int, worker: str, lease_s: float) -> Claim | None:
     """Take this very operation for `lease_s` seconds; None when there is nothing to do (done,
     superseded, parked, or in another's hands)."""
-    which = (Operation.sandbox_id == sandbox_id) & (Operation.op_seq == op_seq)
-    present = now()
+    which, present = Operation.numbered(sandbox_id, op_seq), now()
     rows = list(taking(which, worker, present, present + timedelta(seconds=lease_s)).execute())
     return claim_of(rows[0]) if rows else None
 
@@ -96,7 +95,7 @@ def claim_of(row: Operation) -> Claim:
     waited: Mapping[str, float] = row.waited or {}
     waited_s = _until_now_s(row.waits_for, row.wait_since, waited)
     return Claim(row.id, row.sandbox_id, row.op_seq, OperationKind(row.kind), row.epoch,
-                 row.attempts, row.snapshot_id, row.owner_id, row.node_id, row.lane,
+                 row.attempts, row.snapshot_id, row.owner_id, row.node_id, Lane(row.lane),
                  row.readiness_port, row.ends_listener, row.note, row.waits_for, waited_s,
                  row.wait_since, waited)
 

@@ -14,7 +14,9 @@ from typing import Any
 
 from models.database import UNLOCKED_ROWS, connection, database, now
 from models.operations import OutboxMessage
+from models.states import Lane
 from services.operations import outbox
+from services.operations.announcements import queue_name
 from services.operations.reporting_nodes import reporting_ids
 from services.protocols import Deps
 
@@ -42,7 +44,7 @@ class DueWork:
     first_pause_s: float
     longest_pause_s: float
     marks: Mapping[str, Any] = field(default_factory=dict)
-    lane: str = "bulk"
+    lane: Lane = Lane.BULK
 
     def announce(self, which: Any) -> list[OutboxMessage]:
         """Write the messages for those rows of the condition `which` that wait, and when to say so
@@ -52,7 +54,7 @@ class DueWork:
             rows = list(self.model.update({self.due.name: again, **self.marks})
                         .where(self.waiting & which).returning(self.model).execute())
             return [
-                outbox.add(f"node.{row.node_id}.{self.lane}", self.job, self.payload(row))
+                outbox.add(queue_name(row.node_id, self.lane), self.job, self.payload(row))
                 for row in rows
             ]
 

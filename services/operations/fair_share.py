@@ -13,27 +13,36 @@ from typing import Any
 
 import peewee
 
+from config.settings import Settings
 from models import locks
 from models.database import database, now
 from models.locks import LockClass
 from models.operations import Operation, OutboxMessage
 from models.row import Statement
-from models.states import OperationState
+from models.states import Lane, OperationState
 from services.operations import outbox
-from services.operations.announcements import announce, queue_name
+from services.operations.announcements import announce, queue_name, worker_name
 from services.operations.claims import Claim, claim_of, free, taking
 from services.protocols import Queue
 
 
 @dataclass(frozen=True)
-class Lane:
+class SharedLane:
     """A lane of a node: its worker runs `slots` operations at once, of which one owner may hold
     `share`."""
 
     node_id: str
-    name: str
+    name: Lane
     slots: int
     share: float
+
+    @classmethod
+    def of_this_node(cls, settings: Settings, name: Lane) -> "SharedLane":
+        """The lane as it is configured; `bulk` runs no operations."""
+        slots = {Lane.CTL: settings.ctl_concurrency, Lane.OPS: settings.ops_concurrency,
+                 Lane.ARCHIVE: settings.archive_concurrency,
+                 Lane.DEPLOY: settings.deploy_concurrency}
+        return cls(settings.node_id, name, slots.get(name, 0), settings.owner_share)
 
     @property
     def cap(self) -> int:
@@ -48,17 +57,17 @@ class Lane:
     @property
     def worker(self) -> str:
         """Name of the worker of this lane, under which it claims."""
-        return f"{self.node_id}/{self.name}"
+        return worker_name(self.node_id, self.name)
 
 
-def claim_fairest(lane: Lane, announced: tuple[str, int], lease_s: float) -> Claim | None:
+def claim_fairest(lane: SharedLane, announced: tuple[str, int], lease_s: float) -> Claim | None:
     """Take the fairest operation of the lane for `lease_s` seconds; None when there is none that
     may be taken now. `announced` (sandbox id, op_seq) is what the message named."""
     with database.atomic():
         return _claim(lane, announced, lease_s)
 
 
-def claim_without_queue(lane: Lane, queue: Queue, messages: outbox.Messages,
+def claim_without_queue(lane: SharedLane, queue: Queue, messages: outbox.Messages,
                         lease_s: float) -> Claim | None:
     """Send committed messages, but for one for this very lane, if there is one: use that up at once
     as if it had come, and take the fairest operation. What the message names is not preferred, for
@@ -72,7 +81,7 @@ def claim_without_queue(lane: Lane, queue: Queue, messages: outbox.Messages,
         return _claim(lane, ("", 0), lease_s)
 
 
-def announce_left_behind(lane: Lane, owner_id: str) -> list[OutboxMessage]:
+def announce_left_behind(lane: SharedLane, owner_id: str) -> list[OutboxMessage]:
     """Write the message for the oldest operation of an owner that waits in the lane, if there is
     one, after a claim of this owner has ended and that is committed: its own message may have come
     while the owner was at the cap."""
@@ -80,7 +89,7 @@ def announce_left_behind(lane: Lane, owner_id: str) -> list[OutboxMessage]:
     return [announce(oldest)] if oldest else []
 
 
-def _claim(lane: Lane, announced: tuple[str, int], lease_s: float) -> Claim | None:
+def _claim(lane: SharedLane, announced: tuple[str, int], lease_s: float) -> Claim | None:
     locks.take_for_transaction(LockClass.LANE, lane.worker)
     present = now()
     taken = _TAKE_FAIREST.find(lane.node_id, lane.name, lane.cap, *announced, lane.worker,

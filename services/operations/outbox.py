@@ -5,15 +5,24 @@ and sent again by the relay.
 and removes the row. 3. If the process dies or the broker is away in between, `relay_once` finds the
 row. A message may therefore arrive twice; consumers claim work by compare-and-set and do not mind.
 """
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from models.database import UNLOCKED_ROWS, connection, database, now, relaxed_transaction
+from models.database import (
+    UNLOCKED_ROWS,
+    DatabaseUnavailable,
+    connection,
+    database,
+    now,
+    relaxed_transaction,
+)
 from models.operations import OutboxMessage
 from models.row import Statement
 from services.protocols import Queue, QueueUnavailable
 
+log = logging.getLogger(__name__)
 # A row younger than this is still in the hands of the process that wrote it.
 _SETTLE = timedelta(milliseconds=500)
 _BATCH = 100
@@ -28,7 +37,11 @@ def add(queue: str, job: str, payload: Mapping[str, Any]) -> OutboxMessage:
 def flush(queue: Queue, messages: Messages, *, keep: bool = True) -> None:
     """Send committed messages at once. Those the broker does not take stay for the relay; without
     `keep` they do not, because whoever wrote them writes them again as long as they are needed, and
-    each time one more would stay."""
+    each time one more would stay.
+
+    Raises nothing because of the database: what was committed is done, and a row that stays is sent
+    once more.
+    """
     sent = []
     for message in messages:
         try:
@@ -38,9 +51,13 @@ def flush(queue: Queue, messages: Messages, *, keep: bool = True) -> None:
         sent.append(message.id)
     over = sent if keep else [message.id for message in messages]
     if over:
-        # Many callers are done with theirs; one that is opened on the way would stay for ever.
-        with connection(), relaxed_transaction():
-            OutboxMessage.delete().where(OutboxMessage.id.in_(over)).execute()
+        try:
+            # Many callers are done with theirs; one that is opened on the way would stay for ever.
+            with connection(), relaxed_transaction():
+                OutboxMessage.delete().where(OutboxMessage.id.in_(over)).execute()
+        except DatabaseUnavailable as error:
+            log.warning("%d messages will be sent again: the database went away (%s)", len(over),
+                        type(error).__name__)
 
 
 def relay_once(queue: Queue) -> int:

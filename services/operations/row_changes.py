@@ -4,9 +4,6 @@ One thread per process listens; a waiter blocks on an event of its own. Whenever
 to listen, also after it has lost its connection, everybody looks again. A notification that is lost
 all the same costs one poll interval.
 """
-import logging
-import select
-import socket
 import threading
 import time
 from collections import defaultdict
@@ -15,18 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-import psycopg2
+from models.database import DatabaseUnavailable, connection, database
+from services.operations.listening import Listener
 
-from models.database import connection, database
-
-log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 _CHANNEL = "sandbox"
 _POLL_S, _POLL_MAX_S = 0.5, 2.0
-# How long a client may say that a request is to wait, for a status or a boot: a thread is held
-# meanwhile, and many a proxy before us gives up after as long.
-ASKED_MAX_S = 60
 # Where many wait long, a lost notification may cost more.
 _UNSURE_S = 10.0
 
@@ -50,16 +42,14 @@ class _Call:
     set: Callable[[], None]
 
 
-class _Listener(threading.Thread):
-    """Holds one connection that listens and rings the bells registered for a sandbox."""
+class _Listener(Listener):
+    """Rings the bells registered for a sandbox that has changed. Once it has ended, who waits goes
+    on polling."""
 
     def __init__(self) -> None:
-        super().__init__(name="row-listener", daemon=True)
+        super().__init__(_CHANNEL, self._wake, self._wake_all)
         self._lock = threading.Lock()
         self._bells: dict[str, set[_Bell]] = defaultdict(set)
-        self._ended = threading.Event()
-        # Closing one of them wakes the thread out of its poll.
-        self._awake, self._alarm = socket.socketpair()
 
     def register(self, sandbox_id: str, bell: _Bell) -> None:
         with self._lock:
@@ -71,52 +61,11 @@ class _Listener(threading.Thread):
             if not self._bells[sandbox_id]:
                 del self._bells[sandbox_id]
 
-    def end(self) -> None:
-        """Return once the thread has closed its connection; its waiters go on polling."""
-        self._ended.set()
-        self._alarm.close()
-        self.join()
-
-    def run(self) -> None:
-        with self._awake:
-            while not self._ended.is_set():
-                try:
-                    self._listen()
-                except psycopg2.Error as error:
-                    log.warning("row listener lost its connection (%s); polling until it is back",
-                                type(error).__name__)
-                    self._ended.wait(1)
-
-    def _listen(self) -> None:
-        parameters = {
-            key: value for key, value in database.connect_params.items() if key != "options"
-        }
-        link = psycopg2.connect(dbname=database.database, **parameters)
-        try:
-            link.autocommit = True
-            with link.cursor() as cursor:
-                cursor.execute(f"LISTEN {_CHANNEL}")
-            self._wake_all()
-            # poll, because select fails for a process with more than 1023 open files
-            poller = select.poll()
-            poller.register(link, select.POLLIN)
-            poller.register(self._awake, select.POLLIN)
-            while not self._ended.is_set():
-                if not poller.poll(30_000):
-                    with link.cursor() as cursor:
-                        cursor.execute("SELECT 1")
-                    continue
-                link.poll()
-                for notice in link.notifies:
-                    self._wake(notice.payload or "")
-                link.notifies.clear()
-        finally:
-            link.close()
-
-    def _wake(self, sandbox_id: str) -> None:
+    def _wake(self, sandbox_ids: list[str]) -> None:
         with self._lock:
-            for bell in self._bells.get(sandbox_id, ()):
-                bell.set()
+            for sandbox_id in sandbox_ids:
+                for bell in self._bells.get(sandbox_id, ()):
+                    bell.set()
 
     def _wake_all(self) -> None:
         """What changed while nobody listened was told to nobody."""
@@ -150,13 +99,15 @@ def stop_listening() -> None:
 
 
 def wait_until(sandbox_id: str, probe: Callable[[], Result | None], timeout_s: float, *,
-               of_many: bool = False) -> Result | None:
+               of_many: bool = False, patient: bool = False) -> Result | None:
     """Call `probe` now and after each change of the sandbox until it gives something; None after
     `timeout_s` seconds.
 
     The probe runs with a database connection that is given back between calls, so waiting holds
     none. A wait `of_many` costs the database next to nothing: without a change it is looked at
-    every 10 seconds only.
+    every 10 seconds only. A `patient` one is for what this request has made, which its caller must
+    be told: it takes a database that is away for one with nothing to say yet; to any other the
+    error goes through.
     """
     deadline, poll_s = time.monotonic() + timeout_s, _UNSURE_S if of_many else _POLL_S
     listener = _get_listener()
@@ -165,8 +116,13 @@ def wait_until(sandbox_id: str, probe: Callable[[], Result | None], timeout_s: f
     try:
         while True:
             event.clear()
-            with connection():
-                result = probe()
+            try:
+                with connection():
+                    result = probe()
+            except DatabaseUnavailable:
+                if not patient:
+                    raise
+                result = None
             if result is not None:
                 return result
             left = deadline - time.monotonic()

@@ -3,11 +3,8 @@ status may still come."""
 from collections.abc import Set
 from dataclasses import dataclass
 
-from models.states import OperationKind, SandboxStatus
+from models.states import Lane, OperationKind, SandboxStatus
 
-# Apart from the others, because moving a large directory takes minutes: neither may wait for the
-# other.
-ARCHIVE_LANE = "archive"
 _RUNNING, _HIBERNATED = SandboxStatus.RUNNING, SandboxStatus.HIBERNATED
 _PROVISIONING, _STOPPED = SandboxStatus.PROVISIONING, SandboxStatus.STOPPED
 
@@ -19,13 +16,13 @@ class Transition:
     A `target` of None means that the status stays as it is. A sandbox that has the target already
     needs no operation. `doing` says in words that the operation is under way. `lane` is the node's
     queue that runs it. What is true after a failure the worker finds out on the host, see
-    `nodeworker.handlers.lifecycle`.
+    `nodeworker.handlers.failed_operations`.
     """
 
     starts: Set[SandboxStatus]
     target: SandboxStatus | None
     doing: str
-    lane: str = "ops"
+    lane: Lane = Lane.OPS
 
 
 TRANSITIONS: dict[OperationKind, Transition] = {
@@ -33,11 +30,11 @@ TRANSITIONS: dict[OperationKind, Transition] = {
     OperationKind.HIBERNATE: Transition({_RUNNING}, _HIBERNATED, "hibernating"),
     OperationKind.WAKE: Transition({_HIBERNATED}, _RUNNING, "waking"),
     OperationKind.SNAPSHOT: Transition({_RUNNING, _HIBERNATED}, None, "being snapshotted"),
-    OperationKind.ARCHIVE: Transition({_RUNNING}, None, "being archived", lane=ARCHIVE_LANE),
+    OperationKind.ARCHIVE: Transition({_RUNNING}, None, "being archived", lane=Lane.ARCHIVE),
     OperationKind.GROW: Transition({_RUNNING}, None, "growing its disk"),
     OperationKind.FORWARD: Transition({_RUNNING}, None, "opening a port"),
     OperationKind.STOP: Transition({_PROVISIONING, _RUNNING, _HIBERNATED}, _STOPPED, "stopping",
-                                   lane="ctl"),
+                                   lane=Lane.CTL),
 }
 
 

@@ -8,10 +8,9 @@ from typing import Any
 from models.database import connection
 from models.deploys import Deploy, DeployRun
 from models.nodes import DiskUse
-from models.states import RunState
+from models.states import OPEN_RUN_STATES, RunState
 from models.users import User
 from services.accounts import users
-from services.deploys import runs
 from services.deploys.apps.find import with_last_run
 from services.hosts.storage_use import SANDBOX
 
@@ -83,7 +82,7 @@ def list_apps(account: str | None = None, *, only_open: bool = False, only_faile
     """A page of the apps of all accounts, or of one (its address or id), newest first: all, those
     with a deploy under way, those whose last one failed. Raises NotFound."""
     states = [state for state in RunState
-              if not (only_open and state not in runs.OPEN)
+              if not (only_open and state not in OPEN_RUN_STATES)
               and not (only_failed and state != RunState.FAILED)]
     which = DeployRun.state.in_(states)
     if account is not None:

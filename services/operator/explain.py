@@ -151,7 +151,7 @@ class Explainer:
                 "No worker knows of it: its message waits for the broker, and the relay sends it"
                 " when that is back."
             )
-        yield f"No worker has taken it yet. {self._again(row)}"
+        yield f"No worker has taken it yet. {self._again(row.node_id, row.announce_at)}"
         yield self._queue(row)
 
     def _parked(self, row: Operation) -> Iterator[str]:
@@ -163,7 +163,7 @@ class Explainer:
         if row.due_at > self._present:
             yield f"It is taken up again {self._when(row.due_at)}."
         else:
-            yield self._again(row)
+            yield self._again(row.node_id, row.announce_at)
             yield self._queue(row)
 
     def _tries(self, row: Operation) -> str:
@@ -181,7 +181,7 @@ class Explainer:
         else:
             yield (
                 f"Worker {row.claimed_by} has it ({tries}) but is silent: its lease ended"
-                f" {self._when(lease)}. {self._again(row)}"
+                f" {self._when(lease)}. {self._again(row.node_id, row.announce_at)}"
             )
             yield self._queue(row)
 
@@ -195,16 +195,15 @@ class Explainer:
         if row.operator_error:
             yield f"For operators: {row.operator_error}"
 
-    def _again(self, row: Operation) -> str:
-        moment = row.announce_at
-        if row.node_id not in nodes.list_alive(self._settings):
+    def _again(self, node_id: str, announce_at: datetime) -> str:
+        if node_id not in nodes.list_alive(self._settings):
             return "It is announced again once its node reports that it works."
-        if moment > self._present:
-            return f"It is announced again {self._when(moment)}."
-        late = (self._present - moment).total_seconds()
+        if announce_at > self._present:
+            return f"It is announced again {self._when(announce_at)}."
+        late = (self._present - announce_at).total_seconds()
         if late > 5 * self._settings.operation_sweep_s:
             return (
-                f"It should have been announced again {self._when(moment)}: do the processes"
+                f"It should have been announced again {self._when(announce_at)}: do the processes"
                 " control and beat run?"
             )
         return "It is being announced again now."
@@ -232,8 +231,8 @@ class Explainer:
             )
         elif node.lanes is not None and nodes.SANDBOX_LANE not in node.lanes:
             yield (
-                f"The {nodes.SANDBOX_LANE} lane of node {node_id} does not start: nothing is done"
-                " there now."
+                f"The {nodes.SANDBOX_LANE.value} lane of node {node_id} does not start: nothing is"
+                " done there now."
             )
         elif not nodes.is_open(node):
             closed = "closed" if not node.accepting else (

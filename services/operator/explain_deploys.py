@@ -7,11 +7,12 @@ from models.deploys import Deploy, DeployRun
 from models.nodes import Node
 from models.operations import OutboxMessage
 from models.sandboxes import Sandbox
-from models.states import RunState, RunStep
+from models.states import OPEN_RUN_STATES, RunState, RunStep
 from models.users import User
 from services.deploys import runs
 from services.deploys.apps.find import with_last_run
 from services.errors import NotFound
+from services.operations.announcements import queue_name
 from services.operations.transitions import describe
 from services.operator.deploys import app_report
 from services.operator.explain import Explainer, Explanation, QueueLength
@@ -86,7 +87,7 @@ class _DeployExplainer(Explainer):
                     if row.restores_version else "")
         yield (f"The deploy of version {row.version}, of snapshot {row.snapshot_id}, was asked for"
                f" {self._when(row.created_at)} and {_STANDS[RunState(row.state)]}.{restored}")
-        if row.state not in runs.OPEN:
+        if row.state not in OPEN_RUN_STATES:
             yield f"It ended {self._when(row.finished_at)}."
             if row.error:
                 yield f"The service is told: {row.error}"
@@ -103,7 +104,7 @@ class _DeployExplainer(Explainer):
         yield from self.node(row.node_id)
         node = Node.get_or_none(Node.id == row.node_id)
         if node is not None and node.lanes is not None and runs.LANE not in node.lanes:
-            yield f"The {runs.LANE} lane of node {row.node_id} does not start."
+            yield f"The {runs.LANE.value} lane of node {row.node_id} does not start."
 
     def _sandbox_of(self, what: str, sandbox_id: str) -> Iterator[str]:
         sandbox = Sandbox.get_or_none(Sandbox.id == sandbox_id)
@@ -129,5 +130,5 @@ class _DeployExplainer(Explainer):
             yield ("No worker knows of it: its message waits for the broker, and the relay sends it"
                    " when that is back.")
         if row.announce_at is not None:
-            yield self._again(row.announce_at)
-        yield self._in_queue(f"node.{row.node_id}.{runs.LANE}")
+            yield self._again(row.node_id, row.announce_at)
+        yield self._in_queue(queue_name(row.node_id, runs.LANE))

@@ -14,7 +14,7 @@ from models.sandboxes import Sandbox
 from models.states import OPEN_STATES, OperationState, Plan, SandboxStatus, WarmImageState
 from services.accounts import users
 from services.hosts import nodes, warm_images
-from services.hosts.placement import promise_of, read_load
+from services.hosts.node_load import promise_of, read_load
 from services.metering.plans import PLAN_SIZES, SIZES, Size, size_name
 
 

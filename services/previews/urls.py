@@ -9,7 +9,7 @@ import base64
 import secrets
 from dataclasses import dataclass
 
-from config.settings import Settings
+from config.edge_url import edge_url
 from models.database import connection, database
 from models.operations import OutboxMessage
 from models.sandboxes import PreviewHost, Sandbox
@@ -23,7 +23,6 @@ from services.protocols import Deps
 from services.sandboxes import find
 from services.sandboxes.caller import Caller
 
-_HTTPS_PORT = 443
 _RANDOM_BYTES, _RANDOM_CHARACTERS = 17, 26
 
 
@@ -53,13 +52,7 @@ def get_preview(deps: Deps, caller: Caller, sandbox_id: str, guest_port: int) ->
             if sandbox.status == SandboxStatus.RUNNING and sandbox.task is None:
                 messages = forward_if_missing(deps, sandbox, guest_port)
         outbox.flush(deps.queue, messages)
-    return Preview(url_of(deps.settings, label))
-
-
-def url_of(settings: Settings, label: str) -> str:
-    """The address at which browsers find a preview."""
-    port = "" if settings.edge_port == _HTTPS_PORT else f":{settings.edge_port}"
-    return f"https://{label}.{settings.preview_domain}{port}"
+    return Preview(edge_url(deps.settings, f"{label}.{deps.settings.preview_domain}"))
 
 
 def _keep_label(sandbox: Sandbox, guest_port: int) -> str:

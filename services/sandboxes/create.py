@@ -9,7 +9,6 @@ from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from config.settings import Settings
-from models.database import connection
 from models.nodes import Node
 from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
@@ -75,28 +74,31 @@ def create(deps: Deps, caller: Caller, request: CreateRequest) -> SandboxView:
 def _with_preset(deps: Deps, caller: Caller, sandbox_id: str, key: str | None) -> SandboxView:
     """The answer to a create with a preset, once there is one."""
 
-    def probe() -> Operation | None:
-        return Operation.get_or_none((Operation.sandbox_id == sandbox_id)
+    def probe() -> SandboxView | None:
+        boot = Operation.get_or_none((Operation.sandbox_id == sandbox_id)
                                      & (Operation.kind == OperationKind.BOOT)
                                      & Operation.state.not_in(OPEN_STATES))
-
-    # A boot, and all that it waits for.
-    settings = deps.settings
-    limit_s = (settings.operation_wait_s + settings.preset_build_wait_s + settings.preset_verify_s
-               + settings.readiness_wait_s)
-    boot = wait_until(sandbox_id, probe, limit_s)
-    if boot is None:
-        raise Unavailable(
-            f"Sandbox {sandbox_id} is still being made; that goes on. Look at it, or ask again with"
-            " the same idempotencyKey.", retry_after_s=_RETRY_AFTER_S)
-    with connection():
+        # Kept by who ended the boot, so there by now; the boot itself may be forgotten before it.
+        kept = idempotency.find_response(caller.owner.id, CREATE_ROUTE, key)
+        if kept or boot is None:
+            return SandboxView.from_json(kept) if kept else None
         if boot.state == OperationState.SUPERSEDED:
             raise Conflict(f"Sandbox {sandbox_id} was deleted meanwhile.")
         if boot.state == OperationState.FAILED:
             idempotency.release(CREATE_ROUTE, sandbox_id)
             raise Unavailable(boot.error or "The sandbox could not be started.")
-        kept = idempotency.find_response(caller.owner.id, CREATE_ROUTE, key)
-        return SandboxView.from_json(kept) if kept else sandbox_view(Sandbox.get_by_id(sandbox_id))
+        return sandbox_view(Sandbox.get_by_id(sandbox_id))
+
+    # A boot, and all that it waits for.
+    settings = deps.settings
+    limit_s = (settings.operation_wait_s + settings.preset_build_wait_s + settings.preset_verify_s
+               + settings.readiness_wait_s)
+    made = wait_until(sandbox_id, probe, limit_s, patient=True)
+    if made is None:
+        raise Unavailable(
+            f"Sandbox {sandbox_id} is still being made; that goes on. Look at it, or ask again with"
+            " the same idempotencyKey.", retry_after_s=_RETRY_AFTER_S)
+    return made
 
 
 def _ways_to_ask(settings: Settings, caller: Caller,

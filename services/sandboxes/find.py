@@ -1,5 +1,5 @@
 """Finds a sandbox for its owner: nobody else may see it or use it."""
-from typing import Any
+from typing import Any, TypeVar
 
 from peewee import fn
 
@@ -11,8 +11,7 @@ from services.errors import Forbidden, NotFound, WrongNode
 from services.sandboxes.caller import Caller
 from services.sandboxes.views import SandboxView, view_of
 
-_BY_ID = Statement(Sandbox, lambda sandbox_id: Sandbox.select().where(Sandbox.id == sandbox_id),
-                   prepared=True)
+OneSandbox = TypeVar("OneSandbox", Sandbox, SandboxView)
 # What its owner sees of it, in one row: its ports as one value, and neither its variables nor its
 # secret, which may be much.
 _PORTS = PortBinding.select(
@@ -31,7 +30,7 @@ def get_owned(caller: Caller, sandbox_id: str) -> Sandbox:
     """The row, if the caller owns it; raises NotFound, Forbidden, or WrongNode when the caller
     pinned another node."""
     with connection():
-        sandbox = _BY_ID.find(sandbox_id)
+        sandbox = Sandbox.find_by_id(sandbox_id)
     return check_owned(caller, sandbox, sandbox_id)
 
 
@@ -41,9 +40,15 @@ def check_owned(caller: Caller, sandbox: Sandbox | None, sandbox_id: str) -> San
         raise NotFound(f"There is no sandbox {sandbox_id}.")
     if sandbox.owner_id != caller.owner.id:
         raise Forbidden("This sandbox belongs to another account.")
+    return check_pin(caller, sandbox)
+
+
+def check_pin(caller: Caller, sandbox: OneSandbox) -> OneSandbox:
+    """`sandbox`, a row or a view, if it is on the node that the caller pinned, if any; raises
+    WrongNode."""
     if caller.pinned_node not in (None, sandbox.node_id):
         raise WrongNode(
-            f"Sandbox {sandbox_id} is on node {sandbox.node_id}, not on {caller.pinned_node}.")
+            f"Sandbox {sandbox.id} is on node {sandbox.node_id}, not on {caller.pinned_node}.")
     return sandbox
 
 

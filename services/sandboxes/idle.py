@@ -3,8 +3,8 @@ all that it can, the idlest before that.
 
 The idle clock of a sandbox (`last_active_at`, `idle_at`) is restarted by calls to its guest, shells
 among them (`guest_calls/use_while_running.py`), by previews (`previews/keep_awake.py`), by an
-extend (`lifecycle.py`), by the boots and wakes that its node ends, and when it begins to serve an
-app (`deploys/served/runtimes.py`).
+extend, and a wake of one that runs (`lifecycle.py`), by the boots and wakes that its node ends, and
+when it begins to serve an app (`deploys/served/runtimes.py`).
 """
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -20,8 +20,8 @@ from models.sandboxes import Activity, Sandbox
 from models.states import OperationKind, SandboxKind
 from models.usage import SandboxUsage
 from services.hosts.capacity import Load
+from services.hosts.node_load import promise_of, read_load
 from services.hosts.nodes import SANDBOX_LANE, NodeFacts
-from services.hosts.placement import promise_of, read_load
 from services.operations import outbox
 from services.operations.begin import begin
 from services.operations.reporting_nodes import reported_since, reporting_ids

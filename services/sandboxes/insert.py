@@ -25,6 +25,7 @@ from services.operations.open_limit import check_open
 from services.protocols import Deps
 from services.sandboxes import agent_servers
 from services.sandboxes.caller import Caller
+from services.sandboxes.find import check_pin
 from services.sandboxes.requests import LaunchOptions
 from services.sandboxes.views import SandboxView, sandbox_view
 from services.templates.presets import PresetOfSandbox
@@ -117,7 +118,8 @@ def make_once(deps: Deps, caller: Caller, route: str, key: str | None, body: Map
     or with one of `equal_bodies`, which ask for the same.
 
     With `answered_later` what it returns is not the first response yet. Raises Conflict for a key
-    used with another body, and what `make` raises; then nothing was made.
+    used with another body, WrongNode if the first sandbox is not on the node that the caller
+    pinned, and what `make` raises; then nothing was made.
     """
     # One by one, of a replay that is not the same: a body may be large.
     equal_hashes = (idempotency.request_hash(equal) for equal in equal_bodies)
@@ -127,7 +129,7 @@ def make_once(deps: Deps, caller: Caller, route: str, key: str | None, body: Map
                 deps.settings, caller.owner.id, route, key, equal_hashes=equal_hashes,
                 body_hash=idempotency.request_hash(body), resource_id=new_id())
             if not reserved.first:
-                return _first_response(reserved)
+                return check_pin(caller, _first_response(reserved))
             sandbox, messages = make(reserved.resource_id)
             view = sandbox_view(sandbox)
             if key and not answered_later:

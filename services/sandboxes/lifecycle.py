@@ -46,6 +46,12 @@ def wake(
     return _change(deps, caller, sandbox_id, OperationKind.WAKE, ports, readiness_port)
 
 
+def wake_machine(deps: Deps, caller: Caller, sandbox_id: str) -> None:
+    """Resume a hibernated sandbox for who needs nothing but the machine; returns once it is
+    `running`, and leaves the wait for its service to the wake. Raises as `wake`."""
+    _change(deps, caller, sandbox_id, OperationKind.WAKE, only_machine=True)
+
+
 def grow(deps: Deps, caller: Caller, sandbox_id: str) -> None:
     """Bring the disk under a running guest to the platform's floor; returns once it has grown.
     Raises Conflict, Unavailable."""
@@ -96,48 +102,59 @@ def extend(caller: Caller, sandbox_id: str, timeout: int | None) -> SandboxView:
 
 
 def _change(deps: Deps, caller: Caller, sandbox_id: str, kind: OperationKind,
-            ports: tuple[int, ...] = (), readiness_port: int | None = None) -> SandboxView:
+            ports: tuple[int, ...] = (), readiness_port: int | None = None, *,
+            only_machine: bool = False) -> SandboxView:
     """Bring the sandbox to where `kind` leads.
 
-    1. If it is there already: done. 2. If the same operation is under way: join it. 3. If another
-    one is: wait for its end and look again (a wake right after a pause must work). 4. Otherwise
-    begin it, unless the owner has too many under way, and wait for its end. Ports that are not
-    open and that nothing under way opens, or a readiness port still to be waited for, need an
-    operation of their own: with them, 1 and 2 do not count.
+    1. If it is there already: done; whoever wakes it is about to use it, so its idle clock starts
+    again. 2. If the same operation is under way: join it. 3. If another one is: wait for its end
+    and look again (a wake right after a pause must work). 4. Otherwise begin it, and wait for its
+    end. Ports that are not open and that nothing under way opens, or a readiness port still to be
+    waited for, need an operation of their own: with them, 1 and 2 do not count. With
+    `only_machine` no service is waited for.
     """
     find.get_owned(caller, sandbox_id)
 
-    def attempt(sandbox: Sandbox) -> tuple[int | str, list[OutboxMessage]]:
+    def attempt(sandbox: Sandbox) -> tuple[int | None, list[OutboxMessage]]:
         # An archive leaves the sandbox what it is, and may take minutes.
         settled = sandbox.task in (None, OperationKind.ARCHIVE)
         there = settled and sandbox.status == TRANSITIONS[kind].target
-        more = _has_more_ports(sandbox, ports) or _waits_for_more(sandbox, kind, readiness_port)
+        more = _has_more_ports(sandbox, ports) or (
+            not only_machine and _waits_for_more(sandbox, kind, readiness_port))
         if there and not more:
-            return "already there", []
+            if kind is OperationKind.WAKE:
+                Sandbox.update(**touch_values(sandbox.idle_timeout_s)).where(
+                    Sandbox.id == sandbox.id).execute()
+            return None, []
         if sandbox.task == kind.value and not more:
             return int(sandbox.op_seq), []
-        if kind is OperationKind.STOP:
-            operation, messages = begin_stop(deps.settings, sandbox)
-            return int(operation.op_seq), messages
-        check_free(sandbox, kind)
-        # A wake of a running machine resumes nothing; the driver forwards the new ports, the new
-        # service is waited for. It may run because the wait of the wake before was just ended.
-        runs = kind is OperationKind.WAKE and sandbox.status == SandboxStatus.RUNNING
-        check_start(sandbox, kind, from_any=runs)
-        check_open(deps.settings, sandbox)
-        if kind is OperationKind.WAKE and sandbox.status == SandboxStatus.HIBERNATED:
-            placement.claim_capacity(deps.settings, sandbox)
-        if ports:
-            bind_more(deps.settings, sandbox, ports)
-        operation, messages = begin(deps.settings, sandbox, kind, from_any=runs,
-                                    readiness_port=readiness_port)
+        operation, messages = _begin(deps, sandbox, kind, ports, readiness_port)
         return int(operation.op_seq), messages
 
-    found = attempt_when_free(deps, sandbox_id, attempt)
-    if isinstance(found, int):
+    op_seq = attempt_when_free(deps, sandbox_id, attempt)
+    if op_seq is not None:
         more_s = deps.settings.readiness_wait_s if kind is OperationKind.WAKE else 0
-        wait_for_operation(deps, sandbox_id, found, more_s=more_s)
+        wait_for_operation(deps, sandbox_id, op_seq, more_s=more_s, only_machine=only_machine)
     return find.get_view(replace(caller, pinned_node=None), sandbox_id)
+
+
+def _begin(deps: Deps, sandbox: Sandbox, kind: OperationKind, ports: tuple[int, ...],
+           readiness_port: int | None) -> tuple[Operation, list[OutboxMessage]]:
+    """Begin `kind` on a sandbox whose row is locked, unless it is busy or its owner has too many
+    under way."""
+    if kind is OperationKind.STOP:
+        return begin_stop(deps.settings, sandbox)
+    check_free(sandbox, kind)
+    # A wake of a running machine resumes nothing; the driver forwards the new ports, the new
+    # service is waited for. It may run because the wait of the wake before was just ended.
+    runs = kind is OperationKind.WAKE and sandbox.status == SandboxStatus.RUNNING
+    check_start(sandbox, kind, from_any=runs)
+    check_open(deps.settings, sandbox)
+    if kind is OperationKind.WAKE and sandbox.status == SandboxStatus.HIBERNATED:
+        placement.claim_capacity(deps.settings, sandbox)
+    if ports:
+        bind_more(deps.settings, sandbox, ports)
+    return begin(deps.settings, sandbox, kind, from_any=runs, readiness_port=readiness_port)
 
 
 def _has_more_ports(sandbox: Sandbox, ports: tuple[int, ...]) -> bool:
@@ -152,8 +169,7 @@ def _waits_for_more(sandbox: Sandbox, kind: OperationKind, readiness_port: int |
     if kind is not OperationKind.WAKE:
         return False
     if sandbox.task == OperationKind.WAKE:
-        under_way = Operation.get((Operation.sandbox_id == sandbox.id)
-                                  & (Operation.op_seq == sandbox.op_seq))
+        under_way = Operation.get(Operation.numbered(sandbox.id, sandbox.op_seq))
         waits_for = under_way.readiness_port or sandbox.readiness_port
         return (readiness_port or sandbox.readiness_port) != waits_for
     unready = sandbox.status == SandboxStatus.RUNNING and sandbox.error is not None

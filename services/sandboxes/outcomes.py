@@ -95,11 +95,12 @@ def _keep_answer(sandbox_id: str) -> None:
 
 
 def _columns(outcome: Outcome) -> dict[str, Any]:
-    """What the sandbox's row gets: one that does not run has no address and cannot become idle."""
-    idle: dict[str, Any] = {"vm_ip": "", "idle_at": None}
+    """What the sandbox's row gets: one that does not run has no address, cannot become idle, and no
+    service that is not ready."""
     if outcome.status in (SandboxStatus.RUNNING, SandboxStatus.PROVISIONING):
-        idle = {}
-    return {**outcome.sandbox, **idle, "status": outcome.status}
+        return {**outcome.sandbox, "status": outcome.status}
+    return {"error": None, **outcome.sandbox, "vm_ip": "", "idle_at": None,
+            "status": outcome.status}
 
 
 def report_running(claimed: Claim, columns: dict[str, Any], usage: Sample | None,
@@ -134,9 +135,11 @@ def end_wait(sandbox: Sandbox, for_what: OperationKind) -> bool:
     looking. The row must be locked."""
     if sandbox.task != OperationKind.WAKE or sandbox.status != SandboxStatus.RUNNING:
         return False
-    told = f"The wake waited no longer for its port, because of a {for_what.value}."
+    # Whether that gets ready, nobody knows from now on: the next wake is to wait for it again.
+    told = ("The wake did not wait until its service was ready, because of another operation"
+            f" ({for_what.value}). The next wake waits for it again.")
     # One that failed to open new ports is pending and due too, but as one that nobody has started.
-    parked = ((Operation.sandbox_id == sandbox.id) & (Operation.op_seq == sandbox.op_seq)
+    parked = (Operation.numbered(sandbox.id, sandbox.op_seq)
               & (Operation.state == OperationState.PENDING) & Operation.due_at.is_null(False)
               & Operation.started_at.is_null(False))
     ended = list(

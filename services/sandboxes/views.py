@@ -3,16 +3,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from models.nodes import PortBinding
-from models.row import Statement
 from models.sandboxes import Sandbox
+from services.hosts.sandbox_ports import tenant_ports
 from services.templates.presets import PRESETS, serves
-
-_BINDINGS = Statement(
-    PortBinding,
-    lambda sandbox_id: PortBinding.select().where(PortBinding.sandbox_id == sandbox_id),
-    prepared=True,
-)
 
 
 @dataclass(frozen=True)
@@ -54,10 +47,7 @@ class SandboxView:
 
 def sandbox_view(row: Sandbox) -> SandboxView:
     """The view of a row as it is now; reads the port bindings."""
-    return view_of(row, {
-        binding.host_port: binding.guest_port for binding in _BINDINGS.all(row.id)
-        if binding.host_port != row.agent_port
-    })
+    return view_of(row, tenant_ports(row))
 
 
 def view_of(row: Sandbox, port_map: dict[int, int]) -> SandboxView:

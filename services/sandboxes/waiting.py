@@ -27,8 +27,12 @@ from services.sandboxes.views import SandboxView, sandbox_view
 Result = TypeVar("Result")
 _FINAL = (OperationState.SUCCEEDED, OperationState.FAILED, OperationState.SUPERSEDED)
 _ENDED = Statement(Operation, lambda sandbox_id, op_seq: Operation.select().where(
-    (Operation.sandbox_id == sandbox_id) & (Operation.op_seq == op_seq)
-    & Operation.state.in_(_FINAL)), values=2)
+    Operation.numbered(sandbox_id, op_seq) & Operation.state.in_(_FINAL)), values=2)
+# The same, or its sandbox runs, whatever it goes on for.
+_UP = Statement(Operation, lambda sandbox_id, op_seq: Operation.select().join(
+    Sandbox, on=Sandbox.id == Operation.sandbox_id).where(
+    Operation.numbered(sandbox_id, op_seq)
+    & (Operation.state.in_(_FINAL) | (Sandbox.status == SandboxStatus.RUNNING))), values=2)
 
 
 class _Busy(Exception):
@@ -43,7 +47,7 @@ def attempt_when_free(deps: Deps, sandbox_id: str,
     the sandbox is busy for longer than SVC_OPERATION_WAIT_S.
     """
 
-    def locked_attempt() -> Result | None:
+    def locked_attempt() -> tuple[Result] | None:
         try:
             with database.atomic():
                 sandbox = lock_sandbox(sandbox_id)
@@ -52,12 +56,12 @@ def attempt_when_free(deps: Deps, sandbox_id: str,
         except _Busy:
             return None
         outbox.flush(deps.queue, messages)
-        return result
+        return (result,)
 
     found = wait_until(sandbox_id, locked_attempt, deps.settings.operation_wait_s)
     if found is None:
         raise _still_busy(sandbox_id)
-    return found
+    return found[0]
 
 
 def check_free(sandbox: Sandbox, kind: OperationKind) -> None:
@@ -84,14 +88,15 @@ def check_free_to_capture(sandbox: Sandbox, kind: OperationKind) -> None:
 
 
 def wait_for_operation(deps: Deps, sandbox_id: str, op_seq: int, *,
-                       more_s: float = 0) -> Operation:
+                       more_s: float = 0, only_machine: bool = False) -> Operation:
     """Wait for the end of an operation, `more_s` seconds on top of SVC_OPERATION_WAIT_S if it waits
-    for its guest by then; raises Unavailable if it failed or goes on too long, Conflict if
-    superseded."""
+    for its guest by then; with `only_machine` no longer than until its sandbox is `running`. Raises
+    Unavailable if it failed or goes on too long, Conflict if superseded."""
+    done = _UP if only_machine else _ENDED
 
     def probe() -> Operation | None:
-        ended: Operation | None = _ENDED.find(sandbox_id, op_seq)
-        return ended
+        found: Operation | None = done.find(sandbox_id, op_seq)
+        return found
 
     operation = wait_until(sandbox_id, probe, deps.settings.operation_wait_s)
     if operation is None and more_s and _waits_for_its_guest(sandbox_id, op_seq):
@@ -142,8 +147,7 @@ def wait_for_boot(sandbox_id: str, timeout_s: float) -> SandboxView:
 
 def _waits_for_its_guest(sandbox_id: str, op_seq: int) -> bool:
     with connection():
-        operation = Operation.get((Operation.sandbox_id == sandbox_id)
-                                  & (Operation.op_seq == op_seq))
+        operation = Operation.get(Operation.numbered(sandbox_id, op_seq))
     return operation.waits_for is not None
 
 

@@ -17,7 +17,7 @@ from models.database import ROW_LOCK, UNLOCKED_ROWS, connection, database, now
 from models.deploys import DeployRun
 from models.operations import Operation, OutboxMessage
 from models.snapshots import Snapshot
-from models.states import OPEN_STATES, RunState, SnapshotState
+from models.states import OPEN_RUN_STATES, OPEN_STATES, SnapshotState
 from models.templates import Template
 from models.users import User
 from services.errors import Conflict, NotFound
@@ -101,7 +101,7 @@ def _open_operations(snapshot: Any) -> Any:
 def _open_runs(snapshot: Any) -> Any:
     return DeployRun.select().where(
         (DeployRun.snapshot_id == snapshot)
-        & DeployRun.state.in_((RunState.QUEUED, RunState.RUNNING)))
+        & DeployRun.state.in_(OPEN_RUN_STATES))
 
 
 def templates_of(snapshot: Any) -> Any:

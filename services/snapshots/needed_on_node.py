@@ -14,7 +14,7 @@ from models.deploys import DeployRun
 from models.operations import Operation
 from models.row import Statement
 from models.snapshots import Snapshot
-from models.states import OPEN_STATES, RunState, SnapshotKind, SnapshotState
+from models.states import OPEN_RUN_STATES, OPEN_STATES, SnapshotKind, SnapshotState
 from services.operations.claims import Claim
 
 _WITH_FILES = (SnapshotState.PENDING, SnapshotState.READY, SnapshotState.DELETING)
@@ -120,7 +120,7 @@ def list_needed(node_id: str) -> set[str]:
         )
         built_here = DeployRun.select(DeployRun.snapshot_id).where(
             (DeployRun.node_id == node_id)
-            & DeployRun.state.in_((RunState.QUEUED, RunState.RUNNING)))
+            & DeployRun.state.in_(OPEN_RUN_STATES))
         booting_here = _in_use().where(Operation.node_id == node_id)
         return {row.id for row in rows} | {
             row.snapshot_id for row in (*built_here, *booting_here)}

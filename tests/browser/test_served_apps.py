@@ -25,7 +25,7 @@ from guest.client.agent_client import AgentClient
 from nodeworker.deploys import replication
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from objects.store import ObjectStore
-from services.deploys.served.replica_keys import RelayKey
+from services.deploys.served.replica_keys import ReplicaKey
 from tests.browser.chromium import PROGRAM
 from tests.clients.replicas import signed
 from tests.clients.rows_load import RowsLoad
@@ -185,7 +185,7 @@ def test_a_page_of_the_next_version_has_its_rows_and_wakes_it(vm_stack, deploys,
 
 def test_one_that_gives_its_key_away_reaches_what_is_its_own_and_nothing_else(app):
     told = app.get("/key").json()["dbs"][0]["replica"]
-    key = RelayKey(told["access-key-id"], told["secret-access-key"], told["bucket"], told["path"])
+    key = ReplicaKey(told["access-key-id"], told["secret-access-key"], told["bucket"], told["path"])
     bucket, others = f"/{key.bucket}", "apps/others/v1-1/db"
 
     def asked(path, method="GET", **headers):

@@ -10,6 +10,7 @@ USES = {
     ),
     "a file read": lambda alice, path: alice.get(f"{path}/files?path=/data/none"),
     "extend": lambda alice, path: alice.post(f"{path}/extend"),
+    "a wake of one that runs": lambda alice, path: alice.post(f"{path}/wake"),
 }
 
 

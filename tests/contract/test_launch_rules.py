@@ -116,6 +116,18 @@ def test_a_replay_gets_its_answer_although_the_plan_has_ended(edge, owner, post,
     assert post(path, **body | {"idempotencyKey": "another"}).status_code == 402
 
 
+@pytest.mark.parametrize("path", ["", "/fork"])
+def test_a_replay_keeps_to_the_pin_of_its_own(post, owner, snapshot, path):
+    heartbeat(NodeFacts("roomier", "127.0.0.1", 200_000, 200_000_000, 20000, 29999, {}))
+    body = {"idempotencyKey": "pinned"} | ({"snapshotId": snapshot} if path else {})
+    first = post(path, pin="n1", **body)
+    assert first.json["nodeId"] == "n1" and post(path, **body).json == first.json
+    for pin in ("roomier", "nowhere"):
+        answer = post(path, pin=pin, **body)
+        assert answer.status_code == 421 and "n1" in answer.json["error"]
+    assert post(path, pin="n1", **body).json == first.json
+
+
 def test_a_replay_gets_the_first_answer_although_the_sandbox_has_changed(post, snapshot):
     for path, body in (("", {}), ("/fork", {"snapshotId": snapshot})):
         first = post(path, idempotencyKey="k", **body)
@@ -231,11 +243,22 @@ def test_the_sizes_are_the_contracts_table():
     }
 
 
-def test_what_a_fork_says_about_itself_is_kept(post, snapshot):
+@pytest.mark.parametrize("of", ["a sandbox", "a snapshot"])
+def test_what_a_fork_says_about_itself_is_kept(post, snapshot, of):
+    path, body = "/fork", {"snapshotId": snapshot}
+    if of == "a sandbox":
+        source = post().json["id"]
+        with connection():
+            Sandbox.update(status="running", task=None).where(Sandbox.id == source).execute()
+        path, body = f"/{source}/fork", {}
     made = row(
-        post("/fork", snapshotId=snapshot, ports=[3000], sessionId="s", projectId="p",
-             projectSlug="slug", appId="a", preferredModel="m", skipAppProcesses=True,
-             readinessPort=3000, startCommand="serve"))
+        post(path, **body, ports=[3000], sessionId="s", projectId="p", projectSlug="slug",
+             appId="a", preferredModel="m", skipAppProcesses=True, readinessPort=3000,
+             startCommand="serve"))
+    with connection():
+        assert [binding.guest_port for binding in PortBinding.select().where(
+            (PortBinding.sandbox_id == made.id)
+            & (PortBinding.host_port != made.agent_port))] == [3000]
     assert (made.session_id, made.project_id, made.project_slug, made.app_id) == (
         "s",
         "p",

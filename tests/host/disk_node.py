@@ -11,8 +11,8 @@ from nodeworker.disks.layers import warm_image_reference
 from nodeworker.hypervisor.driver import MachineSpec, Shape
 from nodeworker.hypervisor.qemu.disk.layer_references import references
 from nodeworker.hypervisor.qemu.driver import QemuDriver
-from nodeworker.hypervisor.qemu.operations.create import record_new_sandbox
 from nodeworker.hypervisor.qemu.records import Machine, Phase, write_warm_image
+from nodeworker.hypervisor.qemu.restoring.clone import record_new_sandbox
 from nodeworker.hypervisor.qemu.vm import Vm
 from tests.host.driver_worker import run_worker
 

@@ -6,7 +6,7 @@ import pytest
 from guest.client.agent_client import AgentClient
 from nodeworker.faults import FAULT_POINTS
 from nodeworker.hypervisor.driver import VmState
-from nodeworker.hypervisor.qemu.operations import first_answer
+from nodeworker.hypervisor.qemu.guest import first_answer
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.hypervisor.qemu.rundir import boot_id
 from nodeworker.network.addresses import slot_capacity

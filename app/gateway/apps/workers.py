@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 
 from app.gateway.apps.known import VALID_S, Known
 from app.gateway.reach_port import Link
-from services.deploys.edges.routes import APP_PORT, Route
+from services.deploys.apps.process_facts import APP_PORT
+from services.deploys.edges.routes import Route
 from services.previews.lookup import Target
 
 _DRAINING_S, _ANSWER_S = 0.02, 3.0

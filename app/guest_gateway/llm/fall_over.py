@@ -33,6 +33,9 @@ _BACK = ("Content-Type", "Content-Encoding", "Retry-After", "Retry-After-Ms", "X
 _HEAD_BYTES, _READ_BYTES = 64 * 1024, 64 * 1024
 _KEPT_S = 15.0
 RETRY_AFTER_S = 2
+# What reading an answer raises whose upstream ends it early, or says nothing more.
+BROKEN_OFF = (aiohttp.ClientPayloadError, aiohttp.ServerTimeoutError, aiohttp.ClientOSError,
+              asyncio.TimeoutError)
 
 
 class Upstreams:

@@ -6,7 +6,6 @@ upstream, one who leaves ends it. 5. The end in the row of the call, however it 
 
 Nothing that a prompt or an answer says is written anywhere.
 """
-import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,13 +13,13 @@ from contextlib import contextmanager
 import aiohttp
 from aiohttp import web
 
-from app.guest_gateway.answers import refusal
 from app.guest_gateway.connections import is_one_request
 from app.guest_gateway.llm.calls import Call, Calls
 from app.guest_gateway.llm.endpoints import Body, Endpoint, find_endpoint
-from app.guest_gateway.llm.fall_over import Upstreams, headers_back
+from app.guest_gateway.llm.fall_over import BROKEN_OFF, Upstreams, headers_back
 from app.guest_gateway.llm.model_list import model_list
 from app.guest_gateway.llm.request_body import Asked, Room, all_rooms, read_body, understand
+from app.guest_gateway.llm.upstream_refusals import refused
 from app.guest_gateway.llm.usage_stream import StreamedUsage, UnseenUsage, WholeUsage
 from app.http.owner_shares import Places
 from services.errors import RateLimited, Unavailable
@@ -30,9 +29,6 @@ from services.llm.configured.upstreams import LlmConfig
 
 log = logging.getLogger(__name__)
 REQUESTS, OF_ONE_OWNER, OF_ONE_CALLER = 2000, 1000, 64
-_ERROR_MOST = 1024 * 1024
-_BROKEN_OFF = (aiohttp.ClientPayloadError, aiohttp.ServerTimeoutError, aiohttp.ClientOSError,
-               asyncio.TimeoutError)
 Reader = StreamedUsage | WholeUsage | UnseenUsage
 
 
@@ -62,7 +58,8 @@ class LlmProxy:
                 body = await read_body(request, room)
                 asked = await understand(endpoint, body, request.headers.get("Content-Type", ""))
                 del body
-                return await self._call(request, config, caller, endpoint, asked, room, plain)
+                return await self._call(request, config, caller, endpoint, asked, room,
+                                        plain=plain)
             finally:
                 room.close()
 
@@ -83,7 +80,7 @@ class LlmProxy:
             self._of_caller.give_back(name)
 
     async def _call(self, request: web.BaseRequest, config: LlmConfig, caller: LlmCaller,
-                    endpoint: Endpoint, asked: Asked, room: Room,
+                    endpoint: Endpoint, asked: Asked, room: Room, *,
                     plain: bool) -> web.StreamResponse:
         call = await self._calls.begin(config, caller, endpoint, asked,
                                        self.upstreams.resting.names())
@@ -97,8 +94,8 @@ class LlmProxy:
                 room.close()
                 call.target, call.status = target, answer.status
                 if answer.status >= 300:
-                    return await _refused(answer, target.upstream.key, plain=plain)
-                reader = _reader(answer, endpoint, drops_usage, call.reserved_output)
+                    return await refused(answer, target.upstream.key, plain=plain)
+                reader = _reader(answer, endpoint, call.reserved_output, drops_usage=drops_usage)
                 call.counted = reader.counted
                 return await _pass_on(request, answer, reader, call)
         except Unavailable:
@@ -108,8 +105,8 @@ class LlmProxy:
             self._calls.end(call, ending)
 
 
-def _reader(answer: aiohttp.ClientResponse, endpoint: Endpoint, drops_usage: bool,
-            reserved_output: int) -> Reader:
+def _reader(answer: aiohttp.ClientResponse, endpoint: Endpoint, reserved_output: int, *,
+            drops_usage: bool) -> Reader:
     kind = answer.content_type
     if kind == "text/event-stream":
         return StreamedUsage(endpoint.protocol, drops_usage=drops_usage)
@@ -134,7 +131,7 @@ async def _pass_on(request: web.BaseRequest, answer: aiohttp.ClientResponse, rea
                 await response.write(passed)
         if rest := reader.rest():
             await response.write(rest)
-    except _BROKEN_OFF as error:
+    except BROKEN_OFF as error:
         log.warning("an upstream broke its answer off (%s)", type(error).__name__,
                     extra={"upstream": call.target.upstream.name})
         passed = reader.feed(_unread(answer.content))
@@ -152,28 +149,3 @@ def _unread(content: aiohttp.StreamReader) -> bytes:
     the rest, if both came at once."""
     content.set_exception(None)  # type: ignore[arg-type]
     return content.read_nowait()
-
-
-async def _refused(answer: aiohttp.ClientResponse, key: str, *,
-                   plain: bool) -> web.StreamResponse:
-    """What an upstream refused, in its own words; but a refusal of the operator's key is ours."""
-    if answer.status in (401, 403) or answer.status < 400:
-        log.error("an upstream does not take the operator's key or address: %d", answer.status)
-        return refusal(502, "The upstream does not take the operator's key; this is not the"
-                       " caller's fault.", plain=plain)
-    text, headers = bytearray(), headers_back(answer)
-    try:
-        async for piece in answer.content.iter_any():
-            text += piece
-            if len(text) > _ERROR_MOST:
-                break
-    except _BROKEN_OFF as error:
-        log.warning("an upstream broke off what it refuses a call with (%s)", type(error).__name__)
-        # Nothing of what came: it may end in the middle of the key.
-        told = refusal(answer.status, "The upstream refused the call, and broke off before it had"
-                       " said why.", plain=plain)
-        told.headers.update((name, value) for name, value in headers.items()
-                            if not name.startswith("Content-"))
-        return told
-    return web.Response(status=answer.status, headers=headers,
-                        body=bytes(text).replace(key.encode(), b"***"))

@@ -10,6 +10,7 @@ from flask import Flask, current_app, g
 from app.http.held import held
 from app.http.owner_shares import Places
 from config.settings import Settings
+from services.accounts.principals import Principal
 from services.errors import Unavailable
 
 _KEY = "svc-buffers"
@@ -54,9 +55,9 @@ def install(app: Flask, settings: Settings) -> None:
 def current_account() -> Account:
     """The account of the call that is being handled; strangers share one."""
     if "account" not in g:
-        principal = g.get("principal")
-        owner = principal.owner.id if principal and principal.owner else ""
-        g.account = Account(current_app.extensions[_KEY], owner)
+        principal: Principal | None = g.get("principal")
+        g.account = Account(current_app.extensions[_KEY],
+                            principal.account_id if principal else "")
         held().callback(g.account.close)
     account: Account = g.account
     return account

@@ -11,12 +11,11 @@ from werkzeug.routing import Rule
 from app.http.credentials import SESSION_COOKIE
 from app.http.errors import MEANINGS
 from app.http.openapi.components import Components
-from app.http.preferences import APPLIED
+from app.http.preferences import APPLIED, ASKED_MAX_S
 from app.http.preferences import HEADER as PREFER
 from app.http.route import Content, ListOf, Route, route_of
 from app.schemas.answers import ErrorAnswer
 from services.accounts.principals import Credential
-from services.operations.row_changes import ASKED_MAX_S
 
 Json = dict[str, Any]
 VERSION = "1.0"
@@ -99,7 +98,7 @@ def build(app: Flask, title: str, description: str, server: str) -> Json:
             "responses": {str(status): _error(status, components) for status in MEANINGS},
             "schemas": components.schemas(),
             "parameters": {
-                name: _parameter("header", name, about, False, **limits)
+                name: _parameter("header", name, about, required=False, **limits)
                 for name, (about, limits, _) in REQUEST_HEADERS.items()
                 if f"parameters/{name}" in str(paths)
             },
@@ -135,7 +134,7 @@ def _operation(app: Flask, rule: Rule, method: str, route: Route, components: Co
         "tags": [rule.endpoint.split(".")[0]],
         "summary": first_paragraph(app.view_functions[rule.endpoint]),
         "parameters": [
-            *(_parameter("path", name, PATH_PARAMETERS[name], True,
+            *(_parameter("path", name, PATH_PARAMETERS[name], required=True,
                          **PATH_LIMITS.get(name, {"minLength": 1}))
               for name in re.findall(r"{(\w+)}", path_of(rule))),
             *({"$ref": f"#/components/parameters/{name}"}
@@ -168,7 +167,7 @@ def _operation_id(app: Flask, rule: Rule) -> str:
     return f"{resource}_{view}"
 
 
-def _parameter(place: str, name: str, about: str, required: bool, **limits: Any) -> Json:
+def _parameter(place: str, name: str, about: str, *, required: bool, **limits: Any) -> Json:
     return {"in": place, "name": name, "required": required, "description": about,
             "schema": {"type": "string", **limits}}
 

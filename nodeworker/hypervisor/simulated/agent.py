@@ -62,43 +62,36 @@ class _Connection(socketserver.BaseRequestHandler):
 
     def _answer(self, request: dict[str, Any], frames: Iterator[tuple[int, bytes]]) -> None:
         guest, operation = self.server.guest, request.get("op")
-        simple: dict[object, Callable[[dict[str, Any]], dict[str, Any]]] = {
+        results: dict[object, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "ping": guest.ping, "adopt": guest.adopt, "disk": guest.disk,
             "grow_disk": guest.grow_disk, "wait_port": guest.wait_port, "sync": lambda _: {},
-            "prepare": lambda _: {"freeBytes": 0}
+            "prepare": lambda _: {"freeBytes": 0}, "exec": self._exec,
+            "read": lambda asked: self._give(guest.read(asked)),
+            "archive": lambda asked: self._give(guest.archive(asked)),
+            "write": lambda asked: guest.write(asked, _content(frames)),
+            "unarchive": lambda asked: guest.unarchive(asked, _content(frames)),
         }
-        if operation in simple:
-            self._send(RESULT, simple[operation](request))
-        elif operation == "write":
-            self._send(RESULT, guest.write(request, _content(frames)))
-        elif operation == "read":
-            content = guest.read(request)
-            self._stream(DATA, content)
-            self._send(RESULT, {"sizeBytes": len(content)})
-        elif operation == "archive":
-            content = guest.archive(request)
-            self._stream(DATA, content)
-            self._send(RESULT, {"sizeBytes": len(content)})
-        elif operation == "unarchive":
-            self._send(RESULT, guest.unarchive(request, _content(frames)))
-        elif operation == "exec":
-            self._exec(request)
-        elif operation == "shell":
+        if operation == "shell":
             self.request.settimeout(None)
             serve_shell(guest, request, frames, self.request.sendall)
+        elif operation in results:
+            self._send(RESULT, results[operation](request))
         else:
             raise Refused(BAD_REQUEST, f"there is no operation {operation!r}")
 
-    def _exec(self, request: dict[str, Any]) -> None:
+    def _give(self, content: bytes) -> dict[str, Any]:
+        self._stream(DATA, content)
+        return {"sizeBytes": len(content)}
+
+    def _exec(self, request: dict[str, Any]) -> dict[str, Any]:
         result = {"timedOut": False, "stdoutTruncated": False, "stderrTruncated": False, "pid": 2}
         if request.get("detached"):
             threading.Thread(target=execute, args=(self.server.guest, request), daemon=True).start()
-            self._send(RESULT, {**result, "exitCode": 0, "logPath": "/var/log/svc/exec-2.log"})
-            return
+            return {**result, "exitCode": 0, "logPath": "/var/log/svc/exec-2.log"}
         outcome = execute(self.server.guest, request)
         self._stream(STDOUT, outcome.stdout)
         self._stream(STDERR, outcome.stderr)
-        self._send(RESULT, {**result, "exitCode": outcome.exit_code, "timedOut": outcome.timed_out})
+        return {**result, "exitCode": outcome.exit_code, "timedOut": outcome.timed_out}
 
     def _frames(self) -> Iterator[tuple[int, bytes]]:
         reader = FrameReader()

@@ -15,6 +15,7 @@ from typing import Any
 from config.settings import Settings
 from nodeworker.disks.durable import read_json, remove_tree, write_json
 from nodeworker.disks.layers import WARM_IMAGES
+from nodeworker.disks.reserve_blocks import MIB
 from nodeworker.faults import InjectedFault, fault
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import DriverError, Shape, VmNotFound, VmState
@@ -23,7 +24,6 @@ from nodeworker.hypervisor.simulated.presets import HostPresets
 
 BLANK: dict[str, Any] = {"token": "", "sandbox_id": None, "env": {}, "files": {}, "listening": [],
                          "servers": []}
-_MIB = 1024 ** 2
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class SimulatedNode:
         self.latency_s = settings.simulated_latency_ms / 1000
         # Of all its guests, which have none of their own.
         self.address = settings.node_address
-        disk_bytes = settings.simulated_disk_mb * _MIB
+        disk_bytes = settings.simulated_disk_mb * MIB
         self.blank = {**BLANK, "device_bytes": disk_bytes, "disk_bytes": disk_bytes}
         self._failures = dict(item.split("=") for item in settings.simulated_failures)
         self.sandboxes = settings.node_dir / "sandboxes"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from guest.presets import GUEST_DIR, SLUGS
+from guest.presets.activate import LOCK, STATE_DIR
 from nodeworker.disks.durable import read_json
 from nodeworker.hypervisor.host_facts import PresetsFacts
 from nodeworker.hypervisor.presets_record import facts_of, none_chosen, nothing_built
@@ -20,7 +21,7 @@ from nodeworker.hypervisor.simulated.guest import Guest
 RECORD = f"{GUEST_DIR}/presets.json"
 _READY = {"state": "ready", "version": "1.0.0", "reason": ""}
 _ALL = {"presets": dict.fromkeys(SLUGS, _READY)}
-_WEB_UI_PORT, _LOCK = 8766, "/run/svc-presets.lock"
+_WEB_UI_PORT = 8766
 
 
 class HostPresets:
@@ -47,7 +48,7 @@ def activate(guest: Guest, slug: str) -> int:
     """What `guest/presets/activate.py` leaves of itself in a guest; returns its exit code."""
     if RECORD not in guest.files:
         return 2
-    with guest.locks.setdefault(_LOCK, threading.Lock()):
+    with guest.locks.setdefault(LOCK, threading.Lock()):
         return _activate_alone(guest, slug)
 
 
@@ -60,7 +61,7 @@ def _activate_alone(guest: Guest, slug: str) -> int:
     before = guest.files.get(log, b"")
     guest.files[log] = before + (error or f"{slug} {entry['version']} is ready").encode() + b"\n"
     outcome = {"version": "" if error else entry["version"], "error": error}
-    guest.files[f"/run/svc-presets/{slug}.json"] = json.dumps(outcome).encode()
+    guest.files[f"{STATE_DIR}/{slug}.json"] = json.dumps(outcome).encode()
     return 1 if error else 0
 
 

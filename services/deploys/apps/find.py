@@ -10,8 +10,8 @@ import peewee
 
 from models.database import connection
 from models.deploys import Deploy, DeployRun
+from models.states import OPEN_RUN_STATES
 from models.users import User
-from services.deploys import runs
 from services.deploys.apps.access import seen_by
 from services.deploys.apps.views import DeployView, deploy_view
 from services.errors import NotFound
@@ -70,7 +70,7 @@ def wait_for(deps: Deps, begun: DeployView, wait_s: float) -> DeployView | None:
         row = _with_run(begun.version, "run").where(Deploy.app_id == begun.app_id).first()
         if row is None:
             raise NotFound(f"The app {begun.slug} was deleted meanwhile.")
-        ended = row.run.state not in runs.OPEN
+        ended = row.run.state not in OPEN_RUN_STATES
         return deploy_view(deps.settings, row, row.run) if ended else None
 
     return wait_until(begun.app_id, probe, wait_s)

@@ -11,11 +11,10 @@ from models.states import SandboxStatus
 from models.users import User
 from services.deploys import masked_secrets
 from services.deploys.apps.find import get
+from services.deploys.apps.process_facts import tail_script
 from services.errors import Conflict, Unavailable
 from services.protocols import Deps
 
-# Where the process of an app writes to.
-PATH = "/var/log/svc-app.log"
 LINES_MOST, LINES = 5000, 200
 BYTES_MOST = 256 * 1024
 _TIMEOUT_MS = 5000
@@ -36,9 +35,7 @@ def read(deps: Deps, owner: User | None, slug: str, lines: int) -> str:
         address = Node.get_by_id(sandbox.node_id).address
     secrets = masked_secrets.get(deps.settings, app.app_id)
     wanted_bytes = BYTES_MOST + secrets.more_bytes
-    # A full log has just become the one before: a secret may be half in each.
-    script = (f"tail -qc {wanted_bytes} {PATH}.1 {PATH} 2>/dev/null"
-              f" | tail -n {lines + secrets.more_lines} | tail -c {wanted_bytes}")
+    script = tail_script(wanted_bytes, lines + secrets.more_lines)
     try:
         said = deps.connect_guest(address, sandbox.agent_port, sandbox.agent_token).exec(
             shell=script, cwd="/", env={}, timeout_ms=_TIMEOUT_MS, detached=False,

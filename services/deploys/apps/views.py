@@ -2,11 +2,10 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from config.edge_url import edge_url
 from config.settings import Settings
 from models.deploys import Deploy, DeployRun
 from models.states import DeployStatus
-
-_HTTPS_PORT = 443
 
 
 @dataclass(frozen=True)
@@ -33,16 +32,11 @@ class DeployView:
 def deploy_view(settings: Settings, row: Deploy, last: DeployRun) -> DeployView:
     """The view of an app's row and of its last run's."""
     return DeployView(
-        slug=row.slug, app_id=row.app_id, url=url_of(settings, row.slug),
+        slug=row.slug, app_id=row.app_id,
+        url=edge_url(settings, f"{row.slug}.{settings.apps_domain}"),
         status=DeployStatus(row.status).value, version=last.version,
         serving_version=row.live_version, static=row.live_static, run_id=last.run_id,
         deploy_intent_id=last.deploy_intent_id, restores_version=last.restores_version,
         error=last.error, created_at=row.created_at,
         updated_at=max(row.updated_at, last.finished_at or row.updated_at),
     )
-
-
-def url_of(settings: Settings, slug: str) -> str:
-    """The address at which an app is served."""
-    port = "" if settings.edge_port == _HTTPS_PORT else f":{settings.edge_port}"
-    return f"https://{slug}.{settings.apps_domain}{port}"

@@ -10,10 +10,9 @@ from typing import Any
 
 from models.database import connection, database
 from models.states import DeployStatus
+from services.deploys.apps.process_facts import APP_PORT
 from services.operations import row_changes
 
-# The port that an app listens on (contract, Deploy rule 5).
-APP_PORT = 3000
 # How long requests are still held when a fence is over: what was published in its last moment
 # counts, and nothing that the sandbox before is told until then.
 _FENCE_MARGIN_S = 2

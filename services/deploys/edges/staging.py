@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from models.database import connection, now
 from models.deploys import AppHost, Deploy, DeployRun, Edge, StagedVersion
-from models.states import DeployStatus, RunState, RunStep
+from models.states import OPEN_RUN_STATES, DeployStatus, RunStep
 from services.deploys.earlier_versions import prefix_served
 from services.deploys.edges.channel import notify
 from services.deploys.runs import RunClaim
@@ -67,8 +67,7 @@ def list_coming() -> list[Version]:
     """The versions that are to go live as soon as the edges have them."""
     with connection():
         runs = DeployRun.select().where(
-            DeployRun.state.in_((RunState.QUEUED, RunState.RUNNING))
-            & (DeployRun.step == RunStep.STAGE))
+            DeployRun.state.in_(OPEN_RUN_STATES) & (DeployRun.step == RunStep.STAGE))
         return [Version(run.slug, run.owner_id,
                         prefix_of(run.app_id, run.version, run.stored_epoch)) for run in runs]
 

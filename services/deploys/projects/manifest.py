@@ -17,13 +17,15 @@ class BadProject(Exception):
 @dataclass(frozen=True)
 class Project:
     """What a project's files say: commands as shell lines, paths relative to its directory.
-    `must_start` is True if `svc.json` itself has a start command."""
+    `must_start` is True if `svc.json` itself has a start command, `gives_up_database` if it says
+    `"database": null`, which is a word and not the want of one."""
 
     build: str | None
     output: str | None
     start: str | None
     database: str | None
     must_start: bool = False
+    gives_up_database: bool = False
 
 
 def read_project(svc_json: str | None, package_json: str | None) -> Project:
@@ -38,7 +40,8 @@ def read_project(svc_json: str | None, package_json: str | None) -> Project:
     if start is None and isinstance(scripts.get("start"), str):
         start = "bun run start"
     return Project(build, _path(said, "output"), start, _path(said, "database"),
-                   must_start="start" in said)
+                   must_start="start" in said,
+                   gives_up_database="database" in said and said["database"] is None)
 
 
 def _object(text: str | None, name: str) -> Mapping[str, Any]:

@@ -4,7 +4,9 @@
 itself is one if nothing is to be started. 2. The claims of `svc.json` decide nothing: an app is
 static only if there is an output with an `index.html`, no database and no function (contract,
 Deploy rule 3), and `svc.json` has no start command. 3. A database that the app has already keeps
-its name unless `svc.json` names another: its rows are moved to where the next version opens them.
+its name unless `svc.json` names another: its rows are moved to where the next version opens them,
+whether the project has a file there or none. It is given up only where `svc.json` says
+`"database": null`.
 """
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -36,18 +38,22 @@ def judge(project: Project, directories: Collection[str], databases: Collection[
     `databases` the SQLite files of the tree, `functions` the files in `functions/`, `live_database`
     the name of the database that the app goes on with.
 
-    Raises BadProject for a project with neither an output nor a start command, and for one that
-    does not say which of its files is that database now.
+    Raises BadProject for a project with neither an output nor a start command, for one that does
+    not say which of its files is that database now, and for one that leaves nothing to open it.
     """
-    database = project.database or _found(databases, live_database)
+    database = _database(project, databases, live_database)
     if database is not None and not is_text(database):
         raise BadProject("The name of a SQLite file of the project is not UTF-8.")
     output = next((name for name in candidates(project) if name in directories), None)
-    served = database is not None or functions > 0 or project.must_start
+    served = bool(project.database or databases) or functions > 0 or project.must_start
     if output is not None and not served:
+        if database is not None:
+            raise BadProject(f"The app has its database in {database}, and this version would be"
+                             f" files alone. Name its start command, `start` in {FILE}, to go on"
+                             f' with that, or say `"database": null` there to give it up.')
         return Built(output, None, None, 0)
     if project.start is None:
-        if served:
+        if served or database is not None:
             raise BadProject("The app has a database or functions, so it needs a start command:"
                              f" `start` in {FILE}, or a start script in package.json.")
         where = " nor in ".join(candidates(project))
@@ -56,11 +62,17 @@ def judge(project: Project, directories: Collection[str], databases: Collection[
     return Built(None, project.start, database, functions)
 
 
-def _found(databases: Collection[str], live_database: str | None) -> str | None:
-    if not databases:
+def _database(project: Project, databases: Collection[str],
+              live_database: str | None) -> str | None:
+    """The name of the database that the version has; None if it has none."""
+    if project.gives_up_database:
+        if databases:
+            raise BadProject(f'`"database": null` in {FILE} says that the app has none, and'
+                             f" {min(databases)} in the project is a SQLite file: name it, or leave"
+                             " it out of the project.")
         return None
-    if live_database in databases:
-        return live_database
+    if project.database or not databases or live_database in databases:
+        return project.database or live_database
     if live_database is not None:
         raise BadProject(f"The app has its database in {live_database}, which is not in the project"
                          f" any more, and other SQLite files are: name its database, `database` in"

@@ -19,22 +19,17 @@ from models.database import connection, database, now
 from models.ids import new_id
 from models.states import OPEN_STATES, OperationKind, SandboxStatus
 from services.errors import Forbidden, Unavailable
-from services.llm.sandbox_url import keys_of_box
+from services.guests.address_holder import find_holder
+from services.guests.box_keys import keys_of_box
 
 # The name that guests have for the bucket, whatever the operator calls it.
 BUCKET = "replicas"
 _PURPOSE = b"relay:"
-_ALIVE = (SandboxStatus.PROVISIONING.value, SandboxStatus.RUNNING.value)
-_HOLDER = """
-SELECT s.id, k.prefix FROM sandboxes s LEFT JOIN relay_keys k
-    ON k.sandbox_id = s.id AND k.key_id = %s
-WHERE s.node_id = %s AND s.vm_ip = %s AND s.vm_ip <> '' AND s.status IN %s
-LIMIT 2
-"""
+_ITS_KEY = "LEFT JOIN relay_keys k ON k.sandbox_id = s.id AND k.key_id = %s"
 
 
 @dataclass(frozen=True)
-class RelayKey:
+class ReplicaKey:
     """What a guest needs to replicate: `prefix` ends with a slash and is all that it reaches."""
 
     key_id: str
@@ -63,7 +58,7 @@ DELETE FROM relay_keys k USING sandboxes s WHERE s.id = k.sandbox_id AND (
 """
 
 
-def issue(settings: Settings, sandbox_id: str, prefix: str) -> RelayKey:
+def issue(settings: Settings, sandbox_id: str, prefix: str) -> ReplicaKey:
     """The key of a sandbox for `prefix`, the same each time. It takes the place of a key for
     another prefix, and of another sandbox's for this one. Raises SettingsError."""
     if not prefix.endswith("/"):
@@ -78,7 +73,7 @@ def issue(settings: Settings, sandbox_id: str, prefix: str) -> RelayKey:
         key_id = row.select(row.key_id).where(same).scalar()
     if key_id is None:
         raise Unavailable("Another sandbox was given this prefix in the same moment.")
-    return RelayKey(key_id, _secret(keys_of_box(settings)[0], key_id), BUCKET, prefix)
+    return ReplicaKey(key_id, _secret(keys_of_box(settings)[0], key_id), BUCKET, prefix)
 
 
 def revoke(sandbox_id: str) -> None:
@@ -111,17 +106,12 @@ def has_key(sandbox_id: str) -> bool:
 def find_grant(settings: Settings, source_address: str, key_id: str) -> Grant:
     """What a key opens that is asked with from an address of this node.
 
-    Raises Forbidden; Unavailable from an address that nobody has yet: a sandbox that wakes has its
-    processes a moment before its row says so.
+    Raises Forbidden; Unavailable from an address that nobody has yet.
     """
-    with connection():
-        found = database.execute_sql(
-            _HOLDER, (key_id, settings.node_id, source_address, _ALIVE)).fetchall()
-    if not found:
-        raise Unavailable("The sandbox is not up yet.", retry_after_s=1)
-    sandbox_id, prefix = found[0]
-    if len(found) > 1 or prefix is None:
+    holder = find_holder(settings, source_address, "s.id, k.prefix", _ITS_KEY, key_id)
+    if holder is None or holder[1] is None:
         raise Forbidden("This key is not for this sandbox.")
+    sandbox_id, prefix = holder
     return Grant(sandbox_id, prefix,
                  tuple(_secret(key, key_id) for key in keys_of_box(settings)))
 

@@ -10,14 +10,12 @@ from models.nodes import Node
 from models.sandboxes import Sandbox
 from models.states import RunStep, SandboxKind
 from services.deploys import runs, version_prefixes
+from services.deploys.apps.process_facts import APP_PORT
 from services.deploys.runs import RunClaim
 from services.deploys.served import replica_keys
-from services.deploys.served.replica_keys import RelayKey
+from services.deploys.served.replica_keys import ReplicaKey
 from services.hosts import nodes
 from services.sandboxes.idle import touch_values
-
-# Where an app has to accept connections (contract, Deploy rule 5).
-APP_PORT = 3000
 
 
 @dataclass(frozen=True)
@@ -48,12 +46,12 @@ def adopt_builder(claimed: RunClaim, manifest: dict[str, Any]) -> RunClaim:
 
 
 def begin_prefix(settings: Settings, claimed: RunClaim, **columns: Any) -> tuple[
-        RunClaim, RelayKey]:
+        RunClaim, ReplicaKey]:
     """Give the runtime of the run a prefix to replicate its database to: one of this very claim,
     that nobody has written to. Returns the key of it. Raises LeaseLost."""
     assert claimed.runtime_sandbox_id is not None
     with connection(), database.atomic():
-        after = runs.advance(claimed, claimed.step, stored_epoch=claimed.epoch, **columns)
+        after = runs.note(claimed, stored_epoch=claimed.epoch, **columns)
         prefix = version_prefixes.keep(claimed.app_id, claimed.version, claimed.epoch)
         key = replica_keys.issue(settings, claimed.runtime_sandbox_id,
                                  version_prefixes.database_prefix(prefix))

@@ -18,7 +18,7 @@ from models.database import connection, database, now
 from models.deploys import DeployRun
 from models.operations import OutboxMessage
 from models.snapshots import Snapshot
-from models.states import OperationKind, RunState, RunStep, SnapshotKind
+from models.states import OPEN_RUN_STATES, OperationKind, RunState, RunStep, SnapshotKind
 from services.deploys import logs, runs
 from services.deploys.builder_removal import stop_builder
 from services.deploys.builder_size import builder_size
@@ -146,5 +146,5 @@ def _move(deps: Deps, row: DeployRun, move: Move) -> list[OutboxMessage] | None:
 
 def _unchanged(row: DeployRun) -> Any:
     return ((DeployRun.id == row.id) & (DeployRun.epoch == row.epoch)
-            & (DeployRun.node_id == row.node_id) & DeployRun.state.in_(runs.OPEN)
+            & (DeployRun.node_id == row.node_id) & DeployRun.state.in_(OPEN_RUN_STATES)
             & runs.unheld(now()))

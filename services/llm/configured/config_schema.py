@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 
 from marshmallow import RAISE, Schema, ValidationError, fields, validate
 
+from services.camel_case import camel_case
+
 _MESSAGES = {
     "required": "is missing", "null": "may not be null", "invalid": "has the wrong type",
     "invalid_mapping_type": "has the wrong type", "type": "has the wrong type",
@@ -80,8 +82,7 @@ class _Part(Schema):
         unknown = RAISE
 
     def on_bind_field(self, field_name: str, field_obj: fields.Field[Any]) -> None:
-        head, *rest = field_name.split("_")
-        field_obj.data_key = head + "".join(word.capitalize() for word in rest)
+        field_obj.data_key = camel_case(field_name)
         field_obj.error_messages.update(_MESSAGES)
 
 

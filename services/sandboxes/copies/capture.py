@@ -1,5 +1,4 @@
 """Takes snapshots: captures of a sandbox, or of its project directory, that outlive it."""
-from models.database import connection
 from models.ids import new_id
 from models.operations import Operation, OutboxMessage
 from models.sandboxes import Sandbox
@@ -59,25 +58,25 @@ def take(deps: Deps, caller: Caller, sandbox_id: str,
 
 def _await_snapshot(sandbox_id: str, snapshot_id: str, route: str, wait_s: float) -> SnapshotView:
     def probe() -> Snapshot | None:
-        return Snapshot.get_or_none((Snapshot.id == snapshot_id)
-                                    & (Snapshot.state != SnapshotState.PENDING))
+        row: Snapshot | None = Snapshot.get_or_none((Snapshot.id == snapshot_id)
+                                                    & (Snapshot.state != SnapshotState.PENDING))
+        if row is None or row.state != SnapshotState.FAILED:
+            return row
+        idempotency.release(route, snapshot_id)
+        deleted = Operation.select().where((Operation.sandbox_id == sandbox_id)
+                                           & (Operation.snapshot_id == snapshot_id)
+                                           & (Operation.state == OperationState.SUPERSEDED))
+        if deleted.exists():
+            raise Conflict(row.error or "The sandbox was deleted meanwhile.")
+        raise Unavailable(row.error or "The snapshot could not be captured.")
 
-    row = wait_until(sandbox_id, probe, wait_s)
+    row = wait_until(sandbox_id, probe, wait_s, patient=True)
     if row is None:
         raise Unavailable(
             f"Snapshot {snapshot_id} is still being taken; that goes on. Ask again with the same"
             " idempotencyKey.",
             retry_after_s=10,
         )
-    if row.state == SnapshotState.FAILED:
-        with connection():
-            idempotency.release(route, snapshot_id)
-            deleted = Operation.select().where((Operation.sandbox_id == sandbox_id)
-                                               & (Operation.snapshot_id == snapshot_id)
-                                               & (Operation.state == OperationState.SUPERSEDED))
-            if deleted.exists():
-                raise Conflict(row.error or "The sandbox was deleted meanwhile.")
-        raise Unavailable(row.error or "The snapshot could not be captured.")
     return snapshot_view(row)
 
 
@@ -88,8 +87,7 @@ def find_transient(sandbox: Sandbox, asked_at_seq: int) -> tuple[Snapshot, Opera
     """
     if sandbox.task != OperationKind.SNAPSHOT:
         return None
-    begun = Operation.get((Operation.sandbox_id == sandbox.id)
-                          & (Operation.op_seq == sandbox.op_seq))
+    begun = Operation.get(Operation.numbered(sandbox.id, sandbox.op_seq))
     taken = Snapshot.get_by_id(begun.snapshot_id)
     unseen = begun.op_seq > asked_at_seq or begun.epoch == 0
     return (taken, begun) if taken.transient and unseen else None

@@ -13,11 +13,10 @@ from config.settings import Settings
 from models.database import database
 from models.nodes import Node
 from models.snapshots import Snapshot
-from models.states import SnapshotKind
+from models.states import Lane, SnapshotKind
 from services.errors import Unavailable, WrongNode
 from services.hosts import placement
 from services.hosts.port_room import PortsWanted
-from services.operations.transitions import ARCHIVE_LANE
 
 _ELSEWHERE = ("With X-Svc-Node another node makes it from the stored disk, without memory and"
               " processes.")
@@ -34,13 +33,13 @@ def claim(settings: Settings, taken: Snapshot, vcpus: int, mem_mb: int, pinned: 
     """
     claim_node = partial(placement.claim_node, settings, vcpus, mem_mb, ports=ports)
     if taken.kind == SnapshotKind.FILES_ONLY:
-        return claim_node(pinned, preset=preset, lane=ARCHIVE_LANE)
+        return claim_node(pinned, preset=preset, lane=Lane.ARCHIVE)
     holder, in_store = str(taken.node_id), taken.uploaded_to_store and taken.image_key is not None
     if pinned not in (None, holder):
         if not in_store:
             raise WrongNode(f"Snapshot {taken.id} is on node {holder}, not on {pinned}, and not in"
                             " the object store yet.")
-        return claim_node(pinned, lane=ARCHIVE_LANE)
+        return claim_node(pinned, lane=Lane.ARCHIVE)
     if pinned is not None or not in_store:
         return claim_node(holder)
     try:
@@ -54,6 +53,6 @@ def claim(settings: Settings, taken: Snapshot, vcpus: int, mem_mb: int, pinned: 
             raise Unavailable(f"{refused} {_ELSEWHERE}",
                               retry_after_s=refused.retry_after_s) from None
         try:
-            return claim_node(image=taken.image_key, lane=ARCHIVE_LANE)
+            return claim_node(image=taken.image_key, lane=Lane.ARCHIVE)
         except Unavailable:
             raise refused from None

@@ -15,17 +15,25 @@ from models.database import connect, connection, database, now
 from models.deploys import Deploy, DeployPrefix, DeployRun
 from models.ids import new_id
 from models.snapshots import Snapshot
-from models.states import DeployStatus, Plan, RunState, RunStep, SandboxStatus, SnapshotState
+from models.states import (
+    OPEN_RUN_STATES,
+    DeployStatus,
+    Plan,
+    RunState,
+    RunStep,
+    SandboxStatus,
+    SnapshotState,
+)
 from models.users import User
 from nodeworker.deploys import run_steps
 from nodeworker.deploys.replica_files import PROGRAM
 from nodeworker.wiring import NodeDeps
 from services.deploys import builders, drained_sandboxes, runs
 from services.deploys import version_prefixes as prefix_rows
+from services.deploys.apps.process_facts import APP_PORT
 from services.deploys.begin_run import DeployRequest, reserve
 from services.deploys.builder_removal import ACCOUNT
 from services.deploys.served import replica_keys, runtimes
-from services.deploys.served.runtimes import APP_PORT
 from services.hosts.nodes import NodeFacts, heartbeat
 from services.protocols import Deps
 from services.sandboxes.idle import touch_values
@@ -90,7 +98,7 @@ def take(deps):
     """Claims the open run of an app as a worker does."""
     def claim(slug="hello", worker="w", lease_s=10.0):
         with connection():
-            run = DeployRun.get((DeployRun.slug == slug) & DeployRun.state.in_(runs.OPEN))
+            run = DeployRun.get((DeployRun.slug == slug) & DeployRun.state.in_(OPEN_RUN_STATES))
             return runs.claim(run.id, run.node_id, worker, lease_s)
     return claim
 

@@ -10,7 +10,7 @@ from models.states import SandboxStatus
 from models.users import User
 from nodeworker.deploys import app_process
 from services.deploys import masked_secrets, variables
-from services.deploys.apps import output
+from services.deploys.apps import output, process_facts
 from services.errors import Conflict, NotFound, Unavailable
 from tests.host.agent_process import TOKEN, start_agent, stop_agent
 from tests.rows import operations
@@ -31,7 +31,7 @@ def read(deps, ask, agent, tmp_path, monkeypatch):
     """Reads the output of the app hello, whose process has written to a file of this machine."""
     ask()
     sandbox = operations.boot(deps)
-    monkeypatch.setattr(output, "PATH", str(tmp_path / "app.log"))
+    monkeypatch.setattr(process_facts, "LOG", str(tmp_path / "app.log"))
     with connection():
         Sandbox.update(agent_token=TOKEN).where(Sandbox.id == sandbox).execute()
         Deploy.update(live_sandbox_id=sandbox, live_static=False).execute()
@@ -59,10 +59,6 @@ def test_the_last_lines_while_it_runs_and_nothing_is_woken_or_kept_awake(read, t
     with pytest.raises(Conflict, match="hello is hibernated"):
         read()
     assert len(deps.queue.sent) == sent
-
-
-def test_it_is_the_log_that_the_node_has_written():
-    assert output.PATH == app_process.LOG
 
 
 def test_long_lines_are_cut(read, tmp_path):
@@ -110,7 +106,7 @@ def test_a_secret_whose_first_half_is_in_the_log_before(read, secret, tmp_path):
 
 
 def test_the_error_of_a_deploy_begins_with_no_half_of_a_secret(agent, tmp_path, monkeypatch):
-    monkeypatch.setattr(app_process, "LOG", str(tmp_path / "app.log"))
+    monkeypatch.setattr(process_facts, "LOG", str(tmp_path / "app.log"))
     secrets, most_bytes = masked_secrets.Secrets(["hunter2hunter2"]), app_process._SAID_BYTES
     for after in range(most_bytes - 14, most_bytes + 1):
         (tmp_path / "app.log").write_text("before hunter2hunter2" + "x" * after)

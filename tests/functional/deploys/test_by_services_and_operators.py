@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from models.database import connect, connection, database
+from models.database import connect, connection, database, now
 from models.deploys import Deploy, DeployRun
 from services.protocols import Deps
 from tasks.wiring import no_guest
@@ -186,12 +186,13 @@ def test_an_operator_is_told_what_a_deploy_waits_for(deps, deploys, shop, svc_ad
             DeployRun.version).first()
         values = {**last.__data__, "id": None, "version": row.next_version, "state": "queued",
                   "step": "build", "finished_at": None, "error": None,
-                  "operator_error": "Unavailable: there is no room", "announce_at": None}
+                  "operator_error": "Unavailable: there is no room", "announce_at": now()}
         del values["id"]
         run = DeployRun.create(**values)
     try:
         told = svc_admin("explain", shop)
         assert "is waiting for a worker" in told and "It says: Unavailable: there is no" in told
+        assert "It is announced again once its node reports" in told
         assert "queue node.nowhere.deploy" in told and "no node nowhere" in told
         assert shop in svc_admin("deploy-list", "--open")
         assert shop not in svc_admin("deploy-list", "--failed")

@@ -92,6 +92,20 @@ def test_what_is_done_for_an_app_counts_as_its_owners(deps, bring_up, ask, take)
     assert wake.bring_up(few, asleep, 3000) is wake.Reach.COMING, "a stop does not count"
 
 
+def test_a_builder_that_has_ended_is_named_and_another_is_made(deps, ask, take):
+    ask()
+    claimed = take()
+    operations.succeed(builders.start(deps, claimed), SandboxStatus.STOPPED)
+    with connection():
+        runs.give_back(claimed, 0)
+        DeployRun.update(attempts=deps.settings.operation_attempts).execute()
+    work(deps, dataclasses.replace(deps.settings, node_id="n1"), claimed)
+    with connection():
+        run = DeployRun.get_by_id(claimed.id)
+    assert run.operator_error.startswith("BuilderGone: the builder is stopped")
+    assert (run.state, run.builder_sandbox_id) == ("queued", None), "none of its doing"
+
+
 def store_static(deps, ask, take):
     ask()
     claimed = take()

@@ -11,6 +11,7 @@ import pytest
 
 from bin.console import Advice
 from bin.stack import leftovers
+from config.nginx.workers import workers_of
 from tests.clients.load import Load
 from tests.clients.shells import ShellClient
 from tests.stack.previews import Served
@@ -24,9 +25,7 @@ RELOAD = "python -m config.nginx.reload"
 def workers(stack):
     """The children of its master, none while there is no master."""
     try:
-        master = stack.supervisor.pid("edge")
-        children = Path(f"/proc/{master}/task/{master}/children").read_text().split()
-        return {int(pid) for pid in children if Path(f"/proc/{pid}/comm").read_text() == "nginx\n"}
+        return {int(entry.name) for entry in workers_of(stack.supervisor.pid("edge"))}
     except OSError:
         return set()
 

@@ -130,18 +130,19 @@ def test_a_file_larger_than_the_cap_is_broken_off(edge, owner, sandbox, guest):
     check_not_in_use(sandbox)
 
 
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [
-        ("not_found", 404), ("permission", 403), ("too_large", 413), ("not_a_file", 400),
-        ("bad_request", 400), ("failed", 400), ("made up", 400), ("", 400),
-    ],
-)
-def test_what_the_guest_refuses(edge, owner, sandbox, guest, code, status):
+@pytest.mark.parametrize(("code", "of_file", "of_command"), [
+    ("not_found", 404, 400), ("permission", 403, 503), ("too_large", 413, 503),
+    ("not_a_file", 400, 503), ("bad_request", 400, 400), ("no_space", 409, 409),
+    ("failed", 503, 503), ("made up", 503, 503), ("", 503, 503),
+])
+def test_what_the_guest_refuses(edge, owner, sandbox, guest, code, of_file, of_command):
     guest.reply = frame(FAILURE, {"code": code, "message": "because\0\x1b[31m"})
-    read = edge.api.get(f"{SANDBOXES}/{sandbox}/files?path=/x", headers=edge.key(owner))
-    assert read.status_code == status and list(read.json) == ["error"]
-    assert run(edge, owner, sandbox).status_code == 400
+    files, headers = f"{SANDBOXES}/{sandbox}/files", edge.key(owner)
+    for answer in (edge.api.get(f"{files}?path=/x", headers=headers),
+                   edge.api.post(files, json=[{"path": "/x", "content": ""}], headers=headers),
+                   upload(edge, owner, sandbox, b"x")):
+        assert answer.status_code == of_file and list(answer.json) == ["error"]
+    assert run(edge, owner, sandbox).status_code == of_command
 
 
 GOOD_DISK = {"totalBytes": 1000, "usedBytes": 400, "availableBytes": 600}

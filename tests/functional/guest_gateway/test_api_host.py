@@ -41,6 +41,15 @@ def test_an_error_of_ours_after_the_upstream_has_the_api_s_own_shape(http, upstr
     assert set(answer.json()) == {"error"}
 
 
+@pytest.mark.parametrize("status", [400, 404, 413, 429, 529])
+def test_what_an_upstream_refuses_has_it_too(http, upstream, status):
+    upstream.refusals.append((status, {"Retry-After": "7", "Request-Id": "r-1"}))
+    answer = http.post(MESSAGES, json=question("claude-x"))
+    assert (answer.status_code, answer.json()) == (status, {"error": "not now"})
+    assert answer.headers["Content-Type"] == "application/json"
+    assert (answer.headers["Retry-After"], answer.headers["Request-Id"]) == ("7", "r-1")
+
+
 @pytest.mark.parametrize(("method", "path", "taken"), [
     ("POST", "/v1/models", "GET"), ("GET", MESSAGES, "POST"), ("DELETE", MESSAGES, "POST")])
 def test_another_method_is_405_and_says_which(http, upstream, method, path, taken):

@@ -4,14 +4,16 @@ import sys
 from types import SimpleNamespace
 
 from bin.stack.site import ROOT
+from models.states import Lane
 from nodeworker import lanes_alive
-from nodeworker.lanes_alive import LANES, LaneWatch, is_held
+from nodeworker.lanes_alive import LaneWatch, is_held
 
 HOLD = """
 import os, sys
 from pathlib import Path
+from models.states import Lane
 from nodeworker.lanes_alive import hold
-hold(Path(sys.argv[1]), "ops")
+hold(Path(sys.argv[1]), Lane.OPS)
 if os.fork() == 0:
     os.close(1)
     sys.stdin.read()
@@ -26,17 +28,17 @@ def test_a_lane_works_from_its_start_to_the_end_of_its_process_whatever_its_chil
     clock_s = [0.0]
     monkeypatch.setattr(lanes_alive, "time", SimpleNamespace(monotonic=lambda: clock_s[0]))
     watch = LaneWatch(tmp_path, 0.3)
-    assert watch.list_up() == list(LANES), "each has some time to start"
+    assert watch.list_up() == list(Lane), "each has some time to start"
     with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], cwd=ROOT, text=True,
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
         assert worker.stdout.readline() == "held\n"
-        assert is_held(tmp_path, "ops")
+        assert is_held(tmp_path, Lane.OPS)
         clock_s[0] += 0.4
         assert watch.list_up() == ["ctl", "ops"]
         worker.kill()
         worker.wait()
-        assert not is_held(tmp_path, "ops")
+        assert not is_held(tmp_path, Lane.OPS)
         assert watch.list_up() == ["ctl", "ops"], "it may come back"
         clock_s[0] += 0.4
         assert watch.list_up() == ["ctl"]
-        assert is_held(tmp_path, "ops") is False
+        assert is_held(tmp_path, Lane.OPS) is False

@@ -1,19 +1,19 @@
 """What a node and its placement ask of the rows costs the same with 100,000 rows as with 1,000, of
 which as many are awake."""
-import json
 import logging
 
 from config.settings import Settings
 from models.database import connection, database, now
 from models.states import Plan
 from models.users import User
-from services.hosts import hibernate_all, placement
+from services.hosts import hibernate_all, node_load, placement
 from services.hosts.nodes import NodeFacts, heartbeat
 from services.hosts.port_room import PortsWanted
 from services.metering import counting
 from services.reconciliation import lost_files, seen_rows
 from services.snapshots import needed_on_node
 from tests.fakes.outside import ListQueue
+from tests.rows.plans import buffers, explain, nodes
 
 # Of a thousand rows 220 sleep on n1 and 500 on n2, the rest are stopped.
 FILL = """
@@ -50,7 +50,7 @@ CALLS = {
     "what of the missing had files": lambda: lost_files.list_candidates("n1", ASLEEP),
     "which are done with": lambda: seen_rows.list_stopped("n1", ASLEEP),
     "one that looks orphaned": lambda: seen_rows.is_wanted("n1", ASLEEP[0]),
-    "what is promised": lambda: placement.read_load("n1"),
+    "what is promised": lambda: node_load.read_load("n1"),
     "nodes by load": lambda: placement.list_by_load(SETTINGS),
     "claim on a node": lambda: placement.claim_node(SETTINGS, 1, 1024).id,
     "what is metered": lambda: counting.list_metered("n1"),
@@ -66,25 +66,8 @@ def plans(call, caplog):
         call()
         change.rollback()
     asked = [each.msg for each in caplog.records if each.name == "peewee"]
-    with connection():
-        return [explain(*each) for each in asked
-                if each[0].startswith("SELECT") and '"sandboxes"' in each[0]]
-
-
-def explain(text, values):
-    found = database.execute_sql(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {text}",
-                                 values).fetchone()[0]
-    return (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
-
-
-def nodes(plan):
-    yield plan
-    for part in plan.get("Plans", ()):
-        yield from nodes(part)
-
-
-def buffers(plan):
-    return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+    return [explain(*each) for each in asked
+            if each[0].startswith("SELECT") and '"sandboxes"' in each[0]]
 
 
 def fill(first, last):

@@ -91,6 +91,19 @@ def test_a_worker_holds_its_operation_across_an_outage_of_postgres(sim_stack, al
     alice.post(f"/v1/sandboxes/{sandbox}/wake")
 
 
+def test_a_snapshot_is_answered_though_postgres_goes_away_while_it_waits(sim_stack, alice, sandbox,
+                                                                         fault):
+    fault("runner.claimed", "sleep:2")
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(alice.post, f"/v1/sandboxes/{sandbox}/snapshot")
+        eventually(fault.reached, True)
+        sim_stack.crash("postgres")
+        time.sleep(3)  # longer than the wait is between two looks
+        sim_stack.start("postgres")
+        answer = asked.result()
+    assert answer.status_code == 201 and answer.json()["sourceSandboxId"] == sandbox
+
+
 def test_a_killed_api_comes_back_and_knows_everything(sim_stack, alice, sandbox):
     body = {"idempotencyKey": f"across a crash {time.time_ns()}"}
     first = alice.post("/v1/sandboxes", json=body).json()["id"]

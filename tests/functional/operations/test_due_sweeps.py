@@ -200,7 +200,7 @@ def test_work_waits_for_its_node_and_lane(deps, sleeping, what, deaf):
     assert work.announce_due(deps, since) == 0 and not deps.queue.sent and due() == set()
     heartbeat(NODE, lanes=["ctl", work.lane])
     assert due() == {job} and work.announce_due(deps, since) == 1
-    assert [queue for queue, *_ in deps.queue.sent] == [f"node.n1.{work.lane}"]
+    assert [queue for queue, *_ in deps.queue.sent] == [f"node.n1.{work.lane.value}"]
 
 
 def test_other_ticks_are_always_sent_and_all_while_the_database_is_away(nothing, away):

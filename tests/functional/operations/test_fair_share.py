@@ -9,17 +9,17 @@ import pytest
 from models.database import connection, now
 from models.nodes import Node
 from models.operations import Operation
-from models.states import OperationKind, OperationState, SandboxStatus
+from models.states import Lane, OperationKind, OperationState, SandboxStatus
 from services.errors import RateLimited, Unavailable
 from services.operations import claims, fair_share, sweeps
-from services.operations.fair_share import Lane
+from services.operations.fair_share import SharedLane
 from services.sandboxes import create, lifecycle
 from services.sandboxes.copies import capture, forks
 from services.sandboxes.outcomes import Outcome, fail_overdue, finish, report_running
 from services.sandboxes.requests import CaptureRequest, LaunchOptions
 from tests.rows.operations import CREATE, boot, caller, claim, row, succeed
 
-LANE = Lane("n1", "ops", 4, 0.75)
+LANE = SharedLane("n1", Lane.OPS, 4, 0.75)
 SMALL = replace(CREATE, size="small")
 
 
@@ -70,7 +70,7 @@ def roomy(deps):
 @pytest.mark.parametrize(("slots", "share", "cap"), [(4, 0.75, 3), (16, 0.75, 12), (1, 0.75, 1),
                                                      (2, 0.5, 1), (8, 1.0, 8)])
 def test_a_cap_is_a_share_and_at_least_one(slots, share, cap):
-    assert Lane("n1", "ops", slots, share).cap == cap
+    assert SharedLane("n1", Lane.OPS, slots, share).cap == cap
 
 
 def test_the_announced_operation_is_taken_among_equals_and_the_oldest_else(roomy):
@@ -127,8 +127,8 @@ def test_many_workers_at_once_keep_to_the_cap(roomy):
 
 def test_lanes_and_nodes_are_apart(roomy):
     (mine,) = make(roomy, "alice")
-    assert take(mine, Lane("n1", "ctl", 8, 0.75)) is None
-    assert take(mine, Lane("n2", "ops", 4, 0.75)) is None
+    assert take(mine, SharedLane("n1", Lane.CTL, 8, 0.75)) is None
+    assert take(mine, SharedLane("n2", Lane.OPS, 4, 0.75)) is None
 
 
 def test_a_parked_operation_is_nobodys_until_it_is_due(roomy):

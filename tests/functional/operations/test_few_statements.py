@@ -5,17 +5,17 @@ import logging
 import pytest
 
 from models.database import connection
-from models.states import OperationKind, SandboxStatus
+from models.states import Lane, OperationKind, SandboxStatus
 from nodeworker.hypervisor.host_facts import UsageReading
 from services.hosts import assignments
 from services.metering.counting import Sample
 from services.operations import begin, claims, fair_share
-from services.operations.fair_share import Lane
+from services.operations.fair_share import SharedLane
 from services.sandboxes import create
 from services.sandboxes.outcomes import Outcome, finish
 from tests.rows.operations import CREATE, boot, caller, claim, row, succeed
 
-LANE = Lane("n1", "ops", 4, 0.75)
+LANE = SharedLane("n1", Lane.OPS, 4, 0.75)
 
 
 @pytest.fixture

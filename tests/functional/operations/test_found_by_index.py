@@ -1,5 +1,4 @@
 """Of the tables that keep what was asked for long ago, nothing is read whole to find one row."""
-import json
 import logging
 
 import pytest
@@ -14,6 +13,7 @@ from services.sandboxes.outcomes import Outcome
 from services.sandboxes.outcomes import finish as finish_operation
 from services.sandboxes.requests import CaptureRequest
 from tests.rows.operations import boot, caller, claim
+from tests.rows.plans import explain, nodes
 
 
 @pytest.fixture
@@ -37,13 +37,9 @@ def indexes(caplog):
 
 
 def scans(table, text, values):
-    found = database.execute_sql(f"EXPLAIN (FORMAT JSON) {text}", values).fetchone()[0]
-    plans = [(json.loads(found) if isinstance(found, str) else found)[0]["Plan"]]
-    while plans:
-        plan = plans.pop()
-        plans += plan.get("Plans", ())
-        if plan.get("Relation Name") == table and plan["Node Type"] != "ModifyTable":
-            yield plan.get("Index Name")
+    for node in nodes(explain(text, values, run=False)):
+        if node.get("Relation Name") == table and node["Node Type"] != "ModifyTable":
+            yield node.get("Index Name")
 
 
 def test_why_a_capture_failed(deps, indexes):

@@ -9,9 +9,9 @@ from models.database import connection, now
 from models.operations import Operation
 from models.states import SandboxStatus
 from nodeworker import runner
-from nodeworker.handlers import lifecycle
-from nodeworker.handlers.not_yet import NotYet
+from nodeworker.handlers import failed_operations, lifecycle
 from nodeworker.hypervisor.driver import MachineSpec, Shape, VmState
+from nodeworker.not_yet import NotYet
 from nodeworker.reconciliation.reconciler import Reconciler
 from services.errors import Unavailable
 from services.hosts import assignments
@@ -34,7 +34,7 @@ def test_the_machine_that_another_worker_has_made_meanwhile_stays(node, made):
     node.driver.create(MachineSpec(made, Shape(1, 1024), "token-0123456789", free_port()))
     sandbox = assignments.get_assigned(node.settings, made)
     for claimed, left in ((late, VmState.RUNNING), (present, None)):
-        outcome = lifecycle.failure(node, claimed, sandbox, RuntimeError("a failure"))
+        outcome = failed_operations.failure(node, claimed, sandbox, RuntimeError("a failure"))
         assert not outcome.ok
         runner._finish(node, claimed, outcome)
         assert node.driver.inspect(made) is left

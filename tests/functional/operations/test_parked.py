@@ -8,7 +8,7 @@ import pytest
 from models.database import connection, now
 from models.deploys import Deploy, DeployRun
 from models.operations import Operation, OutboxMessage
-from models.states import OperationKind, OperationState
+from models.states import OperationKind, OperationState, SandboxStatus, SnapshotState
 from nodeworker import parked_operations
 from nodeworker.handlers.agent_server import SERVER
 from nodeworker.handlers.end_listener import LISTENER
@@ -17,7 +17,9 @@ from services.errors import Unavailable
 from services.hosts.nodes import NodeFacts, heartbeat
 from services.operations import claims
 from services.sandboxes import create, lifecycle
-from tests.rows.operations import CREATE, boot, caller, claim, row
+from services.sandboxes.copies import capture
+from services.sandboxes.outcomes import Outcome, finish, report_running
+from tests.rows.operations import CREATE, boot, caller, claim, row, succeed
 
 NODE = NodeFacts("n1", "127.0.0.1", 64, 4096, 20000, 20099, {})
 
@@ -131,6 +133,39 @@ def test_a_wake_that_waits_for_the_service_is_ended(deps, waking):
     hibernate(deps, waking)
     assert wake_of(waking).state == OperationState.SUCCEEDED
     assert row(waking).task == OperationKind.HIBERNATE
+    assert "hibernate" in row(waking).error
+    succeed(waking, SandboxStatus.HIBERNATED)
+    assert row(waking).error is None, "there is nothing that could be ready"
+
+
+def test_an_ended_wait_is_told_until_the_next_wake_makes_up_for_it(deps, waking):
+    with connection():
+        claims.park(claim(waking), 60, "port 3000")
+    with pytest.raises(Unavailable):
+        capture.take(deps, caller("alice"), waking)
+    with connection():
+        finish(claim(waking), Outcome(True, SandboxStatus.RUNNING,
+                                      snapshot={"state": SnapshotState.READY}))
+    assert "(snapshot). The next wake" in row(waking).error and row(waking).task is None
+    with pytest.raises(Unavailable):
+        lifecycle.wake(deps, caller("alice"), waking)
+    assert row(waking).task == OperationKind.WAKE, "one that runs, and whose service may not"
+
+
+def test_who_needs_the_machine_alone_does_not_wait_for_its_service(deps):
+    sandbox_id = boot(deps)
+    hibernate(deps, sandbox_id)
+    succeed(sandbox_id, SandboxStatus.HIBERNATED)
+    with pytest.raises(Unavailable):
+        lifecycle.wake(deps, caller("alice"), sandbox_id, readiness_port=3000)
+    with pytest.raises(Unavailable, match="waking"):
+        lifecycle.wake_machine(deps, caller("alice"), sandbox_id)
+    claimed = claim(sandbox_id)
+    with connection():
+        report_running(claimed, {}, None, None)
+        claims.park(claimed, 60, "port 3000")
+    lifecycle.wake_machine(deps, caller("alice"), sandbox_id)
+    assert wake_of(sandbox_id).state == OperationState.PENDING, "it goes on, for who waits for it"
 
 
 def test_a_wake_that_has_yet_to_open_its_ports_is_not(deps, waking):

@@ -29,6 +29,7 @@ from services.sandboxes.copies import forks
 from services.sandboxes.outcomes import Outcome, finish
 from services.sandboxes.requests import CaptureRequest, CreateRequest, LaunchOptions
 from tests.rows.operations import CREATE, boot, caller, claim, row, succeed
+from tests.stack.waiting import until
 
 
 def test_create_reserves_announces_and_returns_at_once(deps):
@@ -71,6 +72,17 @@ def test_sending_leaves_no_connection_open_in_a_thread_that_had_none(deps):
     assert database.is_closed(), "it would outlive the server's restart, dead"
     with connection():
         assert OutboxMessage.select().count() == 0
+
+
+def test_a_database_that_goes_away_when_a_message_is_sent_fails_nobody(deps, away):
+    """What the message tells of is committed; it comes once more."""
+    with connection():
+        message = outbox.add("q", "node.sandbox.boot", {"sandbox_id": "none", "op_seq": 1})
+    with away():
+        outbox.flush(deps.queue, [message])
+    with connection():
+        until(lambda: outbox.relay_once(deps.queue) == 1)
+    assert deps.queue.sent == [("q", "node.sandbox.boot", message.payload)] * 2
 
 
 def test_only_one_of_many_claims_wins(deps):

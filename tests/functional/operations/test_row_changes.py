@@ -1,16 +1,18 @@
 """The thread that listens for changed rows: what it says when it loses its connection, and its
 end."""
 import logging
+import queue
 import threading
 
 import psycopg2
 import pytest
 
-from models.database import connection, database
+from models.database import DatabaseUnavailable, connection, database
 from services.operations import row_changes
+from services.operations.listening import Listener
 from tests.stack.waiting import eventually, until
 
-LOST = "row listener lost its connection"
+LOST = "the listener of channel sandbox lost its connection"
 
 
 @pytest.fixture
@@ -98,3 +100,25 @@ def test_a_change_while_nobody_listens_is_not_missed(listening):
                              " WHERE datname = current_database() AND query = 'LISTEN sandbox'")
     until(lambda: len(looks) == 2, timeout_s=6)
     waiter.join()
+
+
+def test_what_is_told_while_the_connection_is_looked_at_is_heard_at_once(deps, monkeypatch):
+    """The answer to the look brings it along, and nothing more comes that would wake the thread."""
+    monkeypatch.setattr("services.operations.listening._QUIET_MS", 0)
+    heard, begun = queue.Queue(), threading.Event()
+    listener = Listener("looked_at", lambda told: [heard.put(each) for each in told], begun.set)
+    listener.start()
+    assert begun.wait(10)
+    for number in range(100):
+        with connection():
+            database.execute_sql("SELECT pg_notify('looked_at', %s)", (str(number),))
+        assert heard.get(timeout=10) == str(number)
+    listener.end()
+
+
+def test_a_patient_wait_outlasts_the_database_and_no_other_does(listening, away):
+    with away():
+        with pytest.raises(DatabaseUnavailable):
+            row_changes.wait_until("some", lambda: "seen", 60.0)
+        assert row_changes.wait_until("some", lambda: "seen", 0.0, patient=True) is None
+    assert row_changes.wait_until("some", lambda: "seen", 0.0, patient=True) == "seen"

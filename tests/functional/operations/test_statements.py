@@ -103,6 +103,14 @@ def test_other_columns_become_attributes():
         assert shouted.find("ann").address == "ann@example.org"
 
 
+def test_a_row_is_found_by_its_key_and_there_may_be_none():
+    with connection():
+        assert User.find_by_id("ben").email == "ben@example.org"
+        assert User.find_by_id("nobody") is None
+        with pytest.raises(peewee.DoesNotExist):
+            User.get_by_id("nobody")
+
+
 def test_a_new_row_is_what_the_database_has_of_it():
     given = {"queue": "q", "job": "j", "payload": {"b": [1, "'"], "a": None}}
     with connection():

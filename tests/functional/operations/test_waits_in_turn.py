@@ -15,8 +15,8 @@ from models.operations import Operation
 from models.sandboxes import Sandbox
 from models.states import PresetState, SandboxStatus
 from nodeworker.handlers import lifecycle
-from nodeworker.handlers.not_yet import NotYet
 from nodeworker.hypervisor.driver import MachineSpec, Shape, StillStarting, VmState
+from nodeworker.not_yet import NotYet
 from services.hosts import assignments
 from services.templates.presets import PRESETS
 from tests.rows.operations import claim, row, run

@@ -2,9 +2,11 @@
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 
+import httpx
 import psycopg2
 import pytest
 
@@ -105,6 +107,25 @@ def test_accounts(edge, command):
                       "new.person@example.test").split("password ")[1].strip()
     assert edge.identity.post("/login", json=body).status_code == 401
     assert edge.identity.post("/login", json=body | {"password": changed}).status_code == 200
+
+
+@pytest.mark.slow
+def test_the_lines_for_a_first_account_lead_to_a_key_that_makes_a_sandbox(sim_stack, shell_blocks,
+                                                                          tmp_path):
+    """As docs/operations.md has them."""
+    (block,) = shell_blocks("The first account")
+    create, rest = block.replace("bin/svc-admin", f"{ROOT}/bin/svc-admin").split("\n", 1)
+    password = sim_stack.run(create).split("password ")[1].strip()
+    rest = rest.replace('"..."', json.dumps(password)).replace("NAME", "first")
+    told = sim_stack.run(f"set -e; cd {tmp_path}\n{rest}")
+    key, plan = (re.search(pattern, told)[1]
+                 for pattern in (r'"key":\s*"(svc_sk_\w+)"', r'"plan":\s*"(\w+)"'))
+    assert plan == "personal" and "\ntoken " in told and not list(tmp_path.iterdir())
+    made = httpx.post(f"{sim_stack.api_url}/v1/sandboxes", json={}, trust_env=False,
+                      headers={"Authorization": f"Bearer {key}"})
+    assert made.status_code == 201
+    httpx.delete(f"{sim_stack.api_url}/v1/sandboxes/{made.json()['id']}", trust_env=False,
+                 headers={"Authorization": f"Bearer {key}"}).raise_for_status()
 
 
 def test_service_tokens(edge, command):

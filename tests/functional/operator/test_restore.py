@@ -1,13 +1,11 @@
-"""The way back to yesterday's dump, step by step as docs/operations.md has it ("Restore")."""
-import subprocess
-
+"""The way back to yesterday's dump, step by step as docs/operations.md has it ("Backup", "Restore")
+and by the very lines that it has for one box."""
 import pytest
 import redis
 
+from bin import restart
 from bin.stack.running import Stack, private_stack
-from bin.stack.servers import postgres_bin
 from bin.stack.site import Site
-from bin.stack.supervision import supervise
 from tests.stack.database import query
 from tests.stack.personas import Persona
 from tests.stack.times import QUICK
@@ -34,17 +32,10 @@ def alice(stack):
     persona.close()
 
 
-def postgres(stack, program, *words):
-    programs = postgres_bin(stack.site.data_dir / "postgres" / "data")
-    subprocess.run([programs / program, *words, stack.settings.database_url], check=True,
-                   stdout=subprocess.DEVNULL)
-
-
 def start(stack, *processes, **settings):
     """Have them run with today's settings but for these."""
     changed = Site(stack.site.data_dir, {**stack.site.values, **settings})
-    Stack(changed, durable=False, processes=PROCESSES).supervisor.launch()
-    stack.restart(*processes)
+    restart.start(Stack(changed, durable=False, processes=PROCESSES), processes)
 
 
 def snapshot_of(alice, sandbox_id):
@@ -60,13 +51,18 @@ def on_host(stack):
 
 
 @pytest.mark.slow
-def test_what_is_in_the_dump_lives_and_what_was_made_since_goes(stack, alice, tmp_path):
-    dump = tmp_path / "dump.sql"
+def test_what_is_in_the_dump_lives_and_what_was_made_since_goes(
+        stack, alice, shell_blocks, tmp_path):
+    (backup,), (back, deploys) = shell_blocks("Backup"), shell_blocks("Restore")
+    begin = f"set -e; BACKUP={tmp_path}\n{backup.partition('db pg_dump')[0]}"
     kept, awake, gone = (alice.create(ports=[3000])["id"] for _ in range(3))
     alice.write(kept, {"note": "kept"})
     alice.post(f"/v1/sandboxes/{kept}/hibernate").raise_for_status()
     template = snapshot_of(alice, awake)
-    postgres(stack, "pg_dump", "--file", str(dump))
+    stack.run(f"set -e; BACKUP={tmp_path}\n{backup}")
+    assert {path.name for path in tmp_path.iterdir()} == {"svc.sql", "s3", "keys", "stack.env"}
+    secrets = [path.name for path in tmp_path.rglob("*.private.pem")]
+    assert secrets and stack.settings.s3_bucket in {path.name for path in tmp_path.glob("s3/*")}
 
     alice.delete(f"/v1/sandboxes/{gone}")
     since = alice.create(ports=[3000])["id"]
@@ -75,21 +71,22 @@ def test_what_is_in_the_dump_lives_and_what_was_made_since_goes(stack, alice, tm
     assert gone not in on_host(stack)
 
     # 1. and 2.
-    stack.stop(*reversed(PROCESSES))
-    query(stack, "DROP SCHEMA public CASCADE")
-    query(stack, "CREATE SCHEMA public")
-    postgres(stack, "psql", "--quiet", "--set", "ON_ERROR_STOP=1", "--file", str(dump))
-    stack.run(supervise.release_command())
+    restart.stop(stack)
+    assert {stack.supervisor.state(name) for name in PROCESSES} == {"STOPPED"}
+    stack.run(begin + back)
     with redis.Redis.from_url(stack.settings.redis_url) as broker:
-        broker.flushall()
+        assert broker.dbsize() == 0
+    assert query(stack, "SELECT DISTINCT tableowner FROM pg_tables WHERE schemaname = 'public'"
+                 ) == [("svc",)]
     # 3. to 5.
-    query(stack, "UPDATE deploys SET next_version = next_version + 1000")
+    stack.run(begin + deploys)
     start(stack, "node-ctl", SVC_ORPHAN_BRAKE="0", SVC_STORE_GRACE_S="2592000")
     for told in ("1 sandboxes look orphaned at once", "1 snapshots look orphaned at once",
                  "1 sandboxes have no files on this node"):
         until(lambda told=told: told in stack.logs("node-ctl", 1000))
     assert on_host(stack) >= {kept, awake, template, since, captured}
     # 7.
+    restart.stop(stack)
     start(stack, "node-ctl")
     until(lambda: not {since, captured} & on_host(stack))
     becomes(lambda: query(stack, "SELECT status FROM sandboxes WHERE id = %s", gone),

@@ -207,6 +207,17 @@ def test_a_default_idle_timeout_and_whole_fractions_do_not_make_another_body(edg
     assert create(idempotencyKey="said", vcpus=1.0, memMb=1024.0).json == said.json
 
 
+def test_whole_fractions_of_a_bootstrap_do_not_make_another_body(create):
+    def ask(**bootstrap):
+        return create(idempotencyKey="k", agentServerSource="x", agentBootstrap=bootstrap)
+
+    first = ask(a=[1, {"b": 0}], most=2**53 - 1, part=0.5, yes=True)
+    again = ask(a=[1.0, {"b": -0.0}], most=2.0**53 - 1, part=0.5, yes=True)
+    assert first.status_code == 201 and again.json == first.json
+    assert ask(a=[1, {"b": 0}], most=2**53 - 1, part=0.5, yes=1).status_code == 409
+    assert ask(a=[1, {"b": 0.1}], most=2**53 - 1, part=0.5, yes=True).status_code == 409
+
+
 def test_the_same_bytes_are_the_same_request_whatever_the_default_is_by_then(
         edge, create, monkeypatch):
     default_s = edge.settings.idle_timeout_s

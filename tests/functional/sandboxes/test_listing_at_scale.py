@@ -1,7 +1,5 @@
 """A page of an owner with 100,000 sandboxes is read as one of an owner with 1,000: from an index,
 and no further."""
-import json
-
 import pytest
 
 from models.database import connection, database, now
@@ -10,6 +8,7 @@ from models.states import SandboxStatus
 from models.usage import SandboxTally
 from services.metering import totals
 from services.sandboxes import listing
+from tests.rows.plans import buffers, explain, nodes
 
 FILL = """
 INSERT INTO sandboxes (id, owner_id, node_id, kind, status, op_seq, vcpus, mem_mb, cwd, env, vm_ip,
@@ -43,30 +42,12 @@ def owners(edge):
     return few, many
 
 
-def explain(query):
-    text, values = query
-    with connection():
-        rows = database.execute_sql(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {text}",
-                                    values).fetchone()[0]
-    return (json.loads(rows) if isinstance(rows, str) else rows)[0]["Plan"]
-
-
-def nodes(plan):
-    yield plan
-    for part in plan.get("Plans", ()):
-        yield from nodes(part)
-
-
-def buffers(plan):
-    return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
-
-
 @pytest.mark.parametrize(("status", "kind"), FILTERS)
 def test_the_ids_of_a_page_come_from_an_index_alone_and_are_all_that_is_visited(
         owners, status, kind):
     cost = []
     for owner in owners:
-        plan = explain(listing.ids_query(owner.id, 150, 0, status, kind).sql())
+        plan = explain(*listing.ids_query(owner.id, 150, 0, status, kind).sql())
         found = list(nodes(plan))
         assert {node["Node Type"] for node in found} == {"Limit", "Index Only Scan"}
         scan = found[-1]
@@ -77,7 +58,7 @@ def test_the_ids_of_a_page_come_from_an_index_alone_and_are_all_that_is_visited(
 
 
 def test_a_whole_page_of_500_costs_the_same_out_of_100_000(owners):
-    few, many = (explain(listing.page_query(owner.id, 500, 0, None, None).sql())
+    few, many = (explain(*listing.page_query(owner.id, 500, 0, None, None).sql())
                  for owner in owners)
     for plan in (few, many):
         assert plan["Actual Rows"] == 500
@@ -90,7 +71,7 @@ def test_a_whole_page_of_500_costs_the_same_out_of_100_000(owners):
 def test_totals_read_a_handful_of_rows(owners):
     for query in ("SELECT coalesce(sum(sandboxes), 0) FROM sandbox_tallies WHERE owner_id = %s",
                   "SELECT coalesce(sum(wall_clock_ms), 0) FROM usage_tallies WHERE owner_id = %s"):
-        plan = explain((query, (owners[1].id,)))
+        plan = explain(query, (owners[1].id,))
         assert sum(node["Actual Rows"] for node in nodes(plan)) < 20 and buffers(plan) < 10
     with connection():
         assert SandboxTally.select().where(SandboxTally.owner_id == owners[1].id).count() == 6

@@ -180,13 +180,15 @@ def test_a_killed_worker_loses_the_answer_only(small_api, alice, made, fault):
     assert (again.json()["id"], again.json()["status"]) == (sandbox, "running")
 
 
+@pytest.mark.parametrize("body", [{}, {"template": "pi"}], ids=str)
 def test_a_create_is_answered_though_postgres_goes_away_while_it_waits(sim_stack, alice, make,
-                                                                       fault):
+                                                                       fault, body):
     fault("runner.claimed", "sleep:2")
     with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(make, WAIT)
+        waiting = pool.submit(make, WAIT, **body)
         until(fault.reached)
         sim_stack.crash("postgres")
+        time.sleep(3)  # longer than a wait is between two looks
         sim_stack.start("postgres")
         made = waiting.result().json()
     assert made["status"] in ("provisioning", "running")

@@ -1,18 +1,20 @@
 """What a create with a preset writes, and what its caller gets while nobody works on it: on rows,
 without processes."""
 import concurrent.futures
+from datetime import timedelta
 
 import pytest
 
 from app.http import admission
 from guest.presets import SLUGS
-from models.database import connection, database
+from models.database import connection, database, now
 from models.nodes import Node
 from models.operations import IdempotencyKey, Operation
 from models.sandboxes import Sandbox
 from models.states import OperationKind, PresetState, SandboxStatus
 from services.hosts import placement
 from services.hosts.nodes import NodeFacts, heartbeat
+from services.operations import sweeps
 from services.operations.begin import lock_sandbox
 from services.operations.claims import claim
 from services.sandboxes import outcomes
@@ -82,6 +84,21 @@ def test_asking_again_gives_the_same_sandbox_and_in_the_end_its_answer(edge, cre
     assert create(**body).text == first.text
     assert create(**body, ports=[8766], skipAppProcesses=False).text == first.text
     assert len(rows_of(owner)) == 1
+
+
+def test_the_answer_is_kept_longer_than_the_boot_is_remembered(create, owner):
+    body = {"template": "pi", "idempotencyKey": "k"}
+    create(**body)
+    (made,) = rows_of(owner)
+    end_boot(made, **READY)
+    first = create(**body)
+    assert first.status_code == 201
+    with connection():
+        Sandbox.update(status=SandboxStatus.STOPPED).where(Sandbox.id == made.id).execute()
+        Operation.update(finished_at=now() - timedelta(days=31)).where(
+            Operation.sandbox_id == made.id).execute()
+    assert sweeps.forget_old(30) >= 1
+    assert create(**body).text == first.text
 
 
 @pytest.mark.parametrize("said", [{}, {"skipAppProcesses": True}, {"skipAppProcesses": False}],

@@ -12,6 +12,7 @@ import psycopg2
 import pytest
 
 from models.ids import new_id
+from tests.stack.database import query
 
 SERVE = {"startCommand": "serve 3000 1", "readinessPort": 3000, "ports": [3000]}
 LOG = "/var/log/svc/start.log"
@@ -251,7 +252,14 @@ def test_a_wake_of_a_running_sandbox_waits_for_another_port(alice, sandbox):
 
 
 @pytest.mark.slow
-def test_a_sandbox_whose_service_is_not_ready_falls_asleep_when_idle(alice, sandbox):
+def test_a_sandbox_whose_service_is_not_ready_falls_asleep_when_idle(alice, sim_stack, sandbox):
+    """And from then on, as when it is deleted, nothing is told of its service."""
     post(alice, f"{sandbox}/extend", timeout=1)
-    assert "port 3000" in post(alice, f"{sandbox}/wake", readinessPort=3000).json()["error"]
+    post(alice, f"{sandbox}/wake", readinessPort=3000)
     alice.wait_for(sandbox, "hibernated", timeout_s=30)
+    assert query(sim_stack, "SELECT 1 FROM operations WHERE sandbox_id = %s AND kind = 'wake'"
+                            " AND operator_error LIKE '%%port 3000%%'", sandbox)
+    assert "error" not in alice.get(f"/v1/sandboxes/{sandbox}").json()
+    post(alice, f"{sandbox}/extend", timeout=600)
+    assert "port 3000" in post(alice, f"{sandbox}/wake", readinessPort=3000).json()["error"]
+    assert "error" not in alice.delete(f"/v1/sandboxes/{sandbox}").json()

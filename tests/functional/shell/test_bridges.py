@@ -1,18 +1,18 @@
-"""The two bridges of users through the edge's TLS to a shell in a real agent: keys, size, output, a
-sleep in the middle."""
+"""The two bridges of users, `shell.mjs` with each runtime, through the edge's TLS to a shell in a
+real agent: keys, size, output, a sleep in the middle."""
 import pytest
 
 from bin.stack.site import ROOT
-from tests.host.javascript import bun
+from tests.host.javascript import RUNTIMES
 from tests.host.program_on_terminal import ProgramOnTerminal
 
 
-@pytest.fixture(params=["svc-shell", "shell.mjs"])
+@pytest.fixture(params=["svc-shell", *RUNTIMES])
 def program(request, sim_stack, alice, box):
     """The bridge on a terminal of its own, with alice's key, at the shell host."""
     if request.param == "svc-shell":
         command = [ROOT / "bin/svc-shell", box]
-    elif runtime := bun():
+    elif runtime := RUNTIMES[request.param]():
         command = [runtime, ROOT / "sdk/shell/shell.mjs", box]
     else:
         pytest.skip("Bun is taken out of the guest image, and there is none yet")

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -16,6 +17,12 @@ from tests.stack.waiting import becomes, until
 
 GRACEFUL_S = 20  # config/gunicorn/every_process.py
 SLEEP = "/v1/sandboxes/{}/hibernate"
+# Keeps a wake waiting for its service: nobody looks at it again before an hour is over.
+WAIT_ON = """
+UPDATE operations AS o SET due_at = now() + interval '1 hour' FROM sandboxes AS s
+WHERE s.id = %s AND o.sandbox_id = s.id AND o.kind = 'wake' AND o.state = 'pending'
+    AND o.waits_for IS NOT NULL AND s.status = 'running' RETURNING o.id
+"""
 
 
 @pytest.fixture
@@ -61,6 +68,25 @@ def test_one_that_boots_is_waited_for(sim_stack, alice):
         shell.type("echo up\n")
         shell.until("up\r\nup\r\n")
     alice.delete(f"/v1/sandboxes/{made}")
+
+
+def test_a_wake_that_waits_for_a_service_holds_up_no_shell(sim_stack, alice, sandbox):
+    """Nothing ever listens, and the wake waits until the sandbox is deleted."""
+    wish = {"startCommand": "echo broken", "readinessPort": 3000, "ports": [3000]}
+    made = alice.post(f"/v1/sandboxes/{sandbox}/fork", json=wish).json()["id"]
+    try:
+        alice.wait_for(made, "running")
+        alice.post(SLEEP.format(made)).raise_for_status()
+        with ThreadPoolExecutor() as pool:
+            opening = pool.submit(ShellClient, url_of(sim_stack, made), alice.key_headers)
+            until(lambda: query(sim_stack, WAIT_ON, made))
+            with opening.result() as shell:
+                shell.type("exit 4\n")
+                assert shell.to_the_end() == 1000 and shell.controls[0]["exitCode"] == 4
+        seen = query(sim_stack, "SELECT status, task FROM sandboxes WHERE id = %s", made)
+        assert seen == [("running", "wake")]
+    finally:
+        alice.delete(f"/v1/sandboxes/{made}")
 
 
 def test_a_delete_closes_with_1001(sim_stack, alice, agent):

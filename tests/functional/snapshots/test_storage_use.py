@@ -1,5 +1,6 @@
 """What each owner's sandboxes and snapshots occupy on the nodes and in the store."""
 import json
+from datetime import datetime
 
 from models.database import connection
 from models.nodes import DiskUse
@@ -36,6 +37,10 @@ def test_an_operator_sees_what_each_owner_occupies(alice, bob, sim_stack, deps, 
     assert any(line.startswith(email)
                for line in shown) and any(line.startswith(f"node {node_id}: ") for line in shown)
     assert any(sandbox in line for line in operator(sim_stack, "disk-usage", email).splitlines())
+    (listed,) = [each for each in json.loads(operator(sim_stack, "snapshot-list", email, "--json"))
+                 if each["id"] == taken]
+    for moment in (listed["created_at"], *(each["sampled_at"] for each in told["nodes"])):
+        datetime.strptime(moment, "%Y-%m-%dT%H:%M:%S.%fZ")  # RFC 3339, as every time of the API
 
 
 def test_a_sample_replaces_the_one_before(rows):

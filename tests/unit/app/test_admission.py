@@ -1,5 +1,4 @@
 """How many calls may wait at once, and which ones do."""
-from types import SimpleNamespace
 
 import pytest
 from flask import Flask, g
@@ -10,6 +9,7 @@ from app.http.admission import DATA, LIFECYCLE, PRESET, PROMPT, STATUS, places_o
 from app.http.owner_shares import Places
 from app.identity.local_authority import LocalAuthority
 from config.settings import Settings
+from services.accounts.principals import Credential, Principal
 from services.errors import Unavailable
 
 WAIT_FOR_NOTHING = {"create", "list_page", "get", "get_usage", "extend", "fork_snapshot",
@@ -75,7 +75,7 @@ def asking():
     guest, of which an owner may have one."""
     app = Flask("test")
     with app.test_request_context():
-        g.principal = SimpleNamespace(owner=None, subject="alice")
+        g.principal = Principal(Credential.SERVICE, "alice", None)
         yield app
 
 

@@ -4,6 +4,7 @@ import subprocess
 import pytest
 
 from nodeworker.deploys import app_process
+from services.deploys.apps.process_facts import LOG
 
 MOST = 1000
 
@@ -11,7 +12,7 @@ MOST = 1000
 @pytest.fixture
 def folder(tmp_path):
     """A folder of the scripts, with a log of at most MOST bytes; in it the app's directory."""
-    logger = app_process.LOGGER_TEXT.replace(app_process.LOG, str(tmp_path / "said"))
+    logger = app_process.LOGGER_TEXT.replace(LOG, str(tmp_path / "said"))
     (tmp_path / "log").write_text(logger.replace(str(app_process.LOG_BYTES_MOST), str(MOST)))
     (tmp_path / "it's $here").mkdir()
     return tmp_path

@@ -6,9 +6,9 @@ import pytest
 
 from nodeworker.deploys import replication
 from nodeworker.deploys.replication import NotReplicated
-from services.deploys.served.replica_keys import RelayKey
+from services.deploys.served.replica_keys import ReplicaKey
 
-KEY = RelayKey("svckey", "the secret", "replicas", "apps/a/v1-1/db/")
+KEY = ReplicaKey("svckey", "the secret", "replicas", "apps/a/v1-1/db/")
 
 
 @pytest.mark.parametrize("path", ["/home/user/app.db", "/home/user/a b/$HOME: {x}\n.db"])

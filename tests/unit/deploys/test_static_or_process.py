@@ -43,7 +43,9 @@ def test_what_was_built(svc_json, package_json, directories, databases, function
     (None, ["data.db", ".cache/b.sqlite"], "data.db", "data.db"),
     (said(database="x.db"), ["data.db", ".cache/b.sqlite"], "data.db", "x.db"),
     (said(database="x.db"), [".cache/b.sqlite"], "data.db", "x.db"),
-    (None, [], "data.db", None),
+    (None, [], "data.db", "data.db"),
+    (None, [], None, None),
+    (said(database=None), [], "data.db", None),
 ])
 def test_which_file_is_the_database(svc_json, databases, live, database):
     assert judge(read_project(svc_json, SERVER), set(), databases, 0, live).database == database
@@ -53,6 +55,16 @@ def test_which_file_is_the_database(svc_json, databases, live, database):
 def test_another_file_is_not_taken_for_the_database_unless_it_is_named(databases):
     with pytest.raises(BadProject, match="in data.db, .* name its database, `database` in svc.jso"):
         judge(read_project(None, SERVER), set(), databases, 0, "data.db")
+
+
+def test_an_app_with_a_database_becomes_files_alone_only_by_a_word():
+    for package_json in (VITE, SERVER):
+        with pytest.raises(BadProject, match="in data.db, .* files alone.* `start` .*null` there"):
+            judge(read_project(None, package_json), {"dist"}, [], 0, "data.db")
+    given_up = read_project(said(database=None), SERVER)
+    assert judge(given_up, {"dist"}, [], 0, "data.db") == Built("dist", None, None, 0)
+    with pytest.raises(BadProject, match="that the app has none, and a.db in the project is a SQL"):
+        judge(given_up, {"dist"}, ["b.db", "a.db"], 0, "data.db")
 
 
 @pytest.mark.parametrize(("svc_json", "package_json", "directories", "databases", "sentence"), [

@@ -1,11 +1,13 @@
 """Files written and read through a real agent: complete or not at all."""
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from guest.agent.protocol import DATA, FAILURE, encode_frame
+from guest.agent.files import refuse_os_errors
+from guest.agent.protocol import DATA, FAILURE, Refused, encode_frame
 from guest.client.agent_client import AgentClient
 from guest.client.errors import AgentRefused
 from tests.host.agent_process import TOKEN, RunningAgent
@@ -54,7 +56,7 @@ def test_links_without_end_are_refused_with_a_code(client: AgentClient, home: Pa
         (home / f"link{number}").symlink_to(f"link{number + 1}")
     with pytest.raises(AgentRefused) as refusal:
         client.write_file("link0", b"x")
-    assert refusal.value.code == "failed"
+    assert refusal.value.code == "bad_request"
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o755, 0o4711, 0o000])
@@ -127,7 +129,9 @@ REFUSALS = {
     "fifo written": ("write", "/home/user/fifo", "not_a_file"),
     "empty path": ("read", "", "bad_request"),
     "NUL": ("write", "/home/\0", "bad_request"),
-    "endless name": ("write", "/" + "x" * 5000, "failed"),
+    "endless name": ("write", "/" + "x" * 5000, "bad_request"),
+    "link to itself read": ("read", "/home/user/loop", "bad_request"),
+    "link to itself written": ("write", "/home/user/loop", "bad_request"),
 }
 
 
@@ -136,10 +140,22 @@ def test_impossible_paths_are_refused_with_a_code(
         client: AgentClient, home: Path, operation: str, path: str, code: str) -> None:
     (home / "file").write_bytes(b"x")
     os.mkfifo(home / "fifo")
+    (home / "loop").symlink_to("loop")
     with pytest.raises(AgentRefused) as refusal:
         client.read_file(path, 100) if operation == "read" else client.write_file(path, b"x")
     assert refusal.value.code == code
-    assert sorted(os.listdir(home)) == ["fifo", "file"]
+    assert sorted(os.listdir(home)) == ["fifo", "file", "loop"]
+
+
+@pytest.mark.parametrize(("number", "code"), [
+    (errno.ENOENT, "not_found"), (errno.EISDIR, "not_a_file"), (errno.ENOTDIR, "not_a_file"),
+    (errno.EACCES, "permission"), (errno.EPERM, "permission"), (errno.ENOSPC, "no_space"),
+    (errno.EDQUOT, "no_space"), (errno.EROFS, "failed"), (errno.EIO, "failed"), (None, "failed"),
+])
+def test_what_the_system_says_has_a_code(number: int | None, code: str) -> None:
+    with pytest.raises(Refused) as refusal, refuse_os_errors("/x"):
+        raise OSError(number, "because")
+    assert (refusal.value.code, refusal.value.message) == (code, "/x: because")
 
 
 def test_a_refused_write_is_told_even_while_much_is_being_sent(client: AgentClient) -> None:

@@ -1,6 +1,8 @@
-"""The pure parts of the image recipe: commands, keys, the initrd's list of modules and its archive
-format."""
+"""The parts of the image recipe that need no root: commands, keys, the archive of Bun, the initrd's
+list of modules and its archive format."""
+import base64
 import dataclasses
+import hashlib
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,12 +11,14 @@ import pytest
 
 from bin.stack.guest_image import build_command
 from config.settings import load
+from guest.image import bun
 from guest.image.bootstrap import mmdebstrap_argv
 from guest.image.build import DEFAULT_DNS
 from guest.image.distros import DEBIAN, DISTROS, FALLBACK, UBUNTU
 from guest.image.errors import ImageError
 from guest.image.initrd import init_script, loadable, module_files, newc_entry
 from guest.image.recipe import image_key, recipe_files
+from tests.fakes.npm_registry import NpmRegistry
 
 CONTRACT_PACKAGES = {"git", "curl", "wget", "unzip", "python3", "openssh-server", "sudo"}
 
@@ -68,6 +72,31 @@ def test_the_key_covers_recipe_and_agent_and_no_leftovers() -> None:
         "ubuntu-archive-2018.asc", "callback.py", "svc-callback"
     } <= names
     assert not any(path.suffix == ".pyc" for path in recipe_files())
+
+
+@pytest.fixture
+def archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """The archive that a registry of its own gives out as our Bun, on a machine without npm."""
+    registry = NpmRegistry()
+    registry.publish(bun.BUN_PACKAGE, bun.BUN_VERSION, {"bin/bun": "a program"})
+    monkeypatch.setenv("NPM_CONFIG_REGISTRY", registry.url)
+    monkeypatch.setenv("NPM_CONFIG_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    yield next(iter(registry.tarballs.values()))
+    registry.close()
+
+
+def test_bun_is_unpacked_if_it_is_the_archive_that_we_name(archive, tmp_path, monkeypatch) -> None:
+    digest = base64.b64encode(hashlib.sha512(archive).digest()).decode()
+    monkeypatch.setattr(bun, "BUN_SHA512", digest)
+    binary = bun.fetch_bun(tmp_path / "work")
+    assert binary.read_text() == "a program" and binary.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_forged_archive_of_bun_is_refused(archive, tmp_path) -> None:
+    with pytest.raises(ImageError, match="is another archive than the one that guest/image/bun.py"):
+        bun.fetch_bun(tmp_path / "work")
+    assert not (tmp_path / "work/bun").exists()
 
 
 DEPENDENCIES = """kernel/fs/ext4/ext4.ko: kernel/lib/crc16.ko kernel/fs/jbd2/jbd2.ko

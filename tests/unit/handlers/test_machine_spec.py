@@ -4,7 +4,8 @@ from types import SimpleNamespace
 import pytest
 
 from models.states import OperationKind, PresetState, SandboxStatus
-from nodeworker.handlers.machine_spec import bun_env, machine_spec
+from nodeworker.bun_env import bun_env
+from nodeworker.handlers.machine_spec import machine_spec
 from nodeworker.hypervisor.host_facts import HostTuple
 from services.hosts.assignments import SandboxOnNode
 

@@ -9,6 +9,7 @@ import pytest
 
 from bin.stack.site import ROOT
 from guest.agent.protocol import AGENT_PORT
+from services.deploys.apps.process_facts import APP_PORT, LOG
 
 ROOMS = ("app", "bench", "bin", "config", "guest", "models", "nodeworker", "objects", "sdk",
          "services", "tasks")
@@ -34,12 +35,17 @@ def test_the_guest_agent_uses_the_standard_library_only(path):
             ), f"{path.name} imports {name}, which a guest does not have"
 
 
-def test_the_agents_port_has_one_constant():
+@pytest.mark.parametrize(("value", "word", "home"), [
+    (AGENT_PORT, "PORT", "guest/agent/protocol.py"),
+    (APP_PORT, "PORT", "services/deploys/apps/process_facts.py"),
+    (LOG, "", "services/deploys/apps/process_facts.py"),
+])
+def test_it_has_one_constant(value, word, home):
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))
         for node in ast.parse(path.read_text()).body
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-        and node.value.value == AGENT_PORT and "PORT" in ast.unparse(node.targets[0])
+        and node.value.value == value and word in ast.unparse(node.targets[0])
     ]
-    assert [place.split(":")[0] for place in found] == ["guest/agent/protocol.py"], found
+    assert [place.split(":")[0] for place in found] == [home], found

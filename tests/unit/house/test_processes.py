@@ -39,14 +39,15 @@ ENTRIES = {
 NOT_RUN = {
     "*": {"config.settings", "config.settings_checks"},
     "identity": {"app.http.admission", "app.http.identity_mirror", "app.http.rate_limits",
-                 "config.celery", "services.accounts.api_keys", "services.hosts.nodes",
-                 "services.hosts.placement", "services.hosts.port_room",
+                 "config.celery", "services.accounts.api_keys", "services.guests.box_keys",
+                 "services.hosts.nodes", "services.hosts.placement", "services.hosts.port_room",
                  "services.hosts.sandbox_ports", "services.llm.sandbox_url",
                  "services.metering.credit", "services.metering.prices"},
     "shell": {"app.http.admission", "app.http.bodies.buffers", "app.http.rate_limits",
               "services.hosts.port_room", "services.hosts.sandbox_ports",
               "services.metering.credit", "services.metering.prices"},
-    "control": {"tasks.schedule", "services.llm.callers", "services.llm.sandbox_url"},
+    "control": {"tasks.schedule", "services.guests.box_keys", "services.llm.callers",
+                "services.llm.sandbox_url"},
     "webhooks": {"services.hosts.nodes", "services.snapshots.deletion"},
     "flower": {"tasks.schedule", "services.hosts.nodes", "services.snapshots.deletion"},
     # what a node makes, the builders of deploys, it makes under no key

@@ -3,6 +3,8 @@ import pytest
 
 from bin.stack.supervision import supervise
 from config.bind import bind_of
+from models.states import Lane
+from services.operations.announcements import queue_name
 
 NAMES = [
     "api", "identity", "shell", "edge", "gateway", "guest-gateway", "releases", "control",
@@ -14,6 +16,13 @@ NAMES = [
 def test_the_procfile_names_every_process_and_a_release_step():
     assert list(supervise.procfile()) == NAMES
     assert supervise.release_command() == "python -m models.migrate"
+
+
+@pytest.mark.parametrize("lane", Lane)
+def test_a_lane_has_a_worker_that_takes_what_is_in_its_queue(lane):
+    line = supervise.procfile()[f"node-{lane.value}"]
+    assert f" SVC_LANE={lane.value} " in line
+    assert f" -Q {queue_name('$SVC_NODE_ID', lane)} " in line
 
 
 @pytest.mark.parametrize(("explicit", "url", "bind"), [

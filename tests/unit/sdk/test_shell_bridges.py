@@ -1,4 +1,5 @@
-"""Both bridges to a shell on a real terminal, against a shell host that does what a test says."""
+"""Both bridges to a shell on a real terminal, `shell.mjs` with each runtime, against a shell host
+that does what a test says."""
 import os
 import subprocess
 import sys
@@ -11,20 +12,21 @@ import pytest
 
 from bin.stack.site import ROOT
 from tests.fakes.shell_host import Peer, ShellHost
-from tests.host.javascript import bun
+from tests.host.javascript import RUNTIMES
 from tests.host.program_on_terminal import ProgramOnTerminal
 
 OUTPUT_MODES = 1
 KEY = "svc_sk_a-key"
+AWAY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\n{}"
 GONE = b"HTTP/1.1 410 Gone\r\nContent-Length: 24\r\n\r\n" + b'{"error": "It stopped."}'
 
 
-@pytest.fixture(params=["svc-shell", "shell.mjs"])
+@pytest.fixture(params=["svc-shell", *RUNTIMES])
 def command(request: pytest.FixtureRequest) -> list[str | Path]:
     """How a user starts the bridge."""
     if request.param == "svc-shell":
         return [sys.executable, "-m", "sdk.shell", "s 1"]
-    runtime = bun()
+    runtime = RUNTIMES[request.param]()
     if not runtime:
         pytest.skip("Bun is taken out of the guest image, and there is none yet")
     return [runtime, ROOT / "sdk/shell/shell.mjs", "s 1"]
@@ -98,6 +100,24 @@ def test_after_a_sleep_a_key_opens_another_shell(command) -> None:
         program.type(b"x")
         assert program.exit_code() == 3
     assert typed == [b"x"], "the key that woke it was typed"
+
+
+def test_a_service_that_refuses_while_it_restarts_is_tried_again(command) -> None:
+    def restarts(peer: Peer) -> None:
+        peer.next()
+        peer.websocket.close(1001, "The service restarts")
+
+    def is_back(peer: Peer) -> None:
+        peer.show(b"second")
+        peer.typed(until=b"x")
+        peer.exit(3)
+
+    with ShellHost(restarts, AWAY, is_back) as host, start(command, host) as program:
+        program.read_until("restarts; any key opens another shell")
+        program.type(b"k")
+        program.read_until("second")
+        program.type(b"x")
+        assert program.exit_code() == 3
 
 
 def test_a_revoked_key_ends_it_with_the_reason(command) -> None:

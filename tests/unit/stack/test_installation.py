@@ -1,5 +1,7 @@
 """Which installation an operator's command is about; one of production has settings of its own."""
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -43,6 +45,25 @@ def test_commands_of_a_production_host_have_its_settings(nowhere, monkeypatch, c
     monkeypatch.setattr(image, "ensure_images", lambda hosts: images.append(hosts))
     image.main()
     assert images == [{"SVC_IMAGE_DIR": "/images"}]
+
+
+HELP = """
+import sys
+from pathlib import Path
+from bin import admin
+admin.DEVELOPMENT = admin.SERVICE_ENV = Path(sys.argv[1]) / "nothing"
+admin.main(sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize(("words", "code", "said"), [
+    (["--help"], 0, "Look at and manage the accounts"),
+    (["node-list", "--help"], 0, "--json"), (["node-list"], 1, "no installation is known here"),
+], ids=["help", "help of a command", "no help"])
+def test_help_is_to_be_had_before_there_is_an_installation(nowhere, words, code, said):
+    done = subprocess.run([sys.executable, "-c", HELP, nowhere, *words], cwd=ROOT, text=True,
+                          capture_output=True, check=False)
+    assert done.returncode == code and said in done.stdout + done.stderr
 
 
 def test_a_mistyped_command_of_an_operator_is_one_sentence(nowhere, monkeypatch, capsys):

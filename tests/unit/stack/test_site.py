@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bin.stack import host_shares, site
+from bin.stack import dev_env, host_shares, site
 from bin.stack.site import Site
 
 
@@ -47,3 +47,19 @@ def test_a_checkout_that_was_moved_finds_its_files(checkout, read):
         "SVC_DATA_DIR", "SVC_IMAGE_DIR", "SVC_SIGNING_KEYS_DIR", "SVC_CA_FILE"}
     for name in moved - {"SVC_NODE_DIR"}:
         assert Path(after[name]).is_relative_to(checkout("after") / "var")
+
+
+def test_a_shell_that_sourced_another_stacks_addresses_changes_none_of_these(checkout, monkeypatch):
+    """Every line of `dev.env` that is a setting."""
+    before = Site.development().values
+    for name in dev_env.ADDRESSES:
+        monkeypatch.setenv(name, "9443")
+    after = Site.development().values
+    assert {name: after[name] for name in dev_env.ADDRESSES} == {
+        name: before[name] for name in dev_env.ADDRESSES}
+
+
+def test_clients_are_told_the_port_of_the_edge(checkout):
+    made = Site.development()
+    dev_env.write(made, dict.fromkeys(set(dev_env.NAMES) - {*dev_env.ADDRESSES}, "known"))
+    assert dev_env.read(made)["SVC_EDGE_PORT"] == made.values["SVC_EDGE_PORT"]

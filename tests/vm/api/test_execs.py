@@ -1,5 +1,6 @@
 """Commands in a real guest, through the API: who runs them and with which variables, and a hundred
 at once."""
+import base64
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -57,3 +58,33 @@ def test_in_a_real_guest_a_command_is_root_with_our_variables_and_the_callers(vm
     assert vm_alice.exec(made["id"], "sh", "-c",
                          "id -u; pwd; touch /etc/mine")["stdout"] == "0\n/home/user\n"
     vm_alice.delete(f"/v1/sandboxes/{made['id']}")
+
+
+FILL = """
+import os
+file, end, step = os.open('/var/full', os.O_CREAT | os.O_WRONLY), 0, 1 << 30
+while step >= 4096:
+    try:
+        os.posix_fallocate(file, end, step)
+        end += step
+    except OSError:
+        step //= 2
+"""
+
+
+def test_a_full_disk_is_told_as_such_and_commands_still_run(vm_alice):
+    made = vm_alice.create()["id"]
+    path = f"/v1/sandboxes/{made}"
+    assert vm_alice.exec(made, "python3", "-c", FILL)["exitCode"] == 0
+    content = base64.b64encode(bytes(1 << 20)).decode()
+    # The log of a detached command would hold that there is no such program.
+    for answer in (vm_alice.post(f"{path}/files", json=[{"path": "new", "content": content}]),
+                   vm_alice.request("PUT", f"{path}/uploads/new", content=bytes(1 << 20)),
+                   vm_alice.post(f"{path}/exec", json={"cmd": "none", "args": [],
+                                                       "detached": True})):
+        assert answer.status_code == 409 and answer.json() == {
+            "error": "The disk of the sandbox is full."}, answer.text
+    assert vm_alice.exec(made, "ls", "/home/user")["stdout"] == ""
+    assert vm_alice.exec(made, "rm", "/var/full")["exitCode"] == 0
+    assert vm_alice.request("PUT", f"{path}/uploads/new", content=b"x").status_code == 201
+    vm_alice.delete(path)

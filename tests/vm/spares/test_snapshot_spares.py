@@ -10,8 +10,14 @@ import pytest
 from config import guest_gateway
 from guest.client.errors import AgentError
 from nodeworker.hypervisor.driver import Shape, StillStarting
-from nodeworker.hypervisor.qemu.operations import first_answer
-from nodeworker.hypervisor.qemu.suspended import demand, making_spares, spare_sources, warm_spares
+from nodeworker.hypervisor.qemu.guest import first_answer
+from nodeworker.hypervisor.qemu.suspended import (
+    demand,
+    making_spares,
+    spare_sources,
+    spare_targets,
+    warm_spares,
+)
 from tests.host.driver_checks import pid_of
 from tests.host.guest_network import HOST_SIDE, PUBLIC, connects, namespace_of, public_listener
 from tests.stack.waiting import until
@@ -117,7 +123,7 @@ def test_what_is_used_often_gets_one_until_it_is_deleted(captured):
     host = captured.driver.host
     for _ in range(2):
         captured.driver.destroy(captured.create(SNAPSHOT).sandbox_id)
-    assert warm_spares.targets(host)[SOURCE] == 1
+    assert spare_targets.targets(host)[SOURCE] == 1
     while (name := making_spares.find_missing(host)) != SOURCE:
         make(captured, name)
     make(captured, SOURCE)

@@ -21,12 +21,12 @@ from nodeworker.faults import fault
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import Progress, Shape
 from nodeworker.hypervisor.qemu.guest.adoption import BadBoot
+from nodeworker.hypervisor.qemu.guest.first_answer import BOOT_LIMITS_S
 from nodeworker.hypervisor.qemu.guest.warm_presets import run_once
 from nodeworker.hypervisor.qemu.guest.warm_up import warm_up
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.images.build_presets_image import build_presets_image
 from nodeworker.hypervisor.qemu.images.guest_image import find_presets
-from nodeworker.hypervisor.qemu.operations.first_answer import BOOT_LIMITS_S
 from nodeworker.hypervisor.qemu.process.start_in_slot import started, stop
 from nodeworker.hypervisor.qemu.records import (
     Machine,

@@ -8,8 +8,8 @@ from dataclasses import replace
 from nodeworker.hypervisor.driver import DriverError, MachineSpec
 from nodeworker.hypervisor.qemu.disk import ram_room
 from nodeworker.hypervisor.qemu.guest.adoption import BadBoot
+from nodeworker.hypervisor.qemu.guest.first_answer import BOOT_LIMITS_S, await_answer, began
 from nodeworker.hypervisor.qemu.images.lent_memory import hand_over
-from nodeworker.hypervisor.qemu.operations.first_answer import BOOT_LIMITS_S, await_answer, began
 from nodeworker.hypervisor.qemu.operations.recover import recover
 from nodeworker.hypervisor.qemu.process.start_in_slot import started, stop
 from nodeworker.hypervisor.qemu.process.start_qemu import ensure_confined

@@ -14,13 +14,13 @@ from functools import partial
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError, MachineSpec, RunningVm, StillStarting
 from nodeworker.hypervisor.qemu.disk import flatten, ram_room
+from nodeworker.hypervisor.qemu.guest.first_answer import began
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.operations.cold_boot import cold_boot, go_on_starting
-from nodeworker.hypervisor.qemu.operations.first_answer import began
-from nodeworker.hypervisor.qemu.operations.restore import restore
 from nodeworker.hypervisor.qemu.process.monitor import LoadFailed
 from nodeworker.hypervisor.qemu.process.start_in_slot import stop
 from nodeworker.hypervisor.qemu.records import Phase, Task
+from nodeworker.hypervisor.qemu.restoring.restore import restore
 from nodeworker.hypervisor.qemu.rundir import boot_id, ram_is_whole
 from nodeworker.hypervisor.qemu.suspended import kept_machines
 from nodeworker.hypervisor.qemu.vm import Vm, created_vm

@@ -23,11 +23,12 @@ from nodeworker.hypervisor.driver import MachineSpec, VmNotFound
 from nodeworker.hypervisor.qemu.disk import ram_room
 from nodeworker.hypervisor.qemu.guest import adoption
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.operations.create import clone, record_new_sandbox
 from nodeworker.hypervisor.qemu.records import Machine, Task
+from nodeworker.hypervisor.qemu.restoring.clone import clone, record_new_sandbox
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.hypervisor.qemu.suspended import demand, warm_spares
 from nodeworker.hypervisor.qemu.suspended.spare_sources import SpareSource, find_source
+from nodeworker.hypervisor.qemu.suspended.spare_targets import targets
 from nodeworker.hypervisor.qemu.vm import Vm
 
 _log = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ def find_missing(host: Host) -> str:
     if host.settings.warm_spares == 0 or host_memory.is_short():
         return ""
     ready = warm_spares.count_ready(host)
-    for name, target in warm_spares.targets(host).items():
+    for name, target in targets(host).items():
         if ready.get(name, 0) < target:
             source = find_source(host, name)
             if source is not None and _has_room(host, source.machine):

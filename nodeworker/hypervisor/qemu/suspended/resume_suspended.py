@@ -6,9 +6,9 @@ from dataclasses import replace
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import MachineSpec
 from nodeworker.hypervisor.qemu.disk import ram_room
-from nodeworker.hypervisor.qemu.operations.restore import resume_guest, until_answered
 from nodeworker.hypervisor.qemu.process.cpu_usage import new_baseline
 from nodeworker.hypervisor.qemu.process.start_in_slot import continued
+from nodeworker.hypervisor.qemu.restoring.restore import resume_guest, until_answered
 from nodeworker.hypervisor.qemu.vm import Vm
 
 

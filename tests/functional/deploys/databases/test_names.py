@@ -13,9 +13,9 @@ from models.states import SandboxStatus
 from nodeworker.deploys import run_steps
 from nodeworker.hypervisor.simulated.driver import SimulatedDriver
 from nodeworker.wiring import NodeDeps
-from services.deploys import builders, publishing, runs
+from services.deploys import builders, publishing, runs, version_prefixes
 from services.deploys.served import fences
-from tests.functional.deploys.conftest import DATABASE, app
+from tests.functional.deploys.conftest import DATABASE, app, prefixes
 from tests.rows import operations
 
 
@@ -66,6 +66,19 @@ def test_a_database_keeps_its_name_whatever_else_there_is(deps, bring_up, build)
     publish(deps, bring_up(DATABASE))
     run = build([".cache/b.sqlite", "app.db"])
     assert run.manifest["database"] == "app.db" and "it is gone" in run.operator_error
+
+
+def test_a_project_without_a_file_keeps_the_one_that_is_live(deps, bring_up, build):
+    serving = bring_up(DATABASE)
+    publish(deps, serving)
+    assert build([]).manifest["database"] == "app.db"
+    kept = version_prefixes.prefix_of(serving.app_id, serving.version, serving.stored_epoch)
+    assert prefixes() == {kept: False}
+
+
+def test_an_app_that_has_none_gets_none(deps, bring_up, build):
+    publish(deps, bring_up())
+    assert build([]).manifest["database"] is None
 
 
 def test_an_app_with_a_database_does_not_go_on_with_another(deps, bring_up, build):

@@ -1,8 +1,14 @@
-"""How an edge hears of changes, also in a process that has many files open."""
+"""How an edge hears of changes, also in a process that has many files open, or after its connection
+was lost."""
 import subprocess
 import sys
+import threading
 
 from bin.stack.site import ROOT
+from models.database import connection, database
+from services.deploys.edges import staging
+from services.deploys.edges.listener import Listener
+from tests.stack.waiting import until
 
 HEARS = """
 import os, resource, sys, threading
@@ -26,3 +32,26 @@ sys.exit("nothing was heard")
 
 def test_it_hears_with_more_files_open_than_select_takes(postgres_url):
     subprocess.run([sys.executable, "-c", HEARS, postgres_url], cwd=ROOT, check=True, timeout=60)
+
+
+def test_it_hears_again_after_its_connection_was_lost_and_can_be_ended(fresh_rows):
+    heard = threading.Event()
+    listener = Listener(heard.set)
+    listener.start()
+    until(listening)
+    lost = listening()
+    with connection():
+        database.execute_sql("SELECT pg_terminate_backend(%s)", lost[0])
+    until(lambda: listening() not in ([], lost))
+    heard.clear()
+    staging.tell()
+    assert heard.wait(10)
+    listener.end()
+    until(lambda: not listening())
+
+
+def listening():
+    with connection():
+        return database.execute_sql(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+            " AND query = 'LISTEN deploys'").fetchall()

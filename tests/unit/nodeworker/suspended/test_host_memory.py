@@ -20,5 +20,8 @@ def test_by_what_is_left_and_how_long_was_waited(
     assert (host_memory.is_short(), host_memory.is_scarce()) == (short, scarce)
 
 
-def test_it_reads_this_host():
-    assert 0 < host_memory.left_share() < 1 and host_memory._waited() >= 0
+def test_it_reads_this_host(monkeypatch):
+    assert 0 < host_memory.left_share() < 1
+    monkeypatch.setattr(host_memory, "_LEFT", 0.0)
+    monkeypatch.setattr(host_memory, "_WAITED", 100.0)
+    assert not host_memory.is_scarce(), "nobody waits for more than all of the time"

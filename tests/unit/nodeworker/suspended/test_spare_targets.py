@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nodeworker.hypervisor.qemu.suspended import demand, warm_spares
+from nodeworker.hypervisor.qemu.suspended import demand, spare_targets
 
 
 def host(folder, most=4):
@@ -50,7 +50,7 @@ def test_they_are_in_proportion_to_what_was_wanted_within_the_limit(tmp_path, as
     for image, times in asked.items():
         for _ in range(times):
             demand.note(tmp_path, image)
-    assert warm_spares.targets(host(tmp_path, most)) == wanted
+    assert spare_targets.targets(host(tmp_path, most)) == wanted
 
 
 @pytest.mark.parametrize("asked, most, wanted", [
@@ -68,9 +68,9 @@ def test_they_are_in_proportion_to_what_was_wanted_within_the_limit(tmp_path, as
 ])
 def test_a_snapshot_that_is_used_often_gets_some_but_never_most(tmp_path, monkeypatch, asked, most,
                                                                 wanted):
-    monkeypatch.setattr(warm_spares, "find_source", lambda host, name: "gone" not in name)
-    monkeypatch.setattr(warm_spares, "_smallest", lambda host: ["smallest"])
+    monkeypatch.setattr(spare_targets, "find_source", lambda host, name: "gone" not in name)
+    monkeypatch.setattr(spare_targets, "_smallest", lambda host: ["smallest"])
     for source, times in asked.items():
         for _ in range(times):
             demand.note(tmp_path, source)
-    assert warm_spares.targets(host(tmp_path, most)) == wanted
+    assert spare_targets.targets(host(tmp_path, most)) == wanted

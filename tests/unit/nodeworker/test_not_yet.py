@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from models.states import OperationKind
-from nodeworker.handlers.not_yet import talk_s
+from models.states import Lane, OperationKind
+from nodeworker.not_yet import talk_s
 from services.operations.claims import Claim
 
-CLAIM = Claim(1, "box", 1, OperationKind.WAKE, 1, 1, None, "alice", "n1", "ops",
+CLAIM = Claim(1, "box", 1, OperationKind.WAKE, 1, 1, None, "alice", "n1", Lane.OPS,
               waits_for="its service")
 
 

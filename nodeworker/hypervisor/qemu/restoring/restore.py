@@ -1,4 +1,4 @@
-"""Restore a guest from a saved device state and its RAM, for create and wake.
+"""Restore a guest from a saved device state and its RAM, for create, wake and spares.
 
 The order makes a crash harmless:
 1. Slot, host ports, QEMU started stopped; RAM is put in place and reserved meanwhile
@@ -17,8 +17,8 @@ from pathlib import Path
 
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import MachineSpec
+from nodeworker.hypervisor.qemu.guest.first_answer import await_answer, began
 from nodeworker.hypervisor.qemu.images.lent_memory import hand_over
-from nodeworker.hypervisor.qemu.operations.first_answer import await_answer, began
 from nodeworker.hypervisor.qemu.process.monitor import LoadFailed, Monitor
 from nodeworker.hypervisor.qemu.process.qmp import QmpError
 from nodeworker.hypervisor.qemu.process.start_in_slot import Stopped, started

@@ -1,8 +1,6 @@
-"""Remove everything of this node from the host: namespaces, interfaces, cgroups, packet policy,
-forwarding switch.
-
-Run by `make down` and by tests as `python -m nodeworker.network.teardown`; VMs must have ended
-before.
+"""Removes the network and the cgroups of this node from the host, namespaces, interfaces, packet
+policy and forwarding switch: `python -m nodeworker.commands.teardown`, as `make down` does and
+tests do. VMs must have ended before.
 """
 import shutil
 

@@ -1,8 +1,9 @@
-"""How a handler waits for a guest: it does not, it raises NotYet, and is run again later, see
-`poll_interval.py`.
+"""How a handler waits for a guest, and a step of a deploy for what it needs: it does not, it raises
+NotYet, and is run again later.
 
-The operation is a row meanwhile, that no worker holds. A handler finds in its claim what it waited
-for and for how long, all its runs together, and decides when that is enough.
+The operation, or run, is a row meanwhile, that no worker holds. A handler finds in its claim what
+it waited for and for how long, all its runs together, and decides when that is enough; how soon it
+is run again says `handlers/poll_interval.py`.
 """
 from services.operations.claims import Claim
 
