@@ -95,7 +95,7 @@ PROCESSES: dict[str, Process] = {
         "edge_secret", "user_jwt_s", directory="keys"),
     "shell": _row(
         "svc-shell", *_ROWS, *_BROKER, *_DEADLINES, *_LLM, "shell_port", "shell_limit",
-        "shells_per_owner", "head_s",
+        "shells_per_owner", "head_s", "sandbox_rate_per_s", "sandbox_rate_burst",
         "body_silence_s", "auth_url", "jwt_algorithms", "identity_poll_s",
         "operation_wait_s", "open_operations", "readiness_wait_s", "node_dead_after_s"),
     "edge": _row(

@@ -61,8 +61,8 @@ class Sandbox(Row):
 
 class AgentServer(Row):
     """What starts the agent server of one sandbox; apart from its row, which is read far more
-    often. `bootstrap` holds its callback token, and goes when the sandbox stops; `source` stays for
-    forks of its snapshots."""
+    often. `bootstrap` holds its callback token, and goes when the sandbox stops; the row stays for
+    forks of its snapshots, as long as there is one."""
 
     sandbox_id = peewee.TextField(primary_key=True)
     source = peewee.TextField(null=True)

@@ -77,4 +77,7 @@ AWAY = Page(503, "The service is not available",
 TOO_MANY = Page(503, "Too many connections",
                 "Too many requests wait for this account's sandboxes. This page loads again by"
                 " itself.", retry_s=5)
+CROWD = Page(503, "Too many connections",
+             "Too many names of apps are asked for at the moment. This page loads again by itself.",
+             retry_s=5)
 TOO_LARGE = Page(431, "The request's head is too large", "A head may have 256 KiB at most.")

@@ -7,7 +7,7 @@ head and four small buffers. So are the requests (`visitor_limits.py`).
 import asyncio
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from app.gateway.apps.requests import Requests
 from app.gateway.apps.workers import Workers
@@ -15,12 +15,12 @@ from app.gateway.edge_requests import EdgeWorker, Head, Lookup, TooLong, read_fi
 from app.gateway.pages import AWAY, TOO_LARGE, Page
 from app.gateway.reach_port import BUFFER_BYTES, Link, Reacher, Refused
 from app.gateway.rows import Rows
-from app.gateway.splice import splice
+from app.gateway.splice import end, splice
 from app.gateway.visitor_limits import Admission
 from models.database import DatabaseFailed
 
 log = logging.getLogger(__name__)
-_HEAD_S, _LINGER_S, _LINGER_BYTES = 10.0, 1.0, 1024 * 1024
+_HEAD_S = 10.0
 NOWHERE, UNKNOWN_HOST = b"-\r\n", b"?\r\n"
 
 
@@ -82,6 +82,7 @@ class Server:
                     await self._apps.serve(edge, head)
             else:
                 await self._preview(edge, head)
+            await end(edge)
         except Refused as refused:
             await _refuse(edge, refused.page, head)
         except DatabaseFailed as error:
@@ -108,16 +109,7 @@ def _told(**what: str) -> Iterator[None]:
 
 
 async def _refuse(edge: Link, page: Page, head: Head | None) -> None:
-    """Send a page, and take some of what the edge is still sending: closed at once, the connection
-    would be reset, and the page lost."""
     edge.writer.write(page.answer(is_head=head is not None and head.is_head,
                                   wants_json=head is not None and head.wants_json))
     await edge.writer.drain()
-    edge.writer.write_eof()
-    taken = 0
-    with suppress(asyncio.TimeoutError):
-        while taken < _LINGER_BYTES:
-            piece = await asyncio.wait_for(edge.reader.read(BUFFER_BYTES), _LINGER_S)
-            if not piece:
-                return
-            taken += len(piece)
+    await end(edge)

@@ -6,19 +6,21 @@ Nothing else is changed, so that WebSockets, streams and uploads need no code of
 """
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from app.gateway.reach_port import Link
 
 PIECE_BYTES = 32 * 1024
 _PROTOCOL, _KEEPS_NOTHING = b"HTTP/", b"HTTP/1.0"
 _BEGINNING, _SWITCHES = len(b"HTTP/1.1 101"), b" 101"
+_LINGER_S = 2.0
 
 
 async def splice(begun: bytes, edge: Link, guest: Link,
                  switched: Callable[[], object] = lambda: None) -> None:
     """Send what the edge has sent so far, then pass on both ways until the guest ends or the edge
-    goes away. Both connections are closed then. `switched` hears of an answer that makes the
-    connection a WebSocket."""
+    goes away. The guest's connection is closed then; the edge's is for `end` to end. `switched`
+    hears of an answer that makes the connection a WebSocket."""
     sending = asyncio.create_task(_send(begun, edge.reader, guest.writer))
     try:
         first = await _read_first(guest.reader)
@@ -36,8 +38,22 @@ async def splice(begun: bytes, edge: Link, guest: Link,
         pass
     finally:
         sending.cancel()
-        guest.writer.close()
-        edge.writer.close()
+        # Not closed: it would stay open for as long as a guest leaves the rest unread.
+        guest.writer.transport.abort()
+        await asyncio.wait((sending,))  # only one may read at a time, and `end` does
+
+
+async def end(edge: Link) -> None:
+    """Tell the edge that the answer is over, and drop what it still sends until it closes, for
+    2 s at most: closed at once, the connection would be reset, and the answer lost."""
+    with suppress(OSError, asyncio.TimeoutError):
+        edge.writer.write_eof()
+        await asyncio.wait_for(_drop(edge.reader), _LINGER_S)
+
+
+async def _drop(source: asyncio.StreamReader) -> None:
+    while await source.read(PIECE_BYTES):
+        pass
 
 
 async def _read_first(reader: asyncio.StreamReader) -> bytes:

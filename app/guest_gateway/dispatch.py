@@ -13,8 +13,10 @@ from app.guest_gateway.replica_store.request import ROOM, ReplicaStore
 from app.guest_gateway.rows import Rows
 from models.database import DatabaseUnavailable
 from services.errors import NotFound, ServiceError
+from services.hosts import metrics as host_metrics
+from services.llm import metrics as llm_metrics
 from services.llm.configured.live_config import LiveConfig
-from services.llm.metrics import prometheus_text
+from services.prometheus import text_of
 
 log = logging.getLogger(__name__)
 _NO_PROXY = "This installation has no LLM proxy."
@@ -49,7 +51,7 @@ class Dispatch:
 
     async def _answer(self, request: web.BaseRequest, *, of_host: bool) -> web.StreamResponse:
         if of_host and request.path == "/metrics" and not is_one_request(request):
-            return web.Response(text=await self._rows.ask(prometheus_text))
+            return web.Response(text=await self._rows.ask(_figures))
         if not of_host and request.rel_url.raw_path.startswith(f"{NPM}/"):
             if self._registry is None:
                 raise NotFound(_NO_REGISTRY)
@@ -64,3 +66,7 @@ class Dispatch:
             raise NotFound(_NO_PROXY)
         return await self._proxy.serve(request, asking.path, self._config.current, asking.caller,
                                        plain=of_host)
+
+
+def _figures() -> str:
+    return text_of([*llm_metrics.families(), *host_metrics.families()])

@@ -1,5 +1,5 @@
-"""A token bucket per owner on the sandbox routes, kept in Redis so that all API processes share it;
-off by default.
+"""A token bucket per owner on the sandbox routes, kept in Redis so that all processes of the API
+and of shells share it; off by default.
 
 Redis being away must not stop the service: then every request is let through, and Redis is not
 asked again for a while, so that a hung one costs one short wait now and then instead of one per
@@ -62,16 +62,16 @@ class Buckets:
             raise RateLimited("Too many requests.", retry_after_s=math.ceil(wait_ms / 1000))
 
 
-def install(app: Flask, settings: Settings) -> None:
-    """Limit the sandbox routes of `app` if the settings ask for it; goes after
-    `credentials.install`."""
+def install(app: Flask, settings: Settings, *, prefix: str = PREFIX) -> None:
+    """Limit the routes of `app` below `prefix` that take a credential, if the settings ask for it;
+    goes after `credentials.install`."""
     if settings.sandbox_rate_per_s <= 0:
         return
     buckets = Buckets(settings.redis_url, settings.sandbox_rate_per_s, settings.sandbox_rate_burst)
 
     def limit() -> None:
         principal = g.get("principal")
-        if principal is not None and request.path.startswith(PREFIX):
+        if principal is not None and request.path.startswith(prefix):
             buckets.take(principal.account_id)
 
     app.before_request(limit)

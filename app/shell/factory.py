@@ -2,7 +2,7 @@
 from flask import Flask
 
 from app import wiring
-from app.http import converters, credentials, errors, health, held, request_ids
+from app.http import converters, credentials, errors, health, held, rate_limits, request_ids
 from app.shell import offered_credential, routes
 from config.settings import Settings, get_settings
 from services.accounts.tokens import Authority
@@ -19,6 +19,7 @@ def create_app(settings: Settings | None = None, authority: Authority | None = N
     request_ids.install(app)
     held.install(app)
     credentials.install(app, secret=offered_credential.secret_of)
+    rate_limits.install(app, settings, prefix="/")  # a shell's address is of two forms
     app.register_blueprint(health.routes)
     routes.install(app, settings)
     return app

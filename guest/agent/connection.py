@@ -135,6 +135,7 @@ class Connection:
         self._forget()
         self._socket.close()
         if self._session:
+            self._output.clear()  # the session may go on for long, and must not wait for the peer
             self._session.hang_up()
 
     def _forget(self) -> None:

@@ -9,8 +9,8 @@ then the result.
 3. When the command itself has exited, what its pipes hold at that instant is drained and the result
    is sent: a child left in the background that still holds the pipes neither delays the reply nor
    is disturbed.
-4. At the deadline the group is killed. If the peer hangs up the group is killed too, unless the
-   command is detached.
+4. At the deadline the group is killed, and at nothing else: a peer that hangs up may have lost its
+   connection to a sleep or a fork. The command goes on, and what it writes is read and dropped.
 """
 import fcntl
 import os
@@ -87,10 +87,10 @@ class Execution:
         self._deadline: Timer = loop.call_later(request.timeout_ms / 1000, self._expire)
 
     def hang_up(self) -> None:
-        """The peer is gone: nobody wants the output, so the whole group ends."""
-        if self._exit_code is None:
-            self._kill_group()
-        self._release()
+        """The peer is gone: the command goes on, as if its output had reached the cap."""
+        for stream in self._streams:
+            stream.cap_bytes = stream.sent_bytes
+        self._watch_streams()
 
     def output_drained(self) -> None:
         """The peer has caught up: read the pipes again."""

@@ -1,5 +1,7 @@
 """One request and its reply on one connection, within one deadline; the guest is not trusted with
 sizes or frames."""
+import errno
+import os
 import select
 import socket
 import time
@@ -7,10 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from guest.agent.protocol import (
+    BAD_REQUEST,
     DATA,
+    FAILED,
     FAILURE,
     HEADER,
     MAX_PAYLOAD_BYTES,
+    NO_SPACE,
     REQUEST,
     RESULT,
     TOO_LARGE,
@@ -36,6 +41,12 @@ IDLE_S = 1.0
 # A guest that sends a few bytes at a time, again and again, is listened to a hundred times a
 # second.
 _FEW_BYTES, _PATIENCE, _PAUSE_S = 4096, 64, 0.01
+# What agents of guest images before `no_space` call `failed`, by what the guest's system says of
+# it: a sandbox keeps the image that it was made from.
+_OF_OLDER_AGENTS = {
+    os.strerror(errno.ENOSPC): NO_SPACE, os.strerror(errno.EDQUOT): NO_SPACE,
+    os.strerror(errno.ENAMETOOLONG): BAD_REQUEST, os.strerror(errno.ELOOP): BAD_REQUEST,
+}
 
 
 class Conversation:
@@ -192,4 +203,6 @@ def has_input(connection: socket.socket) -> bool:
 def failure(reply: dict[str, Any]) -> AgentError:
     """What a FAILURE frame means to the caller."""
     code, message = str(reply.get("code", ""))[:40], str(reply.get("message", ""))[:2000]
+    if code == FAILED:
+        code = _OF_OLDER_AGENTS.get(message.rpartition(": ")[2], FAILED)
     return AgentUnauthorized(message) if code == UNAUTHORIZED else AgentRefused(code, message)

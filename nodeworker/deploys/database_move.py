@@ -7,8 +7,8 @@ they have asked before is answered. 3. The app of the version before is frozen: 
 well. All that it has written goes to the store. 4. The database is made of that here, checked, and
 put into the new guest, on its disk; its app is started. 5. The new prefix holds a whole database.
 6. The new version goes live, if the fence has stood all the while. Whatever fails in between, the
-version before goes on and answers what was held; if this worker dies, fence and frost end by
-themselves.
+version before goes on and answers what was held; if this worker dies, so it does before the next
+attempt holds anything, or once fence and frost end by themselves.
 """
 import logging
 import time
@@ -78,6 +78,7 @@ def move(deps: NodeDeps, claimed: RunClaim) -> None:
         raise BadProject("The database could not be moved to the new version within"
                          f" {fence_s:.0f} s, in {tried} attempts.")
     before = _awake(deps, live)
+    _end_left_fence(deps, claimed, before)
     sandbox = find_runtime.find(deps, claimed)
     agent, path = deps.agent(sandbox), find_runtime.database_path(claimed, sandbox)
     assert path is not None
@@ -102,7 +103,7 @@ def move(deps: NodeDeps, claimed: RunClaim) -> None:
         # themselves.
         raise
     except Exception as error:
-        _release(claimed, before, until)
+        _release(deps, claimed, before, until)
         if isinstance(error, ReplicaBroken) and tried + 1 >= _TRIES:
             raise BadProject(database_restore.BROKEN) from error
         raise
@@ -216,8 +217,19 @@ def _check_held(deps: NodeDeps, claimed: RunClaim) -> None:
     when_database_answers(lambda: runs.renew(claimed, deps.settings.operation_lease_s))
 
 
-def _release(claimed: RunClaim, before: _Before, until: datetime) -> None:
-    """Let the version before go on."""
+def _end_left_fence(deps: NodeDeps, claimed: RunClaim, before: _Before) -> None:
+    """Let the version before answer what is held since an attempt that died inside its fence;
+    raises NotYet if there was one, so that this is done when the next begins."""
+    left = fences.find_left(claimed)
+    if left is not None:
+        _release(deps, claimed, before, left)
+        raise NotYet("what was held to be answered")
+
+
+def _release(deps: NodeDeps, claimed: RunClaim, before: _Before, until: datetime) -> None:
+    """Let the version before go on, unless the run is not ours any more: it may be retired by now,
+    or frozen by another worker. Raises LeaseLost."""
+    _check_held(deps, claimed)
     if before.agent is not None:
         try:
             app_process.thaw(before.agent)

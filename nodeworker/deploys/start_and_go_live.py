@@ -102,8 +102,8 @@ def go_live(deps: NodeDeps, claimed: RunClaim) -> None:
 
 
 def _with_start_s(deps: NodeDeps, claimed: RunClaim) -> dict[str, Any]:
-    """The manifest with how long the app has taken to accept connections: its start while requests
-    are held takes about as long. It is asked now and then, so it was as fast or faster."""
+    """The manifest with the longest that the app may have taken to accept connections: its start
+    while requests are held takes about as long. It is asked now and then, so it may be faster."""
     assert claimed.manifest is not None
     wait_s = deps.settings.deploy_ready_s
     took_s = wait_s - (claimed.manifest["ready_by"] - time.time())

@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
 from nodeworker.disks import sparse
-from nodeworker.disks.sparse import Ranges
+from nodeworker.disks.sparse import CheckRoom, Ranges
 
 # What is compared in one call, and what is written again if it differs.
 _STEP_BYTES, _GRAIN_BYTES = 256 * 1024, 16 * 1024
@@ -47,10 +47,10 @@ _libc.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 class RamCapture:
     """A copy of the file `source` to the file `target`, both open descriptors, which stay open
     until the end of this context manager. The target is empty, or of the source's size and thought
-    to be much the same."""
+    to be much the same. `check_room` is asked about what it lacks, unless extents are shared."""
 
-    def __init__(self, source: int, target: int) -> None:
-        self._source, self._target = source, target
+    def __init__(self, source: int, target: int, check_room: CheckRoom | None = None) -> None:
+        self._source, self._target, self._check_room = source, target, check_room
         self._copied: Ranges = []
         self._shares = False
         self._maps: dict[int, _Mapping] = {}
@@ -64,7 +64,8 @@ class RamCapture:
             _unmapping.submit(self._maps.popitem()[1].close)
 
     def begin(self) -> None:
-        """Copy what is there now; the source may change meanwhile, but not its size."""
+        """Copy what is there now; the source may change meanwhile, but not its size. Raises what
+        `check_room` raises."""
         self._shares = sparse.share_extents(self._source, self._target)
         if self._shares:
             return
@@ -75,13 +76,15 @@ class RamCapture:
             os.ftruncate(self._target, 0)
             os.ftruncate(self._target, size)
         absent = list(sparse.without(self._copied, held))
+        if self._check_room is not None:
+            self._check_room(sparse.total_bytes(absent))
         common = list(sparse.without(self._copied, absent))
         source, target = self._map(self._source), self._map(self._target)
         with ThreadPoolExecutor(max_workers=_THREADS) as pool:
             works = [pool.submit(source.populate, self._copied)]
             target.populate(common)
             self._empty_holes(held)
-            if sum(end - start for start, end in common) > _AT_ONCE_BYTES:
+            if sparse.total_bytes(common) > _AT_ONCE_BYTES:
                 works += self._mend_all(pool, common)
             self._write(absent)
             _wait(works)

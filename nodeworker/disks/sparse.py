@@ -9,9 +9,11 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 Ranges = list[tuple[int, int]]
+# Is told how many bytes are about to be written, and raises unless there is room for them.
+CheckRoom = Callable[[int], None]
 
 PAGE_BYTES = 4096
 # Smaller holes are filled with zeros: deleting a flushed file of 1700 extents took 2 to 4 s on ext4
@@ -74,13 +76,22 @@ def without(ranges: Iterable[tuple[int, int]],
             yield start, end
 
 
-def clone(source: int, target: int) -> None:
+def total_bytes(ranges: Iterable[tuple[int, int]]) -> int:
+    """How many bytes the ranges have in all. Pure."""
+    return sum(end - start for start, end in ranges)
+
+
+def clone(source: int, target: int, check_room: CheckRoom | None = None) -> None:
     """Make the empty file `target` equal to `source`, holes kept; both are open descriptors, the
-    positions are not used."""
+    positions are not used. Where extents are shared no room is asked for. Raises what `check_room`
+    raises."""
     if share_extents(source, target):
         return
+    ranges = list(without_small_holes(data_ranges(source)))
+    if check_room is not None:
+        check_room(total_bytes(ranges))
     os.ftruncate(target, os.fstat(source).st_size)
-    copy_ranges(source, target, without_small_holes(data_ranges(source)))
+    copy_ranges(source, target, ranges)
 
 
 def share_extents(source: int, target: int) -> bool:

@@ -97,10 +97,13 @@ class NodeNetwork:
         try:
             change(slot.address, ports)
         except nft.NftError:
-            if not self.is_intact():  # else it was busy: others change tables of theirs
-                _log.warning("loading the packet policy again: the table was gone or incomplete")
-                self._load_lost()
+            self._load_if_lost()
             self.forwards.replace(slot.address, ports)
+
+    def _load_if_lost(self) -> None:
+        if not self.is_intact():  # else it was busy: others change tables of theirs
+            _log.warning("loading the packet policy again: the table was gone or incomplete")
+            self._load_lost()
 
     def remove_stale_forwards(self, address: str) -> None:
         """End what is forwarded to a slot address, unless somebody has claimed the slot since: a
@@ -119,18 +122,35 @@ class NodeNetwork:
         links.let_through(slot, True)
 
     def close(self, owner: str) -> None:
-        """End the owner's forwarded ports and this host's connections to them; it keeps its
-        slot."""
-        number = self.slots.owners().get(owner)
-        if number is not None:
-            self._remove_forwards(self.slots.slot(number).address)
+        """End the owner's forwarded ports and the connections to them: this host's at once, those
+        of others as soon as they send something. It keeps its slot. A lost table is loaded
+        again."""
+        address = self._find_address(owner)
+        if address is None:
+            return
+        try:
+            ended = self.forwards.put_to_sleep(address)
+        except nft.NftError:
+            self._load_if_lost()
+            ended = self.forwards.put_to_sleep(address)
+        self._end_connections(ended)
 
     def release(self, owner: str) -> None:
-        """`close`, then remove the owner's slot."""
-        self.close(owner)
+        """End the owner's forwarded ports and this host's connections to them, then remove its
+        slot."""
+        address = self._find_address(owner)
+        if address is not None:
+            self._remove_forwards(address)
         self.slots.release(owner)
 
+    def _find_address(self, owner: str) -> str | None:
+        number = self.slots.owners().get(owner)
+        return None if number is None else self.slots.slot(number).address
+
     def _remove_forwards(self, address: str) -> None:
+        self._end_connections(self.forwards.remove(address))
+
+    def _end_connections(self, ended: list[int]) -> None:
         lowest, highest = self._offered.tenants
-        ended = [port for port in self.forwards.remove(address) if lowest <= port <= highest]
-        end_connections(self._offered.address, ended)
+        end_connections(self._offered.address,
+                        [port for port in ended if lowest <= port <= highest])

@@ -1,5 +1,5 @@
 """Host TCP ports forwarded to guests by the kernel: elements of one nftables map, found by looking,
-never from memory.
+never from memory. The sets `asleep` and `awake` change together with it.
 
 What is looked at is changed under one lock of the host, so that two workers do not undo each
 other's changes.
@@ -55,7 +55,8 @@ class ForwardTable:
         with self.locked():
             return self._replace(address, ports)
 
-    def _replace(self, address: str, ports: Mapping[int, int]) -> list[int]:
+    def _replace(self, address: str, ports: Mapping[int, int], more: str = "") -> list[int]:
+        """`replace`, and in the same transaction `more` nft commands."""
         present = self.current()
         wanted = {host: (address, guest) for host, guest in ports.items()}
         stale = [host for host, target in present.items()
@@ -65,6 +66,7 @@ class ForwardTable:
                    if present.get(host) != (address, guest)]
         commands = ruleset.delete_forwards(self._prefix, stale) if stale else ""
         commands += ruleset.add_forwards(self._prefix, address, missing) if missing else ""
+        commands += more
         if commands:
             nft.apply(commands)
         return stale
@@ -80,5 +82,15 @@ class ForwardTable:
                 self._replace(address, ports)
 
     def remove(self, address: str) -> list[int]:
-        """End every forwarding to `address`; returns the host ports."""
-        return self.replace(address, {})
+        """End every forwarding to `address`, and that it is asleep; returns the host ports."""
+        with self.locked():
+            try:
+                return self._replace(address, {}, ruleset.forget_sleep(self._prefix, address))
+            except nft.NftError:  # the table may be gone, and with it all there was to end
+                return self._replace(address, {})
+
+    def put_to_sleep(self, address: str) -> list[int]:
+        """End every forwarding to `address`; returns the host ports. What comes through connections
+        of others is answered by a reset until something is forwarded to it again."""
+        with self.locked():
+            return self._replace(address, {}, ruleset.put_to_sleep(self._prefix, address))

@@ -16,6 +16,9 @@ from nodeworker.network.addresses import GUEST_ADDRESS, TAP_NAME, UPLINK_NAME, S
 # Everything that is not the public internet; a guest reaches none of it.
 BLOCKED_NETWORKS = tuple(map(str, SPECIAL_V4))
 FORWARDS_MAP = "forwards"
+# Slot addresses whose guest sleeps in a process that is kept, unless they are in the second set as
+# well: to take an element out costs 10 ms more than to add one, and a wake has none to spare.
+ASLEEP_SET, AWAKE_SET = "asleep", "awake"
 # Connections of one guest at a time, as the kernel tracks them: those it opens, those to its ports,
 # those to its agent, those it opens to the guest gateway.
 OUTGOING_MOST, INCOMING_MOST, AGENT_MOST, GATEWAY_MOST = 4096, 1024, 256, 512
@@ -67,6 +70,11 @@ def node_ruleset(prefix: str, slot_network: str, offered: NodePorts) -> str:
             f"add rule {table} dead_slots iifgroup != {group} ip daddr {slot_network} meta l4proto"
             " tcp fib daddr oif missing reject with tcp reset"
         ),
+        # Answers to connections that the guest itself has opened wait for its wake.
+        (
+            f"add rule {table} dead_slots iifgroup != {group} ct direction original ip daddr"
+            f" @{ASLEEP_SET} ip daddr != @{AWAKE_SET} meta l4proto tcp reject with tcp reset"
+        ),
         f"add rule {table} output ip daddr {{ {own} }} tcp dport {ports} {dnat}",
         f"add rule {table} postrouting oifgroup {group} ip saddr 127.0.0.0/8 masquerade",
         f"add rule {table} postrouting oifgroup != {group} ip saddr {slot_network} masquerade",
@@ -98,17 +106,21 @@ def _gateway(table: str, group: int, port: int) -> list[str]:
 
 
 def _chains(table: str) -> list[str]:
-    """The table with its map and its chains, which are empty after it; the map is left as it is."""
+    """The table with its map, its sets and its chains; all are empty after it but the map, which is
+    left as it is."""
     return [
         f"add table {table}",
         f"add map {table} {FORWARDS_MAP} {{ type inet_service : ipv4_addr . inet_service; }}",
+        *(f"add set {table} {name} {{ type ipv4_addr; }}" for name in (ASLEEP_SET, AWAKE_SET)),
+        *(f"flush set {table} {name}" for name in (ASLEEP_SET, AWAKE_SET)),
         f"add chain {table} antispoof {{ type filter hook prerouting priority raw; }}",
         # Once the kernel knows which connection a packet is of: answers to a guest's own may come
         # to any port, since its packets leave with the node's address.
         f"add chain {table} closed {{ type filter hook prerouting priority -150; }}",
         f"add chain {table} prerouting {{ type nat hook prerouting priority dstnat; }}",
-        # After ports are translated. What goes to a slot that is gone, such as a connection kept to
-        # a sandbox that sleeps now, is answered by a reset, and not lost in silence.
+        # After ports are translated. What goes to a slot that is gone, or whose guest is asleep,
+        # such as a connection kept to a sandbox that sleeps now, is answered by a reset, and not
+        # lost in silence.
         f"add chain {table} dead_slots {{ type filter hook prerouting priority -90; }}",
         f"add chain {table} output {{ type nat hook output priority -100; }}",
         f"add chain {table} postrouting {{ type nat hook postrouting priority srcnat; }}",
@@ -182,12 +194,32 @@ def _public(host_addresses: Iterable[str]) -> list[str]:
 
 
 def add_forwards(prefix: str, address: str, ports: Iterable[tuple[int, int]]) -> str:
-    """nft command that forwards (host port, guest port) pairs to `address`."""
+    """nft commands that forward (host port, guest port) pairs to `address`, which is awake then.
+    They only add."""
     elements = ", ".join(f"{host} : {address} . {guest}" for host, guest in ports)
-    return f"add element inet {prefix} {FORWARDS_MAP} {{ {elements} }}\n"
+    return (f"add element inet {prefix} {FORWARDS_MAP} {{ {elements} }}\n"
+            f"add element inet {prefix} {AWAKE_SET} {{ {address} }}\n")
 
 
 def delete_forwards(prefix: str, host_ports: Iterable[int]) -> str:
     """nft command that ends the forwarding of `host_ports`."""
     elements = ", ".join(str(port) for port in sorted(host_ports))
     return f"delete element inet {prefix} {FORWARDS_MAP} {{ {elements} }}\n"
+
+
+def put_to_sleep(prefix: str, address: str) -> str:
+    """nft commands after which connections of others to `address` are reset, until something is
+    forwarded to it."""
+    return (_take_out(prefix, AWAKE_SET, address)
+            + f"add element inet {prefix} {ASLEEP_SET} {{ {address} }}\n")
+
+
+def forget_sleep(prefix: str, address: str) -> str:
+    """nft commands after which nothing is known of `address`."""
+    return _take_out(prefix, AWAKE_SET, address) + _take_out(prefix, ASLEEP_SET, address)
+
+
+def _take_out(prefix: str, name: str, address: str) -> str:
+    """Also if it is not there: nft deletes what is there only, and adds what is without a word."""
+    element = f"element inet {prefix} {name} {{ {address} }}\n"
+    return f"add {element}delete {element}"

@@ -11,6 +11,7 @@ from nodeworker.hypervisor.driver import DriverError, VmBusy
 from nodeworker.snapshots.snapshot_lock import snapshot_lock
 from nodeworker.wiring import NodeDeps
 from objects.store import ObjectStore, StoreUnavailable
+from services.sandboxes.freed_when_stopped import end_snapshot
 from services.snapshots import deletion
 from services.snapshots.stored_objects import folder
 
@@ -28,7 +29,7 @@ def remove_snapshot(deps: NodeDeps, store: ObjectStore, snapshot_id: str) -> Non
             fault("delete.here")
             store.remove_all(folder(snapshot_id))
             fault("delete.objects_removed")
-            when_database_answers(lambda: deletion.deleted(snapshot_id))
+            when_database_answers(lambda: end_snapshot(snapshot_id, deletion.deleted))
     except (DriverError, StoreUnavailable) as error:
         doing = "is being uploaded" if isinstance(error, VmBusy) else "could not be removed"
         log.warning("snapshot %s %s; tried again soon: %s", snapshot_id, doing, error)

@@ -3,13 +3,14 @@ carried its forks, or a copy of another node's snapshot. The snapshot itself is 
 """
 from nodeworker.snapshots.snapshot_lock import snapshot_lock
 from nodeworker.wiring import NodeDeps
+from services.sandboxes.freed_when_stopped import end_snapshot
 from services.snapshots import needed_on_node
 
 
 def forget_transient(deps: NodeDeps, snapshot_id: str) -> None:
     """Remove the capture that carried forks; a row without files is harmless, so files go first."""
     deps.driver.delete_snapshot(snapshot_id)
-    needed_on_node.transient_removed(snapshot_id)
+    end_snapshot(snapshot_id, needed_on_node.transient_removed)
 
 
 def remove_unneeded(deps: NodeDeps, snapshot_id: str) -> None:

@@ -43,9 +43,11 @@ def publish_served(deps: Deps, claimed: RunClaim, fence_until: datetime | None =
     """
     with database.atomic():
         row = runs.lock_app(claimed)
+        # Before the fence is looked at: who was not told that the flip is done asks again, and has
+        # none any more.
+        run = runs.end(claimed, RunState.SUCCEEDED, error=None, operator_error=None)
         if fence_until is not None and not fences.stands(row, fence_until):
             raise Unavailable("The fence was over before the new version was up.")
-        run = runs.end(claimed, RunState.SUCCEEDED, error=None, operator_error=None)
         _set_live(row, run, live_static=False, live_sandbox_id=run.runtime_sandbox_id,
                   **earlier_versions.NONE)
         runtimes.begin_serving(deps.settings, run.runtime_sandbox_id)

@@ -55,5 +55,5 @@ def refused(refusal: AgentRefused, what: str) -> Conflict | Unavailable:
     """The error for what a guest refuses although the request breaks no rule: its disk is full, or
     something in it cannot serve; `what` says what was refused."""
     if refusal.code == NO_SPACE:
-        return Conflict("The disk of the sandbox is full.")
+        return Conflict(f"{what}: the disk of the sandbox is full.")
     return Unavailable(f"{what}: {refusal.message}", retry_after_s=5)

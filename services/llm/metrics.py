@@ -1,15 +1,14 @@
-"""The LLM proxy's figures as text for Prometheus, from the rows: the same from every gateway, and
-after a restart."""
+"""The LLM proxy's figures for Prometheus, from the rows: the same from every gateway, and after a
+restart."""
 from services.llm import operator_report, switches
 from services.llm.call_cost import dollars
+from services.prometheus import Family
 
-_Line = tuple[str, dict[str, str], float]
 
-
-def prometheus_text() -> str:
+def families() -> list[Family]:
     """All figures; asks the database."""
     used, state, off = operator_report.all_time(), operator_report.state(), switches.list_off()
-    families: list[tuple[str, str, str, list[_Line]]] = [
+    return [
         ("svc_llm_calls_total", "counter", "Calls that have ended.", [("", {}, used.calls)]),
         ("svc_llm_incomplete_calls_total", "counter", "Calls whose tokens are an estimate.",
          [("", {}, used.incomplete_calls)]),
@@ -28,15 +27,3 @@ def prometheus_text() -> str:
             ("", {"upstream": one.name, "end": end}, count) for one in state.upstreams
             for end, count in (("failed", one.failed), ("answered", one.calls - one.failed))]),
     ]
-    return "".join(_family(*family) for family in families)
-
-
-def _family(name: str, kind: str, about: str, lines: list[_Line]) -> str:
-    shown = "".join(f"{name}{suffix}{_labels(labels)} {value}\n" for suffix, labels, value in lines)
-    return f"# HELP {name} {about}\n# TYPE {name} {kind}\n{shown}"
-
-
-def _labels(labels: dict[str, str]) -> str:
-    """Names of upstreams are plain (`config_schema`), so nothing needs an escape."""
-    inner = ",".join(f'{name}="{value}"' for name, value in labels.items())
-    return f"{{{inner}}}" if inner else ""

@@ -62,6 +62,11 @@ def find_source(sandbox_id: str) -> str | None:
     return None if kept is None else kept.source
 
 
+def forget(sandbox_id: str) -> None:
+    """Remove all that is kept for a sandbox, in the current transaction."""
+    AgentServer.delete().where(AgentServer.sandbox_id == sandbox_id).execute()
+
+
 def forget_bootstrap(sandbox_id: str) -> None:
     """Remove the callback address and token of a sandbox that has stopped, in the current
     transaction."""

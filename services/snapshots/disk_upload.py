@@ -1,7 +1,9 @@
 """Decides which captured disks a node still has to upload to the object store.
 
-An upload is announced to the node until it is done. After a failure it is tried again later.
+An upload is announced to the node until it is done. After a failure it is tried again later. A node
+uploads one at a time, and at its end announces one of those that came meanwhile (`in_turn`).
 """
+from collections.abc import Collection
 from typing import Any
 
 from models.database import connection, database
@@ -19,17 +21,28 @@ UPLOADS = DueWork(
     key=(Snapshot.id,),
     job=JOB,
     payload=lambda row: {"snapshot_id": row.id},
-    # A big one may still be under way then. Its node, which uploads one at a time, finds nothing
-    # left to do.
+    # A big one may still be under way then, or before this one: its node leaves it at that.
     announce_again_s=300,
     first_pause_s=5,
     longest_pause_s=300,
 )
 
 
-def announce(snapshot: Snapshot) -> OutboxMessage:
-    """Write the message that tells the node of a ready snapshot to upload it."""
-    return UPLOADS.announce(Snapshot.id == snapshot.id)[0]
+def announce(snapshot_id: str) -> list[OutboxMessage]:
+    """Write the message that tells the node of a snapshot to upload it, unless it need not."""
+    return UPLOADS.announce(Snapshot.id == snapshot_id)
+
+
+def in_turn(node_id: str, among: Collection[str], ended: str) -> list[str]:
+    """Those `among` that this node still has to upload, in their turn: `ended` was the last, so
+    another owner's come first, and then the oldest. However many come, each is the first at last.
+    """
+    last = Snapshot.alias()
+    its_owner = last.select(last.owner).where(last.id == ended)
+    waiting = Snapshot.select(Snapshot.id).where(
+        UPLOADS.waiting & (Snapshot.node_id == node_id) & Snapshot.upload_due_at.is_null(False)
+        & Snapshot.id.in_(list(among)))
+    return [row.id for row in waiting.order_by(Snapshot.owner == its_owner, Snapshot.created_at)]
 
 
 def is_due_on(node_id: str, snapshot_id: str) -> bool:

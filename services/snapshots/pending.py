@@ -32,7 +32,7 @@ def complete(snapshot_id: str, columns: dict[str, Any]) -> list[OutboxMessage]:
     """Set the columns that the capture found out; returns what announces the upload of its disk."""
     (taken, ) = Snapshot.update(**columns).where(
         Snapshot.id == snapshot_id).returning(Snapshot).execute()
-    return [] if taken.transient or taken.uploaded_to_store else [disk_upload.announce(taken)]
+    return [] if taken.transient or taken.uploaded_to_store else disk_upload.announce(taken.id)
 
 
 def fail(snapshot_id: str, error: str) -> None:

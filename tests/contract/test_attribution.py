@@ -9,7 +9,9 @@ from models.sandboxes import AgentServer, Sandbox
 from models.snapshots import Snapshot
 from models.states import SandboxStatus, SnapshotState
 from services.operations import claims
+from services.sandboxes.freed_when_stopped import end_snapshot
 from services.sandboxes.outcomes import Outcome, finish
+from services.snapshots import deletion
 
 SANDBOXES = "/v1/sandboxes"
 BOOTSTRAP = {
@@ -155,7 +157,28 @@ def test_an_agent_servers_token_is_kept_until_the_sandbox_stops_and_never_shown(
     with connection():
         claimed = claims.claim(made.json["id"], 1, "test", 60)
         finish(claimed, Outcome(False, SandboxStatus.STOPPED, error="no"))
-    assert server_of(made) == ("serve", None), "what starts it is for forks of its snapshots"
+    assert server_of(made) is None, "nobody needs it any more"
+
+
+def test_what_starts_an_agent_server_is_kept_for_forks_of_its_snapshots(owner, post):
+    made = post(agentServerSource="serve", agentBootstrap=BOOTSTRAP)
+    taken = captured(made, owner)
+    with connection():
+        Sandbox.update(task="boot").where(Sandbox.id == made.json["id"]).execute()
+        finish(claims.claim(made.json["id"], 1, "test", 60),
+               Outcome(False, SandboxStatus.STOPPED, error="no"))
+    assert server_of(made) == ("serve", None), "without whom it reported to"
+    fork = post("/fork", snapshotId=taken)
+    assert server_of(fork) == ("serve", None)
+    with connection():
+        end_snapshot(taken, lambda _: None)
+    assert server_of(made) == ("serve", None), "it may still be forked"
+    with connection():
+        Snapshot.update(state=SnapshotState.DELETING).where(Snapshot.id == taken).execute()
+        end_snapshot(taken, deletion.deleted)
+        end_snapshot("never-was", deletion.deleted)
+        assert Snapshot.get_by_id(taken).state == SnapshotState.DELETED
+    assert server_of(made) is None and server_of(fork) == ("serve", None)
 
 
 def test_a_fork_runs_the_same_server_and_reports_to_nobody(owner, post):

@@ -23,12 +23,13 @@ class LlmUpstream:
     answered first, as (status, headers).
 
     A stream is cut after `cut_after` words, or has an error after `error_after`; after as many as
-    its question says in `silent_after` nothing more comes. `said` counts the words of streams;
-    `begun_at` is when the last stream came to its first word, of the monotonic clock; `sent` has
-    the events of the last one as they were written."""
+    its question says in `silent_after` nothing more comes. An answer takes `hidden` tokens of
+    reasoning besides, of which its stream says before the first word only that there is some.
+    `said` counts the words of streams; `begun_at` is when the last stream came to its first word,
+    of the monotonic clock; `sent` has the events of the last one as they were written."""
 
     def __init__(self):
-        self.words, self.pause_s = 5, 0.0
+        self.words, self.hidden, self.pause_s = 5, 0, 0.0
         self.cut_after = self.error_after = None
         self.refusals = deque()
         self.seen, self.sent = [], []
@@ -131,21 +132,23 @@ class LlmUpstream:
 
     @property
     def chat_usage(self):
-        return {"prompt_tokens": INPUT + CACHED, "completion_tokens": self.words,
-                "total_tokens": INPUT + CACHED + self.words,
+        output = self.words + self.hidden
+        return {"prompt_tokens": INPUT + CACHED, "completion_tokens": output,
+                "total_tokens": INPUT + CACHED + output,
                 "prompt_tokens_details": {"cached_tokens": CACHED},
-                "completion_tokens_details": {"reasoning_tokens": 1}}
+                "completion_tokens_details": {"reasoning_tokens": self.hidden or 1}}
 
     @property
     def responses_usage(self):
-        return {"input_tokens": INPUT + CACHED, "output_tokens": self.words,
+        output = self.words + self.hidden
+        return {"input_tokens": INPUT + CACHED, "output_tokens": output,
                 "input_tokens_details": {"cached_tokens": CACHED},
-                "output_tokens_details": {"reasoning_tokens": 1},
-                "total_tokens": INPUT + CACHED + self.words}
+                "output_tokens_details": {"reasoning_tokens": self.hidden or 1},
+                "total_tokens": INPUT + CACHED + output}
 
     @property
     def messages_usage(self):
-        return {"input_tokens": INPUT, "output_tokens": self.words,
+        return {"input_tokens": INPUT, "output_tokens": self.words + self.hidden,
                 "cache_read_input_tokens": CACHED, "cache_creation_input_tokens": CACHE_WRITE}
 
     def _chat(self, asked):
@@ -155,6 +158,9 @@ class LlmUpstream:
         if asked.get("calls_tool"):
             yield from tool_calls.chat(common, self.chat_usage if wants else None)
             return
+        if self.hidden:
+            delta = {"role": "assistant", "content": "", "reasoning_content": "hm"}
+            yield "", {**common, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
         for number in range(self.words):
             delta = {"role": "assistant", "content": f"w{number} "}
             yield "WORD", {**common, "choices": [
@@ -175,6 +181,10 @@ class LlmUpstream:
             return
         yield "response.created", {"type": "response.created", "response": {
             **head, "status": "in_progress"}}
+        if self.hidden:
+            yield "response.output_item.added", {
+                "type": "response.output_item.added", "output_index": 0,
+                "item": {"type": "reasoning", "id": "rs_1", "summary": []}}
         yield "response.output_item.added", {
             "type": "response.output_item.added", "output_index": 0,
             "item": {**item, "status": "in_progress", "content": []}}
@@ -195,6 +205,10 @@ class LlmUpstream:
             yield from tool_calls.messages(message, self.words)
             return
         yield "message_start", {"type": "message_start", "message": message}
+        if self.hidden:
+            yield "content_block_start", {
+                "type": "content_block_start", "index": 0,
+                "content_block": {"type": "redacted_thinking", "data": "c2VjcmV0"}}
         yield "content_block_start", {"type": "content_block_start", "index": 0,
                                       "content_block": {"type": "text", "text": ""}}
         for number in range(self.words):
@@ -203,7 +217,7 @@ class LlmUpstream:
                 "delta": {"type": "text_delta", "text": f"w{number} "}}
         yield "content_block_stop", {"type": "content_block_stop", "index": 0}
         yield "message_delta", {"type": "message_delta", "delta": {"stop_reason": "end_turn"},
-                                "usage": {"output_tokens": self.words}}
+                                "usage": {"output_tokens": self.words + self.hidden}}
         yield "message_stop", {"type": "message_stop"}
 
     def _whole(self, path, asked):

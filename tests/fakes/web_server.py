@@ -104,13 +104,15 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def do_POST(self):
-        """`/early` answers and closes before it has read anything; else the body comes back, or its
-        length if that is large."""
-        if self.path == "/early":
+        """`/early` answers and closes before it has read anything, or drops the rest if it is to be
+        `drained`; else the body comes back, or its length if that is large."""
+        query = parse_qs(urlsplit(self.path).query)
+        if urlsplit(self.path).path == "/early":
             self._send(b"no more of that", status=413)
             self.close_connection = True
+            if "drained" in query:
+                self._drain()
             return
-        query = parse_qs(urlsplit(self.path).query)
         if urlsplit(self.path).path == "/cut":
             self._cut(query["id"][0])
             return
@@ -133,6 +135,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         if count > 1:
             self._send(b"%d" % count)
+
+    def _drain(self):
+        """As nginx and others do: closed at once the connection is reset, and the answer lost."""
+        self.wfile.flush()
+        self.connection.shutdown(socket.SHUT_WR)
+        while self.rfile.read1(_PIECE):
+            pass
 
     def _knows_its_name(self):
         """As Vite does by default: false, and refused, unless the host is localhost."""

@@ -1,4 +1,5 @@
 """A real agent process on a loopback port, in a directory that it takes for the guest's root."""
+import contextlib
 import os
 import re
 import signal
@@ -23,6 +24,13 @@ class RunningAgent:
 
     def client(self, token: str = TOKEN) -> AgentClient:
         return AgentClient("127.0.0.1", self.port, token)
+
+    def children(self) -> list[int]:
+        of_main_thread = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(pid) for pid in of_main_thread.read_text().split()]
+
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     def resident_bytes(self) -> int:
         facts = Path(f"/proc/{self.process.pid}/status").read_text()
@@ -56,7 +64,12 @@ def _hear_signals() -> None:
 
 
 def stop_agent(agent: RunningAgent) -> None:
+    """End it and the commands it still watches, which would have no deadline any more."""
+    commands = agent.children() if agent.process.poll() is None else []
     agent.process.kill()
     agent.process.wait(timeout=10)
+    for pid in commands:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
     assert agent.process.stdout
     agent.process.stdout.close()

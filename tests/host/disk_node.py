@@ -151,6 +151,13 @@ def make_warm_image(host):
     return directory
 
 
+def leave(node, monkeypatch, free_bytes):
+    """Let its disk have so much free beyond its floor."""
+    floor = node.host.disk_floor
+    found = replace(floor.space(), free_bytes=floor.bytes + free_bytes)
+    monkeypatch.setattr(type(floor), "space", lambda _: found)
+
+
 def opened(layers, chain, writable):
     """A chain as the qemu tools take it: layers do not name what they stand on."""
     node = None

@@ -44,6 +44,14 @@ class Place:
             namespaces.delete_namespace(name)
 
 
+def addresses_asleep(prefix):
+    """The slot addresses of a node of which connections of other hosts are reset."""
+    asleep, awake = (
+        set(nft.listing("set", "inet", prefix, name)[-1]["set"].get("elem", []))
+        for name in (ruleset.ASLEEP_SET, ruleset.AWAKE_SET))
+    return sorted(asleep - awake)
+
+
 def ip(line):
     subprocess.run(["ip", *line.split()], check=True)
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from app.gateway.pages import CROWD
+from app.gateway.reach_port import Refused
 from models.database import DatabaseFailed
 from services.deploys.edges import routes
 from services.deploys.edges.routes import Kind, Route, Routes
@@ -20,6 +22,8 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 VALID_S = 5.0
 _ROUND_S, _EMPTY_ROUND_S, _AGAIN_S, _LINKED_S = 1.0, 2.0, 0.2, 1.0
+# Names without a route that wait for their question, of which one takes about a millisecond.
+_STRANGERS = 200
 
 
 class Known:
@@ -35,6 +39,7 @@ class Known:
         self._begun = self._ended = 0
         self._problem: DatabaseFailed | None = None
         self._unknown: set[str] = set()
+        self._strangers: dict[str, asyncio.Task[Kind | None]] = {}
         # Apps that have become static, and until when their routes stay.
         self._leaving: dict[str, float] = {}
         self.routes = Routes({}, {})
@@ -79,9 +84,18 @@ class Known:
 
     async def find_kind(self, name: str) -> Kind | None:
         """How an app is served that has no route; one that there is not is remembered until the
-        next read. Raises DatabaseFailed."""
+        next read. Raises Refused while too many other names wait, and DatabaseFailed."""
         if name in self._unknown:
             return None
+        asked = self._strangers.get(name)
+        if asked is None:
+            if len(self._strangers) >= _STRANGERS:
+                raise Refused(CROWD)
+            asked = self._strangers[name] = asyncio.create_task(self._ask(name))
+            asked.add_done_callback(lambda _: self._strangers.pop(name))
+        return await asyncio.shield(asked)
+
+    async def _ask(self, name: str) -> Kind | None:
         kind = await _call(self._asking, routes.find_kind, name)
         if kind is None:
             self._unknown.add(name)
@@ -123,7 +137,8 @@ class Known:
     async def _stays(self, name: str) -> bool:
         present = time.monotonic()
         if name not in self._leaving:
-            is_static = await self.find_kind(name) is Kind.STATIC
+            # Not behind the strangers: meanwhile no route counts longer than VALID_S.
+            is_static = await _call(self._reading, routes.find_kind, name) is Kind.STATIC
             self._leaving[name] = present + (_LINKED_S if is_static else 0)
         if present < self._leaving[name]:
             return True

@@ -109,7 +109,7 @@ def _reader(answer: aiohttp.ClientResponse, endpoint: Endpoint, reserved_output:
             drops_usage: bool) -> Reader:
     kind = answer.content_type
     if kind == "text/event-stream":
-        return StreamedUsage(endpoint.protocol, drops_usage=drops_usage)
+        return StreamedUsage(endpoint.protocol, reserved_output, drops_usage=drops_usage)
     if kind == "application/json":
         return WholeUsage(endpoint.protocol, reserved_output)
     return UnseenUsage()

@@ -1,9 +1,10 @@
 """Says what a call used: what its upstream told, and an estimate of what that did not tell.
 
-Where no usage came, an event with text in it is a token at least; and an answer that says its usage
-at its end, and was not heard to its end, counts as all that was reserved for it: who leaves it may
-have heard all but that. Anthropic's counts are cumulative: the largest of each holds. OpenAI's
-input includes what came from a cache, ours does not.
+Where no usage came, an event with text in it is a token at least. An answer that is no stream, or
+a stream whose model reasons, says what it used at its end only. If it was not heard to its end it
+counts as all that was reserved for it, or as its text if that is more: who leaves it may have heard
+all but that. Anthropic's counts are cumulative: the largest of each holds. OpenAI's input includes
+what came from a cache, ours does not.
 """
 from typing import Any
 
@@ -22,7 +23,7 @@ class Counted:
         self._figures: dict[str, int] = {}
         self.complete = False
         self.events = self.text_bytes = 0
-        # Tokens, until the end of the answer tells.
+        # Tokens that count at least, until the end of the answer tells.
         self.reserved_output = 0
 
     def take(self, usage: Any) -> None:
@@ -32,6 +33,10 @@ class Counted:
         read = _of_anthropic if self._protocol is Protocol.ANTHROPIC else _of_openai
         for name, value in read(usage).items():
             self._figures[name] = max(self._figures.get(name, 0), value)
+
+    def ends(self) -> None:
+        """The answer has said everything, its usage too if it ever does."""
+        self.complete, self.reserved_output = self.is_known, 0
 
     @property
     def is_known(self) -> bool:

@@ -4,8 +4,10 @@
 only those with a usage in them are parsed. Of a line too long to be kept its beginning says which
 event it is, and its end, if that is the last event, the usage: it repeats all that was said. 2.
 OpenAI's chat sends its usage when asked, in an event of its own, which is taken out again where we
-asked and the caller did not. 3. An answer that is one JSON object is kept up to a limit and parsed
-at its end. 4. What is found is counted by `told_or_estimated_usage.py`.
+asked and the caller did not. 3. Once a stream shows that its model reasons, it counts as all that
+was reserved until its end tells: it may show a summary of that, or nothing. 4. An answer that is
+one JSON object is kept up to a limit and parsed at its end. 5. What is found is counted by
+`told_or_estimated_usage.py`.
 """
 import contextlib
 import json
@@ -19,21 +21,29 @@ _EVENT_MOST, _WHOLE_MOST = 1024 * 1024, 8 * 1024 * 1024
 # Kept of what is longer (bytes); a stream's event says its type at its beginning.
 _HEAD, _TAIL = 100, 64 * 1024
 _TEXT = re.compile(
-    rb'"(?:content|text|delta|thinking|partial_json|arguments|reasoning_content)"'
+    rb'"(?:content|text|delta|thinking|partial_json|arguments|reasoning|reasoning_content)"'
     rb'\s*:\s*"((?:[^"\\]|\\.)+)"')
 _USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
 _TYPE = re.compile(rb'"type"\s*:\s*"([^"]+)"')
 # Events after which a stream has said everything.
 _LAST = {"message_stop", "response.completed", "response.incomplete", "response.failed"}
+# Where an event of reasoning says so: the type of an item of the Responses or of a block of the
+# Messages, and what a chat's delta has. Upstreams put these there empty, too.
+_REASONING_TYPES = ("reasoning", "thinking", "redacted_thinking")
+_REASONING_FIELDS = ("reasoning", "reasoning_content", "reasoning_details")
 # What an answer says of itself that is not all: the upstream goes on, and tells us no more of it.
 _UNDER_WAY = ("queued", "in_progress")
 
 
 class StreamedUsage:
-    """Of a stream of events. `drops_usage` takes the event of the usage out."""
+    """Of a stream of events; from the first that shows reasoning until its end it counts as
+    `reserved_output` tokens. `drops_usage` takes the event of the usage out."""
 
-    def __init__(self, protocol: Protocol, *, drops_usage: bool = False) -> None:
+    def __init__(self, protocol: Protocol, reserved_output: int = 0, *,
+                 drops_usage: bool = False) -> None:
         self.counted = Counted(protocol)
+        # 0 once it is in `counted`: nobody looks for reasoning any more.
+        self._reserved_output = reserved_output
         self._drops = drops_usage
         self._line = bytearray()
         self._held = bytearray()
@@ -99,11 +109,16 @@ class StreamedUsage:
         counted = self.counted
         if texts := _TEXT.findall(data):
             counted.events += 1
-            counted.text_bytes += sum(map(len, texts))
+            # Upstreams say reasoning under two names at once.
+            counted.text_bytes += sum(map(len, set(texts)))
         if data == b"[DONE]":
-            counted.complete = counted.is_known
-        elif b'"usage"' in data or b'"message_stop"' in data:
+            counted.ends()
+        elif b'"usage"' in data or b'"message_stop"' in data or self._may_show_reasoning(data):
             self._read(data)
+
+    def _may_show_reasoning(self, data: bytes) -> bool:
+        """Whether it is worth parsing for the first sign of it."""
+        return self._reserved_output > 0 and (b"reasoning" in data or b"thinking" in data)
 
     def _look_at_ends(self, rest: bytes) -> None:
         """Of a skipped line, whose last bytes are `rest`. Only that of a last event has a usage:
@@ -114,7 +129,7 @@ class StreamedUsage:
             return
         with contextlib.suppress(ValueError, RecursionError):
             self.counted.take(_last_usage(ends[_HEAD:][-_TAIL:]))
-        self.counted.complete = self.counted.is_known
+        self.counted.ends()
 
     def _read(self, data: bytes) -> None:
         try:
@@ -124,11 +139,13 @@ class StreamedUsage:
         if not isinstance(event, dict):
             return
         counted, kind = self.counted, event.get("type")
+        if self._reserved_output and _shows_reasoning(event):
+            counted.reserved_output, self._reserved_output = self._reserved_output, 0
         for part in (event, event.get("message"), event.get("response")):
             if isinstance(part, dict):
                 counted.take(part.get("usage"))
         if kind in _LAST or (kind is None and isinstance(event.get("usage"), dict)):
-            counted.complete = counted.is_known
+            counted.ends()
         self._is_usage = event.get("choices") == [] and isinstance(event.get("usage"), dict)
 
 
@@ -179,6 +196,17 @@ class UnseenUsage:
     def rest(self) -> bytes:
         """Nothing."""
         return b""
+
+
+def _shows_reasoning(event: dict[str, Any]) -> bool:
+    for part in (event.get("item"), event.get("content_block")):
+        if isinstance(part, dict) and part.get("type") in _REASONING_TYPES:
+            return True
+    choices = event.get("choices")
+    deltas = [choice.get("delta") for choice in choices if isinstance(choice, dict)] \
+        if isinstance(choices, list) else []
+    return any(delta.get(name) for delta in deltas if isinstance(delta, dict)
+               for name in _REASONING_FIELDS)
 
 
 def _last_usage(tail: bytes | bytearray) -> Any:

@@ -251,7 +251,8 @@ class QemuDriver(Driver):
 
     @_operation
     def tend_suspended(self) -> SuspendedMachines:
-        kinds = (kept_machines, warm_spares, prepared_processes)
+        # each asks anew whether memory is short; as in `give_up_for_slot`
+        kinds = (prepared_processes, warm_spares, kept_machines)
         ended = sum(kind.end_surplus(self.host) for kind in kinds)
         self._spare_maker.look()
         return SuspendedMachines(kept_machines.count(self.host),

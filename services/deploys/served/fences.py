@@ -1,7 +1,8 @@
 """Holds the requests of an app while its database moves from one runtime to the next.
 
 Edges keep what comes until the fence is lifted or its time is over, whichever is first, and then
-ask again who serves the app. So a worker that dies inside it costs a wait, and no request.
+ask again who serves the app. No fence follows on another that still stands: together they might be
+longer than anybody holds a request. So a worker that dies inside it costs a wait, and no request.
 """
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,7 +11,6 @@ from models.database import connection, database, now
 from models.deploys import Deploy
 from services.deploys import drained_sandboxes, runs
 from services.deploys.edges.channel import notify
-from services.deploys.projects.manifest import BadProject
 from services.deploys.runs import RunClaim
 
 # nginx and the gateway hold a request for 60 s, counted from when it came: less what it takes to
@@ -24,16 +24,10 @@ _MARGIN_S = 1.0
 
 
 def length_s(base_s: float, start_s: float) -> float:
-    """How long the fence of an app has to be that takes `start_s` seconds until it accepts
-    connections: `base_s`, longer for one that is slow. Raises BadProject for one whose requests
-    nobody would hold for so long."""
+    """How long the fence of an app may be that takes up to `start_s` seconds until it accepts
+    connections: `base_s`, longer for one that is slow, as far as requests are held for it."""
     beside_s = min(base_s * _BESIDE_PART, _BESIDE_S)
-    most_s = max(base_s, LONGEST_S)
-    if beside_s + start_s > most_s:
-        raise BadProject(f"The app takes {start_s:.0f} s until it accepts connections. While its"
-                         f" database moves to the new version requests are held for at most"
-                         f" {most_s:.0f} s, of which its start may take {most_s - beside_s:.0f} s.")
-    return max(base_s, beside_s + start_s)
+    return max(base_s, min(beside_s + start_s, LONGEST_S))
 
 
 def begin(claimed: RunClaim, sandbox_id: str, for_s: float, **columns: Any) -> datetime:
@@ -52,13 +46,23 @@ def begin(claimed: RunClaim, sandbox_id: str, for_s: float, **columns: Any) -> d
     return until
 
 
+def find_left(claimed: RunClaim) -> datetime | None:
+    """The end of the fence that an earlier attempt has left, as one whose worker died; None if
+    there is none. For who has not begun one yet."""
+    with connection():
+        until: datetime | None = Deploy.select(Deploy.fence_until).where(
+            Deploy.app_id == claimed.app_id).scalar()
+    return until
+
+
 def lift(claimed: RunClaim, sandbox_id: str, until: datetime) -> None:
-    """Let go what is held by this very fence: the version before answers it."""
+    """Let go what is held by this very fence: the version before answers it. One that is another's
+    stands on, and who waits for the sandbox goes on waiting."""
     with connection(), database.atomic():
-        Deploy.update(fence_until=None).where(
-            (Deploy.app_id == claimed.app_id) & (Deploy.fence_until == until)).execute()
-        drained_sandboxes.clear(sandbox_id)
-        notify()
+        if Deploy.update(fence_until=None).where((Deploy.app_id == claimed.app_id)
+                                                 & (Deploy.fence_until == until)).execute():
+            drained_sandboxes.clear(sandbox_id)
+            notify()
 
 
 def forget_expired() -> None:

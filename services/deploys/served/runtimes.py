@@ -76,17 +76,16 @@ def find_live(settings: Settings, claimed: RunClaim) -> Live | None:
 
 def find_database_name(claimed: RunClaim) -> str | None:
     """What the database that the run goes on with is called unless the project names it: as in the
-    live version, or, in a version that is brought back, as it was there. None if the live version
-    has no database."""
+    live version, or, in a version that is brought back, as it was there, also where what is live
+    has none. None if neither has one."""
     with connection():
+        brought_back = DeployRun.get_by_id(claimed.id).restores_version
+        if brought_back is not None and (name := _database_of(claimed.app_id, brought_back)):
+            return name
         app = Deploy.get_or_none(Deploy.app_id == claimed.app_id)
         if app is None or app.live_sandbox_id is None:
             return None
-        name = _database_of(app.app_id, app.live_version)
-        brought_back = DeployRun.get_by_id(claimed.id).restores_version
-        if name and brought_back is not None:
-            return _database_of(app.app_id, brought_back) or name
-    return name
+        return _database_of(app.app_id, app.live_version)
 
 
 def _database_of(app_id: str, version: int) -> str | None:

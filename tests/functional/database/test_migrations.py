@@ -8,7 +8,8 @@ from models import migrate as migrate_command
 from models.database import connect, connection, database, now
 from models.migrate import migrate
 from models.nodes import Node, PortBinding
-from models.sandboxes import Sandbox
+from models.sandboxes import AgentServer, Sandbox
+from models.snapshots import Snapshot
 from models.states import Plan
 from models.users import User
 from services.metering import totals
@@ -91,3 +92,25 @@ def test_ports_that_are_bound_are_their_owners(database_of):
                          " VALUES ('n1', 20000, 3000, 'old')")
     assert "0035_ports_of_owners" in migrate()
     assert [row.owner_id for row in PortBinding.select()] == [owner.id]
+
+
+def test_what_starts_a_stopped_sandbox_is_removed_unless_a_snapshot_of_it_is_left(database_of):
+    database_of("0040_waits_in_turn")
+    owner = User.create(id="alice", email="alice@example.test", password_hash="none", plan=Plan.PRO,
+                        created_at=now())
+    Node.create(id="n1", address="127.0.0.1", vcpus=1, mem_mb=1, host_port_low=1, host_port_high=2)
+    web_ui = "/opt/svc/presets/lfg/start"
+    commands = {"runs": "serve", "gone": "serve", "shown": web_ui, "forked": "serve",
+                "unforked": "serve"}
+    for name, command in commands.items():
+        database.execute_sql(SANDBOX, (name, owner.id, "hibernated" if name == "runs"
+                                       else "stopped"))
+        Sandbox.update(start_command=command).where(Sandbox.id == name).execute()
+        AgentServer.create(sandbox_id=name, source="serve")
+    for name, state in (("forked", "ready"), ("unforked", "deleted")):
+        Snapshot.create(id=f"snap-{name}", owner=owner.id, node_id="n1", source_sandbox_id=name,
+                        vcpus=1, mem_mb=1024, cwd="/", state=state)
+    assert "0041_launches_of_stopped_sandboxes" in migrate()
+    assert {row.sandbox_id for row in AgentServer.select()} == {"runs", "forked"}
+    assert {row.id: row.start_command for row in Sandbox.select()} == {
+        **commands, "gone": None, "unforked": None}

@@ -160,8 +160,12 @@ def test_a_database_goes_live_under_its_fence_only(deps, bring_up):
     assert app() | {"next_version": 0} == before | {"next_version": 0}
     until = fences.begin(claimed, "sb", 30)
     fences.lift(claimed, "sb", over)
-    assert app()["fence_until"] == until, "of another attempt"
+    assert app()["fence_until"] == until == fences.find_left(claimed), "of another attempt"
+    with connection():
+        assert Drain.select().where(Drain.sandbox_id == "sb").exists(), "which waits for it"
     second = publish(deps, claimed, until)
+    with pytest.raises(LeaseLost):
+        publish(deps, claimed, until)
     assert (app()["fence_until"], app()["live_sandbox_id"]) == (None, second)
     assert kept() == {prefix_of(first): True, prefix_of(claimed): False}
     assert version_prefixes.take_due() == [prefix_of(first)], "at once"

@@ -137,12 +137,27 @@ def test_a_file_larger_than_the_cap_is_broken_off(edge, owner, sandbox, guest):
 ])
 def test_what_the_guest_refuses(edge, owner, sandbox, guest, code, of_file, of_command):
     guest.reply = frame(FAILURE, {"code": code, "message": "because\0\x1b[31m"})
+    check_refusals(edge, owner, sandbox, of_file, of_command)
+
+
+def check_refusals(edge, owner, sandbox, of_file, of_command):
     files, headers = f"{SANDBOXES}/{sandbox}/files", edge.key(owner)
     for answer in (edge.api.get(f"{files}?path=/x", headers=headers),
                    edge.api.post(files, json=[{"path": "/x", "content": ""}], headers=headers),
                    upload(edge, owner, sandbox, b"x")):
         assert answer.status_code == of_file and list(answer.json) == ["error"]
+        assert "/x" in answer.json["error"]
     assert run(edge, owner, sandbox).status_code == of_command
+
+
+@pytest.mark.parametrize(("said", "of_file", "of_command"), [
+    ("No space left on device", 409, 409), ("Disk quota exceeded", 409, 409),
+    ("File name too long", 400, 400), ("Input/output error", 503, 503),
+])
+def test_what_an_agent_of_before_calls_failed(edge, owner, sandbox, guest, said, of_file,
+                                              of_command):
+    guest.reply = frame(FAILURE, {"code": "failed", "message": f"/x: {said}"})
+    check_refusals(edge, owner, sandbox, of_file, of_command)
 
 
 GOOD_DISK = {"totalBytes": 1000, "usedBytes": 400, "availableBytes": 600}

@@ -69,7 +69,8 @@ def asker(askers):
 def upstream(upstreams):
     """The first upstream, as it is by default."""
     for one in upstreams:
-        one.words, one.pause_s, one.cut_after, one.error_after = 5, 0.0, None, None
+        one.words, one.hidden, one.pause_s = 5, 0, 0.0
+        one.cut_after = one.error_after = None
         one.refusals.clear()
         one.seen.clear()
     return upstreams[0]

@@ -52,9 +52,10 @@ def eventually(found, patience_s=30):
         time.sleep(0.05)
 
 
-def hear(asker, path, silent_after):
+def hear(asker, path, silent_after, **more):
     """Ask for a stream; leave it after as many words, or hear it to its end."""
-    more = {} if silent_after is None else {"silent_after": silent_after}
+    if silent_after is not None:
+        more["silent_after"] = silent_after
     link, answer = asker.begin(path, question(PATHS[path], stream=True, **more))
     assert answer.status == 200
     if silent_after is None:
@@ -104,6 +105,19 @@ def test_fifty_streams_half_of_them_left_are_exact_to_the_token(asker, upstream)
         *(sum(int(getattr(row, name)) for row in every) for name in (
             "input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens",
             "reasoning_tokens", "cost")))
+
+
+@pytest.mark.parametrize(("most", "owed"), [(10**9, 4096), (777, 777)])
+@pytest.mark.parametrize("path", PATHS)
+def test_a_stream_that_reasons_counts_as_what_was_reserved_if_it_is_left_and_else_exactly(
+        asker, upstream, path, most, owed):
+    upstream.hidden = 20_000
+    hear(asker, path, upstream.words, max_tokens=most)
+    left = asker.last_call()
+    assert (left.complete, left.output_tokens) == (False, owed)
+    hear(asker, path, None, max_tokens=most)
+    heard = asker.last_call()
+    assert (heard.complete, heard.output_tokens) == (True, 20_000 + upstream.words)
 
 
 @pytest.mark.slow

@@ -145,6 +145,8 @@ def test_the_figures_are_for_this_host_only(asker, upstream, sim_stack):
 
     assert int(shown().partition("\nsvc_llm_calls_total ")[2].split()[0]) > 0
     until(lambda: "svc_llm_open_calls 0\n" in shown())  # those of the tests above have ended, too
+    node = f'svc_stopped_machines{{node="{sim_stack.settings.node_id}",kind='
+    until(lambda: all(f'{node}"{kind}"}} 0\n' in shown() for kind in ("kept", "spares")))
     for secret in ("", None):
         status, _, body = asker.ask("/metrics", secret=secret)
-        assert status in (401, 403, 404) and b"svc_llm" not in body
+        assert status in (401, 403, 404) and b"svc_" not in body

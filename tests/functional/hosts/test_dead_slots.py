@@ -11,6 +11,7 @@ import pytest
 from nodeworker.network import addresses, ip_forwarding, links, namespaces, nft, ruleset
 from nodeworker.network.node_network import NodeNetwork
 from nodeworker.network.ruleset import NodePorts
+from tests.host.guest_places import addresses_asleep
 
 NETWORK, EDGE, NODE, ELSEWHERE = "10.250.0.0/24", "192.0.2.10", "192.0.2.1", "192.0.2.99"
 PUBLIC = "9.9.9.54"
@@ -23,10 +24,13 @@ def ip(line):
     subprocess.run(["ip", *line.split()], check=True)
 
 
+def on_node(work):
+    return namespaces.in_namespace("tdead-node", work)
+
+
 def load(*edge_sources):
     ports = NodePorts(NODE, (20000, 20009), (30000, 30009), (EDGE,), edge_sources)
-    namespaces.in_namespace("tdead-node", lambda: nft.apply(
-        ruleset.node_ruleset("tdead", NETWORK, ports)))
+    on_node(lambda: nft.apply(ruleset.node_ruleset("tdead", NETWORK, ports)))
 
 
 @pytest.fixture
@@ -56,7 +60,7 @@ def hosts():
         ip("-n tdead-slot route add 10.250.0.1/32 dev inside")
         ip("-n tdead-slot route add default via 10.250.0.1 dev inside")
         load()
-        namespaces.in_namespace("tdead-node", lambda: (
+        on_node(lambda: (
             links.refuse(NETWORK),
             nft.apply(ruleset.add_forwards("tdead", SLOT, [(TENANT, GUEST_PORT)])),
             subprocess.run(["sysctl", "-qw", "net.ipv4.ip_forward=1"], check=True)))
@@ -67,6 +71,15 @@ def hosts():
         yield
         listener.shutdown(socket.SHUT_RDWR)
         server.join()
+
+
+@pytest.fixture
+def network(hosts, tmp_path):
+    """The node's network, as in its namespace; the slot is that of the sandbox `ours`."""
+    made = NodeNetwork(tmp_path, prefix="tdead", slot_network=NETWORK, pool_target=0,
+                       offered=NodePorts(NODE, (20000, 20009), (30000, 30009)))
+    (tmp_path / "used" / "0.ours").touch()
+    return made
 
 
 def serve(listener):
@@ -84,9 +97,25 @@ def connect(source=EDGE, timeout=5.0):
 
 def end_slot():
     """As a sandbox that goes to sleep: its forwarded port, then its slot."""
-    namespaces.in_namespace("tdead-node", lambda: nft.apply(
-        ruleset.delete_forwards("tdead", [TENANT])))
+    on_node(lambda: nft.apply(ruleset.delete_forwards("tdead", [TENANT])))
     ip("-n tdead-node link del tdead-s")
+
+
+def asleep():
+    return on_node(lambda: addresses_asleep("tdead"))
+
+
+def check_forwarded_again(network):
+    on_node(lambda: network.forward(network.slots.slot(0), {TENANT: GUEST_PORT}, fresh=True))
+    assert asleep() == []
+    with connect() as link:
+        assert link.recv(1) == b"!"
+
+
+def check_reset(kept):
+    kept.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    with pytest.raises(ConnectionResetError):
+        kept.recv(1)
 
 
 def test_a_kept_connection_to_a_slot_that_is_gone_is_reset(hosts):
@@ -95,9 +124,54 @@ def test_a_kept_connection_to_a_slot_that_is_gone_is_reset(hosts):
     with connect() as kept:
         assert kept.recv(1) == b"!"
         end_slot()
-        kept.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        with pytest.raises(ConnectionResetError):
-            kept.recv(1)
+        check_reset(kept)
+
+
+def test_a_kept_connection_to_a_slot_whose_sandbox_sleeps_is_reset(network):
+    """The slot stays, and nobody is there who would answer."""
+    with connect() as kept:
+        assert kept.recv(1) == b"!"
+        on_node(lambda: network.close("ours"))
+        check_reset(kept)
+    with pytest.raises(ConnectionRefusedError):
+        connect()
+    check_forwarded_again(network)
+
+
+def test_connections_of_a_guest_outlast_its_sleep_in_a_slot_that_is_kept(network):
+    ip(f"-n tdead-edge addr add {PUBLIC}/32 dev inside")
+    ip(f"-n tdead-node route add {PUBLIC}/32 dev tdead-e")
+    public = namespaces.in_namespace("tdead-edge", lambda: socket.create_server((PUBLIC, 443)))
+    of_guest = namespaces.in_namespace(
+        "tdead-slot", lambda: socket.create_connection((PUBLIC, 443), 5, (SLOT, 0)))
+    with public, of_guest, public.accept()[0] as peer:
+        on_node(lambda: network.close("ours"))
+        assert asleep() == [SLOT]
+        peer.sendall(b"?")
+        assert of_guest.recv(1) == b"?"
+
+
+def test_whoever_gets_the_slot_of_one_that_slept_is_reached(network, tmp_path):
+    on_node(lambda: (network.close("ours"), network.release("ours")))
+    assert asleep() == [] and not network.slots.owners()
+    # Whoever died before that has left its address.
+    on_node(lambda: nft.apply(ruleset.put_to_sleep("tdead", SLOT)))
+    (tmp_path / "used" / "0.another").touch()
+    check_forwarded_again(network)
+
+
+def test_a_sandbox_falls_asleep_also_where_the_policy_was_lost(network):
+    on_node(network.reload)
+    with connect() as kept:
+        assert kept.recv(1) == b"!"
+        on_node(lambda: nft.apply("delete table inet tdead\n"))
+        on_node(lambda: network.close("ours"))
+        check_reset(kept)
+    assert not on_node(network.is_intact), "others may have been asleep as well"
+    on_node(network.reload)
+    assert network.may_lack_ports == {"ours"} and asleep() == []
+    on_node(lambda: network.close("ours"))
+    assert asleep() == [SLOT] and on_node(network.is_intact)
 
 
 def test_a_syn_sent_while_the_slot_went_is_refused_at_its_repetition(hosts):
@@ -161,14 +235,11 @@ def test_the_refusal_is_made_and_removed_as_often_as_one_likes(hosts):
         links.remove_refusal(NETWORK)
         links.remove_refusal(NETWORK)
         return made, routes()
-    made, left = namespaces.in_namespace("tdead-node", twice)
+    made, left = on_node(twice)
     assert NETWORK in made and left == ""
 
 
-def test_a_node_notices_that_forwarding_was_switched_off(hosts, tmp_path):
-    network = NodeNetwork(tmp_path, prefix="tdead", slot_network=NETWORK, pool_target=0,
-                          offered=NodePorts(NODE, (20000, 20009), (30000, 30009)))
-
+def test_a_node_notices_that_forwarding_was_switched_off(network):
     def lost_and_found():
         network.reload()
         assert network.is_intact()
@@ -176,13 +247,10 @@ def test_a_node_notices_that_forwarding_was_switched_off(hosts, tmp_path):
         assert not network.is_intact()
         network.reload()
         assert network.is_intact() and ip_forwarding.is_on()
-    namespaces.in_namespace("tdead-node", lost_and_found)
+    on_node(lost_and_found)
 
 
-def test_the_policy_is_listed_again_only_after_a_change(hosts, tmp_path, monkeypatch):
-    network = NodeNetwork(tmp_path, prefix="tdead", slot_network=NETWORK, pool_target=0,
-                          offered=NodePorts(NODE, (20000, 20009), (30000, 30009)))
-
+def test_the_policy_is_listed_again_only_after_a_change(network, monkeypatch):
     def looks():
         network.reload()
         assert network.is_intact()
@@ -202,7 +270,7 @@ def test_the_policy_is_listed_again_only_after_a_change(hosts, tmp_path, monkeyp
         assert not network.is_intact()
         network.reload()
         assert network.is_intact()
-    namespaces.in_namespace("tdead-node", looks)
+    on_node(looks)
 
 
 def test_a_node_that_goes_never_takes_forwarding_from_one_that_comes(hosts, tmp_path):
@@ -216,7 +284,7 @@ def test_a_node_that_goes_never_takes_forwarding_from_one_that_comes(hosts, tmp_
         return False
 
     def inside(work):
-        thread = threading.Thread(target=namespaces.in_namespace, args=("tdead-node", work))
+        thread = threading.Thread(target=on_node, args=(work,))
         thread.start()
         return thread
 
@@ -228,5 +296,5 @@ def test_a_node_that_goes_never_takes_forwarding_from_one_that_comes(hosts, tmp_
     go_on.set()
     leaves.join()
     comes.join()
-    assert namespaces.in_namespace("tdead-node", ip_forwarding.is_on)
+    assert on_node(ip_forwarding.is_on)
     assert coming.exists() and not going.exists()

@@ -6,6 +6,7 @@ import pytest
 
 from services.llm import metrics
 from services.llm.callers import LlmCaller
+from services.prometheus import text_of
 from tests.rows.llm import FREE, PRICED, begin, finish, new_owner
 from tests.stack.operator import run_operator
 
@@ -71,7 +72,7 @@ def test_the_switch_goes_off_and_on(run, rows):
     email = rows[0].email
     assert run("off") == run("off", "--owner", email, "--reason", "a leak") == "off\n"
     assert run("off", "--upstream", "near") == "off\n"
-    assert metrics.prometheus_text().count("svc_llm_switched_off 3\n") == 1
+    assert text_of(metrics.families()).count("svc_llm_switched_off 3\n") == 1
     shown = run("status")
     assert "OFF: all\n" in shown and "OFF: upstream near\n" in shown
     assert f"OFF: owner {rows[0].id} a leak" in shown
@@ -93,7 +94,7 @@ def test_only_an_upstream_that_there_is_is_switched_off(run):
 
 
 def test_prometheus_can_read_the_figures(rows):
-    lines = metrics.prometheus_text().splitlines()
+    lines = text_of(metrics.families()).splitlines()
     form = re.compile(r"(# (HELP|TYPE) svc_llm_\w+ .+|svc_llm_\w+({[\w=\",]+})? [\d.]+)")
     assert all(form.fullmatch(line) for line in lines), lines
     for line in ("svc_llm_calls_total 4", 'svc_llm_tokens_total{kind="output"} 150007',

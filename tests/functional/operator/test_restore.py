@@ -54,15 +54,16 @@ def on_host(stack):
 def test_what_is_in_the_dump_lives_and_what_was_made_since_goes(
         stack, alice, shell_blocks, tmp_path):
     (backup,), (back, deploys) = shell_blocks("Backup"), shell_blocks("Restore")
-    begin = f"set -e; BACKUP={tmp_path}\n{backup.partition('db pg_dump')[0]}"
+    begin = f"set -e; BACKUP={tmp_path}\n{backup.partition('mkdir')[0]}"
     kept, awake, gone = (alice.create(ports=[3000])["id"] for _ in range(3))
     alice.write(kept, {"note": "kept"})
     alice.post(f"/v1/sandboxes/{kept}/hibernate").raise_for_status()
     template = snapshot_of(alice, awake)
     stack.run(f"set -e; BACKUP={tmp_path}\n{backup}")
-    assert {path.name for path in tmp_path.iterdir()} == {"svc.sql", "s3", "keys", "stack.env"}
-    secrets = [path.name for path in tmp_path.rglob("*.private.pem")]
-    assert secrets and stack.settings.s3_bucket in {path.name for path in tmp_path.glob("s3/*")}
+    assert {path.name for path in tmp_path.glob("data/*")} == {"svc.sql", "s3"}
+    assert {path.name for path in tmp_path.glob("secrets/*")} - {".env"} == {"keys", "stack.env"}
+    assert list(tmp_path.glob("secrets/keys/*.private.pem"))
+    assert (tmp_path / "data/s3" / stack.settings.s3_bucket).is_dir()
 
     alice.delete(f"/v1/sandboxes/{gone}")
     since = alice.create(ports=[3000])["id"]

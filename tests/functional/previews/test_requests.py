@@ -98,6 +98,14 @@ def test_an_answer_that_does_not_wait_for_the_body(preview, asleep):
 
 
 @STATES
+def test_an_answer_that_comes_while_a_large_body_is_sent(preview, asleep):
+    for _ in range(3):  # one alone may arrive by luck
+        prepare(preview, asleep)
+        answer = preview.post("/early?drained=1", content=bytes(20_000_000))
+        assert (answer.status_code, answer.text) == (413, "no more of that")
+
+
+@STATES
 def test_a_body_that_waits_to_be_asked_for(preview, asleep):
     prepare(preview, asleep)
     answer = preview.post("/", content=b"after 100", headers={"Expect": "100-continue"})

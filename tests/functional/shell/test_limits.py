@@ -4,6 +4,8 @@ import time
 
 import httpx
 import pytest
+import redis
+import websocket
 
 from bin.stack.free_ports import free_port
 from tests.clients.shells import DATA, ShellClient, refused
@@ -50,6 +52,47 @@ def test_owner_and_process_have_a_limit_and_places_come_back(small, sim_stack, a
         again.type("echo again-$((1+1))\n")
         again.until("again-2")
     mallory.delete(f"/v1/sandboxes/{hers}")
+
+
+@pytest.fixture
+def rated(sim_stack, tmp_path):
+    """The port of a shell process whose owners may send two requests at once, and then one in a
+    thousand seconds."""
+    port = free_port(0)
+    values = {"SVC_SHELL_PORT": str(port), "SVC_SANDBOX_RATE_PER_S": "0.001",
+              "SVC_SANDBOX_RATE_BURST": "2"}
+    forget_buckets(sim_stack)
+    with Process(sim_stack, "shell", values, tmp_path / "log"):
+        until(lambda: answers(port))
+        yield port
+    forget_buckets(sim_stack)
+
+
+def forget_buckets(stack):
+    with redis.Redis.from_url(stack.settings.redis_url) as client:
+        for key in client.scan_iter("svc:rate:*"):
+            client.delete(key)
+
+
+@pytest.mark.parametrize("path", ["", "/v1/sandboxes"])
+def test_handshakes_count_for_the_request_rate_and_beyond_it_nothing_is_woken(
+        rated, alice, mallory, box, path):
+    url = f"ws://127.0.0.1:{rated}{path}"
+    ending = "/shell" if path else ""
+    sleeping = alice.create()["id"]
+    assert alice.post(f"/v1/sandboxes/{sleeping}/hibernate").status_code == 200
+    for _ in range(2):
+        with ShellClient(f"{url}/{box}{ending}", alice.key_headers):
+            pass
+    with pytest.raises(websocket.WebSocketBadStatusException) as refusal:
+        ShellClient(f"{url}/{sleeping}{ending}", alice.key_headers)
+    assert refusal.value.status_code == 429
+    assert int(refusal.value.resp_headers["retry-after"]) > 0
+    assert alice.get(f"/v1/sandboxes/{sleeping}").json()["status"] == "hibernated"
+    assert refused(f"{url}/{box}{ending}", alice.jwt_headers).status_code == 429, "one bucket"
+    assert refused(f"{url}/{box}{ending}", mallory.key_headers).status_code == 403, "of her own"
+    assert httpx.get(f"http://127.0.0.1:{rated}/health", trust_env=False).status_code == 200
+    alice.delete(f"/v1/sandboxes/{sleeping}")
 
 
 def retried(make):

@@ -5,8 +5,9 @@ import socket
 
 import pytest
 
+from app.gateway import splice as splicing
 from app.gateway.reach_port import Link
-from app.gateway.splice import splice
+from app.gateway.splice import end, splice
 
 HEAD = b"GET / HTTP/1.1\r\nHost: guest\r\n\r\n"
 
@@ -33,14 +34,19 @@ async def receive(end):
     return received
 
 
-def spliced(*pieces, begun=HEAD):
+async def ended(edge, guest, switched=lambda: None):
+    """As the gateway serves a request."""
+    await splice(HEAD, edge, guest, switched)
+    await end(edge)
+
+
+def spliced(*pieces):
     """What the edge gets of a guest that answers with these pieces and closes, what the guest has
     got, and how often a switch to a WebSocket was told."""
     async def run():
         switches = []
         async with pair() as (edge, browser), pair() as (guest, server):
-            passing = asyncio.create_task(
-                splice(begun, edge, guest, lambda: switches.append(True)))
+            passing = asyncio.create_task(ended(edge, guest, lambda: switches.append(True)))
             loop = asyncio.get_running_loop()
             got = await loop.sock_recv(server, 65536)
             for piece in pieces:
@@ -48,6 +54,7 @@ def spliced(*pieces, begun=HEAD):
                 await asyncio.sleep(0.01)
             server.shutdown(socket.SHUT_WR)
             answer = await receive(browser)
+            browser.close()
             await passing
         return answer, got, len(switches)
     return asyncio.run(asyncio.wait_for(run(), 20))
@@ -95,7 +102,7 @@ def test_what_is_short_or_no_such_answer_passes(first):
 def test_both_ends_close_when_the_edge_goes_away():
     async def run():
         async with pair() as (edge, browser), pair() as (guest, server):
-            passing = asyncio.create_task(splice(HEAD, edge, guest))
+            passing = asyncio.create_task(ended(edge, guest))
             browser.close()
             assert await receive(server) == HEAD, "and its end"
             server.shutdown(socket.SHUT_WR)
@@ -107,7 +114,7 @@ def test_a_body_passes_on_after_the_head_and_beside_the_answer():
     async def run():
         loop = asyncio.get_running_loop()
         async with pair() as (edge, browser), pair() as (guest, server):
-            passing = asyncio.create_task(splice(HEAD, edge, guest))
+            passing = asyncio.create_task(ended(edge, guest))
             assert await loop.sock_recv(server, 65536) == HEAD
             await loop.sock_sendall(server, b"HTTP/1.1 200 OK\r\n\r\nfirst")
             await loop.sock_sendall(browser, b"more")
@@ -115,5 +122,38 @@ def test_a_body_passes_on_after_the_head_and_beside_the_answer():
             await loop.sock_sendall(server, b" second")
             server.shutdown(socket.SHUT_WR)
             assert (await receive(browser)).endswith(b"first second")
+            browser.close()
             await passing
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+@pytest.mark.parametrize("drains", [True, False], ids=["drained", "left unread"])
+def test_who_still_sends_gets_the_whole_answer_and_no_reset(monkeypatch, drains):
+    """And the guest's connection is closed, whatever it does with the rest."""
+    monkeypatch.setattr(splicing, "_LINGER_S", 60.0)
+    said = b"HTTP/1.0 413 Payload Too Large\r\n\r\n" + b"much " * 100_000
+
+    async def run():
+        loop = asyncio.get_running_loop()
+        async with pair() as (edge, browser), pair() as (guest, server):
+            passing = asyncio.create_task(ended(edge, guest))
+            assert await loop.sock_recv(server, len(HEAD)) == HEAD
+            uploading = asyncio.create_task(loop.sock_sendall(browser, bytes(20_000_000)))
+            await loop.sock_sendall(server, said)
+            server.shutdown(socket.SHUT_WR)
+            draining = asyncio.create_task(receive(server)) if drains else asyncio.sleep(0)
+            assert await receive(browser) == said
+            await uploading
+            browser.close()
+            await asyncio.gather(passing, draining, guest.writer.wait_closed())
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_who_sends_nothing_more_and_does_not_close_is_let_go(monkeypatch):
+    monkeypatch.setattr(splicing, "_LINGER_S", 0.05)
+
+    async def run():
+        async with pair() as (edge, browser):
+            await end(edge)
+            assert await receive(browser) == b""
     asyncio.run(asyncio.wait_for(run(), 20))

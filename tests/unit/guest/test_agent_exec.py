@@ -3,13 +3,16 @@ import json
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from guest.client.agent_client import AgentClient
 from guest.client.errors import AgentRefused
-from tests.stack.waiting import eventually, is_alive
+from tests.host.agent_process import TOKEN
+from tests.host.agent_wire import Wire
+from tests.stack.waiting import becomes, eventually, is_alive, until
 
 
 def test_output_streams_and_exit_code_are_kept_apart(client: AgentClient) -> None:
@@ -77,6 +80,20 @@ def test_the_deadline_kills_the_whole_group_and_keeps_partial_output(client: Age
     assert (result.exit_code, result.timed_out, result.stderr) == (124, True, b"partial\n")
     child = int(result.stdout)
     assert eventually(lambda: not is_alive(child)), "a child of the command survived its deadline"
+
+
+def test_the_deadline_kills_the_group_also_without_its_peer(client: AgentClient, agent) -> None:
+    home = agent.root / "home/user"
+    wire = Wire(agent.port)
+    wire.request("exec", TOKEN, timeoutMs=5000, shell="sleep 600 & echo $! > child; echo $$ > new;"
+                 " mv new pid; until [ -e gate ]; do sleep 0.02; done; touch on; sleep 600")
+    until((home / "pid").exists)
+    wire.socket.close()
+    client.exec(["true"])
+    (home / "gate").touch()
+    until((home / "on").exists)
+    for name in ("child", "pid"):
+        becomes(partial(is_alive, int((home / name).read_text())), False)
 
 
 def test_a_command_that_ignores_termination_does_not_outlive_the_deadline(
@@ -208,11 +225,8 @@ def test_a_hundred_commands_at_once(client: AgentClient) -> None:
 
 
 def test_nothing_is_left_open_after_many_commands(client: AgentClient, agent) -> None:
-    def descriptors() -> int:
-        return len(os.listdir(f"/proc/{agent.process.pid}/fd"))
-
-    before = descriptors()
+    before = agent.descriptors()
     for _ in range(30):
         client.exec(["true"])
         client.exec(["no-such-program"])
-    assert eventually(lambda: descriptors() == before)
+    assert eventually(lambda: agent.descriptors() == before)

@@ -22,9 +22,11 @@ from guest.agent.protocol import (
 )
 from tests.host.agent_process import TOKEN, RunningAgent
 from tests.host.agent_wire import Wire
-from tests.stack.waiting import eventually, is_alive
+from tests.stack.waiting import becomes, eventually, is_alive, until
 
 RETRANSMIT, KEEPALIVE = 1, 2  # of /proc/net/tcp
+# Each line counts a mebibyte that the command could get rid of.
+COUNTING = "for n in $(seq 80); do head -c 1048576 /dev/zero; echo $n > new; mv new counted; done"
 GARBAGE = {
     "not a frame": b"GET / HTTP/1.1\r\n\r\n",
     "unknown type": bytes([99, 0, 0, 0, 0]),
@@ -134,13 +136,27 @@ def test_a_reset_in_the_middle_of_a_reply_does_not_end_the_agent(agent: RunningA
 
 
 @pytest.mark.parametrize("politely", [True, False], ids=["close", "reset"])
-def test_hanging_up_kills_the_group_of_a_running_command(agent: RunningAgent,
-                                                         politely: bool) -> None:
+def test_a_command_goes_on_without_its_peer_and_what_it_says_is_dropped(agent: RunningAgent,
+                                                                        politely: bool) -> None:
+    home, before = agent.root / "home/user", agent.descriptors()
     wire = Wire(agent.port)
-    wire.request("exec", TOKEN, shell="sleep 600 & echo $!; echo $$; sleep 600")
-    pids = [int(line) for line in _lines(wire, 2)]
+    wire.request("exec", TOKEN, timeoutMs=600_000, shell="touch begun; until [ -e gate ]; do sleep"
+                 " 0.02; done; head -c 3000000 /dev/zero && echo more >&2 && touch whole")
+    until((home / "begun").exists)
     wire.socket.close() if politely else wire.reset()
-    assert eventually(lambda: not any(is_alive(pid) for pid in pids))
+    becomes(agent.descriptors, before + 3)  # of its end and its output, and no connection
+    (home / "gate").touch()
+    until((home / "whole").exists)
+    becomes(agent.descriptors, before)
+    becomes(agent.children, [])
+
+
+def test_a_command_that_is_held_back_goes_on_once_its_peer_is_gone(agent: RunningAgent) -> None:
+    wire = Wire(agent.port)
+    wire.request("exec", TOKEN, shell=COUNTING, capBytes=1 << 30, timeoutMs=600_000)
+    assert _held_back_at(agent) < 40
+    wire.reset()
+    becomes((agent.root / "home/user/counted").read_text, "80\n")
 
 
 def test_hanging_up_leaves_a_detached_command_alone(agent: RunningAgent) -> None:
@@ -158,26 +174,25 @@ def test_hanging_up_leaves_a_detached_command_alone(agent: RunningAgent) -> None
 def test_a_peer_that_does_not_read_blocks_its_command_and_costs_no_memory(
         agent: RunningAgent) -> None:
     before = agent.resident_bytes()
-    counted = agent.root / "home/user/counted"
     with Wire(agent.port) as wire:
-        # Each line counts a mebibyte that the command could get rid of.
-        script = (
-            "for n in $(seq 80); do head -c 1048576 /dev/zero; echo $n > new; mv new counted; done"
-        )
-        wire.request("exec", TOKEN, shell=script, capBytes=1 << 30)
-        assert eventually(counted.exists)
-        last = ""
-        while last != (last := counted.read_text()):
-            agent.client().exec(["sleep", "0.5"])
-        assert int(last) < 40, "the command was not held back"
+        wire.request("exec", TOKEN, shell=COUNTING, capBytes=1 << 30)
+        assert _held_back_at(agent) < 40, "the command was not held back"
         assert agent.resident_bytes() - before < 16 * 1024 * 1024
         frames = wire.frames()
     assert frames[-1][0] == RESULT
     assert sum(len(payload) for kind, payload in frames if kind == STDOUT) == 80 * 1024 * 1024
 
 
+def _held_back_at(agent: RunningAgent) -> int:
+    counted, last = agent.root / "home/user/counted", ""
+    until(counted.exists)
+    while last != (last := counted.read_text()):
+        agent.client().exec(["sleep", "0.5"])
+    return int(last)
+
+
 def test_many_peers_that_do_not_read_cost_little_memory(agent: RunningAgent) -> None:
-    before = agent.resident_bytes()
+    before, descriptors = agent.resident_bytes(), agent.descriptors()
     stuck = [Wire(agent.port) for _ in range(50)]
     for wire in stuck:
         wire.request("exec", TOKEN, argv=["yes"], capBytes=1 << 30, timeoutMs=600_000)
@@ -185,7 +200,12 @@ def test_many_peers_that_do_not_read_cost_little_memory(agent: RunningAgent) -> 
     assert agent.resident_bytes() - before < 50 * 1024 * 1024
     for wire in stuck:
         wire.reset()
-    assert eventually(lambda: not _children(agent))
+    assert agent.client().exec(["echo", "served"]).stdout == b"served\n"
+    assert agent.resident_bytes() - before < 50 * 1024 * 1024
+    for pid in agent.children():
+        os.kill(pid, signal.SIGKILL)
+    becomes(agent.descriptors, descriptors)
+    becomes(agent.children, [])
 
 
 def test_input_after_a_request_that_takes_none_ends_the_connection(agent: RunningAgent) -> None:
@@ -218,10 +238,10 @@ def test_slow_work_does_not_keep_others_waiting(agent: RunningAgent) -> None:
 def test_slow_work_ends_when_nobody_waits_for_it(agent: RunningAgent) -> None:
     wire = Wire(agent.port)
     wire.request("wait_port", TOKEN, port=1, timeoutMs=600_000)
-    assert eventually(lambda: _children(agent) != [])
+    assert eventually(lambda: agent.children() != [])
     wire.socket.close()
     assert eventually(
-        lambda: not _children(agent)), "it waits for a port although its caller is gone"
+        lambda: not agent.children()), "it waits for a port although its caller is gone"
 
 
 def test_more_slow_work_than_runs_at_once_is_all_done(agent: RunningAgent) -> None:
@@ -231,29 +251,7 @@ def test_more_slow_work_than_runs_at_once_is_all_done(agent: RunningAgent) -> No
     assert [wire.answer() for wire in crowd] == [(RESULT, {"open": True})] * 80
     for wire in crowd:
         wire.socket.close()
-    assert eventually(lambda: not _children(agent)), "a child was left behind"
-
-
-def _lines(wire: Wire, count: int) -> list[str]:
-    received = b""
-    while received.count(b"\n") < count:
-        received += wire.socket.recv(1000)
-    return [
-        part.decode().strip("\x00\x03\x04 \n") for part in _payloads(received).split(b"\n")[:count]
-    ]
-
-
-def _payloads(received: bytes) -> bytes:
-    found = b""
-    while received:
-        length = int.from_bytes(received[1:5], "big")
-        found += received[5:5 + length]
-        received = received[5 + length:]
-    return found
-
-
-def _children(agent: RunningAgent) -> list[str]:
-    return Path(f"/proc/{agent.process.pid}/task/{agent.process.pid}/children").read_text().split()
+    assert eventually(lambda: not agent.children()), "a child was left behind"
 
 
 def test_a_connection_whose_peer_is_silent_is_asked_after_half_a_minute(

@@ -18,7 +18,7 @@ from guest.client.errors import AgentProtocolError, AgentRefused, AgentUnreachab
 from tests.fakes.hostile_guest import HostileGuest, serving
 from tests.host.agent_process import TOKEN, RunningAgent
 from tests.host.agent_wire import Wire
-from tests.stack.waiting import eventually, is_alive
+from tests.stack.waiting import becomes, eventually, until
 from tests.unit.guest.conftest import EXEC_REPLY
 
 KEPT = encode_json(RESULT, EXEC_REPLY | {"kept": True})
@@ -166,15 +166,19 @@ def test_what_a_child_serves_is_not_kept(agent: RunningAgent) -> None:
         assert kind == RESULT and "kept" not in reply
 
 
-def test_hanging_up_kills_what_runs_on_it(agent: RunningAgent) -> None:
+def test_hanging_up_leaves_what_runs_on_it(agent: RunningAgent) -> None:
+    home = agent.root / "home/user"
     with Wire(agent.port) as wire:
         wire.request("exec", TOKEN, argv=["true"], keep=True)
         wire.kept_answer()
-        wire.request("exec", TOKEN, shell="echo $$ > pid; sleep 600", keep=True)
-        pid_file = agent.root / "home/user/pid"
-        assert eventually(lambda: pid_file.exists() and pid_file.stat().st_size > 1)
-    pid = int(pid_file.read_text())
-    assert eventually(lambda: not is_alive(pid))
+        held = agent.descriptors()
+        wire.request("exec", TOKEN, keep=True, shell="touch begun; until [ -e gate ]; do sleep"
+                     " 0.02; done; echo more && touch whole")
+        until((home / "begun").exists)
+    becomes(agent.descriptors, held + 2)  # without the connection
+    (home / "gate").touch()
+    until((home / "whole").exists)
+    becomes(agent.descriptors, held - 1)
 
 
 def test_the_agent_waits_as_long_for_the_next_request_as_for_the_first(

@@ -75,6 +75,59 @@ def test_what_was_broken_off_is_estimated():
     assert (reader.counted.complete, reader.counted.usage(99)) == (False, Usage(10, 1, 3, 2, 0))
 
 
+def delta(**said):
+    return {"choices": [{"index": 0, "delta": said}]}
+
+
+def responses_item(kind):
+    return {"type": "response.output_item.added", "item": {"type": kind, "id": "1"}}
+
+
+def block(kind):
+    return {"type": "content_block_start", "index": 0, "content_block": {"type": kind}}
+
+
+@pytest.mark.parametrize(("protocol", "sign", "rest", "told"), [
+    (OPENAI, responses_item("reasoning"), RESPONSES, Usage(7, 4, 3)),
+    (OPENAI, delta(reasoning="hm"), CHAT, Usage(7, 4, 3, 0, 2)),
+    (OPENAI, delta(reasoning_content="hm"), CHAT, Usage(7, 4, 3, 0, 2)),
+    (OPENAI, delta(reasoning_details=[{"type": "reasoning.encrypted"}]), CHAT,
+     Usage(7, 4, 3, 0, 2)),
+    (ANTHROPIC, block("thinking"), MESSAGES, Usage(10, 7, 3, 2)),
+    (ANTHROPIC, block("redacted_thinking"), MESSAGES, Usage(10, 7, 3, 2)),
+], ids=["responses", "reasoning", "reasoning_content", "details", "thinking", "redacted"])
+def test_a_stream_that_reasons_counts_as_what_was_reserved_until_its_end(
+        protocol, sign, rest, told):
+    text = event(sign)
+    for cut in range(1, len(text)):
+        reader = StreamedUsage(protocol, reserved_output=50)
+        assert fed(reader, text, cut) == text
+        assert (reader.counted.complete, reader.counted.usage(9)) == (False, Usage(9, 50)), cut
+    reader.feed(event(delta(content="w" * 400)))
+    assert reader.counted.usage(9).output >= 100, "what was shown is more"
+    reader.feed(rest)
+    assert (reader.counted.complete, reader.counted.usage(9)) == (True, told)
+
+
+@pytest.mark.parametrize("said", [
+    delta(reasoning=None, reasoning_content="", reasoning_details=[]), delta(content="reasoning"),
+    delta(content='"type": "thinking"'), block("text"), responses_item("message"),
+    {"type": "response.created", "response": {
+        "reasoning": {"effort": "low"}, "metadata": {"type": "reasoning", "reasoning": "much"}}},
+    {"item": "reasoning", "content_block": ["thinking"], "choices": [None, {"delta": "thinking"}]},
+    {"item": {"type": ["reasoning"]}, "choices": {"reasoning": 1}}, ["reasoning"], "{reasoning"])
+def test_a_stream_that_shows_no_reasoning_counts_as_what_it_shows(said):
+    reader = StreamedUsage(OPENAI, reserved_output=50)
+    reader.feed(event(said) + SHORT)
+    assert reader.counted.usage(9).output < 15
+
+
+def test_reasoning_whose_stream_ends_without_a_usage_counts_as_what_it_shows():
+    reader = StreamedUsage(OPENAI, reserved_output=5000)
+    reader.feed(event(delta(reasoning="h" * 400, reasoning_content="h" * 400)) + DROPPED)
+    assert (reader.counted.complete, reader.counted.usage(9)) == (False, Usage(9, 107))
+
+
 def test_what_was_held_back_is_passed_on_at_the_end():
     reader = StreamedUsage(OPENAI, drops_usage=True)
     assert fed(reader, SHORT[:-1]) == SHORT[:-1]

@@ -119,9 +119,10 @@ def test_the_agents_ports_are_for_the_hosts_that_are_named_only(sources, strange
             f" tcp dport 30000-32699 {strangers}drop") in node_rules(sources=sources)
 
 
-def test_forwards_are_added_and_deleted_by_one_command():
-    assert ruleset.add_forwards("svc", "10.201.0.16", [(20000, 1024), (20001, 22)]) == \
+def test_forwards_are_added_and_deleted_in_one_transaction():
+    assert ruleset.add_forwards("svc", "10.201.0.16", [(20000, 1024), (20001, 22)]) == (
         "add element inet svc forwards { 20000 : 10.201.0.16 . 1024, 20001 : 10.201.0.16 . 22 }\n"
+        "add element inet svc awake { 10.201.0.16 }\n"), "to delete anything takes longer"
     assert ruleset.delete_forwards(
         "svc", [20001, 20000]) == "delete element inet svc forwards { 20000, 20001 }\n"
 

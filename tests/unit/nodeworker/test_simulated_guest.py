@@ -43,8 +43,7 @@ def test_a_simulated_guest_says_what_a_build_left(
         simulated: AgentClient, live_database: str | None) -> None:
     static = read_project(None, None)
     simulated.write_file("/home/user/dist/index.html", b"")
-    assert building.judge(simulated, "/home/user", static, live_database) \
-        == Built("dist", None, None, 0)
+    assert building.judge(simulated, "/home/user", static) == Built("dist", None, None, 0)
     served = read_project('{"start": "serve 3000"}', None)
     simulated.write_file("/home/user/kept.db", b"SQLite format 3\0")
     assert building.judge(simulated, "/home/user", served, live_database) \

@@ -165,6 +165,22 @@ def test_a_wake_without_room_for_its_memory_fails_and_loses_nothing(small_lab):
     assert lab.shell(spec, "cat /dev/shm/nonce") == nonce
 
 
+def test_a_capture_without_room_for_its_memory_writes_none_of_it(small_lab):
+    lab, driver = small_lab, small_lab.driver
+    clear(lab)
+    spec = lab.create()
+    nonce = lab.shell(spec, "echo $RANDOM | tee /dev/shm/nonce")
+    with left(lab, (FLOOR_MB + 24) * MIB):
+        for _ in range(2):
+            with pytest.raises(NoDiskSpace, match=r"[1-9]\d* MB are needed"):
+                driver.snapshot(spec.sandbox_id, "none")
+        assert driver.inspect(spec.sandbox_id) is VmState.RUNNING
+        assert lab.shell(spec, "cat /dev/shm/nonce") == nonce
+    assert not driver.list_snapshots()
+    assert driver.snapshot(spec.sandbox_id, "some").has_memory
+    assert lab.shell(spec, "cat /dev/shm/nonce") == nonce
+
+
 def test_what_a_guest_deletes_is_free_on_the_host(small_lab):
     lab = small_lab
     clear(lab)

@@ -24,6 +24,7 @@ from tests.host.driver_checks import (
     with_note,
 )
 from tests.host.driver_lab import Lab
+from tests.host.guest_places import addresses_asleep
 
 LEAVE = ("echo kept > /dev/shm/memory; setsid sleep 100000 > /dev/null 2>&1 < /dev/null &"
          " echo $! > /dev/shm/pid; sync")
@@ -46,12 +47,18 @@ def is_kept(lab, spec):
     return lab.driver.host.rundir(spec.sandbox_id).is_alive()
 
 
+def is_reset(lab, spec):
+    """Whether connections of other hosts to it are."""
+    slot = lab.driver.host.network.slots.slot(record_of(lab, spec).slot)
+    return slot.address in addresses_asleep(lab.settings.net_prefix)
+
+
 def asleep(lab):
     """A sleeping sandbox with a note, the process of which is kept."""
     spec = with_note(lab)
     lab.shell(spec, LEAVE)
     lab.driver.hibernate(spec.sandbox_id)
-    assert is_kept(lab, spec)
+    assert is_kept(lab, spec) and is_reset(lab, spec)
     return spec
 
 
@@ -69,7 +76,7 @@ def test_a_wake_goes_on_with_the_process_again_and_again(keeping):
     for _ in range(3):
         assert not keeping.driver.wake(spec).cold
         check_woken(keeping, spec)
-        assert record_of(keeping, spec).pid == process
+        assert record_of(keeping, spec).pid == process and not is_reset(keeping, spec)
         keeping.driver.hibernate(spec.sandbox_id)
         keeping.driver.hibernate(spec.sandbox_id)
         assert is_kept(keeping, spec)
@@ -213,7 +220,7 @@ def test_nothing_is_left_of_one_that_is_destroyed(keeping):
 def test_a_worker_that_starts_leaves_it_alone(keeping):
     spec = asleep(keeping)
     keeping.driver.reclaim()
-    assert is_kept(keeping, spec)
+    assert is_kept(keeping, spec) and is_reset(keeping, spec)
     process = record_of(keeping, spec).pid
     assert not keeping.driver.wake(spec).cold
     assert record_of(keeping, spec).pid == process

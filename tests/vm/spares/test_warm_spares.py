@@ -11,11 +11,15 @@ from guest.agent.protocol import AGENT_PORT
 from guest.client.agent_client import AgentClient
 from guest.client.errors import AgentError
 from nodeworker.disks.durable import read_json
+from nodeworker.disks.reserve_blocks import MIB
+from nodeworker.disks.sizes import occupied_bytes
 from nodeworker.hypervisor import host_memory
-from nodeworker.hypervisor.driver import VmState
+from nodeworker.hypervisor.driver import NoDiskSpace, VmState
+from nodeworker.hypervisor.qemu.disk import ram_room
 from nodeworker.hypervisor.qemu.operations import create
 from nodeworker.hypervisor.qemu.suspended import making_spares, warm_spares
 from tests.host.driver_checks import before, fill_slots, pid_of, points
+from tests.host.driver_lab import SHAPE, Lab
 from tests.vm.spares.checks import (
     IDENTITY,
     MAKING,
@@ -203,6 +207,42 @@ def test_they_are_given_up_when_too_many_or_memory_is_short(sparing, real, monke
     monkeypatch.setattr(host_memory, "is_short", lambda: True)
     assert sparing.driver.tend_suspended().ended == 1
     assert making_spares.find_missing(sparing.driver.host) == ""
+
+
+def test_its_unused_memory_is_free_on_the_disk_until_its_guest_goes_on(sparing, monkeypatch):
+    size = SHAPE.mem_mb * MIB
+    spare = make(sparing)
+    process = spare.find_record().pid
+    assert occupied_bytes(spare.ram) < size / 2
+    spec = sparing.create()
+    assert pid_of(sparing, spec) == process
+    assert occupied_bytes(sparing.driver.host.rundir(spec.sandbox_id).ram) >= size
+    check_runs(sparing, spec)
+    make(sparing)
+    monkeypatch.setattr(ram_room, "_free_bytes", lambda host: 0)
+    with pytest.raises(NoDiskSpace):
+        sparing.create()
+    assert [*sparing.driver.list_sandboxes()] == [spec.sandbox_id]
+    check_nothing_left(sparing)
+
+
+def test_they_are_given_up_while_the_disk_is_below_its_floor(sparing, monkeypatch):
+    make(sparing)
+    assert sparing.driver.tend_suspended().ended == 0
+    monkeypatch.setattr(sparing.driver.host.disk_floor, "bytes", 1 << 60)
+    assert sparing.driver.tend_suspended().ended == 1
+    check_nothing_left(sparing)
+
+
+def test_they_are_given_up_before_what_makes_a_wake_quick(sparing, monkeypatch):
+    lab = Lab({**sparing.environ, "SVC_KEPT_MACHINES": "1"}, sparing.numbers)
+    host, spec = lab.driver.host, lab.create()
+    lab.driver.hibernate(spec.sandbox_id)
+    make(lab)
+    monkeypatch.setattr(host_memory, "is_short", lambda: bool(warm_spares.count_ready(host)))
+    found = lab.driver.tend_suspended()
+    assert (found.ended, found.spares, found.kept) == (1, 0, 1)
+    assert not lab.driver.wake(spec).cold
 
 
 def test_its_slot_is_given_to_who_needs_one(narrow_lab):

@@ -11,6 +11,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
+from nodeworker.disks.sizes import occupied_bytes
 from nodeworker.hypervisor.driver import VmNotFound
 from nodeworker.hypervisor.host_facts import DiskExport
 from nodeworker.hypervisor.qemu.disk.qemu_img import COMPRESSED, QemuImg
@@ -23,9 +24,10 @@ def export_disk(host: Host, snapshot_id: str, target: Path) -> DiskExport:
     record = host.find_snapshot(snapshot_id)
     if record is None:
         raise VmNotFound(f"no snapshot {snapshot_id} on this host")
-    host.disk_floor.check()
     image = host.image_for(record.machine)
     layers = [host.layers.path(reference) for reference in record.machine.chain[1:]]
+    # They are copied into one, which is then compressed: perhaps into no less.
+    host.disk_floor.check(2 * sum(map(occupied_bytes, layers)))
     qemu_img = QemuImg(host.settings.vm_uid_base)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder, ExitStack() as stack:
         base = stack.enter_context(qemu_img.new(Path(folder) / "base", image.disk_bytes))

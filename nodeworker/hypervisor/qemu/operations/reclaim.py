@@ -5,7 +5,8 @@ need again, in this order:
 2. Sandboxes that were never completely created, half-made snapshots and warm images, unless
    somebody is at work on them.
 3. Processes, cgroups, slots, namespaces and forwarded ports without a live sandbox.
-4. Forwarded ports of live sandboxes; disk layers nobody refers to; trash; the pool of ready slots.
+4. Forwarded ports of live sandboxes, resets for what still comes to those that sleep in a kept
+   process; disk layers nobody refers to; trash; the pool of ready slots.
 
 What workers that died have left of snapshots, of removals and of copies of a warm image's memory,
 and what nobody refers to, is also removed from time to time (`collect_garbage`): a node's worker
@@ -154,8 +155,9 @@ def _remove_stale_forwards(host: Host) -> None:
 
 
 def _restore_forwards(host: Host) -> None:
-    """Forward the ports of live sandboxes that may have lost them. One that is worked on, or fails,
-    keeps no other from it and is tried again the next time, it alone: what is there stays."""
+    """Forward the ports of live sandboxes that may have lost them, and let connections to those
+    whose process is kept be reset again. One that is worked on, or fails, keeps no other from it
+    and is tried again the next time, it alone: what is there stays."""
     waiting = host.network.may_lack_ports
     for name in sorted(waiting):
         try:
@@ -175,7 +177,11 @@ def _restore_forward(host: Host, name: str) -> bool:
             # without it: a warm image in the making, or a sandbox that has just been removed
             return not rundir.path.exists()
         record, number = rundir.find_record(), host.network.slots.owners().get(name)
-        if record is None or number is None or record.phase is not Phase.RUNNING:
+        if record is None or number is None:
+            return True
+        if record.kept_since_s is not None:
+            host.network.close(name)
+        if record.phase is not Phase.RUNNING:
             return True
         if record.task is not None:
             return False  # a start forwards them itself, whoever repeats anything else does not

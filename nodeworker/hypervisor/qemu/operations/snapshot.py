@@ -43,7 +43,7 @@ def snapshot(host: Host, sandbox_id: str, snapshot_id: str, *, transient: bool) 
     known = host.find_snapshot(snapshot_id)
     if known is not None:
         return _facts(known)
-    host.disk_floor.check()
+    host.disk_floor.check()  # and again when it is known how much is to be written
     fault("snapshot.looked")
     with created_vm(host, sandbox_id) as vm:
         # Another worker may have completed it while this one waited for the lock.
@@ -160,7 +160,7 @@ def _capture_asleep(vm: Vm, directory: Path) -> None:
         _grow_chain(vm, vm.record.task)
     if ram_is_whole(vm.record):
         for name in _MEMORY:
-            _copy_ram(vm.rundir.path / name, directory / name)
+            _copy_ram(vm.host, vm.rundir.path / name, directory / name)
 
 
 def _grow_chain(vm: Vm, task: Task | None) -> None:
@@ -188,9 +188,9 @@ def _attach_overlay(vm: Vm, monitor: Monitor) -> str:
     return name
 
 
-def _copy_ram(source: Path, target: Path) -> None:
+def _copy_ram(host: Host, source: Path, target: Path) -> None:
     with _opened(source, target) as (reader, writer):
-        sparse.clone(reader, writer)
+        sparse.clone(reader, writer, host.disk_floor.check)
 
 
 @contextmanager
@@ -198,7 +198,10 @@ def _ram_capture(vm: Vm, target: Path) -> Iterator[RamCapture]:
     """Of its memory, to a copy of its warm image's that was made ahead, if there is one: most of a
     guest's memory is as it was then."""
     vm.host.spares.take(vm.host.warm_image_of(vm.machine), target)
-    with _opened(vm.rundir.ram, target) as (reader, writer), RamCapture(reader, writer) as copy:
+    with (
+        _opened(vm.rundir.ram, target) as (reader, writer),
+        RamCapture(reader, writer, vm.host.disk_floor.check) as copy,
+    ):
         yield copy
 
 

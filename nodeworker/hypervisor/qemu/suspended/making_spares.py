@@ -3,7 +3,7 @@
 A spare is restored like any new sandbox, with an identity of its own that nobody else will have. It
 answers a command, takes a second identity, as it will when it becomes a sandbox, and starts what
 callers begin with, if it is of a warm image: so what the emulator translates for that has been
-translated. Then it is suspended.
+translated. Then it is suspended, and what it never used of its memory is given back to the disk.
 """
 import logging
 import os
@@ -120,6 +120,7 @@ def _make(host: Host, source: SpareSource) -> None:
                 raise VmNotFound(f"{source.name} is not what spares are made of any more")
             clone(vm, spec, saved.directory)
             _run_once(vm, spec)
+            rundir.release_ram()
             vm.write(replace(vm.record, task=Task.CREATE), durable=False)
             fault("spare.stopped")
             write_atomic(rundir.path / warm_spares.READY, source.name.encode(), durable=False)

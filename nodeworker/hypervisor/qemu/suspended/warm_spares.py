@@ -8,8 +8,10 @@ and removes that file first, so it is never given twice. One that nobody works o
 ready is left of somebody who died, and removed. 3. It becomes the sandbox's in one step, in which
 the two run directories change places. A create that dies afterwards has left a sandbox that was
 never completely created. 4. Spares are made while the CPU is idle, as many as have been wanted
-lately, and given up when they are too many, when memory or slots are short, or when creates do not
-use their source any more. 5. Its guest reaches nobody until it answers to its sandbox's token.
+lately, and given up when they are too many, when memory, disk or slots are short, or when creates
+do not use their source any more. 5. Its guest reaches nobody until it answers to its sandbox's
+token. 6. Of the disk it has no more than it has written to, as a sandbox that sleeps; the rest of
+its memory is reserved again before its guest goes on.
 """
 import ctypes
 import logging
@@ -134,22 +136,23 @@ def _taken(host: Host, source: str) -> Iterator[RunDir | None]:
 
 
 def end_surplus(host: Host) -> int:
-    """Give up the spares that are not whole, too many, not wanted any more, or take memory that is
-    short; returns how many."""
+    """Give up the spares that are not whole, too many, not wanted any more, or take memory or disk
+    that is short; returns how many."""
     left, ended = targets(host), 0
     for rundir in _list(host):
-        if _is_wanted(rundir, left):  # without its lock: a create that meets that takes another way
+        # without its lock: a create that meets that takes another way
+        if _is_wanted(host, rundir, left):
             continue
         with rundir.nobody_at_work() as is_ours:
-            if is_ours and not _is_wanted(rundir, left):
+            if is_ours and not _is_wanted(host, rundir, left):
                 ended += _give_up(host, rundir)
     return ended
 
 
-def _is_wanted(rundir: RunDir, left: dict[str, int]) -> bool:
+def _is_wanted(host: Host, rundir: RunDir, left: dict[str, int]) -> bool:
     """Whether it is whole and one of those that are still wanted by `left`, which counts it off."""
     source = source_of(rundir)
-    if left.get(source, 0) == 0 or host_memory.is_short():
+    if left.get(source, 0) == 0 or host_memory.is_short() or not host.disk_floor.is_left():
         return False
     left[source] -= 1
     return True

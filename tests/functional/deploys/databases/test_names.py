@@ -8,7 +8,7 @@ import pytest
 from guest.client.errors import AgentRefused, AgentUnreachable
 from guest.client.results import ExecResult
 from models.database import connection
-from models.deploys import DeployRun
+from models.deploys import Deploy, DeployRun
 from models.states import SandboxStatus
 from nodeworker.deploys import run_steps
 from nodeworker.hypervisor.simulated.driver import SimulatedDriver
@@ -94,3 +94,16 @@ def test_what_is_brought_back_finds_its_database_where_it_had_it(deps, bring_up,
     renamed = bring_up(DATABASE | {"database": "new.db"})
     publish(deps, renamed, fences.begin(renamed, "sb", 30))
     assert build([".cache/b.sqlite", "app.db"], restores=1).manifest["database"] == "app.db"
+
+
+@pytest.mark.parametrize("is_static", [False, True])
+def test_so_does_one_that_is_brought_back_after_it_was_given_up(
+        deps, bring_up, build, is_static):
+    publish(deps, bring_up(DATABASE))
+    kept = bring_up(DATABASE)
+    publish(deps, kept, fences.begin(kept, "sb", 30))
+    publish(deps, bring_up())
+    if is_static:
+        with connection():
+            Deploy.update(live_sandbox_id=None).execute()
+    assert build([], restores=2).manifest["database"] == "app.db"

@@ -46,11 +46,8 @@ def test_it_has_the_time_that_it_took_before(sim_stack, before, slow_app, worker
     assert 20 <= start_s <= 30
 
 
-def test_one_for_which_nobody_would_wait_holds_no_request(sim_stack, before, slow_app, worker):
-    begun = started(sim_stack, before, slow_app, start_s=40, ready_s=40)
-    worker(begun, deploy_fence_s=30, deploy_ready_s=40)
-    state, error, _, start_s, moves = query(sim_stack, RUN, begun)[0]
-    assert (state, start_s, moves) == ("failed", 40, None) and "takes 40 s until" in error
-    assert before.asked == 0
-    assert query(sim_stack, "SELECT fence_until FROM deploys WHERE app_id = %s",
-                 before.app_id) == [(None,)]
+@pytest.mark.slow
+def test_one_whose_worker_looked_late_is_not_taken_for_slow(sim_stack, before, slow_app, worker):
+    begun = started(sim_stack, before, slow_app, start_s=55, ready_s=60)
+    worker(begun, deploy_fence_s=FENCE_S, deploy_ready_s=60)
+    assert query(sim_stack, RUN, begun)[0][:2] == ("succeeded", None)

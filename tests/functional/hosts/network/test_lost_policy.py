@@ -2,6 +2,7 @@
 first, each running sandbox has its ports back. In a network namespace, without a VM."""
 import contextlib
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from nodeworker.hypervisor.qemu.records import Phase, Task
 from nodeworker.hypervisor.qemu.vm import Vm
 from nodeworker.network import namespaces, nft
 from tests.host.disk_node import Node
+from tests.host.guest_places import addresses_asleep
 from tests.stack.waiting import until
 
 NAME = "tlost"
@@ -53,6 +55,9 @@ class LosingNode(Node):
 
     def forwarded(self):
         return self.network.forwards.current()
+
+    def asleep(self):
+        return addresses_asleep(NAME)
 
     def end(self):
         for owner in list(self.network.slots.owners()):
@@ -161,6 +166,24 @@ def test_one_that_sleeps_by_then_is_not_waited_for(on_node):
         node.network.release(sleeper)
         node.driver.restore_network()
         assert node.network.may_lack_ports == set()
+        assert node.forwarded() == ports_of(wanted, other)
+
+    on_node(lost_and_found)
+
+
+def test_those_who_sleep_in_a_kept_process_are_asleep_again_and_those_who_run_are_not(on_node):
+    def lost_and_found(node):
+        wanted = node.run()
+        sleeper, other = sorted(wanted)
+        vm = Vm(node.host, node.host.rundir(sleeper))
+        vm.write(replace(vm.record, phase=Phase.SAVED, kept_since_s=time.monotonic()),
+                 durable=True)
+        node.network.close(sleeper)
+        assert not node.driver.restore_network()
+        assert node.asleep() == [vm.slot.address]
+        node.lose()
+        assert node.driver.restore_network()
+        assert node.asleep() == [vm.slot.address]
         assert node.forwarded() == ports_of(wanted, other)
 
     on_node(lost_and_found)

@@ -211,6 +211,23 @@ def test_what_is_held_is_used_where_that_is_quicker(ram, tmp_path, written, held
     assert sum(written) == (ram_capture._GRAIN_BYTES if held == "in memory" else 8 * MB)
 
 
+@pytest.mark.parametrize(("held_mb", "lacking_mb"), [(0, 8), (1, 7)])
+def test_it_asks_for_room_for_what_it_lacks_before_it_writes(ram, tmp_path, written, held_mb,
+                                                             lacking_mb):
+    copy = tmp_path / "copy"
+    resident(copy, ram.read_bytes())
+    punch(copy, held_mb * MB, SIZE - held_mb * MB)
+
+    def refuse(needed_bytes):
+        raise ZeroDivisionError(needed_bytes)
+
+    with ram.open("rb") as reader, copy.open("r+b") as writer:
+        with RamCapture(reader.fileno(), writer.fileno(), refuse) as copying:
+            with pytest.raises(ZeroDivisionError, match=f"^{lacking_mb * MB}$"):
+                copying.begin()
+    assert not written
+
+
 @pytest.mark.parametrize("broken", [False, True])
 def test_nothing_stays_mapped(ram, tmp_path, broken):
     copy = tmp_path / "copy"

@@ -1,13 +1,12 @@
 """A disk that another host has exported is not taken where there is no room for all of it."""
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from nodeworker.disks.reserve_blocks import MIB
 from nodeworker.hypervisor.driver import NoDiskSpace
-from tests.host.disk_node import BLOCK, BLOCKS, SHAPE, Node
+from tests.host.disk_node import BLOCK, BLOCKS, SHAPE, Node, leave
 
 
 @dataclass
@@ -40,13 +39,6 @@ def exported(node, tmp_path):
     export = node.driver.export_disk(taken, tmp_path / "disk")
     size_bytes = (tmp_path / "disk").stat().st_size
     return Exported(tmp_path / "disk", size_bytes), export.image_key
-
-
-def leave(node, monkeypatch, free_bytes):
-    """Let the disk have so much free beyond its floor."""
-    found = replace(node.host.disk_floor.space(), free_bytes=node.host.settings.disk_floor_mb * MIB
-                    + free_bytes)
-    monkeypatch.setattr(type(node.host.disk_floor), "space", lambda _: found)
 
 
 def test_neither_its_file_nor_what_is_in_it_goes_below_the_floor(node, exported, monkeypatch):
