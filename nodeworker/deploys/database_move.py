@@ -74,11 +74,16 @@ def move(deps: NodeDeps, claimed: RunClaim) -> None:
     assert live is not None, "what is live changes by a run, and this is the only one"
     tried = claimed.manifest.get("moves", 0)
     fence_s = fences.length_s(deps.settings.deploy_fence_s, claimed.manifest.get("start_s", 0.0))
-    if tried >= _TRIES:
+    left = fences.find_left(claimed)
+    if tried >= _TRIES and left is None:
         raise BadProject("The database could not be moved to the new version within"
                          f" {fence_s:.0f} s, in {tried} attempts.")
     before = _awake(deps, live)
-    _end_left_fence(deps, claimed, before)
+    if left is not None:
+        # Of an attempt that died inside its fence: the version before answers what is held since,
+        # before anything is held anew, or given up.
+        _release(deps, claimed, before, left)
+        raise NotYet("what was held to be answered")
     sandbox = find_runtime.find(deps, claimed)
     agent, path = deps.agent(sandbox), find_runtime.database_path(claimed, sandbox)
     assert path is not None
@@ -215,15 +220,6 @@ def _left_s(until: datetime) -> float:
 
 def _check_held(deps: NodeDeps, claimed: RunClaim) -> None:
     when_database_answers(lambda: runs.renew(claimed, deps.settings.operation_lease_s))
-
-
-def _end_left_fence(deps: NodeDeps, claimed: RunClaim, before: _Before) -> None:
-    """Let the version before answer what is held since an attempt that died inside its fence;
-    raises NotYet if there was one, so that this is done when the next begins."""
-    left = fences.find_left(claimed)
-    if left is not None:
-        _release(deps, claimed, before, left)
-        raise NotYet("what was held to be answered")
 
 
 def _release(deps: NodeDeps, claimed: RunClaim, before: _Before, until: datetime) -> None:

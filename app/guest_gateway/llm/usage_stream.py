@@ -67,7 +67,9 @@ class StreamedUsage:
         return bytes(out)
 
     def rest(self) -> bytes:
-        """What was held back, at the end of the answer."""
+        """What was held back, at the end of the answer. Where the upstream ends it nobody has left,
+        whatever is missing."""
+        self.counted.reserved_output = 0
         return bytes(self._flush()) if self._drops else b""
 
     def _keep(self, piece: bytes) -> None:

@@ -101,12 +101,23 @@ def test_a_stream_that_reasons_counts_as_what_was_reserved_until_its_end(
     text = event(sign)
     for cut in range(1, len(text)):
         reader = StreamedUsage(protocol, reserved_output=50)
-        assert fed(reader, text, cut) == text
+        for piece in (text[:cut], text[cut:]):
+            assert reader.feed(piece) == piece
         assert (reader.counted.complete, reader.counted.usage(9)) == (False, Usage(9, 50)), cut
     reader.feed(event(delta(content="w" * 400)))
     assert reader.counted.usage(9).output >= 100, "what was shown is more"
     reader.feed(rest)
     assert (reader.counted.complete, reader.counted.usage(9)) == (True, told)
+
+
+@pytest.mark.parametrize(("protocol", "sign"), [
+    (ANTHROPIC, block("thinking")), (OPENAI, responses_item("reasoning")),
+    (OPENAI, delta(reasoning="hm"))])
+def test_one_that_its_upstream_ends_early_counts_as_what_it_shows(protocol, sign):
+    reader = StreamedUsage(protocol, reserved_output=50)
+    reader.feed(event(sign) + event({"type": "error", "error": {"type": "overloaded_error"}}))
+    assert reader.rest() == b""
+    assert not reader.counted.complete and reader.counted.usage(9).output < 5
 
 
 @pytest.mark.parametrize("said", [

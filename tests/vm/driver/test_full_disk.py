@@ -170,12 +170,20 @@ def test_a_capture_without_room_for_its_memory_writes_none_of_it(small_lab):
     clear(lab)
     spec = lab.create()
     nonce = lab.shell(spec, "echo $RANDOM | tee /dev/shm/nonce")
+    monitor = driver.host.rundir(spec.sandbox_id).monitor
+
+    def disk_nodes():
+        with Monitor(monitor) as asked:
+            return {node["node-name"] for node in asked.run("query-named-block-nodes")}
+
+    before = disk_nodes()
     with left(lab, (FLOOR_MB + 24) * MIB):
         for _ in range(2):
             with pytest.raises(NoDiskSpace, match=r"[1-9]\d* MB are needed"):
                 driver.snapshot(spec.sandbox_id, "none")
         assert driver.inspect(spec.sandbox_id) is VmState.RUNNING
         assert lab.shell(spec, "cat /dev/shm/nonce") == nonce
+        assert disk_nodes() == before
     assert not driver.list_snapshots()
     assert driver.snapshot(spec.sandbox_id, "some").has_memory
     assert lab.shell(spec, "cat /dev/shm/nonce") == nonce

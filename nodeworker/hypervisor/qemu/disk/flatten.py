@@ -99,10 +99,16 @@ def settle(vm: Vm, monitor: Monitor) -> None:
     machine = replace(vm.machine, chain=(*chain[:shared], chain[-1]))
     vm.write(replace(vm.record, machine=machine), durable=True)
     for reference in reversed(chain[shared:-1]):
-        name = argv.node_name(reference)
-        for node in (name, argv.file_name(name)):
-            with suppress(QmpError):  # it went with the node that it was added with
-                monitor.run("blockdev-del", {"node-name": node})
+        close_layer(monitor, reference)
+
+
+def close_layer(monitor: Monitor, reference: str) -> None:
+    """Have QEMU close a layer that it has open and does not use; it refuses for one that it
+    uses."""
+    name = argv.node_name(reference)
+    for node in (name, argv.file_name(name)):
+        with suppress(QmpError):  # it went with the node that it was added with
+            monitor.run("blockdev-del", {"node-name": node})
 
 
 def _cancel(monitor: Monitor) -> None:

@@ -2,6 +2,7 @@
 from dataclasses import replace
 
 from nodeworker.hypervisor.driver import DriverError
+from nodeworker.hypervisor.qemu.disk import flatten
 from nodeworker.hypervisor.qemu.process import argv
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.hypervisor.qemu.vm import Vm
@@ -34,6 +35,7 @@ def settle_chain(vm: Vm, monitor: Monitor) -> None:
                           " cannot be")
     machine = replace(vm.machine, chain=tuple(below))
     vm.write(replace(vm.record, machine=machine), durable=True)
+    flatten.close_layer(monitor, top)
     vm.host.layers.path(top).unlink(missing_ok=True)
 
 

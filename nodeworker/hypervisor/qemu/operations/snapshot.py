@@ -116,6 +116,7 @@ def _capture_running(vm: Vm, directory: Path) -> float:
         except Exception:
             settle_chain(vm, monitor)
             monitor.cont()
+            flatten.begin(vm, monitor)
             vm.write(replace(vm.record, task=None), durable=False)
             raise
     vm.write(replace(vm.record, task=None), durable=False)

@@ -81,6 +81,16 @@ def test_what_a_dead_worker_held_is_answered_before_the_next_fence(
     assert frozen_or_thawed(before) == ["thawed", "frozen"]
 
 
+def test_after_the_last_attempt_too(sim_stack, before, second, page, worker):
+    query(sim_stack, """UPDATE deploy_runs SET manifest = manifest || '{"moves": 5}'
+                        WHERE id = %s""", second)
+    served_apps.fence(SLUG, 60)
+    worker(second)
+    assert fence_of(sim_stack, before) is None and frozen_or_thawed(before) == ["thawed"]
+    worker(second)
+    assert state(sim_stack, second)[0] == "failed" and frozen_or_thawed(before) == ["thawed"]
+
+
 def test_who_has_lost_its_lease_leaves_the_version_before_to_its_successor(
         sim_stack, before, guest, second, worker):
     """That is at the same, and has it frozen."""
