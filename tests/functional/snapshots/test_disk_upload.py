@@ -47,16 +47,17 @@ def sha_of(store, snapshot):
 
 def test_the_digest_is_of_what_is_stored_whichever_attempt_stored_it(
         alice, sim_stack, rows, sandbox, store, fault):
-    fault("upload.stored", "kill")
+    fault("upload.stored", "sleep:60")
     taken = uploaded(alice, sandbox, "digest")
     assert taken["rootfsSha"] == "" and taken["uploadedToStore"] is False
     until = time.monotonic() + 60
     while not fault.reached():
         assert time.monotonic() < until
         time.sleep(0.1)
-    # As if the first attempt had exported other bytes of the same length.
+    # As if the first attempt had exported other bytes of the same length; then it dies.
     size = store.find_size(disk_key(taken["id"]))
     store.put_stream(disk_key(taken["id"]), [b"x" * size])
+    sim_stack.kill("node-bulk")
     disk_upload.UPLOADS.make_due(sim_stack.settings.node_id)
     snapshot = wait_uploaded(alice, sandbox, "digest", timeout_s=90)
     assert snapshot["rootfsSha"] == sha_of(store, snapshot) == hashlib.sha256(

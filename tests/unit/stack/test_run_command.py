@@ -16,18 +16,18 @@ import os, sys
 from bin.console import end_as_by_ctrl_c
 from bin.stack.run_command import run_command
 end_as_by_ctrl_c()
-run_command(sys.argv[1], os.environ, 60)
+run_command(sys.argv[1], os.environ, 60, show=True)
 """
 
 
 @pytest.mark.parametrize(("at_the_end", "says"), [("touch {0}/tidy; exit 1", True), ("", False)],
                          ids=["tidy", "deaf"])
 def test_a_command_that_is_broken_off_has_time_to_tidy_up(tmp_path, at_the_end, says):
-    command = f"trap '{at_the_end.format(tmp_path)}' TERM; touch {tmp_path}/begun;" \
+    command = f"trap '{at_the_end.format(tmp_path)}' TERM; echo begun;" \
         " while :; do sleep 0.1; done"
-    with subprocess.Popen([sys.executable, "-c", RUN, command], cwd=ROOT,
-                          stderr=subprocess.DEVNULL) as running:
-        until(lambda: (tmp_path / "begun").exists())
+    with subprocess.Popen([sys.executable, "-c", RUN, command], cwd=ROOT, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
+        assert "begun" in running.stdout.readline(), "it is being read"
         shell = int(Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text())
         running.send_signal(signal.SIGTERM)
         assert running.wait(20) != 0
