@@ -2,6 +2,7 @@
 be committed."""
 import ast
 import functools
+import gc
 import re
 import subprocess
 from collections import Counter
@@ -61,8 +62,15 @@ PRODUCT = [path for path in MODULES if path.relative_to(ROOT).parts[0] != "tests
 
 @functools.cache
 def tree_of(path):
-    """Parsed when it is asked for: every process of a parallel run imports this file."""
-    return ast.parse(path.read_text())
+    """Parsed when it is asked for: every process of a parallel run imports this file.
+
+    What the collector runs in the middle of that may let another thread parse something, of which
+    CPython 3.11 says `AST constructor recursion depth mismatch` (its issue 106905)."""
+    gc.disable()
+    try:
+        return ast.parse(path.read_text())
+    finally:
+        gc.enable()
 
 
 def named(path):

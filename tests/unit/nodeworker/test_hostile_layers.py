@@ -145,9 +145,14 @@ class Liar:
 
     def __init__(self, node_name):
         self._node_name = node_name
+        self.closed = []
 
     def active_node(self):
         return self._node_name
+
+    def run(self, command, arguments):
+        assert command == "blockdev-del"
+        self.closed.append(arguments["node-name"])
 
 
 def dead_snapshot(node, box, *added):
@@ -219,10 +224,13 @@ def test_a_layer_that_qemu_never_switched_to_is_taken_off(tmp_path):
     node.write(box, 1, 11)
     vm = dead_snapshot(node, box, added)
     before = vm.machine.chain[:-1]
-    settle_chain(vm, Liar(argv.node_name(added)))
-    assert vm.machine.chain == (*before, added)
-    settle_chain(vm, Liar(argv.node_name(before[-1])))
+    node_name, monitor = argv.node_name(added), Liar(argv.node_name(added))
+    settle_chain(vm, monitor)
+    assert (vm.machine.chain, monitor.closed) == ((*before, added), [])
+    monitor = Liar(argv.node_name(before[-1]))
+    settle_chain(vm, monitor)
     assert vm.machine.chain == before
+    assert monitor.closed == [node_name, argv.file_name(node_name)]
     node.check_exact()
     node.check_content("sandboxes", box)
 
