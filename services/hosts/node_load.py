@@ -46,10 +46,9 @@ def read_disk_room(node: Node, load: Load) -> DiskRoom | None:
 
 def occupying() -> Any:
     """The condition on sandboxes whose machines run, or are about to, or are not asleep yet."""
-    not_stopped = Sandbox.status != SandboxStatus.STOPPED
-    return not_stopped & (
+    return (Sandbox.status != SandboxStatus.STOPPED) & (
         Sandbox.status.in_((SandboxStatus.PROVISIONING, SandboxStatus.RUNNING))
-        | (Sandbox.task.in_((OperationKind.WAKE, OperationKind.HIBERNATE)) & not_stopped)
+        | Sandbox.task.in_((OperationKind.WAKE, OperationKind.HIBERNATE))
     )
 
 

@@ -62,9 +62,7 @@ def explain(settings: Settings, subject: str, queue_length: QueueLength) -> Expl
         if operation is not None:
             sentences = list(about.operation(operation))
         else:
-            operation = Operation.get_or_none(
-                (Operation.sandbox_id == sandbox.id) & (Operation.op_seq == sandbox.op_seq)
-            )
+            operation = Operation.get_or_none(Operation.numbered(sandbox.id, sandbox.op_seq))
             sentences = [
                 *about.sandbox(sandbox), *(about.operation(operation) if operation else ())
             ]

@@ -23,6 +23,13 @@ def run_operator(environ: Mapping[str, str], *words: str) -> tuple[int, str, str
     return done.exit_code, done.stdout, done.stderr
 
 
+def told_operator(environ: Mapping[str, str], *words: str) -> str:
+    """What a command printed that has to succeed."""
+    code, printed, complaint = run_operator(environ, *words)
+    assert code == 0, printed + complaint
+    return printed
+
+
 @contextmanager
 def _database_kept() -> Iterator[None]:
     """Point this process at its own database again, whatever the block did."""

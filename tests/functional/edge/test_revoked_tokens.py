@@ -2,7 +2,7 @@
 Identity host endpoints)."""
 import pytest
 
-from tests.stack.operator import run_operator
+from tests.stack.operator import told_operator
 from tests.stack.waiting import until
 from tests.tls.clients import client
 
@@ -12,14 +12,9 @@ LIST, KEPT_S = "/tokens/revoked", 10
 @pytest.fixture
 def revoke(sim_stack):
     """Mints a service token and revokes it; returns its jti."""
-    def operator(*words):
-        code, printed, complaint = run_operator(sim_stack.env, *words)
-        assert code == 0, complaint
-        return printed
-
     def run():
-        jti = operator("service-token-mint", "edge-tests").split()[1]
-        operator("service-token-revoke", jti)
+        jti = told_operator(sim_stack.env, "service-token-mint", "edge-tests").split()[1]
+        told_operator(sim_stack.env, "service-token-revoke", jti)
         return jti
     return run
 

@@ -3,12 +3,13 @@ about it holds before, meanwhile and afterwards."""
 import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
 from bin.stack.site import ROOT
 from tests.stack.database import query
-from tests.stack.operator import run_operator
+from tests.stack.operator import told_operator
 from tests.stack.processes import second_node
 from tests.stack.waiting import until
 
@@ -26,11 +27,7 @@ def node(sim_stack):
 @pytest.fixture
 def svc_admin(node):
     """Runs a command of the operator's; returns what it printed."""
-    def run(*words):
-        code, printed, complaint = run_operator(node.env, *words)
-        assert code == 0, complaint
-        return printed
-    return run
+    return partial(told_operator, node.env)
 
 
 @pytest.fixture

@@ -119,7 +119,7 @@ def test_the_lines_for_a_first_account_lead_to_a_key_that_makes_a_sandbox(sim_st
     rest = rest.replace('"..."', json.dumps(password)).replace("NAME", "first")
     told = sim_stack.run(f"set -e; cd {tmp_path}\n{rest}")
     key, plan = (re.search(pattern, told)[1]
-                 for pattern in (r'"key":\s*"(svc_sk_\w+)"', r'"plan":\s*"(\w+)"'))
+                 for pattern in (r'"key":\s*"(svc_sk_[\w-]+)"', r'"plan":\s*"(\w+)"'))
     assert plan == "personal" and "\ntoken " in told and not list(tmp_path.iterdir())
     made = httpx.post(f"{sim_stack.api_url}/v1/sandboxes", json={}, trust_env=False,
                       headers={"Authorization": f"Bearer {key}"})
