@@ -1,17 +1,18 @@
 """Gives a restored or cloned guest an identity of its own: clock, randomness, machine-id, host
 keys, name, token, env.
 
-1. Everything in the request is checked before anything is changed.
-2. On `renew` the machine-id, the SSH host keys, if there is SSH, and the host name are replaced.
-3. The new identity is kept in /run, where it lives exactly as long as the guest's RAM: an agent
-   that systemd restarts finds it again, while a guest that boots from disk is a stranger until it
-   is adopted.
-4. Only then do token and environment switch. If a step so far fails the old token stays valid and
+1. Everything in the request is checked, and on `renew` the files of the identity are opened, before
+   anything is changed.
+2. A new identity is kept in /run, where it lives exactly as long as the guest's RAM: an agent that
+   systemd restarts finds it again, while a guest that boots from disk is a stranger until it is
+   adopted. One that wakes is who it was, and nothing is written.
+3. Only then do token and environment switch. If a step so far fails the old token stays valid and
    the caller may repeat.
-5. Once the answer has left, and before any other request is read, the clock is set and the kernel's
-   random number generator is reseeded. A new time wakes systemd and its journal, for which an
-   emulated guest needs as long as the host for writing down that the guest has answered. A guest
-   in which this fails serves nobody until it is adopted again.
+4. Once the answer has left, and before any other request is read: on `renew` machine-id, SSH host
+   keys, if there is SSH, and host name are replaced; the clock is set and the kernel's random
+   number generator is reseeded. An emulated guest needs about as long for this as the host for
+   writing down that the guest has answered. A guest in which this fails serves nobody until it is
+   adopted again, which makes up for what was left.
 """
 import binascii
 import json
@@ -22,12 +23,14 @@ import time
 from typing import Any, NamedTuple
 
 from .identity_files import (
-    identity_files,
+    close_all,
+    has_host_keys,
     make_host_key,
     name_in_hosts,
+    open_identity_files,
     overwrite,
     remove,
-    replace_host_keys,
+    write_identity_files,
 )
 from .kernel import Kernel
 from .protocol import BAD_REQUEST, FAILED, Refused, to_json
@@ -52,6 +55,14 @@ class Identity(NamedTuple):
     env: dict[str, str]
 
 
+class Renewal(NamedTuple):
+    """What the guest is known by from now on."""
+
+    machine_id: str
+    hostname: str
+    host_key: tuple[str, str] | None
+
+
 class Adoption(NamedTuple):
     """What an `adopt` asks for, checked."""
 
@@ -59,10 +70,15 @@ class Adoption(NamedTuple):
     received_ns: int
     clock_ns: int
     entropy: bytes
-    renew: bool
-    machine_id: str
-    hostname: str
-    host_key: tuple[str, str] | None
+    renewal: Renewal | None
+    files: dict[str, int]
+
+
+class Unfinished(NamedTuple):
+    """What of an adoption could not be done once it was answered, and why."""
+
+    refusal: Refused
+    renewal: Renewal | None
 
 
 def recall(root: str, initial_token: bytes) -> Identity:
@@ -76,26 +92,37 @@ def recall(root: str, initial_token: bytes) -> Identity:
         return Identity(initial_token, None, {})
 
 
-def adopt(request: dict[str, Any], kernel: Kernel, root: str) -> Adoption:
-    """Carry out an `adopt` but for clock and randomness (`renew_kernel`); returns it with the
-    identity to use from now on, or raises Refused with the old one still valid."""
+def adopt(request: dict[str, Any], root: str, present: Identity,
+          unfinished: Unfinished | None) -> Adoption:
+    """Carry out of an `adopt` what is to precede its answer; the rest is for `finish`. Returns it
+    with the identity to use from now on, or raises Refused with the `present` one still valid."""
     adoption = _checked(request)
+    if adoption.renewal is None and unfinished:
+        adoption = adoption._replace(renewal=unfinished.renewal)
+    files: dict[str, int] = {}
     try:
-        if adoption.renew:
-            _renew(adoption, kernel, root)
-        _keep(adoption.identity, root)
-    except (OSError, subprocess.SubprocessError) as error:
+        if adoption.renewal is not None:
+            open_identity_files(root, files)
+        if adoption.identity != present:
+            _keep(adoption.identity, root)
+    except OSError as error:
+        close_all(files)
         raise _could_not(error) from error
-    return adoption
+    return adoption._replace(files=files)
 
 
-def renew_kernel(adoption: Adoption, kernel: Kernel) -> None:
-    """Give the kernel its clock and randomness; raises Refused."""
+def finish(adoption: Adoption, kernel: Kernel, root: str) -> Unfinished | None:
+    """Do the rest, after which the guest may be used; returns what could not be done."""
     try:
+        if adoption.renewal is not None:
+            _renew(adoption.renewal, adoption.files, kernel, root)
         kernel.set_clock(adoption.clock_ns + time.monotonic_ns() - adoption.received_ns)
         kernel.reseed(adoption.entropy)
-    except OSError as error:
-        raise _could_not(error) from error
+    except (OSError, subprocess.SubprocessError) as error:
+        return Unfinished(_could_not(error), adoption.renewal)
+    finally:
+        close_all(adoption.files)
+    return None
 
 
 def _could_not(error: Exception) -> Refused:
@@ -112,6 +139,16 @@ def _checked(request: dict[str, Any]) -> Adoption:
     if len(entropy) != ENTROPY_BYTES or len(token) < 16:
         raise Refused(BAD_REQUEST,
                       f"entropy must be {ENTROPY_BYTES} bytes and newToken at least 16 characters")
+    return Adoption(
+        identity=Identity(token.encode(), sandbox_id, environment(request)),
+        received_ns=time.monotonic_ns(), clock_ns=integer(request, "clockNs", 1, _LATEST_NS),
+        entropy=entropy,
+        renewal=_renewal(request, sandbox_id, entropy) if flag(request, "renew") else None,
+        files={},
+    )
+
+
+def _renewal(request: dict[str, Any], sandbox_id: str, entropy: bytes) -> Renewal:
     machine_id = text(request, "machineId", "") or binascii.hexlify(entropy[:16]).decode()
     hostname = text(request, "hostname", "") or sandbox_id.lower()
     if not _is_machine_id(machine_id) or not _is_hostname(hostname):
@@ -119,12 +156,7 @@ def _checked(request: dict[str, Any]) -> Adoption:
     private, public = text(request, "hostKeyPrivate", ""), text(request, "hostKeyPublic", "")
     if bool(private) != bool(public):
         raise Refused(BAD_REQUEST, "hostKeyPrivate and hostKeyPublic belong together")
-    return Adoption(
-        identity=Identity(token.encode(), sandbox_id, environment(request)),
-        received_ns=time.monotonic_ns(), clock_ns=integer(request, "clockNs", 1, _LATEST_NS),
-        entropy=entropy, renew=flag(request, "renew"), machine_id=machine_id, hostname=hostname,
-        host_key=(private, public) if private else None,
-    )
+    return Renewal(machine_id, hostname, (private, public) if private else None)
 
 
 # Without regular expressions, whose engine the guest would translate for these two alone.
@@ -138,16 +170,16 @@ def _is_hostname(given: str) -> bool:
             and bool(inner) and not inner.strip(_NAME_CHARACTERS))
 
 
-def _renew(adoption: Adoption, kernel: Kernel, root: str) -> None:
-    for path, (content, mode) in identity_files(adoption.machine_id, adoption.hostname).items():
-        overwrite(root + path, content, mode)
-    name_in_hosts(root, adoption.hostname)
-    kernel.set_hostname(adoption.hostname)
+def _renew(wanted: Renewal, files: dict[str, int], kernel: Kernel, root: str) -> None:
+    pair = wanted.host_key
+    if pair is None and has_host_keys(files):
+        pair = make_host_key(root + STATE_DIR, wanted.hostname)
+    write_identity_files(root, files, wanted.machine_id, wanted.hostname, pair)
+    name_in_hosts(root, wanted.hostname)
+    kernel.set_hostname(wanted.hostname)
     # A clone must not report to the session of the sandbox it was cloned from; its own agent server
     # is yet to start.
     remove(root, AGENT_SERVER_FILES)
-    replace_host_keys(
-        root, adoption.host_key or make_host_key(root + STATE_DIR, adoption.hostname))
 
 
 def _keep(identity: Identity, root: str) -> None:

@@ -9,19 +9,48 @@ from collections.abc import Iterable
 HOSTS = "/etc/hosts"
 HOSTS_MOST_BYTES = 1024 ** 2
 HOST_KEY_DIR = "/etc/ssh"
-HOST_KEY_NAMES = ("ssh_host_ed25519_key", "ssh_host_ed25519_key.pub")
+MACHINE_ID, HOSTNAME = "/etc/machine-id", "/etc/hostname"
+HOST_KEY, HOST_KEY_PUBLIC = (f"{HOST_KEY_DIR}/ssh_host_ed25519_key{suffix}"
+                             for suffix in ("", ".pub"))
 # What else `ssh-keygen -A` makes.
 _OTHER_HOST_KEYS = tuple(f"{HOST_KEY_DIR}/ssh_host_{kind}_key{suffix}"
                          for kind in ("rsa", "ecdsa", "dsa") for suffix in ("", ".pub"))
 SSHD_PID_FILE = "/run/sshd.pid"
 
 
-def identity_files(machine_id: str, hostname: str) -> dict[str, tuple[str, int]]:
-    """Content and mode of the files that name a guest and hold nothing else."""
-    return {
-        "/etc/machine-id": (machine_id + "\n", 0o444),
-        "/etc/hostname": (hostname + "\n", 0o644),
-    }
+def open_identity_files(root: str, opened: dict[str, int]) -> None:
+    """Open what names a guest and holds nothing else to be written, into `opened` (path ->
+    descriptor): most of what could keep one from being written shows here. A guest whose user has
+    removed SSH gets no host keys. Raises OSError."""
+    for path, mode in ((MACHINE_ID, 0o444), (HOSTNAME, 0o644)):
+        opened[path] = _open(root + path, mode)
+    if os.path.isdir(root + HOST_KEY_DIR):
+        for path, mode in ((HOST_KEY, 0o600), (HOST_KEY_PUBLIC, 0o644)):
+            opened[path] = _open(root + path, mode)
+
+
+def has_host_keys(opened: dict[str, int]) -> bool:
+    """Whether there is SSH in the guest."""
+    return HOST_KEY in opened
+
+
+def write_identity_files(root: str, opened: dict[str, int], machine_id: str, hostname: str,
+                         pair: tuple[str, str] | None) -> None:
+    """Write them; `pair` (private, public) becomes the only SSH host key, also of a running
+    sshd."""
+    _put(opened[MACHINE_ID], machine_id.encode() + b"\n")
+    _put(opened[HOSTNAME], hostname.encode() + b"\n")
+    if pair is not None and has_host_keys(opened):
+        remove(root, _OTHER_HOST_KEYS)
+        for path, key in zip((HOST_KEY, HOST_KEY_PUBLIC), pair):
+            _put(opened[path], key.rstrip("\n").encode() + b"\n")
+        _reload_sshd(root)
+
+
+def close_all(opened: dict[str, int]) -> None:
+    """Close them; none is open afterwards."""
+    while opened:
+        os.close(opened.popitem()[1])
 
 
 def name_in_hosts(root: str, hostname: str) -> None:
@@ -57,17 +86,6 @@ def _renamed(hosts: bytes, hostname: bytes) -> bytes:
     return hosts + b"\n" * (not hosts.endswith(b"\n")) + own
 
 
-def replace_host_keys(root: str, pair: tuple[str, str]) -> None:
-    """Make `pair` (private, public) the only SSH host keys, also of a running sshd. A guest whose
-    user has removed SSH has none."""
-    if not os.path.isdir(root + HOST_KEY_DIR):
-        return
-    remove(root, _OTHER_HOST_KEYS)
-    for name, key, mode in zip(HOST_KEY_NAMES, pair, (0o600, 0o644)):
-        overwrite(f"{root}{HOST_KEY_DIR}/{name}", key.rstrip("\n") + "\n", mode)
-    _reload_sshd(root)
-
-
 def make_host_key(directory: str, comment: str) -> tuple[str, str]:
     """A new key pair (private, public), made in `directory`, which is the agent's alone; takes a
     good part of a second."""
@@ -85,10 +103,10 @@ def make_host_key(directory: str, comment: str) -> tuple[str, str]:
 
 
 def rewrite_identity_files(root: str) -> None:
-    """Overwrite the files that `adopt` overwrites with what they hold, to have all that takes in
-    the page cache."""
-    host_keys = (f"{HOST_KEY_DIR}/{name}" for name in HOST_KEY_NAMES)
-    for path in (*identity_files("", ""), HOSTS, *host_keys):
+    """Overwrite the files that `adopt` overwrites with what they hold, and look for those that it
+    removes, to have all that takes in the guest's caches."""
+    remove(root, _OTHER_HOST_KEYS)
+    for path in (MACHINE_ID, HOSTNAME, HOSTS, HOST_KEY, HOST_KEY_PUBLIC):
         with open(root + path, encoding="utf-8") as file:
             content = file.read()
         # an empty file has no block yet, which to give it takes longer than to write into one
@@ -109,11 +127,15 @@ def overwrite(path: str, content: str, mode: int) -> None:
     A rename would be safe against a crash in the middle, but a guest that crashed is adopted again
     anyway, and in place is several times faster: it is on the way of every wake.
     """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, mode)
+    descriptor = _open(path, mode)
     try:
         _put(descriptor, content.encode())
     finally:
         os.close(descriptor)
+
+
+def _open(path: str, mode: int) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, mode)
 
 
 def _put(descriptor: int, content: bytes) -> None:

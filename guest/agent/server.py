@@ -13,7 +13,7 @@ from .channel import Work
 from .commands import rehearse, start_detached
 from .connection import SOCKET_OPTIONS, Connection
 from .execution import Execution
-from .identity import Adoption, Identity, adopt, renew_kernel
+from .identity import Adoption, Identity, Unfinished, adopt, finish
 from .kernel import Kernel
 from .loop import READ, Loop, Timer
 from .offload import Offload
@@ -55,7 +55,7 @@ class Agent:
         self._connections: set[Connection] = set()
         self._shells: set[ShellSession] = set()
         self._rehearsal: Timer | None = None
-        self._unfinished: Refused | None = None
+        self._unfinished: Unfinished | None = None
         self._boot_id = _boot_id()
         self._immediate: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "ping": self._ping,
@@ -114,7 +114,7 @@ class Agent:
         if operation == "adopt":
             self._adopt(connection, request)
         elif self._unfinished:
-            raise self._unfinished
+            raise self._unfinished.refusal
         elif operation == "exec":
             self._exec(connection, request)
         elif operation == "shell":
@@ -151,7 +151,7 @@ class Agent:
 
     def _adopt(self, connection: Connection, request: dict[str, Any]) -> None:
         is_cold = flag(request, "rehearse")
-        adoption = adopt(request, self._kernel, self._root)
+        adoption = adopt(request, self._root, self._identity, self._unfinished)
         self._identity = adoption.identity
         if is_cold:
             self._rehearsal = self._loop.call_later(REHEARSAL_AFTER_S,
@@ -164,11 +164,7 @@ class Agent:
         self._loop.call_at_end(partial(self._finish_adoption, adoption))
 
     def _finish_adoption(self, adoption: Adoption) -> None:
-        self._unfinished = None
-        try:
-            renew_kernel(adoption, self._kernel)
-        except Refused as refusal:
-            self._unfinished = refusal
+        self._unfinished = finish(adoption, self._kernel, self._root)
 
 
 def _boot_id() -> str:

@@ -30,14 +30,19 @@ class AgentCaller:
             kept.close()
 
     def _call(self, operation: str, fields: dict[str, Any], deadline: Deadline, *,
-              patient: bool = False, stamp_clock: bool = False) -> dict[str, Any]:
-        """One request whose reply is a RESULT and nothing else."""
+              patient: bool = False, stamp_clock: bool = False,
+              keep: bool = False) -> dict[str, Any]:
+        """One request whose reply is a RESULT and nothing else; `keep` leaves the connection open,
+        if the agent does, too."""
         with self._open(deadline, patient=patient) as conversation:
             # once connected, or the time spent waiting for the guest would be missing from it
             if stamp_clock:
                 fields = fields | {"clockNs": time.time_ns()}
-            conversation.ask(self._request(operation, fields))
-            return conversation.result()
+            conversation.ask(self._request(operation, {**fields, "keep": keep or None}))
+            reply = conversation.result()
+            if keep:
+                self._keep(conversation)
+            return reply
 
     def _open(self, deadline: Deadline, *, patient: bool = False,
               wanted: Callable[[], bool] | None = None) -> Conversation:
@@ -59,6 +64,7 @@ class AgentCaller:
     def _keep(self, conversation: Conversation) -> None:
         """Keep its connection for the next call, if the agent waits for one."""
         if conversation.outcome.get("kept") is True:
+            self.close()
             self._kept, rest = conversation.detach()
             if rest:
                 self.close()

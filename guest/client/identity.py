@@ -41,12 +41,13 @@ class IdentityCalls(AgentCaller):
         return _pong(self._call("ping", {}, Deadline(timeout_s), patient=True))
 
     def adopt(self, identity: GuestIdentity, timeout_s: float = 30.0, *,
-              patient: bool = False) -> None:
+              patient: bool = False, keep: bool = False) -> None:
         """Give the guest clock, randomness and identity; afterwards it answers to `identity.token`
         only.
 
-        `patient` dials like `wait_ready`, which saves a round trip right after a restore. May be
-        repeated; after a lost reply either token may be the valid one.
+        `patient` dials like `wait_ready`, which saves a round trip right after a restore. `keep`
+        leaves the connection open until `close`. May be repeated; after a lost reply either token
+        may be the valid one.
         """
         request = {
             "newToken": identity.token,
@@ -61,7 +62,7 @@ class IdentityCalls(AgentCaller):
             "entropy": base64.b64encode(os.urandom(ENTROPY_BYTES)).decode(),
         }
         reply = self._call("adopt", request, Deadline(timeout_s), patient=patient,
-                           stamp_clock=True)
+                           stamp_clock=True, keep=keep)
         if reply.get("adopted") != identity.sandbox_id:
             raise AgentProtocolError("the guest agent confirmed another identity than it was given")
         self._token = identity.token

@@ -1,4 +1,5 @@
 """What a driver's sandbox must be after any operation, and the fault points of each operation."""
+import subprocess
 import time
 
 import pytest
@@ -67,6 +68,16 @@ def check_disk_limits(lab, spec):
     most = lab.settings.vm_io_mb_s * 1024**2
     assert {disk["inserted"][name] for name in ("bps_rd", "bps_wr")} == {most}
     assert {disk["inserted"][name] for name in ("iops_rd", "iops_wr")} == {lab.settings.vm_iops}
+
+
+def check_disks(lab):
+    """Every layer of the node is sound (a live one is looked at through its lock)."""
+    layers = list((lab.settings.node_dir / "layers").glob("*.qcow2"))
+    assert layers
+    for layer in layers:
+        done = subprocess.run(["qemu-img", "check", "-U", str(layer)], capture_output=True,
+                              text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def with_note(lab, content=b"first"):

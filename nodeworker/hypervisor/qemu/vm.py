@@ -77,12 +77,12 @@ class Vm:
 
     @contextmanager
     def monitor(self, doing: str, started: QemuProcess | None = None, *,
-                within_s: float = math.inf) -> Iterator[Monitor]:
-        """A connection to QEMU's monitor, all of which takes at most `within_s` seconds. Its
-        errors, and those of reading its answers, become DriverErrors that begin with `doing`, such
-        as "hibernating"."""
+                connected: Monitor | None = None, within_s: float = math.inf) -> Iterator[Monitor]:
+        """A connection to QEMU's monitor, all of which takes at most `within_s` seconds, or the one
+        that is `connected`. Its errors, and those of reading its answers, become DriverErrors that
+        begin with `doing`, such as "hibernating"."""
         try:
-            with Monitor.of(self.rundir, started, within_s=within_s) as monitor:
+            with connected or Monitor.of(self.rundir, started, within_s=within_s) as monitor:
                 yield monitor
         except QmpError as error:
             raise DriverError(f"{doing} {self.sandbox_id}: {error}") from error

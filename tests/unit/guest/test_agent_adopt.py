@@ -2,18 +2,14 @@
 import base64
 import dataclasses
 import os
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from guest.agent.identity import Identity
-from guest.agent.kernel import UntouchedKernel
-from guest.agent.loop import Loop
-from guest.agent.protocol import FAILURE, RESULT
-from guest.agent.server import REHEARSAL_AFTER_S, Agent
+from guest.agent.protocol import FAILURE
+from guest.agent.server import REHEARSAL_AFTER_S
 from guest.client.errors import AgentRefused, AgentUnauthorized
 from guest.client.identity import GuestIdentity
 from tests.host.agent_process import TOKEN, RunningAgent, start_agent, stop_agent
@@ -27,6 +23,13 @@ IDENTITY = GuestIdentity(
 )
 
 
+def adopt(agent: RunningAgent, identity: GuestIdentity, token: str = TOKEN) -> None:
+    """Adopt it, and wait until it takes the next request: what is renewed is so by then."""
+    client = agent.client(token)
+    client.adopt(identity)
+    client.ping()
+
+
 def test_the_new_token_replaces_the_old_one(agent: RunningAgent) -> None:
     client = agent.client()
     client.adopt(IDENTITY)
@@ -37,7 +40,7 @@ def test_the_new_token_replaces_the_old_one(agent: RunningAgent) -> None:
 
 def test_renewal_writes_the_identity_of_a_clone(agent: RunningAgent) -> None:
     (agent.root / "etc/ssh/ssh_host_rsa_key").write_text("of the template")
-    agent.client().adopt(IDENTITY)
+    adopt(agent, IDENTITY)
     etc = agent.root / "etc"
     assert (etc / "machine-id").read_text() == f"{IDENTITY.machine_id}\n"
     assert (etc / "hostname").read_text() == "abc123\n"
@@ -64,47 +67,45 @@ def test_a_clone_keeps_the_users_lines_of_etc_hosts(
     hosts = agent.root / "etc/hosts"
     if before is not None:
         hosts.write_bytes(before)
-    agent.client().adopt(IDENTITY)
+    adopt(agent, IDENTITY)
     assert hosts.read_bytes() == after
 
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
 def test_a_clone_needs_no_etc_hosts(agent: RunningAgent, make: Callable[[Path], None]) -> None:
     make(agent.root / "etc/hosts")
-    agent.client().adopt(IDENTITY)
+    adopt(agent, IDENTITY)
     assert agent.client(IDENTITY.token).ping().adopted == "abc123"
 
 
 def test_a_clone_of_a_guest_without_ssh_has_none_either(agent: RunningAgent) -> None:
     (agent.root / "etc/ssh").rmdir()
-    agent.client().adopt(IDENTITY)
+    adopt(agent, IDENTITY)
     assert agent.client(IDENTITY.token).ping().adopted == "abc123"
     assert sorted(os.listdir(agent.root / "etc")) == ["hostname", "hosts", "machine-id"]
 
 
 def test_a_shorter_identity_leaves_nothing_of_a_longer_one(agent: RunningAgent) -> None:
-    client = agent.client()
-    client.adopt(
-        dataclasses.replace(IDENTITY, host_key_private="LONGER " * 50,
-                            hostname="a-much-longer-name"))
-    client.adopt(IDENTITY)
+    adopt(agent, dataclasses.replace(IDENTITY, host_key_private="LONGER " * 50,
+                                     hostname="a-much-longer-name"))
+    adopt(agent, IDENTITY, IDENTITY.token)
     assert (agent.root / "etc/ssh/ssh_host_ed25519_key").read_text() == "PRIVATE\n"
     assert (agent.root / "etc/hostname").read_text() == "abc123\n"
 
 
 def test_a_clone_keeps_no_callback_token_and_a_woken_guest_does(agent: RunningAgent) -> None:
-    client, directory = agent.client(), agent.root / "run/svc-agent"
+    directory = agent.root / "run/svc-agent"
     directory.mkdir()
     for name in ("bootstrap.json", "started", "launch.json"):
         (directory / name).write_text("{}")
-    client.adopt(dataclasses.replace(IDENTITY, renew=False))
+    adopt(agent, dataclasses.replace(IDENTITY, renew=False))
     assert sorted(os.listdir(directory)) == ["bootstrap.json", "launch.json", "started"]
-    client.adopt(IDENTITY)
+    adopt(agent, IDENTITY, IDENTITY.token)
     assert os.listdir(directory) == ["launch.json"]
 
 
 def test_without_renewal_the_disk_stays_as_it_is(agent: RunningAgent) -> None:
-    agent.client().adopt(dataclasses.replace(IDENTITY, renew=False))
+    adopt(agent, dataclasses.replace(IDENTITY, renew=False))
     assert not (agent.root / "etc/machine-id").exists()
     assert os.listdir(agent.root / "etc/ssh") == []
 
@@ -114,8 +115,25 @@ def test_a_renewal_without_keys_makes_new_ones(agent: RunningAgent) -> None:
     client = agent.client()
     for _ in range(2):
         client.adopt(dataclasses.replace(IDENTITY, host_key_private=None, host_key_public=None))
+        client.ping()
         keys.append((agent.root / "etc/ssh/ssh_host_ed25519_key.pub").read_text())
     assert keys[0].startswith("ssh-ed25519 ") and keys[0] != keys[1]
+
+
+def test_a_guest_that_stays_who_it_is_writes_nothing(agent: RunningAgent) -> None:
+    woken = dataclasses.replace(IDENTITY, renew=False)
+    adopt(agent, woken)
+    state = agent.root / "run/svc/identity.json"
+    state.unlink()
+    adopt(agent, woken, IDENTITY.token)
+    assert not state.exists()
+    for changed in (dataclasses.replace(woken, env={}),
+                    dataclasses.replace(woken, sandbox_id="other"),
+                    dataclasses.replace(woken, token="another-token-0123456789")):
+        adopt(agent, changed, woken.token)
+        state.unlink()
+        adopt(agent, woken, changed.token)
+        assert state.exists()
 
 
 def test_the_environment_reaches_commands_and_the_callers_wins(agent: RunningAgent) -> None:
@@ -188,7 +206,8 @@ def test_a_malformed_adoption_changes_nothing(agent: RunningAgent, change: dict)
     assert not (agent.root / "etc/machine-id").exists()
 
 
-def test_an_adoption_that_fails_half_way_keeps_the_old_token(agent: RunningAgent) -> None:
+def test_an_adoption_whose_files_cannot_be_written_keeps_the_old_token(
+        agent: RunningAgent) -> None:
     (agent.root / "etc/hostname").mkdir()  # cannot be overwritten
     os.mkfifo(agent.root / "etc/machine-id")  # nor may it be waited for
     for name, remove in (("etc/machine-id", os.unlink), ("etc/hostname", os.rmdir)):
@@ -199,48 +218,6 @@ def test_an_adoption_that_fails_half_way_keeps_the_old_token(agent: RunningAgent
         remove(agent.root / name)
     agent.client().adopt(IDENTITY)
     assert agent.client(IDENTITY.token).ping().adopted == "abc123"
-
-
-class _Clock(UntouchedKernel):
-    """A kernel that remembers in which turn it was told the time, and may refuse it."""
-
-    refuses = False
-
-    def __init__(self) -> None:
-        self.told: list[int] = []
-
-    def set_clock(self, nanoseconds: int) -> None:
-        if self.refuses:
-            raise PermissionError("not this time")
-        self.told.append(nanoseconds)
-
-
-def test_the_clock_is_set_before_the_next_request_or_there_is_none(root: Path) -> None:
-    loop, kernel = Loop(), _Clock()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        agent = Agent(loop, listener, Identity(TOKEN.encode(), None, {}), kernel, str(root))
-
-        def ask(operation: str, **fields: object) -> tuple[int, dict]:
-            with Wire(listener.getsockname()[1]) as wire:
-                wire.request(operation, agent._identity.token.decode(), **fields)
-                while not wire.is_answered():
-                    loop._turn()
-                answer = wire.answer()
-            loop._turn()  # it closes its end
-            return answer
-
-        identity = {"newToken": IDENTITY.token, "sandboxId": "abc", "clockNs": 5_000_000_000,
-                    "entropy": base64.b64encode(bytes(64)).decode()}
-        (root / "run/svc").mkdir()
-        assert ask("adopt", **identity) == (RESULT, {"adopted": "abc"})
-        assert len(kernel.told) == 1 and 0 <= kernel.told[0] - 5_000_000_000 < 60_000_000_000
-        kernel.refuses = True
-        ask("adopt", **identity)
-        kind, reply = ask("disk")
-        assert (kind, reply["code"]) == (FAILURE, "failed") and "not this time" in reply["message"]
-        kernel.refuses = False
-        ask("adopt", **identity)
-        assert ask("disk")[0] == RESULT
 
 
 def test_a_restored_guest_rehearses_unless_a_command_comes_first(agent: RunningAgent) -> None:

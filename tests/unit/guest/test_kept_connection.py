@@ -15,6 +15,7 @@ from guest.client.agent_client import AgentClient
 from guest.client.conversation import has_input
 from guest.client.dialing import dial
 from guest.client.errors import AgentProtocolError, AgentRefused, AgentUnreachable
+from guest.client.identity import GuestIdentity
 from tests.fakes.hostile_guest import HostileGuest, serving
 from tests.host.agent_process import TOKEN, RunningAgent
 from tests.host.agent_wire import Wire
@@ -50,6 +51,17 @@ def its_client(guest: HostileGuest) -> Iterator[AgentClient]:
     client = AgentClient("127.0.0.1", guest.server_address[1], "token")
     yield client
     client.close()
+
+
+def test_an_adoption_can_keep_it_too(agent: RunningAgent, dialled) -> None:
+    identity = GuestIdentity("a-token-of-its-own-0123456789", "abc", renew=False, env={})
+    client = agent.client(TOKEN)
+    client.adopt(identity)
+    client.adopt(identity, keep=True)
+    assert client.exec(["echo", "one"], keep=True).stdout == b"one\n" and len(dialled) == 2
+    client.adopt(identity, keep=True)
+    client.close()
+    assert all(each.fileno() == -1 for each in dialled)
 
 
 def test_the_next_command_goes_on_it(agent: RunningAgent, client: AgentClient, dialled) -> None:

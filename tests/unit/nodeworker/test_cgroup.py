@@ -71,3 +71,18 @@ def test_cpu_time_is_read_from_what_either_version_keeps(tmp_path, is_v2, file, 
     (tmp_path / file).write_text(content)
     assert tree.cpu_ns("box") == 1_234_567_000
     assert tree.inode("box") == (tmp_path / file).parent.stat().st_ino
+
+
+@pytest.mark.parametrize("is_v2", [True, False], ids=["v2", "v1"])
+def test_rousing_moves_nobody(tmp_path, monkeypatch, is_v2):
+    if is_v2:
+        (tmp_path / "cgroup.controllers").touch()
+    own = tmp_path / ("" if is_v2 else "cpu") / "a slice/own"
+    told = tmp_path / "told"
+    told.write_text("5:cpuset:/\n4:cpu,cpuacct:/a slice/own\n0::/a slice/own\n")
+    monkeypatch.setattr(cgroup, "_OWN_PLACES", told)
+    tree = cgroup.CgroupTree("svc", tmp_path)
+    tree.rouse()  # a place that is not there: nothing happens
+    own.mkdir(parents=True)
+    tree.rouse()
+    assert (own / "cgroup.procs").read_text() == "0"  # the one who writes

@@ -82,6 +82,17 @@ def test_snapshot_after_the_death_of_a_worker(lab, tmp_path, point):
     check_alive(lab, lab.create("snap"), b"first")
 
 
+@pytest.mark.parametrize("point", [f"snapshot.{step}" for step in (
+    "layer_recorded", "stopped", "state_written", "resumed", "flushed")])
+def test_the_same_where_nothing_was_written_since_the_snapshot_before(lab, tmp_path, point):
+    spec = with_note(lab)
+    lab.driver.snapshot(spec.sandbox_id, "before")
+    lab.crash_at(point, tmp_path, "snapshot", spec.sandbox_id, "snap")
+    lab.driver.snapshot(spec.sandbox_id, "snap")
+    for each in (spec, lab.create("snap"), lab.create("before")):
+        check_alive(lab, each, b"first")
+
+
 @pytest.mark.parametrize("point", points("grow"))
 def test_growing_after_the_death_of_a_worker(lab, tmp_path, point):
     spec = with_note(lab)

@@ -2,7 +2,6 @@
 and what clones do not."""
 import os
 import signal
-import subprocess
 import time
 from dataclasses import replace
 
@@ -11,8 +10,9 @@ import pytest
 from nodeworker.hypervisor.driver import Shape, VmBusy, VmState
 from nodeworker.hypervisor.qemu.disk import flatten
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
-from tests.host.driver_checks import check_clock, memory_copied_ahead
+from tests.host.driver_checks import check_clock, check_disks, memory_copied_ahead
 from tests.host.driver_lab import SHAPE
+from tests.stack.waiting import until
 
 CYCLES = 6
 # A little larger only: flattening walks over what lies beyond smaller layers at its limited speed.
@@ -53,18 +53,14 @@ def box(real):
     return spec
 
 
-def check_disks(lab):
-    """Every layer of the node is sound (a live one is looked at through its lock)."""
-    layers = list((lab.settings.node_dir / "layers").glob("*.qcow2"))
-    assert layers
-    for layer in layers:
-        done = subprocess.run(["qemu-img", "check", "-U", str(layer)], capture_output=True,
-                              text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-
-
 def rundir_of(lab, spec):
     return lab.driver.host.rundir(spec.sandbox_id)
+
+
+def test_the_connection_of_an_adoption_is_closed_before_long(real):
+    spec = real.create()
+    established = "cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -c ' 01 '"
+    until(lambda: real.shell(spec, established) == "1\n")  # that of the question
 
 
 def test_processes_memory_files_and_clock_survive_sleeps(real, box):

@@ -6,6 +6,7 @@ given last, the one of the snapshot or warm image it was cloned from, or the ima
 boot. All of them are tried, the likeliest first.
 """
 import logging
+import threading
 from dataclasses import replace
 
 from guest.agent.protocol import AGENT_PORT
@@ -18,6 +19,8 @@ from nodeworker.hypervisor.qemu.records import Task
 from nodeworker.hypervisor.qemu.vm import Vm
 
 _log = logging.getLogger(__name__)
+# After a start the CPU belongs to the guest and its first caller.
+_CALM_S = 1.0
 
 
 class BadBoot(DriverError):
@@ -37,12 +40,12 @@ def adopt(vm: Vm, spec: MachineSpec, *, renew: bool, restored: bool, limit_s: fl
     """
     before = vm.record.baseline
     has_run = before is not None and before.has_run
-    # nobody calls what is still to be a spare
-    rehearse = restored and not has_run and vm.record.task is not Task.SPARE
+    is_called = restored and vm.record.task is not Task.SPARE
+    rehearse = is_called and not has_run
     wanted = replace(_identity(spec, renew=renew), rehearse=rehearse)
     for token in vm.rundir.tokens():
         try:
-            _adopt(agent_of(vm, token), wanted, limit_s, restored=restored)
+            _adopt(agent_of(vm, token), wanted, limit_s, restored=restored, is_called=is_called)
         except AgentUnauthorized:
             continue
         except AgentRefused as refusal:
@@ -64,17 +67,28 @@ def _remember_token(vm: Vm, spec: MachineSpec) -> None:
         vm.rundir.write_tokens(*asked, named=vm.record.task is not Task.CREATE)
 
 
-def _adopt(agent: AgentClient, wanted: GuestIdentity, limit_s: float, *, restored: bool) -> None:
+def _adopt(agent: AgentClient, wanted: GuestIdentity, limit_s: float, *, restored: bool,
+           is_called: bool) -> None:
     """Dial once if the agent listens: the first packet waits in the tap until the guest runs. A
     patient dial keeps opening connections, which cost an emulated guest 5 to 10 ms each (a wake
     took 212 instead of 156 ms)."""
     if restored:
         try:
-            agent.adopt(wanted, timeout_s=limit_s)
+            agent.adopt(wanted, timeout_s=limit_s, keep=is_called)
+            if is_called:
+                _close_later(agent)
             return
         except AgentUnreachable:
             _log.warning("the guest of %s did not take the first connection", wanted.sandbox_id)
     agent.adopt(wanted, timeout_s=limit_s, patient=True)
+
+
+def _close_later(agent: AgentClient) -> None:
+    """Close its connection when the first caller has been served: what a guest does to forget one
+    takes an emulated one some milliseconds, just when its first command comes."""
+    closing = threading.Timer(_CALM_S, agent.close)
+    closing.daemon = True
+    closing.start()
 
 
 def _identity(spec: MachineSpec, *, renew: bool) -> GuestIdentity:

@@ -2,11 +2,12 @@
 what it was.
 
 Of a running one: 1. A new overlay is made and recorded as the sandbox's own (an empty layer on top
-changes nothing, whenever we die). RAM is copied meanwhile, as it is while the guest writes to it.
-2. `stop`; QEMU switches to the overlay; the layer below is frozen from now on. 3. Device state is
-written while the copy of RAM is made equal to it (`nodeworker/disks/ram_capture.py`); `cont`. Only
-2 and 3 are the pause. 4. Flush, and rename the directory into its final name: the commit point. The
-memory of a transient capture is not flushed, see `images/lent_memory.py`.
+changes nothing, whenever we die), unless the present one is as empty still: then what lies below it
+is the disk. RAM is copied meanwhile, as it is while the guest writes to it. 2. `stop`; QEMU
+switches to the overlay; the layer below is frozen from now on. 3. Device state is written while the
+copy of RAM is made equal to it (`nodeworker/disks/ram_capture.py`); `cont`. Only 2 and 3 are the
+pause. 4. Flush, and rename the directory into its final name: the commit point. The memory of a
+transient capture is not flushed, see `images/lent_memory.py`.
 """
 import os
 import time
@@ -104,13 +105,15 @@ def _capture_running(vm: Vm, directory: Path) -> float:
     ):
         try:
             flatten.settle(vm, monitor)
-            _grow_chain(vm, Task.SNAPSHOT)
-            overlay = _attach_overlay(vm, monitor)
+            overlay = _new_overlay(vm, monitor)
             fault("snapshot.layer_recorded")
             begun.result()
             fault("snapshot.ram_begun")
-            began = time.monotonic()
-            _stand_still(vm, monitor, overlay, background, memory, directory / "state")
+            if overlay is None:
+                overlay, began = _stop_unwritten(vm, monitor)
+            else:
+                began = _stop(monitor)
+            _capture_standing(vm, monitor, overlay, background, memory, directory / "state")
             pause_ms = (time.monotonic() - began) * 1000
             flatten.begin(vm, monitor)
         except Exception:
@@ -132,13 +135,47 @@ def _in_background(work: Callable[[], None]) -> Iterator[tuple["Future[None]", T
         yield background.submit(work), background
 
 
-def _stand_still(vm: Vm, monitor: Monitor, overlay: str, background: ThreadPoolExecutor,
-                 memory: RamCapture, state: Path) -> None:
-    """Let the guest stand still while disk, device state and memory become those of one instant."""
+def _new_overlay(vm: Vm, monitor: Monitor) -> str | None:
+    """Record a new top layer, and open it in QEMU, not yet in use; returns the name of its node.
+    None if the present one is empty."""
+    if _is_unwritten(vm):
+        vm.write(replace(vm.record, task=Task.SNAPSHOT, starting=None), durable=False)
+        return None
+    _grow_chain(vm, Task.SNAPSHOT)
+    return _attach_overlay(vm, monitor)
+
+
+def _is_unwritten(vm: Vm) -> bool:
+    return vm.host.layers.is_empty(vm.machine.chain[-1], vm.machine.disk_bytes)
+
+
+def _stop(monitor: Monitor) -> float:
+    """Let the guest stand still; returns since when."""
+    began = time.monotonic()
     monitor.run("stop")
     fault("snapshot.stopped")
-    below = argv.node_name(vm.machine.chain[-2])
-    monitor.run("blockdev-snapshot", {"node": below, "overlay": overlay})
+    return began
+
+
+def _stop_unwritten(vm: Vm, monitor: Monitor) -> tuple[str | None, float]:
+    """The same where the top layer was empty. QEMU has written everything by then, so it is seen
+    whether it still is; if not, the guest goes on until there is a new one, whose node's name is
+    returned as well."""
+    began = _stop(monitor)
+    if _is_unwritten(vm):
+        return None, began
+    monitor.cont()
+    overlay = _new_overlay(vm, monitor)
+    return overlay, _stop(monitor)
+
+
+def _capture_standing(vm: Vm, monitor: Monitor, overlay: str | None,
+                      background: ThreadPoolExecutor, memory: RamCapture, state: Path) -> None:
+    """Let disk, device state and memory become those of the instant in which the guest stands; then
+    it goes on."""
+    if overlay is not None:
+        below = argv.node_name(vm.machine.chain[-2])
+        monitor.run("blockdev-snapshot", {"node": below, "overlay": overlay})
     fault("snapshot.switched")
     copied = background.submit(memory.finish)
     monitor.save(state)

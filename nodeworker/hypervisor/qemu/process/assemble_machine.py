@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nodeworker.faults import fault
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.process import argv, prepared_processes
+from nodeworker.hypervisor.qemu.process import argv, prepared_processes, qmp
 from nodeworker.hypervisor.qemu.process.argv import Node
 from nodeworker.hypervisor.qemu.process.monitor import IoLimit, Monitor
 from nodeworker.hypervisor.qemu.process.prepared_processes import Prepared
@@ -38,14 +38,11 @@ def hand_slot_over(vm: Vm, waiting: Prepared) -> Slot:
     return network.slots.slot(waiting.slot)
 
 
-def assemble(vm: Vm, waiting: Prepared, state: Path) -> None:
-    """Make the process the one of `vm`, stopped, that can load `state` from the descriptor named
-    `STATE`. It may have been given the machine before. Raises QmpError, OSError, VmBusy,
-    DriverError: then it is of no use."""
-    with (
-        _closing(vm.rundir.take_vm_lock()) as lock,
-        waiting.monitor or connect(waiting) as monitor,
-    ):
+def assemble(vm: Vm, waiting: Prepared, state: Path, monitor: Monitor) -> None:
+    """Make the process that `monitor` leads to the one of `vm`, stopped, that can load `state` from
+    the descriptor named `STATE`. It may have been given the machine before. Raises QmpError,
+    OSError, VmBusy, DriverError: then it is of no use."""
+    with _closing(vm.rundir.take_vm_lock()) as lock:
         if waiting.monitor is None:
             with _closing(os.open(vm.rundir.ram, os.O_RDWR | os.O_CLOEXEC)) as ram:
                 make_machine(vm.host, waiting, monitor, below_top(vm.machine), ram)
@@ -55,6 +52,7 @@ def assemble(vm: Vm, waiting: Prepared, state: Path) -> None:
         fault("prepared.locked")
         with _closing(os.open(state, os.O_RDONLY | os.O_CLOEXEC)) as saved:
             monitor.run("getfd", {"fdname": STATE}, saved)
+    monitor.deadline_s = qmp.DEADLINE_S
     os.rename(waiting.rundir.monitor, vm.rundir.monitor)
     prepared_processes.forget(vm.host, waiting.rundir)
 

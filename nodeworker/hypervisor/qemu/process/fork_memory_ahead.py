@@ -59,6 +59,7 @@ class _Preparation(threading.Thread):
                 _log.warning("the process %s is of no use: %s", waiting.rundir.sandbox_id, error)
             self._whole.set()
             if self._waiting is not None and (self._wanted.wait(_LONGEST_S) or not _forget(self)):
+                held.pop_all()  # the connection is the taker's as well
                 self._used.wait()
             else:
                 prepared_processes.discard(self._host, waiting.rundir)
@@ -87,6 +88,8 @@ _list_lock = threading.Lock()
 def begin(host: Host, frozen: Machine, ram: Path) -> None:
     """Begin to give the captured machine `frozen` a process; `ram` is its memory."""
     if host.settings.prepared_processes:
+        # the fork's process will be confined in some 15 ms
+        threading.Thread(target=host.cgroups.rouse, name="rouse", daemon=True).start()
         preparation = _Preparation(host, frozen, os.open(ram, os.O_RDWR | os.O_CLOEXEC))
         with _list_lock:
             _under_way.append(preparation)

@@ -37,7 +37,8 @@ class Prepared:
     """A process that stands ready: its directory, itself, and the number of its network slot.
 
     `monitor` is there if it has got the machine that it is to be of (see `fork_memory_ahead.py`):
-    the connection by which it got it. Another one at once takes QEMU some milliseconds.
+    the connection by which it got it, which whoever takes the process has to close. Another one at
+    once takes QEMU some milliseconds.
     """
 
     rundir: RunDir

@@ -40,7 +40,7 @@ class QmpClient:
 
     def __init__(self, path: Path, deadline_s: float = DEADLINE_S,
                  within_s: float = math.inf) -> None:
-        self._deadline_s = deadline_s
+        self.deadline_s = deadline_s
         self._ends_at = time.monotonic() + within_s
         self._buffer = b""
         self._received_bytes = 0
@@ -113,7 +113,7 @@ class QmpClient:
                     return message
 
     def _next_deadline(self) -> float:
-        return min(time.monotonic() + self._deadline_s, self._ends_at)
+        return min(time.monotonic() + self.deadline_s, self._ends_at)
 
     def _receive(self, deadline: float) -> dict[str, Any]:
         while True:

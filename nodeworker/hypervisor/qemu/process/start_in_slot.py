@@ -11,7 +11,12 @@ from pathlib import Path
 from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import StillStarting
 from nodeworker.hypervisor.qemu.process import fork_memory_ahead, prepared_processes
-from nodeworker.hypervisor.qemu.process.assemble_machine import STATE, assemble, hand_slot_over
+from nodeworker.hypervisor.qemu.process.assemble_machine import (
+    STATE,
+    assemble,
+    connect,
+    hand_slot_over,
+)
 from nodeworker.hypervisor.qemu.process.cpu_usage import age_ms
 from nodeworker.hypervisor.qemu.process.monitor import IoLimit, Monitor
 from nodeworker.hypervisor.qemu.process.prepared_processes import Prepared
@@ -82,6 +87,8 @@ def started(vm: Vm, state: Path | None, background: ThreadPoolExecutor) -> Itera
             yield begun
         finally:
             process.detach()
+            if begun.launched.monitor is not None:
+                begun.launched.monitor.close()
     except StillStarting:
         raise
     except Exception:
@@ -108,6 +115,7 @@ def _taken_over(vm: Vm, state: Path | None, background: ThreadPoolExecutor) -> _
         if waiting is None:
             return None
         works: list[Future[None]] = []
+        monitor = waiting.monitor
         try:
             fault("prepared.taken")
             slot = hand_slot_over(vm, waiting)
@@ -115,13 +123,16 @@ def _taken_over(vm: Vm, state: Path | None, background: ThreadPoolExecutor) -> _
             # The kernel takes longer to move a process than to do anything that is done beside it.
             confined = background.submit(confine, vm, waiting.process)
             works += (forwarded, confined)
-            assemble(vm, waiting, state)
+            monitor = monitor or connect(waiting)
+            assemble(vm, waiting, state, monitor)
             # It is as old as it is, but this sandbox's from now on only.
             baseline = Baseline(vm.record.revision, 0, age_ms(waiting.process))
-            launched = Launched(waiting.process, STATE)
+            launched = Launched(waiting.process, STATE, monitor)
             return slot, Started(forwarded, confined, None, launched), baseline
         except Exception as error:
             _log.warning("the process %s is of no use: %s", waiting.rundir.sandbox_id, error)
+            if monitor is not None:
+                monitor.close()
             wait(works)
             stop(vm)
             prepared_processes.discard(vm.host, waiting.rundir)

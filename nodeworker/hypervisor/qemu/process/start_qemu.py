@@ -17,6 +17,7 @@ from nodeworker.hypervisor.qemu.process import argv, qmp
 from nodeworker.hypervisor.qemu.process.accelerator import device_groups
 from nodeworker.hypervisor.qemu.process.argv import DiskLayer, Hardware, Kernel
 from nodeworker.hypervisor.qemu.process.cgroup import Limits
+from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.hypervisor.qemu.process.qemu_process import QemuProcess, spawn
 from nodeworker.hypervisor.qemu.records import Task
 from nodeworker.hypervisor.qemu.vm import Vm
@@ -27,10 +28,12 @@ from nodeworker.network.addresses import GUEST_MAC, TAP_NAME, Slot
 @dataclass(frozen=True)
 class Launched:
     """A started QEMU; `state` is its number or name of the descriptor of the saved state that it is
-    to load, if there is one."""
+    to load, if there is one. `monitor` is the connection by which it got its machine, if it was
+    started ahead."""
 
     process: QemuProcess
     state: str | None
+    monitor: Monitor | None = None
 
 
 def start_qemu(vm: Vm, slot: Slot, state: Path | None = None) -> Launched:

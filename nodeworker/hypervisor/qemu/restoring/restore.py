@@ -39,10 +39,12 @@ def restore(vm: Vm, spec: MachineSpec, state: Path, *, renew: bool,
         prepared = background.submit(prepare_ram)
         with started(vm, state, background) as begun:
             fault(f"{task}.spawned")
-            with vm.monitor("restoring", begun.launched.process) as monitor:
+            launched = begun.launched
+            with vm.monitor("restoring", launched.process,
+                            connected=launched.monitor) as monitor:
                 prepared.result()
-                assert begun.launched.state is not None
-                _load(monitor, begun.launched.state, spec)
+                assert launched.state is not None
+                _load(monitor, launched.state, spec)
                 fault(f"{task}.loaded")
                 resume_guest(vm, spec, begun, monitor)
             until_answered(vm, spec, begun, renew=renew)

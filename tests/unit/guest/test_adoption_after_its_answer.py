@@ -1,0 +1,105 @@
+"""What an agent does of an adoption once it has answered, and what becomes of a guest in which that
+fails."""
+import base64
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from guest.agent.identity import Identity
+from guest.agent.kernel import UntouchedKernel
+from guest.agent.loop import Loop
+from guest.agent.protocol import FAILURE, RESULT
+from guest.agent.server import Agent
+from tests.host.agent_process import TOKEN
+from tests.host.agent_wire import Wire
+
+
+class _Refusing(UntouchedKernel):
+    """A kernel that remembers the times it was told, and may refuse them, or a name."""
+
+    refuses = refuses_name = False
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+
+    def set_hostname(self, name: str) -> None:
+        if self.refuses_name:
+            raise PermissionError("no such name")
+
+    def set_clock(self, nanoseconds: int) -> None:
+        if self.refuses:
+            raise PermissionError("not this time")
+        self.told.append(nanoseconds)
+
+
+Ask = Callable[..., tuple[int, dict]]
+ADOPTION = {"newToken": "a-token-of-its-own-0123456789", "sandboxId": "abc",
+            "clockNs": 5_000_000_000, "entropy": base64.b64encode(bytes(64)).decode()}
+
+
+@pytest.fixture
+def kernel() -> _Refusing:
+    return _Refusing()
+
+
+@pytest.fixture
+def ask(root: Path, kernel: _Refusing) -> Iterator[Ask]:
+    """Asks an agent on `kernel`, whose loop turns meanwhile; returns kind and content of the
+    answer."""
+    loop = Loop()
+    (root / "run/svc").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        agent = Agent(loop, listener, Identity(TOKEN.encode(), None, {}), kernel, str(root))
+
+        def ask(operation: str, **fields: object) -> tuple[int, dict]:
+            with Wire(listener.getsockname()[1]) as wire:
+                wire.request(operation, agent._identity.token.decode(), **fields)
+                while not wire.is_answered():
+                    loop._turn()
+                answer = wire.answer()
+            loop._turn()  # it closes its end
+            return answer
+
+        yield ask
+
+
+def test_the_clock_is_set_before_the_next_request_or_there_is_none(
+        ask: Ask, kernel: _Refusing) -> None:
+    assert ask("adopt", **ADOPTION) == (RESULT, {"adopted": "abc"})
+    assert len(kernel.told) == 1 and 0 <= kernel.told[0] - 5_000_000_000 < 60_000_000_000
+    kernel.refuses = True
+    ask("adopt", **ADOPTION)
+    kind, reply = ask("disk")
+    assert (kind, reply["code"]) == (FAILURE, "failed") and "not this time" in reply["message"]
+    kernel.refuses = False
+    ask("adopt", **ADOPTION)
+    assert ask("disk")[0] == RESULT
+
+
+def test_a_renewal_that_fails_once_it_is_answered_is_made_up_for_by_the_next_adoption(
+        ask: Ask, root: Path, kernel: _Refusing) -> None:
+    kernel.refuses_name = True
+    renewal = {"renew": True, "machineId": "a" * 32, "hostKeyPrivate": "KEY", "hostKeyPublic": "K"}
+    assert ask("adopt", **ADOPTION, **renewal) == (RESULT, {"adopted": "abc"})
+    kind, reply = ask("disk")
+    assert (kind, reply["code"]) == (FAILURE, "failed") and "no such name" in reply["message"]
+    kernel.refuses_name = False
+    files = {"etc/machine-id": "a" * 32 + "\n", "etc/ssh/ssh_host_ed25519_key": "KEY\n"}
+    for name in files:
+        (root / name).write_text("of the template")
+    for _ in range(2):
+        ask("adopt", **ADOPTION)
+        assert ask("disk")[0] == RESULT
+        assert {name: (root / name).read_text() for name in files} == files
+        files = {name: "of the user" for name in files}  # who is asked only once
+        for name, content in files.items():
+            (root / name).write_text(content)
+    assert not [path for path in open_files() if path.startswith(str(root))]
+
+
+def open_files() -> list[str]:
+    descriptors = Path("/proc/self/fd")
+    return [os.readlink(each) for each in descriptors.iterdir() if each.is_symlink()]
