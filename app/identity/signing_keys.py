@@ -76,7 +76,8 @@ class KeyDirectory:
         kid = self._signing_kid(self._kids())
         if kid is None:
             raise SettingsError(
-                f"There is no signing key in {self._path}; run: bin/svc-admin keys ensure"
+                f"There is no signing key in {self._path}. The host of `identity` has them; on that"
+                " one, run: bin/svc-admin keys ensure"
             )
         private = serialization.load_pem_private_key((self._path / f"{kid}{_PRIVATE}").read_bytes(),
                                                      password=None)

@@ -16,11 +16,9 @@ from services.accounts import tokens, users
               help="NAME is the email of an account: the token acts as that, and for nobody else.")
 def service_token_mint(name: str, app_id: str, *, of_user: bool) -> None:
     """Mint a token for the service NAME (`admin` for the administrative routes); shown once, it
-    lasts a year."""
+    lasts a year. Only on the host of `identity`, which has the signing keys."""
     settings = get_settings()
-    keys = KeyDirectory(settings.signing_keys_dir)
-    keys.ensure(settings.jwt_algorithms[0])
-    signing = keys.get_signing()
+    signing = KeyDirectory(settings.signing_keys_dir).get_signing()
     if of_user:
         minted = tokens.mint_service_token_of(settings, signing, users.get_by_email(name), app_id)
     else:

@@ -247,6 +247,13 @@ def test_a_mistake_is_one_sentence(command, arguments):
     assert "Error: " in command(*arguments, ok=False)
 
 
+def test_no_token_is_minted_where_no_signing_key_is(environ, tmp_path):
+    elsewhere = {**environ, "SVC_SIGNING_KEYS_DIR": str(tmp_path)}
+    code, printed, complaint = run_operator(elsewhere, "service-token-mint", "deployer")
+    assert (code, printed) == (1, "") and "The host of `identity` has them" in complaint
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_database_of_another_version_is_one_sentence(environ, databases):
     url = databases.create()
     with contextlib.closing(psycopg2.connect(url)) as rows, rows, rows.cursor() as cursor:

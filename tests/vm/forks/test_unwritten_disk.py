@@ -3,6 +3,7 @@ import os
 
 import pytest
 
+from nodeworker.disks.sizes import occupied_bytes
 from nodeworker.hypervisor.qemu.operations import snapshot
 from tests.host.driver_checks import check_disks
 
@@ -28,8 +29,10 @@ def chain_of(lab, spec):
 def test_captures_between_which_nothing_is_written_share_a_disk(real, box):
     chain = chain_of(real, box)
     real.shell(box, "echo in memory > /dev/shm/later; echo in the page cache > /root/later")
-    real.driver.snapshot(box.sandbox_id, "snap1")
+    size_bytes = real.driver.snapshot(box.sandbox_id, "snap1").size_bytes
     assert chain_of(real, box) == chain
+    directory = real.settings.node_dir / "snapshots" / "snap1"
+    assert size_bytes == sum(occupied_bytes(directory / name) for name in ("ram", "state"))
     real.shell(box, "echo on the disk > /root/later; sync")
     for name, told in (("snap0", ""), ("snap1", "in memory\nin the page cache\n")):
         fork = real.create(name)

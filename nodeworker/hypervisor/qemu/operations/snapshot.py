@@ -259,23 +259,24 @@ def _opened(source: Path, target: Path) -> Iterator[tuple[int, int]]:
 def _complete(vm: Vm, directory: Path, snapshot_id: str, pause_ms: float,
               lends_in: str | None) -> SnapshotRecord:
     host, chain = vm.host, vm.machine.chain[:-1]
-    for reference in chain:
-        if reference.startswith("layer:"):
-            host.layers.freeze(reference)
+    own = [reference for reference in chain if reference.startswith("layer:")]
+    # what was frozen before belongs to the captures before
+    written = [host.layers.path(layer) for layer in own if not host.layers.is_frozen(layer)]
+    for reference in own:
+        host.layers.freeze(reference)
     memory = [directory / name for name in _MEMORY if (directory / name).exists()]
     if lends_in is None:
         for path in memory:
             sync_file(path)
     fault("snapshot.flushed")
-    files = [*memory, *(host.layers.path(layer) for layer in chain[-1:])]
     with host.layers.referring():
         # a removal of the sandbox, which waits for nobody, may have taken them since
         host.layers.check_there(chain)
         host.layers.notes.add(chain, vm.rundir.path)
         host.layers.notes.add(chain, host.snapshots / snapshot_id)
-        complete = SnapshotRecord(
-            snapshot_id, replace(vm.machine, chain=chain), sum(map(occupied_bytes, files)),
-            pause_ms, bool(memory), lends_in)
+        size_bytes = sum(map(occupied_bytes, [*memory, *written]))
+        complete = SnapshotRecord(snapshot_id, replace(vm.machine, chain=chain), size_bytes,
+                                  pause_ms, bool(memory), lends_in)
         commit(host, directory, complete)
     fault("snapshot.complete")
     return complete

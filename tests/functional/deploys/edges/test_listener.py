@@ -22,6 +22,9 @@ for _ in range(1100):
 connect(sys.argv[1], pool_size=2)
 heard = threading.Event()
 Listener(heard.set).start()
+if not heard.wait(10):
+    sys.exit("it does not listen")
+heard.clear()
 for _ in range(50):
     staging.tell()
     if heard.wait(0.2):
@@ -38,11 +41,13 @@ def test_it_hears_again_after_its_connection_was_lost_and_can_be_ended(fresh_row
     heard = threading.Event()
     listener = Listener(heard.set)
     listener.start()
-    until(listening)
+    assert heard.wait(10)
     lost = listening()
+    heard.clear()
     with connection():
         database.execute_sql("SELECT pg_terminate_backend(%s)", lost[0])
-    until(lambda: listening() not in ([], lost))
+    assert heard.wait(10), "what was told meanwhile nobody has heard"
+    assert listening() not in ([], lost)
     heard.clear()
     staging.tell()
     assert heard.wait(10)
