@@ -18,7 +18,6 @@ import binascii
 import json
 import os
 import string
-import subprocess
 import time
 from typing import Any, NamedTuple
 
@@ -118,7 +117,7 @@ def finish(adoption: Adoption, kernel: Kernel, root: str) -> Unfinished | None:
             _renew(adoption.renewal, adoption.files, kernel, root)
         kernel.set_clock(adoption.clock_ns + time.monotonic_ns() - adoption.received_ns)
         kernel.reseed(adoption.entropy)
-    except (OSError, subprocess.SubprocessError) as error:
+    except Exception as error:  # whatever it was, this guest is not what it is to be
         return Unfinished(_could_not(error), adoption.renewal)
     finally:
         close_all(adoption.files)

@@ -27,7 +27,7 @@ class _Refusing(UntouchedKernel):
 
     def set_hostname(self, name: str) -> None:
         if self.refuses_name:
-            raise PermissionError("no such name")
+            raise RuntimeError("no such name")
 
     def set_clock(self, nanoseconds: int) -> None:
         if self.refuses:

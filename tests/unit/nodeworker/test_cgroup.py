@@ -86,3 +86,7 @@ def test_rousing_moves_nobody(tmp_path, monkeypatch, is_v2):
     own.mkdir(parents=True)
     tree.rouse()
     assert (own / "cgroup.procs").read_text() == "0"  # the one who writes
+    told.write_text("5:cpuset:/a slice/own\n")
+    (own / "cgroup.procs").unlink()
+    tree.rouse()
+    assert not list(tmp_path.rglob("cgroup.procs")), "nobody says where it is"

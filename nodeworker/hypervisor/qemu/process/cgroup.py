@@ -104,9 +104,10 @@ class CgroupTree:
         CPU has heard of it (6 ms), for those of the next 30 ms it need not. Nothing is moved: this
         process goes where it is."""
         hierarchy = self._root if self._is_v2 else self._root / "cpu"
-        with contextlib.suppress(OSError):  # a process that is moved soon only waits longer then
-            place = _own_place("" if self._is_v2 else "cpu").lstrip("/")
-            (hierarchy / place / "cgroup.procs").write_text("0")
+        place = _own_place("" if self._is_v2 else "cpu")
+        if place is not None:  # else a process that is moved soon waits longer
+            with contextlib.suppress(OSError):
+                (hierarchy / place.lstrip("/") / "cgroup.procs").write_text("0")
 
     def pids(self, name: str) -> set[int]:
         """Processes in cgroup `name`."""
@@ -165,10 +166,10 @@ class CgroupTree:
                 os.rmdir(parent)
 
 
-def _own_place(controller: str) -> str:
+def _own_place(controller: str) -> str | None:
     """The cgroup of this process in the version 1 hierarchy of a controller, or, without a name, in
-    that of version 2."""
+    that of version 2; None if it is in none."""
     lines = _OWN_PLACES.read_text(encoding="ascii").splitlines()
     places = {name: place for _, names, place in (line.split(":", 2) for line in lines)
               for name in names.split(",")}
-    return places.get(controller, "/")
+    return places.get(controller)
