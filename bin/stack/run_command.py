@@ -1,16 +1,18 @@
 """Runs one shell line to its end, within a time limit, and shows or returns what it prints."""
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from bin.console import Advice, say
 from bin.stack.site import ROOT
 
 _PATIENCE_S = 5.0
+_LOOK_UP_MS = 500
 
 
 def run_command(command: str, env: Mapping[str, str], timeout_s: float, *,
@@ -22,7 +24,7 @@ def run_command(command: str, env: Mapping[str, str], timeout_s: float, *,
     either case nothing of its process group is left.
     """
     lines: list[str] = []
-    process = subprocess.Popen(["sh", "-c", command], env=env, cwd=ROOT, text=True,
+    process = subprocess.Popen(["sh", "-c", command], env=env, cwd=ROOT,
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, start_new_session=True)
     alarm = threading.Timer(timeout_s, _kill_group, [process.pid])
@@ -30,7 +32,7 @@ def run_command(command: str, env: Mapping[str, str], timeout_s: float, *,
         with process:
             try:
                 alarm.start()
-                for line in process.stdout or ():
+                for line in _lines_of(process):
                     lines.append(line)
                     if show:
                         say(f"  {line.rstrip()}")
@@ -44,7 +46,26 @@ def run_command(command: str, env: Mapping[str, str], timeout_s: float, *,
     return "".join(lines)
 
 
-def _end_group(process: "subprocess.Popen[str]") -> None:
+def _lines_of(process: "subprocess.Popen[bytes]") -> Iterator[str]:
+    """What it prints, line by line. A signal that comes just before a read begins is noticed only
+    after it, so nothing is read before it is there."""
+    assert process.stdout is not None
+    pipe, rest = process.stdout.fileno(), b""
+    poller = select.poll()
+    poller.register(pipe, select.POLLIN)
+    while True:
+        if not poller.poll(_LOOK_UP_MS):
+            continue
+        printed = os.read(pipe, 65536)
+        if not printed:
+            break
+        *whole, rest = (rest + printed).split(b"\n")
+        yield from (line.decode(errors="replace") + "\n" for line in whole)
+    if rest:
+        yield rest.decode(errors="replace")
+
+
+def _end_group(process: "subprocess.Popen[bytes]") -> None:
     """Politely first. Its first process, which we reap, may end before the others."""
     deadline = time.monotonic() + _PATIENCE_S
     try:

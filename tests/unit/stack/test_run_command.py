@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bin.stack.run_command import run_command
 from bin.stack.site import ROOT
 from tests.stack.waiting import is_alive, until
 
@@ -18,6 +19,14 @@ from bin.stack.run_command import run_command
 end_as_by_ctrl_c()
 run_command(sys.argv[1], os.environ, 60, show=True)
 """
+
+
+def test_what_it_prints_is_kept_to_the_last_byte(capsys):
+    said = run_command("printf 'one\\n\\ntwo \\377'; sleep 0.1; printf three >&2", os.environ, 10,
+                       show=True)
+    assert said == "one\n\ntwo \ufffdthree"
+    shown = [line.partition("]")[2].strip() for line in capsys.readouterr().out.splitlines()]
+    assert shown == ["one", "", "two \ufffdthree"]
 
 
 @pytest.mark.parametrize(("at_the_end", "says"), [("touch {0}/tidy; exit 1", True), ("", False)],

@@ -87,8 +87,9 @@ def test_layers_of_a_flattened_chain_go_once_nothing_needs_them(real):
     for number in range(4):
         real.driver.delete_snapshot(f"snap{number}")
     for number in range(5):
-        # A snapshot begins the copying, sleep ends it and shortens the record if it was done by
-        # then.
+        # A snapshot of a chain that is too long begins the copying, sleep ends it and shortens the
+        # record if it was done by then.
+        real.shell(source, f"echo {number} > /root/again; sync")
         real.driver.snapshot(source.sandbox_id, f"again{number}")
         real.driver.delete_snapshot(f"again{number}")
         real.shell(source, "sleep 2")
