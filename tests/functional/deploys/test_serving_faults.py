@@ -58,6 +58,7 @@ def test_flips_under_load_fail_no_request_and_lose_none(shop, sim_stack, version
 @pytest.mark.slow
 def test_a_gateway_that_is_killed_is_not_missed_and_drains_are_told_again(
         shop, sim_stack, versions):
+    time.sleep(HEARD_S)  # until then the app is served by way of the gateway
     load = PreviewLoad(App(sim_stack), gets=3, posts=0)
     with load:
         sim_stack.kill("gateway")
