@@ -10,9 +10,8 @@ keys, name, token, env.
    the caller may repeat.
 4. Once the answer has left, and before any other request is read: on `renew` machine-id, SSH host
    keys, if there is SSH, and host name are replaced; the clock is set and the kernel's random
-   number generator is reseeded. An emulated guest needs about as long for this as the host for
-   writing down that the guest has answered. A guest in which this fails serves nobody until it is
-   adopted again, which makes up for what was left.
+   number generator is reseeded, while the host writes down that the guest has answered. A guest in
+   which this fails serves nobody until it is adopted again, which makes up for what was left.
 """
 import binascii
 import json
@@ -98,16 +97,15 @@ def adopt(request: dict[str, Any], root: str, present: Identity,
     adoption = _checked(request)
     if adoption.renewal is None and unfinished:
         adoption = adoption._replace(renewal=unfinished.renewal)
-    files: dict[str, int] = {}
     try:
         if adoption.renewal is not None:
-            open_identity_files(root, files)
+            open_identity_files(root, adoption.files)
         if adoption.identity != present:
             _keep(adoption.identity, root)
     except OSError as error:
-        close_all(files)
+        close_all(adoption.files)
         raise _could_not(error) from error
-    return adoption._replace(files=files)
+    return adoption
 
 
 def finish(adoption: Adoption, kernel: Kernel, root: str) -> Unfinished | None:
@@ -170,9 +168,9 @@ def _is_hostname(given: str) -> bool:
 
 
 def _renew(wanted: Renewal, files: dict[str, int], kernel: Kernel, root: str) -> None:
-    pair = wanted.host_key
-    if pair is None and has_host_keys(files):
-        pair = make_host_key(root + STATE_DIR, wanted.hostname)
+    pair = None
+    if has_host_keys(files):
+        pair = wanted.host_key or make_host_key(root + STATE_DIR, wanted.hostname)
     write_identity_files(root, files, wanted.machine_id, wanted.hostname, pair)
     name_in_hosts(root, wanted.hostname)
     kernel.set_hostname(wanted.hostname)

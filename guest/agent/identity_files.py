@@ -36,11 +36,11 @@ def has_host_keys(opened: dict[str, int]) -> bool:
 
 def write_identity_files(root: str, opened: dict[str, int], machine_id: str, hostname: str,
                          pair: tuple[str, str] | None) -> None:
-    """Write them; `pair` (private, public) becomes the only SSH host key, also of a running
-    sshd."""
+    """Write them; `pair` (private, public) becomes the only SSH host key, also of a running sshd.
+    None where there is no SSH."""
     _put(opened[MACHINE_ID], machine_id.encode() + b"\n")
     _put(opened[HOSTNAME], hostname.encode() + b"\n")
-    if pair is not None and has_host_keys(opened):
+    if pair is not None:
         remove(root, _OTHER_HOST_KEYS)
         for path, key in zip((HOST_KEY, HOST_KEY_PUBLIC), pair):
             _put(opened[path], key.rstrip("\n").encode() + b"\n")
@@ -125,7 +125,7 @@ def overwrite(path: str, content: str, mode: int) -> None:
     """Give a small system file new content, in place.
 
     A rename would be safe against a crash in the middle, but a guest that crashed is adopted again
-    anyway, and in place is several times faster: it is on the way of every wake.
+    anyway, and in place is several times faster: it is on the way of every clone.
     """
     descriptor = _open(path, mode)
     try:

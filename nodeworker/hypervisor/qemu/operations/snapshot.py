@@ -109,10 +109,7 @@ def _capture_running(vm: Vm, directory: Path) -> float:
             fault("snapshot.layer_recorded")
             begun.result()
             fault("snapshot.ram_begun")
-            if overlay is None:
-                overlay, began = _stop_unwritten(vm, monitor)
-            else:
-                began = _stop(monitor)
+            overlay, began = _stop(vm, monitor, overlay)
             _capture_standing(vm, monitor, overlay, background, memory, directory / "state")
             pause_ms = (time.monotonic() - began) * 1000
             flatten.begin(vm, monitor)
@@ -149,24 +146,23 @@ def _is_unwritten(vm: Vm) -> bool:
     return vm.host.layers.is_empty(vm.machine.chain[-1], vm.machine.disk_bytes)
 
 
-def _stop(monitor: Monitor) -> float:
-    """Let the guest stand still; returns since when."""
+def _stop(vm: Vm, monitor: Monitor, overlay: str | None) -> tuple[str | None, float]:
+    """Let the guest stand still; returns the overlay, and since when it does. QEMU has written
+    everything by then, so it is seen whether a top layer that was empty still is; if not, the guest
+    goes on until there is a new one."""
+    began = _stand_still(monitor)
+    if overlay is None and not _is_unwritten(vm):
+        monitor.cont()
+        overlay = _new_overlay(vm, monitor)
+        began = _stand_still(monitor)
+    return overlay, began
+
+
+def _stand_still(monitor: Monitor) -> float:
     began = time.monotonic()
     monitor.run("stop")
     fault("snapshot.stopped")
     return began
-
-
-def _stop_unwritten(vm: Vm, monitor: Monitor) -> tuple[str | None, float]:
-    """The same where the top layer was empty. QEMU has written everything by then, so it is seen
-    whether it still is; if not, the guest goes on until there is a new one, whose node's name is
-    returned as well."""
-    began = _stop(monitor)
-    if _is_unwritten(vm):
-        return None, began
-    monitor.cont()
-    overlay = _new_overlay(vm, monitor)
-    return overlay, _stop(monitor)
 
 
 def _capture_standing(vm: Vm, monitor: Monitor, overlay: str | None,
