@@ -6,8 +6,10 @@ request or operation makes, or a sweep all the time; everything else is written 
 query.
 """
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import peewee
@@ -16,6 +18,8 @@ from playhouse.postgres_ext import BinaryJSONField, DateTimeTZField
 from models.database import database, execution_of
 
 Some = TypeVar("Some", bound="Row")
+Values = tuple[Any, ...]
+Columns = Sequence[tuple[Any, ...]]  # a cursor's description
 
 
 def _dumps(value: Any) -> str:
@@ -40,45 +44,73 @@ class Statement:
         self._build = build
         self._is_prepared = prepared
         self._markers = [f"\1{number}\1" for number in range(values)]
-        self._found: dict[str, Any] = {}
+        self._make: Callable[[Values], Any] | None = None
 
     @cached_property
     def _compiled(self) -> tuple[str, list[Any]]:
         text, parameters = self._build(*self._markers).sql()
         return text, parameters
 
-    def _query(self, values: tuple[Any, ...]) -> Iterable[Any]:
+    def _ask(self, values: Values) -> tuple[Any, Callable[[Values], Any]]:
         text, parameters = self._compiled
         text = execution_of(text) if self._is_prepared else text
         given = dict(zip(self._markers, values, strict=True))
         cursor = database.execute_sql(
             text, [given.get(one, one) if isinstance(one, str) else one for one in parameters])
-        return _Rows(cursor, self._model, self._found)
+        if self._make is None:
+            self._make = self._maker(cursor.description)
+        return cursor, self._make
+
+    def _maker(self, columns: Columns) -> Callable[[Values], Any]:
+        """What makes a row of what these columns hold."""
+        return _RowMaker(self._model, columns).make
 
     def find(self, *values: Any) -> Any:
         """The first row, or None."""
-        return next(iter(self._query(values)), None)
+        cursor, make = self._ask(values)
+        found = cursor.fetchone()
+        return None if found is None else make(found)
 
     def all(self, *values: Any) -> list[Any]:
         """Every row."""
-        return list(self._query(values))
+        cursor, make = self._ask(values)
+        return [make(found) for found in cursor.fetchall()]
 
 
-class _Rows(peewee.ModelObjectCursorWrapper):
-    """Rows of a statement. Which column is which field, and how its value is made, is `found` out
-    at the first use of the statement."""
+class _RowMaker:
+    """Makes rows of `model`. Which column is which field, and what makes its value, is asked of
+    peewee once; its own way of making a row, which sets each field through the model, takes as long
+    as Postgres does to find it."""
 
-    def __init__(self, cursor: Any, model: type[peewee.Model], found: dict[str, Any]) -> None:
-        super().__init__(cursor, model, [], model)
-        self._found = found
+    def __init__(self, model: type[peewee.Model], columns: Columns) -> None:
+        known = peewee.ModelObjectCursorWrapper(SimpleNamespace(description=columns), model, [],
+                                                model)
+        known.initialize()
+        named = list(zip(known.unique_columns, known.fields, strict=True))
+        self._model = model
+        self._names = [field.name if field else column for column, field in named]
+        self._others = [column for column, field in named if field is None]
+        self._converters = [(field.name, field.python_value) for _, field in named
+                            if field is not None and not _comes_as_it_is(field)]
 
-    def initialize(self) -> None:
-        """What peewee calls before it reads the first row."""
-        if not self._found:
-            known = set(vars(self))
-            super().initialize()
-            self._found |= {name: value for name, value in vars(self).items() if name not in known}
-        self.__dict__.update(self._found)
+    def make(self, values: Values) -> Any:
+        """The row of these values, unchanged since it was read."""
+        data = dict(zip(self._names, values))
+        for name, convert in self._converters:
+            data[name] = convert(data[name])
+        row: Any = object.__new__(self._model)
+        row.__data__, row.__rel__, row._dirty = data, {}, set()
+        for name in self._others:
+            setattr(row, name, data.pop(name))
+        return row
+
+
+def _comes_as_it_is(field: peewee.Field) -> bool:
+    """Whether psycopg2 gives values of the field's own type."""
+    if isinstance(field, peewee.ForeignKeyField):
+        return _comes_as_it_is(field.rel_field)
+    return isinstance(field, (peewee.TextField, peewee.IntegerField, peewee.BooleanField,
+                              TimeField))
 
 
 class TimeField(DateTimeTZField):
@@ -149,3 +181,68 @@ def _lookup(model: type[Row]) -> Statement:
         _lookups[model] = Statement(
             model, lambda key: model.select().where(model._meta.primary_key == key), prepared=True)
     return _lookups[model]
+
+
+class Lookup:
+    """Reads `columns` of the row of `model` that has a key, its primary key first. What columns of
+    other tables need is added to the query by `join`, as outer joins."""
+
+    def __init__(self, model: type[Row], *columns: Any,
+                 join: Callable[[Any], Any] = lambda query: query) -> None:
+        self.model, self.columns, self._join = model, columns, join
+        self._alone = Statement(
+            model, lambda key: join(model.select(*columns)).where(self._is(key)), prepared=True)
+
+    def _is(self, key: Any) -> Any:
+        return self.model._meta.primary_key == key
+
+    def find(self, key: str) -> Any:
+        """The row, or None."""
+        return self._alone.find(key)
+
+    def joined_to(self, query: Any, key: Any) -> Any:
+        """A query for the same beside what `query` selects: its last columns."""
+        return self._join(query.select_extend(*self.columns).join(
+            self.model, peewee.JOIN.LEFT_OUTER, on=self._is(key)))
+
+
+@dataclass(frozen=True)
+class About:
+    """What something is about: the row that `lookup` finds for `key`."""
+
+    lookup: Lookup
+    key: str
+
+
+@dataclass(frozen=True)
+class ReadAhead:
+    """The row that a call is `about`, or None if there is none, as it was when the credential of
+    the call was judged. Nobody has looked whose it is."""
+
+    about: About
+    row: Any
+
+
+class PairStatement(Statement):
+    """A statement for two rows at once, of which neither depends on the other: that of the query
+    which `build` makes, and with it the one that `lookup` finds for a key, the last of the values.
+    Gives pairs; the second is None if there is no row of that key, and without the first there is
+    no pair."""
+
+    def __init__(self, model: type[Row], build: Callable[..., Any], lookup: Lookup, *,
+                 values: int = 1, prepared: bool = False) -> None:
+        super().__init__(model, lambda *given: lookup.joined_to(build(*given[:-1]), given[-1]),
+                         values=values + 1, prepared=prepared)
+        self._lookup = lookup
+
+    def _maker(self, columns: Columns) -> Callable[[Values], Any]:
+        first_of_second = len(columns) - len(self._lookup.columns)
+        make_first = super()._maker(columns[:first_of_second])
+        make_second = _RowMaker(self._lookup.model, columns[first_of_second:]).make
+
+        def make(values: Values) -> tuple[Any, Any]:
+            is_there = values[first_of_second] is not None
+            return (make_first(values[:first_of_second]),
+                    make_second(values[first_of_second:]) if is_there else None)
+
+        return make

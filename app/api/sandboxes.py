@@ -60,14 +60,14 @@ def list_page(owner: User, query: dict[str, Any]) -> Page:
     return listing.list_page(owner, **query)
 
 
-@route(routes, "GET /<sandbox_id>", accepts=ACCOUNTS, answers=SandboxAnswer, query=GetQuery,
-       admission=PROMPT)
+@route(routes, "GET /<sandbox_id>", accepts=ACCOUNTS, about=find.VIEW, answers=SandboxAnswer,
+       query=GetQuery, admission=PROMPT)
 def get(caller: Caller, sandbox_id: str, query: dict[str, Any]) -> SandboxView:
     """One sandbox, a stopped one too, so that whoever polls sees how its boot ended; with `waitFor`
     once it has that status."""
     wanted = query["wait_for"]
     if wanted is None:
-        return find.get_view(caller, sandbox_id)
+        return find.get_view_at_call(caller, sandbox_id)
     arrived = waiting.find_arrived(caller, sandbox_id, wanted)
     if arrived is not None:
         return arrived

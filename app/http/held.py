@@ -15,9 +15,9 @@ def install(app: Flask) -> None:
 
 def held() -> ExitStack:
     """What the present request holds; its callbacks give things back."""
-    if "held" not in g:
-        g.held = ExitStack()
-    stack: ExitStack = g.held
+    stack: ExitStack | None = g.get("held")
+    if stack is None:
+        stack = g.held = ExitStack()
     return stack
 
 

@@ -15,7 +15,8 @@
    successes. A route whose `status` is an error never succeeds.
 4. `errors` are the statuses that only this route knows: 402, 404 for what is named in the body,
    409, 429. `Route.error_statuses` adds what follows from the rest.
-5. A route that does not say which credentials it `accepts` accepts none.
+5. A route that does not say which credentials it `accepts` accepts none. `about` is what its view
+   first looks up of the sandbox in its path (`app/http/credentials.py`).
 """
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -36,6 +37,7 @@ from app.http.credentials import current_caller, current_namespace, current_owne
 from app.http.preferences import current_wait_s
 from app.http.rate_limits import PREFIX as LIMITED
 from app.schemas.answers import Answer, answer_of
+from models.row import Lookup
 from services.accounts.principals import Credential
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -99,7 +101,8 @@ class Route:
 
 
 def route(blueprint: Blueprint, *rules: str, accepts: Iterable[Credential] = (),
-          answers: Content = None, status: int = 200, also: Mapping[int, Content] | None = None,
+          about: Lookup | None = None, answers: Content = None, status: int = 200,
+          also: Mapping[int, Content] | None = None,
           body: Body = None, body_bytes: int = JSON_BYTES, query: type[Schema] | None = None,
           errors: Iterable[int] = (), admission: classes.Admission | None = None,
           example: Any = None, **options: Any) -> Callable[[View], View]:
@@ -112,7 +115,7 @@ def route(blueprint: Blueprint, *rules: str, accepts: Iterable[Credential] = (),
         declared = Route(frozenset(accepts), successes, body, body_bytes, query,
                          frozenset(failures), example,
                          frozenset(inspect.signature(view).parameters))
-        run: Any = accepting(*accepts)(_runner(view, declared, status, answers))
+        run: Any = accepting(*accepts, about=about)(_runner(view, declared, status, answers))
         run.__name__, run.__doc__, run.__module__ = view.__name__, view.__doc__, view.__module__
         run.route, run.admission = declared, admission
         for rule in rules:

@@ -54,8 +54,10 @@ class ExecBody(Body):
         return ExecRequest(argv=(cmd, *args), shell=None, **data)
 
 
-def _decoded(output: bytes) -> LongText:
+def _decoded(output: bytes) -> LongText | str:
     """Bytes that are not UTF-8 become U+FFFD."""
+    if len(output) <= _PIECE_BYTES:
+        return output.decode("utf-8", "replace")
     pieces = (output[start:start + _PIECE_BYTES] for start in range(0, len(output), _PIECE_BYTES))
     return LongText(codecs.iterdecode(pieces, "utf-8", "replace"))
 

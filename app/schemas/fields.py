@@ -39,7 +39,7 @@ class Body(CamelCase):
 
     @pre_load
     def _drop_nulls(self, data: Any, **_: Any) -> Any:
-        if not isinstance(data, Mapping):
+        if not isinstance(data, Mapping) or None not in data.values():
             return data
         known = {field.data_key or name for name, field in self.fields.items()}
         return {

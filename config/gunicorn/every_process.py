@@ -24,6 +24,9 @@ control_socket_disable = True
 accesslog = "-"
 logger_class = "config.gunicorn.access_log.AccessLogger"
 logconfig_dict = logging_config(get_settings().log_level)
+logconfig_dict["handlers"]["held"] = {"class": "config.gunicorn.held_lines.HeldLines",
+                                      "formatter": "line"}
+logconfig_dict["loggers"]["gunicorn.access"] |= {"handlers": ["held"], "propagate": False}
 
 
 def on_starting(server: Any) -> None:

@@ -5,11 +5,13 @@ import math
 import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
+from typing import Any
 
 from config.settings import Settings
 from models.database import ROW_LOCK, connection, database, now, relaxed_transaction
 from models.ids import new_id
-from models.row import Statement
+from models.row import Lookup, PairStatement, Statement
 from models.users import ApiKey, User
 from services.errors import (
     Conflict,
@@ -30,20 +32,24 @@ _HOUR = timedelta(hours=1)
 # `lastUsedAt` is for people; a write per request would cost more than the request.
 _USE_RECORDED_EVERY = timedelta(minutes=1)
 
-# At every request: the owner, and beside it what decides whether the key counts.
-_OWNER_OF_KEY = Statement(
-    User,
-    lambda key_hash: User.select(
-        User,
+
+def _owner_of_key(key_hash: str) -> Any:
+    """At every request: the owner, and beside it what decides whether the key counts."""
+    return User.select(
+        *User.fields_but("password_hash"),
         ApiKey.id.alias("key_id"),
         ApiKey.revoked_at.alias("key_revoked_at"),
         ApiKey.expires_at.alias("key_expires_at"),
         ApiKey.last_used_at.alias("key_last_used_at"),
-    )
-    .join(ApiKey, on=ApiKey.owner == User.id)
-    .where(ApiKey.key_hash == key_hash),
-    prepared=True,
-)
+    ).join(ApiKey, on=ApiKey.owner == User.id).where(ApiKey.key_hash == key_hash)
+
+
+_OWNER = Statement(User, _owner_of_key, prepared=True)
+
+
+@cache
+def _owner_and(lookup: Lookup) -> PairStatement:
+    return PairStatement(User, _owner_of_key, lookup, prepared=True)
 
 
 @dataclass(frozen=True)
@@ -141,20 +147,33 @@ def revoke(owner: User, key_id: str) -> ApiKey:
 def authenticate(secret: str) -> User:
     """The owner of a key that is valid at this moment; raises Unauthenticated. Nothing is
     cached."""
-    present = now()
     with connection():
-        owner = _OWNER_OF_KEY.find(_digest(secret))
-        if owner is None:
-            raise Unauthenticated("Unknown API key.")
-        if owner.key_revoked_at is not None:
-            raise Unauthenticated("This API key was revoked.")
-        if owner.key_expires_at is not None and owner.key_expires_at <= present:
-            raise Unauthenticated("This API key has expired.")
-        if owner.disabled_at is not None:
-            raise Unauthenticated("The account of this API key is disabled.")
-        if owner.key_last_used_at is None or owner.key_last_used_at < present - _USE_RECORDED_EVERY:
-            _record_use(owner.key_id, present)
-        return owner
+        return _judged(_OWNER.find(_digest(secret)))
+
+
+def authenticate_and_find(secret: str, lookup: Lookup, key: str) -> tuple[User, Any]:
+    """The same, and the row that `lookup` finds for `key`, or None, whosever it is: in one
+    statement, because most calls need both."""
+    with connection():
+        owner, found = _owner_and(lookup).find(_digest(secret), key) or (None, None)
+        return _judged(owner), found
+
+
+def _judged(owner: Any) -> User:
+    """The owner, read with their key, if that is valid; its use is recorded."""
+    present = now()
+    if owner is None:
+        raise Unauthenticated("Unknown API key.")
+    if owner.key_revoked_at is not None:
+        raise Unauthenticated("This API key was revoked.")
+    if owner.key_expires_at is not None and owner.key_expires_at <= present:
+        raise Unauthenticated("This API key has expired.")
+    if owner.disabled_at is not None:
+        raise Unauthenticated("The account of this API key is disabled.")
+    if owner.key_last_used_at is None or owner.key_last_used_at < present - _USE_RECORDED_EVERY:
+        _record_use(owner.key_id, present)
+    found: User = owner
+    return found
 
 
 def _record_use(key_id: str, present: datetime) -> None:

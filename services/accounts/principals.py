@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from config.settings import Settings
+from models.row import About, ReadAhead
 from models.users import User
 from services.accounts import api_keys, tokens, users
 from services.accounts.tokens import Authority
@@ -32,6 +33,7 @@ class Principal:
     credential: Credential
     subject: str
     owner: User | None
+    read_ahead: ReadAhead | None = None
 
     @property
     def account_id(self) -> str:
@@ -48,13 +50,12 @@ def secret_of(authorization: str) -> str:
     return secret.strip()
 
 
-def identify(settings: Settings, authority: Authority, secret: str,
-             on_behalf_of: str) -> Principal:
+def identify(settings: Settings, authority: Authority, secret: str, on_behalf_of: str,
+             about: About | None = None) -> Principal:
     """The caller with this credential, and this header X-On-Behalf-Of (empty without one); raises
-    Unauthenticated, Forbidden, Unavailable."""
+    Unauthenticated, Forbidden, Unavailable. What the call is `about` is read with an API key."""
     if secret.startswith(api_keys.SECRET_PREFIX):
-        owner = api_keys.authenticate(secret)
-        return Principal(Credential.API_KEY, owner.id, owner)
+        return _identify_by_key(secret, about)
     claims = tokens.verify(settings, authority, secret)
     if claims.audience is tokens.Audience.SERVICE and claims.subject == tokens.ADMIN_SUBJECT:
         return Principal(Credential.ADMIN, claims.subject, None)
@@ -68,6 +69,15 @@ def identify(settings: Settings, authority: Authority, secret: str,
     if on_behalf_of not in ("", user.id):
         raise Forbidden("X-On-Behalf-Of names another account than the token.")
     return Principal(Credential.SERVICE, user.id, user)
+
+
+def _identify_by_key(secret: str, about: About | None) -> Principal:
+    if about is None:
+        owner, read_ahead = api_keys.authenticate(secret), None
+    else:
+        owner, row = api_keys.authenticate_and_find(secret, about.lookup, about.key)
+        read_ahead = ReadAhead(about, row)
+    return Principal(Credential.API_KEY, owner.id, owner, read_ahead)
 
 
 def require(principal: Principal, accepted: Collection[Credential]) -> None:

@@ -5,25 +5,22 @@ from peewee import fn
 
 from models.database import connection
 from models.nodes import PortBinding
-from models.row import Statement
+from models.row import Lookup
 from models.sandboxes import Sandbox
 from services.errors import Forbidden, NotFound, WrongNode
 from services.sandboxes.caller import Caller
 from services.sandboxes.views import SandboxView, view_of
 
 OneSandbox = TypeVar("OneSandbox", Sandbox, SandboxView)
-# What its owner sees of it, in one row: its ports as one value, and neither its variables nor its
-# secret, which may be much.
+# What a view is made of, in one row, with its ports as one value: each column takes time, and this
+# is asked for most.
+_SHOWN = (Sandbox.id, Sandbox.owner, Sandbox.node_id, Sandbox.status, Sandbox.cwd, Sandbox.vm_ip,
+          Sandbox.created_at, Sandbox.preferred_model, Sandbox.error, Sandbox.start_command,
+          Sandbox.preset, Sandbox.preset_state, Sandbox.preset_error)
 _PORTS = PortBinding.select(
     fn.json_object_agg(PortBinding.host_port, PortBinding.guest_port)
 ).where((PortBinding.sandbox_id == Sandbox.id) & (PortBinding.host_port != Sandbox.agent_port))
-_WITH_PORTS = Statement(
-    Sandbox,
-    lambda sandbox_id: Sandbox.select(
-        *Sandbox.fields_but("env", "agent_token"), _PORTS.alias("port_map")
-    ).where(Sandbox.id == sandbox_id),
-    prepared=True,
-)
+VIEW = Lookup(Sandbox, *_SHOWN, _PORTS.alias("port_map"))
 
 
 def get_owned(caller: Caller, sandbox_id: str) -> Sandbox:
@@ -53,8 +50,16 @@ def check_pin(caller: Caller, sandbox: OneSandbox) -> OneSandbox:
 
 
 def get_view(caller: Caller, sandbox_id: str) -> SandboxView:
-    """The sandbox as its owner sees it; raises as `get_owned`."""
+    """The sandbox as its owner sees it now; raises as `get_owned`."""
     with connection():
-        found = _WITH_PORTS.find(sandbox_id)
+        return _view(caller, VIEW.find(sandbox_id), sandbox_id)
+
+
+def get_view_at_call(caller: Caller, sandbox_id: str) -> SandboxView:
+    """The same, as it was when the call began."""
+    return _view(caller, caller.find(VIEW, sandbox_id), sandbox_id)
+
+
+def _view(caller: Caller, found: Sandbox | None, sandbox_id: str) -> SandboxView:
     sandbox: Any = check_owned(caller, found, sandbox_id)
     return view_of(sandbox, {int(host): guest for host, guest in (sandbox.port_map or {}).items()})

@@ -54,10 +54,10 @@ def install(app: Flask, settings: Settings) -> None:
 
 def current_account() -> Account:
     """The account of the call that is being handled; strangers share one."""
-    if "account" not in g:
+    account: Account | None = g.get("account")
+    if account is None:
         principal: Principal | None = g.get("principal")
-        g.account = Account(current_app.extensions[_KEY],
-                            principal.account_id if principal else "")
-        held().callback(g.account.close)
-    account: Account = g.account
+        account = g.account = Account(current_app.extensions[_KEY],
+                                      principal.account_id if principal else "")
+        held().callback(account.close)
     return account

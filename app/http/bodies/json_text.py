@@ -6,11 +6,13 @@ a mebibyte has been made is an error like any other. Later, when the status has 
 connection is broken off, and the client sees that the body has no end.
 """
 import errno
+import json
 import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from flask import Response, g, json
+from flask import Response, g
+from flask.json.provider import DefaultJSONProvider
 
 from app.http.held import keep_until_sent
 from app.schemas.answers import LongText
@@ -18,6 +20,9 @@ from services.errors import ServiceError
 
 log = logging.getLogger(__name__)
 WHOLE_BYTES = 256 * 1024
+# Made once: `json.dumps` makes an encoder each time, and Flask's looks for the app besides.
+_encode = json.JSONEncoder(separators=(",", ":"), default=DefaultJSONProvider.default).encode
+_encode_text = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def fill(response: Response, shown: Any) -> None:
@@ -25,7 +30,7 @@ def fill(response: Response, shown: Any) -> None:
     response.mimetype = "application/json"
     if not isinstance(shown, Mapping) or not any(isinstance(value, LongText)
                                                  for value in shown.values()):
-        response.set_data(json.dumps(shown, separators=(",", ":")) + "\n")
+        response.set_data(_encode(shown) + "\n")
         return
     made, pieces = bytearray(), _pieces(shown)
     for piece in pieces:
@@ -40,14 +45,14 @@ def fill(response: Response, shown: Any) -> None:
 def _pieces(shown: Mapping[str, Any]) -> Iterator[bytes]:
     before = b"{"
     for name, value in shown.items():
-        yield before + json.dumps(name).encode() + b":"
+        yield before + _encode(name).encode() + b":"
         if isinstance(value, LongText):
             yield b'"'
             for text in value.pieces:
-                yield json.dumps(text, ensure_ascii=False)[1:-1].encode()
+                yield _encode_text(text)[1:-1].encode()
             yield b'"'
         else:
-            yield json.dumps(value, separators=(",", ":")).encode()
+            yield _encode(value).encode()
         before = b","
     yield b"}\n"
 

@@ -1,5 +1,6 @@
 """Reads that every request makes: compiled once, right for every value, and few of them per
 request."""
+import io
 import logging
 from datetime import timedelta
 
@@ -9,7 +10,7 @@ import pytest
 from models.database import connection, database, now
 from models.nodes import Node
 from models.operations import OutboxMessage
-from models.row import Statement
+from models.row import Lookup, PairStatement, Statement
 from models.sandboxes import Sandbox
 from models.users import User
 from services.errors import Forbidden, NotFound
@@ -144,15 +145,80 @@ def test_a_wrong_number_of_values_is_refused():
                       "a", "b")
 
 
-def test_reading_one_sandbox_asks_the_database_for_two_prepared_statements(edge, caplog):
+def test_two_rows_are_found_at_once_and_the_second_may_not_be_there():
+    lookup = Lookup(
+        Node, Node.id, Node.presets, Sandbox.status.alias("one_of_its_sandboxes"),
+        join=lambda query: query.left_outer_join(Sandbox, on=Sandbox.node_id == Node.id))
+    both = PairStatement(User, lambda name: User.select(User.id, User.email.alias("address")).where(
+        User.id == name), lookup, prepared=True)
+    with connection():
+        Node.create(id="node-y", mem_mb=1, vcpus=1, address="10.0.0.1", host_port_low=1,
+                    host_port_high=2, heartbeat_at=now(), presets=["pi"])
+        try:
+            user, node = both.find("ann", "node-y")
+            assert (user.id, user.address) == ("ann", "ann@example.org")
+            assert (node.id, node.presets, node.one_of_its_sandboxes) == ("node-y", ["pi"], None)
+            assert lookup.find("node-y").__data__ == node.__data__
+            user, node = both.find("ben", "none")
+            assert (user.id, node) == ("ben", None) and lookup.find("none") is None
+            assert both.find("nobody", "node-y") is None
+        finally:
+            Node.delete_by_id("node-y")
+
+
+@pytest.fixture
+def asks(edge, caplog):
+    """Tells the statements of a call that is made for the second time."""
+
+    def statements(method, path, headers, **options):
+        for level in (logging.INFO, logging.DEBUG):
+            caplog.clear()
+            with caplog.at_level(level, logger="peewee"):
+                answer = edge.api.open(path, method=method, headers=headers, **options)
+        return answer, [record.getMessage() for record in caplog.records
+                        if record.name == "peewee"]
+
+    return statements
+
+
+def test_reading_one_sandbox_asks_the_database_once(edge, asks):
     headers = edge.key(edge.newcomer())
-    sandbox_id = edge.api.post("/v1/sandboxes", headers=headers, json={}).json["id"]
-    assert edge.api.get(f"/v1/sandboxes/{sandbox_id}", headers=headers).status_code == 200
-    with caplog.at_level(logging.DEBUG, logger="peewee"):
-        assert edge.api.get(f"/v1/sandboxes/{sandbox_id}", headers=headers).status_code == 200
-    asked = [record.getMessage() for record in caplog.records if record.name == "peewee"]
-    assert len(asked) == 2, "the key with its owner, the sandbox with its ports"
-    assert all("EXECUTE" in text for text in asked)
+    made = edge.api.post("/v1/sandboxes", headers=headers, json={}).json
+    answer, asked = asks("GET", f"/v1/sandboxes/{made['id']}", headers)
+    assert answer.status_code == 200 and answer.json["id"] == made["id"]
+    assert len(asked) == 1 and "EXECUTE" in asked[0], "the key, its owner, the sandbox, its ports"
+
+
+def test_what_was_read_with_the_key_is_judged_like_anything_else(edge, asks):
+    owner, stranger = edge.newcomer(), edge.newcomer()
+    made = edge.api.post("/v1/sandboxes", headers=edge.key(owner), json={}).json
+    path = f"/v1/sandboxes/{made['id']}"
+    for headers, place, status in (
+        (edge.key(stranger), path, 403), (edge.key(owner), "/v1/sandboxes/none", 404),
+        ({"Authorization": "Bearer svc_sk_unknown"}, path, 401),
+        (edge.key(owner) | {"X-Svc-Node": "elsewhere"}, path, 421),
+    ):
+        answer, asked = asks("GET", place, headers)
+        assert (answer.status_code, len(asked)) == (status, 1)
+
+
+def test_with_a_body_that_is_still_being_sent_nothing_is_read_before_it_has_come(edge, asks):
+    """The row may change until then."""
+    headers = edge.key(edge.newcomer())
+    made = edge.api.post("/v1/sandboxes", headers=headers, json={}).json
+
+    class Body(io.BytesIO):
+        is_slow = True
+
+    path, found = f"/v1/sandboxes/{made['id']}/exec", []
+    for kind in (io.BytesIO, Body):
+        body = b'{"cmd": 5}' if kind is io.BytesIO else b"{}"
+        answer, asked = asks("POST", path, headers, content_type="application/json",
+                             environ_overrides={"wsgi.input": kind(body),
+                                                "CONTENT_LENGTH": str(len(body))})
+        assert answer.status_code == 400
+        found.append(asked[0].count("%s"))
+    assert found == [2, 1], "the key's hash and the sandbox's id, the key's hash"
 
 
 def test_what_a_call_to_a_guest_needs_of_its_sandbox_is_one_statement(edge, caplog):
