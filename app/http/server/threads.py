@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 
 log = logging.getLogger(__name__)
-SHORT_S, SHORT_MOST = 0.003, 4
+SHORT_S, SHORT_MOST = 0.003, 2
 Call = Callable[[], object]
 
 
