@@ -22,6 +22,7 @@ from bench.bounds import (
 from bench.bursts import bursts
 from bench.churn import HEADER as HELD_HEADER
 from bench.churn import churn
+from bench.cpu import cpu_of_calls
 from bench.crowd import crowd
 from bench.figures import HEADER, Figure
 from bench.floor import Floor
@@ -46,6 +47,7 @@ def run(count: int) -> list[Figure]:
         figures.extend(apps.static_throughput(settings, sandbox_id))
         figures.append(apps.served_throughput(settings, sandbox_id))
     figures.append(measure.exec_overhead(api, settings, count * 5))
+    figures.extend(cpu_of_calls(api, settings))
     figures.append(measure.api_get(api, settings, count * 30))
     figures.append(measure.api_get_many(api, settings))
     figures.append(measure.enqueue(settings, count * 30))
