@@ -164,7 +164,7 @@ class Row(peewee.Model):
 
 
 _insertions: dict[tuple[type[Row], frozenset[str]], tuple[str, list[peewee.Field]]] = {}
-_lookups: dict[type[Row], Statement] = {}
+_lookups: "dict[type[Row], Lookup]" = {}
 
 
 def _insertion(model: type[Row], names: frozenset[str]) -> tuple[str, list[peewee.Field]]:
@@ -176,10 +176,9 @@ def _insertion(model: type[Row], names: frozenset[str]) -> tuple[str, list[peewe
     return _insertions[model, names]
 
 
-def _lookup(model: type[Row]) -> Statement:
+def _lookup(model: type[Row]) -> "Lookup":
     if model not in _lookups:
-        _lookups[model] = Statement(
-            model, lambda key: model.select().where(model._meta.primary_key == key), prepared=True)
+        _lookups[model] = Lookup(model, *model._meta.sorted_fields)
     return _lookups[model]
 
 
@@ -196,7 +195,7 @@ class Lookup:
     def _is(self, key: Any) -> Any:
         return self.model._meta.primary_key == key
 
-    def find(self, key: str) -> Any:
+    def find(self, key: Any) -> Any:
         """The row, or None."""
         return self._alone.find(key)
 
@@ -224,15 +223,14 @@ class ReadAhead:
 
 
 class PairStatement(Statement):
-    """A statement for two rows at once, of which neither depends on the other: that of the query
-    which `build` makes, and with it the one that `lookup` finds for a key, the last of the values.
-    Gives pairs; the second is None if there is no row of that key, and without the first there is
-    no pair."""
+    """A prepared statement for two rows at once, of which neither depends on the other: that of the
+    query which `build` makes of the first value, and with it the one that `lookup` finds for the
+    second. Gives pairs; the second is None if there is no row of that key, and without the first
+    there is no pair."""
 
-    def __init__(self, model: type[Row], build: Callable[..., Any], lookup: Lookup, *,
-                 values: int = 1, prepared: bool = False) -> None:
-        super().__init__(model, lambda *given: lookup.joined_to(build(*given[:-1]), given[-1]),
-                         values=values + 1, prepared=prepared)
+    def __init__(self, model: type[Row], build: Callable[[Any], Any], lookup: Lookup) -> None:
+        super().__init__(model, lambda value, key: lookup.joined_to(build(value), key), values=2,
+                         prepared=True)
         self._lookup = lookup
 
     def _maker(self, columns: Columns) -> Callable[[Values], Any]:

@@ -102,8 +102,8 @@ class Route:
 
 def route(blueprint: Blueprint, *rules: str, accepts: Iterable[Credential] = (),
           about: Lookup | None = None, answers: Content = None, status: int = 200,
-          also: Mapping[int, Content] | None = None,
-          body: Body = None, body_bytes: int = JSON_BYTES, query: type[Schema] | None = None,
+          also: Mapping[int, Content] | None = None, body: Body = None,
+          body_bytes: int = JSON_BYTES, query: type[Schema] | None = None,
           errors: Iterable[int] = (), admission: classes.Admission | None = None,
           example: Any = None, **options: Any) -> Callable[[View], View]:
     """Register a view under each of `rules`, such as `"GET /<sandbox_id>"`; see the module.

@@ -49,7 +49,7 @@ _OWNER = Statement(User, _owner_of_key, prepared=True)
 
 @cache
 def _owner_and(lookup: Lookup) -> PairStatement:
-    return PairStatement(User, _owner_of_key, lookup, prepared=True)
+    return PairStatement(User, _owner_of_key, lookup)
 
 
 @dataclass(frozen=True)

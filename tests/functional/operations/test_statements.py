@@ -150,7 +150,7 @@ def test_two_rows_are_found_at_once_and_the_second_may_not_be_there():
         Node, Node.id, Node.presets, Sandbox.status.alias("one_of_its_sandboxes"),
         join=lambda query: query.left_outer_join(Sandbox, on=Sandbox.node_id == Node.id))
     both = PairStatement(User, lambda name: User.select(User.id, User.email.alias("address")).where(
-        User.id == name), lookup, prepared=True)
+        User.id == name), lookup)
     with connection():
         Node.create(id="node-y", mem_mb=1, vcpus=1, address="10.0.0.1", host_port_low=1,
                     host_port_high=2, heartbeat_at=now(), presets=["pi"])
