@@ -56,9 +56,9 @@ def list_exceeded(figures: Iterable[Figure]) -> list[str]:
     for name, bound in BOUNDS.items():
         ratio = measured.get(name)
         if ratio is None:
-            told.append(f"{name} was not measured against its floor; its bound is {bound:.1f}")
+            told.append(f"{name} was not measured against its floor; its bound is {bound:.2f}")
         elif ratio > bound:
-            told.append(f"{name} is {ratio:.2f} times its floor, more than its bound {bound:.1f}")
+            told.append(f"{name} is {ratio:.2f} times its floor, more than its bound {bound:.2f}")
     return told
 
 
