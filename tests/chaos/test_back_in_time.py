@@ -8,7 +8,6 @@ import contextlib
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,7 +21,7 @@ from tests.clients.load import Load
 from tests.clients.shells import ShellClient
 from tests.stack.memory import children
 from tests.stack.previews import PreviewLoad, Served
-from tests.stack.waiting import until
+from tests.stack.waiting import listens, until
 from tests.tls.clients import client, context_of
 
 ROUNDS, TIMES_BARE = 2, 3
@@ -92,13 +91,6 @@ def bare_start_s(stack, name):
                           env={**stack.env, "PYTHONPATH": str(ROOT)}):
         until(lambda: listens(port), 60)
         return time.monotonic() - began
-
-
-def listens(port):
-    with contextlib.suppress(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port)).close()
-        return True
-    return False
 
 
 def kill_all(stack, name):

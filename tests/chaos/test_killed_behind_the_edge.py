@@ -1,11 +1,12 @@
 """kill -9 of a process behind the edge: the next request waits for the one that takes its place."""
 import contextlib
+from urllib.parse import urlsplit
 
 import pytest
 from websocket import WebSocketConnectionClosedException
 
 from tests.clients.shells import ShellClient
-from tests.stack.waiting import until
+from tests.stack.waiting import listens, until
 from tests.tls.clients import client, context_of
 
 HOSTS = {"api": ("localhost", "/health"), "identity": ("auth.localhost", "/.well-known/jwks.json")}
@@ -32,6 +33,8 @@ def test_a_post_that_has_a_body_is_told_to_try_again(sim_stack, alice):
     with client(sim_stack) as http:
         sim_stack.crash("api")
         try:
+            # Its workers take requests, and answer them, until they notice that it is gone.
+            until(lambda: not listens(urlsplit(sim_stack.api_url).port))
             answer = http.post("/v1/sandboxes", json={}, headers=alice.key_headers)
         finally:
             sim_stack.start("api")

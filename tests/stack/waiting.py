@@ -1,4 +1,5 @@
 """Waiting for what another process does in its own time."""
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,15 @@ def becomes(probe: Callable[[], Any], wanted: Any = True, timeout_s: float = 60.
         return bool(seen == wanted)
 
     assert eventually(equal, timeout_s), f"{seen}, wanted {wanted}"
+
+
+def listens(port: int) -> bool:
+    """Whether something takes connections at this port of the machine."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=2).close()
+    except OSError:
+        return False
+    return True
 
 
 def is_alive(pid: int) -> bool:

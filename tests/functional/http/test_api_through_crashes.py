@@ -1,12 +1,13 @@
 """The API as a client sees it while Redis, Postgres or the API itself is killed, with every process
 real."""
-import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+
+from tests.stack.waiting import listens
 
 
 @pytest.fixture(scope="module")
@@ -28,15 +29,6 @@ def eventually(probe, wanted, timeout_s=60):
             return
         time.sleep(0.1)
     pytest.fail(f"wanted {wanted!r}, last seen {seen!r}")
-
-
-def accepts_connections(url):
-    parts = urlsplit(url)
-    try:
-        socket.create_connection((parts.hostname, parts.port), timeout=1).close()
-    except OSError:
-        return False
-    return True
 
 
 @pytest.mark.slow
@@ -110,9 +102,10 @@ def test_a_killed_api_comes_back_and_knows_everything(sim_stack, alice, sandbox)
     sim_stack.crash("api")
     # The workers of a killed master serve until they notice, answer on connections that they have a
     # moment longer, and cut off who is waiting when they end.
-    eventually(lambda: accepts_connections(sim_stack.api_url), False)
+    port = urlsplit(sim_stack.api_url).port
+    eventually(lambda: listens(port), False)
     sim_stack.start("api")
-    eventually(lambda: accepts_connections(sim_stack.api_url), True)
+    eventually(lambda: listens(port), True)
     eventually(lambda: alice.get(f"/v1/sandboxes/{sandbox}").status_code, 200)
     assert alice.post("/v1/sandboxes", json=body).json()["id"] == first
     alice.wait_for(first, "running")

@@ -7,7 +7,7 @@ import pytest
 
 from guest.agent.protocol import AGENT_PORT
 from tests.stack.database import locked
-from tests.stack.waiting import until
+from tests.stack.waiting import listens, until
 
 LABEL = re.compile(r"[a-z2-7]{26}-\d{1,5}")
 
@@ -19,14 +19,6 @@ def url(persona, sandbox_id, port):
 def host_port(persona, sandbox_id, port):
     ports = persona.get(f"/v1/sandboxes/{sandbox_id}").json()["portMap"]
     return next(int(host) for host, guest in ports.items() if guest == port)
-
-
-def opens(port):
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=2).close()
-    except OSError:
-        return False
-    return True
 
 
 @pytest.fixture
@@ -68,7 +60,7 @@ def test_a_port_that_was_not_named_is_opened_under_a_running_guest(alice, server
     made = alice.create()["id"]
     alice.exec(made, "serve", "4000", "0", str(server))
     url(alice, made, 4000).raise_for_status()
-    until(lambda: opens(host_port(alice, made, 4000)), 10)
+    until(lambda: listens(host_port(alice, made, 4000)), 10)
     alice.delete(f"/v1/sandboxes/{made}")
 
 
@@ -77,9 +69,9 @@ def test_a_port_asked_for_of_a_sleeping_sandbox_is_open_once_it_wakes(alice, ser
     alice.exec(made, "serve", "4000", "0", str(server))
     alice.post(f"/v1/sandboxes/{made}/hibernate").raise_for_status()
     url(alice, made, 4000).raise_for_status()
-    assert not opens(host_port(alice, made, 4000))
+    assert not listens(host_port(alice, made, 4000))
     alice.post(f"/v1/sandboxes/{made}/wake").raise_for_status()
-    assert opens(host_port(alice, made, 4000))
+    assert listens(host_port(alice, made, 4000))
     alice.delete(f"/v1/sandboxes/{made}")
 
 
