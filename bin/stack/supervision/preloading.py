@@ -73,9 +73,11 @@ class Preloading:
 def load() -> None:
     """Import what processes of ours import. Code is no garbage: nobody looks for some in it."""
     gc.disable()
+    store.preload()  # first: its description takes more while it is read
+    # The command line of httpx: it imports what formats and colours its output.
+    sys.modules["httpx._main"] = None  # type: ignore[assignment]  # the import system's "none"
     for name in (*_modules(), *_LIBRARIES):
         importlib.import_module(name)
-    store.preload()
     # The first such question walks all classes; each fork would ask it, for its environment.
     isinstance({}, Mapping)
     gc.collect()

@@ -19,6 +19,10 @@ from config.settings import get_settings
 from models.database import database
 assert len(os.listdir("/proc/self/task")) == threading.active_count() == 1
 assert len(os.listdir("/proc/self/fd")) == len(before)
+# Of what is described of a vendor's services, the object store's is kept.
+import boto3
+regions = boto3.DEFAULT_SESSION.get_available_regions
+assert "us-east-1" in regions("s3") and not regions("ec2")
 assert get_settings.cache_info().misses == 0 and database.is_closed()
 print(*sys.modules)
 """
@@ -40,6 +44,11 @@ def test_the_code_of_every_process_is_loaded_and_no_setting_is_read(loaded):
 
 def test_what_reads_settings_when_it_is_imported_is_not_loaded(loaded):
     assert not loaded & set(preloading._LEFT_OUT)
+
+
+def test_the_command_line_of_httpx_and_what_it_formats_with_are_not_loaded(loaded):
+    """Only a tool of developers brings that library; httpx loads it wherever it is there."""
+    assert "httpx" in loaded and "rich" not in loaded
 
 
 @pytest.fixture
