@@ -43,6 +43,7 @@ FAULT_POINTS = (
     "hibernate.flushed",
     "hibernate.saved",
     "hibernate.ended",
+    "boot.spawned",
     "wake.begun",
     "wake.spawned",
     "wake.loaded",

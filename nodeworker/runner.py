@@ -30,16 +30,13 @@ from objects.store import StoreUnavailable
 from services.hosts import assignments
 from services.hosts.assignments import SandboxOnNode
 from services.operations import attempts, claims, fair_share, outbox
-from services.operations.claims import Claim, LeaseLost
+from services.operations.claims import DATABASE_AWAY, GUEST_START, HOST_BUSY, Claim, LeaseLost
 from services.operations.fair_share import SharedLane
 from services.sandboxes import outcomes
 from services.sandboxes.outcomes import Outcome
 from services.snapshots import needed_on_node
 
 log = logging.getLogger(__name__)
-_BUSY = "the host to be done with the sandbox"
-_STARTING = "its guest to start"
-_DATABASE = "the database"
 _BUSY_DELAY_S = 0.5
 
 
@@ -124,14 +121,14 @@ def _try(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome | No
         _park(claimed, poll_interval_s(claimed.waited_for_s(wait.waits_for)), wait.waits_for,
               begun=wait.begun)
     except StillStarting as starting:
-        _park(claimed, starting.again_in_s, _STARTING)
+        _park(claimed, starting.again_in_s, GUEST_START)
     except VmBusy:
-        _park(claimed, _BUSY_DELAY_S, claimed.waits_for or _BUSY,
-              begun=claimed.waits_for is not None)
+        _park(claimed, _BUSY_DELAY_S, claimed.waits_for or HOST_BUSY,
+              begun=claimed.waits_for not in (None, HOST_BUSY))
     except DatabaseUnavailable as error:
         log.warning("%s of %s goes on when the database is back: %s", claimed.kind.value,
                     claimed.sandbox_id, type(error).__name__)
-        _park(claimed, 0, claimed.waits_for or _DATABASE)
+        _park(claimed, 0, claimed.waits_for or DATABASE_AWAY)
     except LeaseLost:
         raise
     except Exception as error:  # whatever went wrong, the row must come to a true and stable state

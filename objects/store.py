@@ -48,7 +48,8 @@ def preload() -> None:
     boto3.setup_default_session(botocore_session=session)
     # Where each of 305 services is, by region: 7 MB that a store with an address does without.
     for partition in session.get_data("endpoints")["partitions"]:
-        partition["services"] = {"s3": partition["services"]["s3"]}
+        for name in set(partition["services"]) - {"s3"}:
+            del partition["services"][name]
     _client("http://127.0.0.1", "nobody", "nothing", "")
 
 

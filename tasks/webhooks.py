@@ -118,6 +118,9 @@ def tidy() -> None:
     events are only kept."""
     get_deps()
     with connection():
+        # Without receivers there is no sweep that would do this.
+        while deliveries.release_expired(options.waits_s):
+            pass
         _drop_unconfigured()
         while not _pumps and deliveries.route((), 0.0):
             pass

@@ -41,9 +41,12 @@ async def serve(settings: Settings, deps: Deps) -> None:
         rows.keep_noting(), keep_connected_awake(rows), known.keep_reading(),
         keep_telling(known, workers, in_flight))]
     log.info("gateway is up")
-    await stop.wait()
+    ended = asyncio.create_task(stop.wait())
+    await asyncio.wait([ended, *chores], return_when=asyncio.FIRST_COMPLETED)
     listener.close()
     for chore in chores:
+        if chore.done():
+            chore.result()  # without it our answers would be of the past: we are started again
         chore.cancel()
 
 

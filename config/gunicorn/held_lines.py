@@ -33,8 +33,7 @@ class HeldLines(logging.StreamHandler):
         if not self._some.is_set():
             self._some.set()
         if self._writer is None:  # not before: gunicorn forks once logging is set up
-            self._writer = threading.Thread(target=self._write_them, name="held-lines", daemon=True)
-            self._writer.start()
+            self._start_writer()
 
     def flush(self) -> None:
         """Write what is held; lost if nobody keeps our lines at present, which fails no request."""
@@ -47,6 +46,15 @@ class HeldLines(logging.StreamHandler):
             for piece in self._pieces(held):
                 self.stream.write(piece)
                 self.stream.flush()
+
+    def _start_writer(self) -> None:
+        writer = threading.Thread(target=self._write_them, name="held-lines", daemon=True)
+        try:
+            writer.start()
+        except RuntimeError:  # the host has no thread left
+            self.flush()
+        else:
+            self._writer = writer
 
     def _write_them(self) -> None:
         while True:

@@ -27,13 +27,16 @@ def main() -> None:
     options = _options()
     _raise_descriptor_limit()
     with open(options.root + TOKEN_FILE, "rb") as file:
-        identity = recall(options.root, file.read().strip())
+        identity, left = recall(options.root, file.read().strip())
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((options.host, options.port))
     listener.listen(BACKLOG)
     loop = Loop()
-    Agent(loop, listener, identity, UntouchedKernel() if options.root else Kernel(), options.root)
+    agent = Agent(loop, listener, identity, UntouchedKernel() if options.root else Kernel(),
+                  options.root)
+    if left is not None:
+        agent.finish_adoption(left)
     os.chdir("/")
     gc.collect()
     gc.freeze()

@@ -4,8 +4,8 @@ keys, name, token, env.
 1. Everything in the request is checked, and on `renew` the files of the identity are opened, before
    anything is changed.
 2. A new identity is kept in /run, where it lives exactly as long as the guest's RAM: an agent that
-   systemd restarts finds it again, while a guest that boots from disk is a stranger until it is
-   adopted. One that wakes is who it was, and nothing is written.
+   systemd restarts finds it again, with what is left to be renewed, while a guest that boots from
+   disk is a stranger until it is adopted. One that wakes is who it was, and nothing is written.
 3. Only then do token and environment switch. If a step so far fails the old token stays valid and
    the caller may repeat.
 4. Once the answer has left, and before any other request is read: on `renew` machine-id, SSH host
@@ -79,15 +79,21 @@ class Unfinished(NamedTuple):
     renewal: Renewal | None
 
 
-def recall(root: str, initial_token: bytes) -> Identity:
-    """The identity of this RAM's lifetime, or the one every fresh boot begins with."""
+def recall(root: str, initial_token: bytes) -> tuple[Identity, Adoption | None]:
+    """The identity of this RAM's lifetime, or the one every fresh boot begins with; and the
+    adoption that an agent before this one has answered and not finished."""
     os.makedirs(root + STATE_DIR, 0o700, exist_ok=True)
     try:
-        with open(root + STATE_FILE, encoding="utf-8") as state:
-            kept = json.load(state)
-        return Identity(kept["token"].encode(), kept["sandboxId"], kept["env"])
+        with open(root + STATE_FILE, encoding="utf-8") as file:
+            text = file.read()
     except FileNotFoundError:
-        return Identity(initial_token, None, {})
+        text = ""
+    if not text:
+        return Identity(initial_token, None, {}), None
+    # Who was killed while it wrote has left the end of what was there.
+    kept, _ = json.JSONDecoder().raw_decode(text)
+    identity = Identity(kept["token"].encode(), kept["sandboxId"], kept["env"])
+    return identity, _left(kept["left"], identity) if "left" in kept else None
 
 
 def adopt(request: dict[str, Any], root: str, present: Identity,
@@ -100,8 +106,8 @@ def adopt(request: dict[str, Any], root: str, present: Identity,
     try:
         if adoption.renewal is not None:
             open_identity_files(root, adoption.files)
-        if adoption.identity != present:
-            _keep(adoption.identity, root)
+        if adoption.renewal is not None or adoption.identity != present:
+            _keep(adoption, root)
     except OSError as error:
         close_all(adoption.files)
         raise _could_not(error) from error
@@ -112,9 +118,13 @@ def finish(adoption: Adoption, kernel: Kernel, root: str) -> Unfinished | None:
     """Do the rest, after which the guest may be used; returns what could not be done."""
     try:
         if adoption.renewal is not None:
+            if not adoption.files:  # an agent before this one had them open
+                open_identity_files(root, adoption.files)
             _renew(adoption.renewal, adoption.files, kernel, root)
         kernel.set_clock(adoption.clock_ns + time.monotonic_ns() - adoption.received_ns)
         kernel.reseed(adoption.entropy)
+        if adoption.renewal is not None:
+            _keep(adoption._replace(renewal=None), root)
     except Exception as error:  # whatever it was, this guest is not what it is to be
         return Unfinished(_could_not(error), adoption.renewal)
     finally:
@@ -179,8 +189,23 @@ def _renew(wanted: Renewal, files: dict[str, int], kernel: Kernel, root: str) ->
     remove(root, AGENT_SERVER_FILES)
 
 
-def _keep(identity: Identity, root: str) -> None:
-    state = {
+def _keep(adoption: Adoption, root: str) -> None:
+    """Write who this guest is, and while something is left to be renewed, what the adoption asks
+    for."""
+    identity, renewal = adoption.identity, adoption.renewal
+    state: dict[str, Any] = {
         "token": identity.token.decode(), "sandboxId": identity.sandbox_id, "env": identity.env
     }
+    if renewal is not None:
+        state["left"] = {
+            "receivedNs": adoption.received_ns, "clockNs": adoption.clock_ns,
+            "entropy": binascii.hexlify(adoption.entropy).decode(), "renewal": renewal,
+        }
     overwrite(root + STATE_FILE, to_json(state), 0o600)
+
+
+def _left(kept: dict[str, Any], identity: Identity) -> Adoption:
+    machine_id, hostname, pair = kept["renewal"]
+    return Adoption(identity, kept["receivedNs"], kept["clockNs"],
+                    binascii.unhexlify(kept["entropy"]),
+                    Renewal(machine_id, hostname, tuple(pair) if pair else None), {})

@@ -161,9 +161,10 @@ class Agent:
             shell.drop()
         connection.finish(RESULT, {"adopted": adoption.identity.sandbox_id})
         # this turn, after what sends the answer, and so before any other request
-        self._loop.call_at_end(partial(self._finish_adoption, adoption))
+        self._loop.call_at_end(partial(self.finish_adoption, adoption))
 
-    def _finish_adoption(self, adoption: Adoption) -> None:
+    def finish_adoption(self, adoption: Adoption) -> None:
+        """Do what follows the answer to an adoption; until it is done the agent serves nobody."""
         self._unfinished = finish(adoption, self._kernel, self._root)
 
 

@@ -116,6 +116,11 @@ def thaw(agent: AgentClient) -> None:
     _do(agent, _END_TIMER + _THAW, 15)
 
 
+def keep_frozen(agent: AgentClient) -> None:
+    """Let what is frozen stay so until its machine ends; raises AgentError."""
+    _do(agent, f"{_END_TIMER}:", 15)
+
+
 def drop_database(agent: AgentClient, path: str) -> None:
     """Remove the database of the app, which does not run; raises AgentError.
 

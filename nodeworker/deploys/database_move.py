@@ -104,14 +104,14 @@ def move(deps: NodeDeps, claimed: RunClaim) -> None:
         has_database = _carry(deps, claimed, before, agent, path, until)
         _go_live(deps, claimed, until, key.prefix, has_database=has_database)
     except LeaseLost:
-        # Another worker may be at the same by now: fence and frost are its own, or end by
-        # themselves.
+        # Another worker may be at it by now: fence and frost are its own, or end by themselves.
         raise
     except Exception as error:
         _release(deps, claimed, before, until)
         if isinstance(error, ReplicaBroken) and tried + 1 >= _TRIES:
             raise BadProject(database_restore.BROKEN) from error
         raise
+    _keep_frozen(before)
     fault("deploy.published")
 
 
@@ -167,7 +167,11 @@ def _carry(deps: NodeDeps, claimed: RunClaim, before: _Before, agent: AgentClien
             raise NotReplicated("the version before has lost the database that is stored of it")
     _check_held(deps, claimed)
     if has_database:
-        database_restore.copy(deps, agent, before.live.prefix, path, txid, timeout_s=_left_s(until))
+        def held_for_s() -> float:
+            _check_held(deps, claimed)
+            return _left_s(until)
+
+        database_restore.copy(deps, agent, before.live.prefix, path, held_for_s, txid)
         # SQLite itself sees only to what it writes: of a file that is empty after the machine died
         # it makes a new database.
         agent.sync(_left_s(until))
@@ -220,6 +224,16 @@ def _left_s(until: datetime) -> float:
 
 def _check_held(deps: NodeDeps, claimed: RunClaim) -> None:
     when_database_answers(lambda: runs.renew(claimed, deps.settings.operation_lease_s))
+
+
+def _keep_frozen(before: _Before) -> None:
+    """It is stopped soon. Until then it takes nothing up that it had received before it was frozen:
+    its database is nobody's any more, so that a row would be acknowledged and lost."""
+    if before.agent is not None:
+        try:
+            app_process.keep_frozen(before.agent)
+        except AgentError as error:
+            log.warning("%s may thaw before it is stopped: %s", before.live.sandbox_id, error)
 
 
 def _release(deps: NodeDeps, claimed: RunClaim, before: _Before, until: datetime) -> None:

@@ -1,6 +1,6 @@
 """Brings a database from the object store into a guest, by way of a file on this host, where it is
 made and checked."""
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from guest.client.agent_client import AgentClient
@@ -14,16 +14,22 @@ BROKEN = ("The database of the version before could not be restored from what is
           " version goes on.")
 
 
-def copy(deps: NodeDeps, agent: AgentClient, prefix: str, path: str, txid: str | None = None, *,
-         timeout_s: float = 120.0) -> bool:
+def copy(deps: NodeDeps, agent: AgentClient, prefix: str, path: str,
+         held_for_s: Callable[[], float], txid: str | None = None) -> bool:
     """Put what `prefix` held after `txid`, or as late as there is, at `path` of a guest, where
     there is nothing yet; nothing, if it holds nothing and no `txid` is named. Returns whether there
-    is a database. Raises AgentError, ReplicaBroken, StoreUnavailable."""
+    is a database.
+
+    To make it may take longer than a claim lasts whose renewals fail, and the database of a guest
+    that has gone on would be replaced: `held_for_s` is asked before anything is written, for how
+    many seconds that may take, and raises if it is not ours to do any more. Raises what that does,
+    AgentError, ReplicaBroken, StoreUnavailable."""
     with replica_files.scratch(deps.settings) as directory:
         file = Path(directory) / "db"
         has_one = replication.restore(deps.settings, prefix, file, txid)
         fault("deploy.restored")
         if has_one:
+            timeout_s = held_for_s()
             agent.write_file(path, _pieces(file), size_bytes=file.stat().st_size,
                              timeout_s=timeout_s)
     return has_one

@@ -142,6 +142,13 @@ class LayerStore:
         with self._lock(fcntl.LOCK_SH):
             yield
 
+    @contextmanager
+    def unreferring(self) -> Iterator[None]:
+        """Hold while reading what all records refer to: nobody takes over a reference from one that
+        is still to be read to one that was."""
+        with self._lock(fcntl.LOCK_EX):
+            yield
+
     def collect(self, referenced: Callable[[], set[str] | None]) -> set[str]:
         """Delete every layer of this node that `referenced()` does not name (None: not known);
         returns what was deleted.
@@ -160,7 +167,7 @@ class LayerStore:
                referenced: Callable[[], set[str] | None]) -> set[str]:
         """Delete those layers of `suspects` that `referenced()` does not name (None: not known),
         with new references held off; returns what was deleted."""
-        with self._lock(fcntl.LOCK_EX):
+        with self.unreferring():
             references = referenced()
             if references is None:
                 return set()

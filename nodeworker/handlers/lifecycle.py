@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 
 from guest.client.errors import AgentError, AgentTimeout
-from models.database import connection, now
+from models.database import connection, now, when_database_answers
 from models.states import OperationKind, SandboxStatus, SnapshotState
 from nodeworker import usage
 from nodeworker.deploys.last_sync import sync_database
@@ -72,9 +72,9 @@ def boot(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
             sandbox = presets.make_ready(deps, claimed, sandbox, vm)
         unready = bring_up(deps, claimed, sandbox, vm)
     except NotYet:
-        with connection():
-            # What starts in it may call the guest gateway, which knows it by its address.
-            report_columns(claimed, {"vm_ip": vm.vm_ip})
+        # What starts in it may call the guest gateway, which knows it by its address. A database
+        # that is away would hide what is waited for, and the next run prepare the machine anew.
+        when_database_answers(lambda: report_columns(claimed, {"vm_ip": vm.vm_ip}))
         raise
     values = _running(vm) | {"started_at": now(), "operator_note": note}
     if not captured_id:
@@ -137,8 +137,8 @@ def wake(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome:
     except NotYet:
         if sandbox.status != SandboxStatus.RUNNING or vm.cold:
             counted = usage.read(deps, sandbox)
-            with connection():
-                report_running(claimed, values, counted, note)
+            # Only this run knows of a cold boot: the next one finds a machine that runs.
+            when_database_answers(lambda: report_running(claimed, values, counted, note))
         raise
     return up(values, unready, note)
 

@@ -25,6 +25,9 @@ TAKEN = {
     "attempts": Operation.attempts + 1,
     "due_at": None,
 }
+# What an operation may be parked for before it has come to what its guest runs.
+HOST_BUSY, GUEST_START = "the host to be done with the sandbox", "its guest to start"
+DATABASE_AWAY = "the database"
 
 
 class LeaseLost(Exception):

@@ -22,7 +22,14 @@ from services.metering import counting
 from services.metering.counting import Sample
 from services.operations import finish as operations
 from services.operations.begin import begin, lock_sandbox, supersede
-from services.operations.claims import Claim, LeaseLost, annotate
+from services.operations.claims import (
+    DATABASE_AWAY,
+    GUEST_START,
+    HOST_BUSY,
+    Claim,
+    LeaseLost,
+    annotate,
+)
 from services.operations.row_changes import notify
 from services.protocols import Deps
 from services.sandboxes import freed_when_stopped
@@ -139,9 +146,12 @@ def end_wait(sandbox: Sandbox, for_what: OperationKind) -> bool:
     told = ("The wake did not wait until its service was ready, because of another operation"
             f" ({for_what.value}). The next wake waits for it again.")
     # One that failed to open new ports is pending and due too, but as one that nobody has started.
+    # One that waits for the host or the database has opened none either. One whose guest still
+    # starts is all that adopts it: what came next would save it in mid-boot.
     parked = (Operation.numbered(sandbox.id, sandbox.op_seq)
               & (Operation.state == OperationState.PENDING) & Operation.due_at.is_null(False)
-              & Operation.started_at.is_null(False))
+              & Operation.started_at.is_null(False)
+              & Operation.waits_for.not_in((HOST_BUSY, GUEST_START, DATABASE_AWAY)))
     ended = list(
         Operation.update(state=OperationState.SUCCEEDED, finished_at=now(), operator_error=told)
         .where(parked).returning(Operation).execute()

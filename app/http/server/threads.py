@@ -129,7 +129,8 @@ class Threads:
         begun.is_over = True
 
     def _start_thread(self, call: Call, begun: "_Begun") -> bool:
-        """False if the host has none left; then those that there are make the call."""
+        """False if the host has none left, and those that there are are busy: one of them makes the
+        call."""
         try:
             _Thread(self, call, begun).start()
         except RuntimeError:
@@ -139,7 +140,7 @@ class Threads:
                 if not self._count:
                     raise
                 self._line.appendleft(call)
-            return False
+                return bool(self._resting)
         return True
 
 

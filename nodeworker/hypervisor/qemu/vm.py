@@ -68,7 +68,12 @@ class Vm:
 
     def write(self, record: SandboxRecord, *, durable: bool) -> None:
         """Replace the record; see `RunDir.write`."""
-        self._record = self.rundir.write(record, durable=durable)
+        try:
+            self._record = self.rundir.write(record, durable=durable)
+        except Exception:
+            # a write that could not be flushed has been made all the same
+            self._record = self.rundir.find_record()
+            raise
 
     def answer(self, cold_reason: str = "") -> RunningVm:
         """What the caller of the driver is told once it runs; `cold_reason` is empty unless it was

@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from config.settings import Settings
-from models.database import connection, database, now
+from models.database import ROW_LOCK, connection, database, now
 from models.deploys import DeployRun
 from models.operations import OutboxMessage
 from models.snapshots import Snapshot
@@ -134,14 +134,16 @@ def _move(deps: Deps, row: DeployRun, move: Move) -> list[OutboxMessage] | None:
         "runtime_sandbox_id": None,
         "operator_error": f"Moved from node {move.source}: {move.reason}",
     }
-    if row.step != RunStep.STAGE:
-        columns |= {"step": RunStep.BUILD, "manifest": None}
     with database.atomic():
-        if not DeployRun.update(columns).where(_unchanged(row)).execute():
+        # Until now a worker whose lease is over may have noted a builder: its epoch still counts.
+        locked = DeployRun.select().where(_unchanged(row)).for_update(ROW_LOCK).get_or_none()
+        if locked is None:
             return None
-        if row.step != RunStep.STAGE:
-            logs.begin_anew(row.id)
-        return stop_builder(deps, row) + runs.announce(row)
+        if locked.step != RunStep.STAGE:
+            columns |= {"step": RunStep.BUILD, "manifest": None}
+            logs.begin_anew(locked.id)
+        DeployRun.update(columns).where(DeployRun.id == locked.id).execute()
+        return stop_builder(deps, locked) + runs.announce(locked)
 
 
 def _unchanged(row: DeployRun) -> Any:

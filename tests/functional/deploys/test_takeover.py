@@ -12,7 +12,7 @@ from models.sandboxes import Sandbox
 from models.snapshots import Snapshot
 from models.states import RunStep, SnapshotKind
 from services.deploys import builders, failed_runs, logs, publishing, runs, version_prefixes
-from services.deploys.sweeps import overdue
+from services.deploys.sweeps import overdue, takeover
 from services.deploys.sweeps.takeover import take_over
 from services.errors import Conflict
 from services.hosts.nodes import NodeFacts, heartbeat
@@ -91,6 +91,23 @@ def test_a_healthy_peer_gets_the_run_and_builds_anew(deps, ask, take, stored, be
     again = builders.start(deps, claimed)
     with connection():
         assert Sandbox.get_by_id(again).node_id == "n2"
+
+
+def test_a_builder_that_is_noted_until_its_run_moves_is_stopped(
+        deps, ask, take, stored, monkeypatch):
+    """By a worker whose lease is over, after the sweep has read the run."""
+    ask()
+    late, made, decide = take(lease_s=-1), [], takeover._decide
+
+    def start_first(hosts, row):
+        made.append(builders.start(deps, late))
+        silent()
+        return decide(hosts, row)
+
+    monkeypatch.setattr(takeover, "_decide", start_first)
+    assert nodes_of(take_over(deps)) == [("hello", "n1", "n2")]
+    with connection():
+        assert run().builder_sandbox_id is None and Sandbox.get_by_id(*made).task == "stop"
 
 
 def test_a_builder_that_is_given_up_takes_its_log_with_it(deps, ask, take):

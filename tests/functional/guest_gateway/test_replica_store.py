@@ -87,7 +87,8 @@ def test_an_object_in_parts_and_a_batch_of_deletes(guest, store):
     done = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
     assert guest.status("POST", key, f"uploadId={upload}", done) == 200
     assert content(store, key) == part * 2
-    assert guest.status("POST", query="delete", body=batch(key)) == 200
+    declared = b'<?xml version="1.0" encoding="UTF-8"?>' + batch(key)
+    assert guest.status("POST", query="delete", body=declared) == 200
     assert store.find_size(key) is None
 
 
@@ -156,9 +157,13 @@ def test_what_is_not_its_own_is_refused(guest, store, method, key, query, body, 
 
 
 @pytest.mark.parametrize("body", [
-    b"", b"<Delete>", b"<Delete></Delete>", b'<!DOCTYPE x [<!ENTITY k "x">]><Delete>&k;</Delete>'])
-def test_a_batch_that_cannot_be_read_is_400(guest, body):
+    b"", b"<Delete>", b"<Delete></Delete>", b'<!DOCTYPE x [<!ENTITY k "x">]><Delete>&k;</Delete>',
+    batch(f"{MINE}there<x/>/../../../../others/v1-1/db/there"),
+    b'<?xml version="1.0" encoding="UTF-7"?>' + batch(f"{MINE}there"),
+    batch(f"{MINE}there<?x?>")], ids=range(7))
+def test_a_batch_that_cannot_be_read_in_one_way_alone_is_400(guest, store, body):
     assert guest.status("POST", query="delete", body=body) == 400
+    assert content(store, f"{MINE}there") == MINE.encode()
 
 
 def test_another_bucket_is_none(guest):

@@ -53,6 +53,8 @@ def test_without_redis_everything_but_new_lifecycle_steps_goes_on(sim_stack, ali
 def test_without_postgres_503_and_back_without_a_restart(sim_stack, alice, sandbox):
     sim_stack.crash("postgres")
     try:
+        # The backends of a killed Postgres serve on until they notice.
+        eventually(lambda: alice.get("/health").status_code, 503)
         for path in (f"/v1/sandboxes/{sandbox}", "/v1/sandboxes", "/health"):
             answer = alice.get(path)
             assert answer.status_code == 503 and list(answer.json()) == ["error"]

@@ -1,6 +1,8 @@
 """An operation that waits for its guest is looked at again from its beginning; what it has waited
 for already is not waited for, nor undone, again."""
 import json
+import time
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 
@@ -15,11 +17,14 @@ from models.operations import Operation
 from models.sandboxes import Sandbox
 from models.states import PresetState, SandboxStatus
 from nodeworker.handlers import lifecycle
+from nodeworker.handlers.start_service import SERVICE
 from nodeworker.hypervisor.driver import MachineSpec, Shape, StillStarting, VmState
 from nodeworker.not_yet import NotYet
+from services.errors import Unavailable
 from services.hosts import assignments
+from services.sandboxes import lifecycle as lifecycle_rules
 from services.templates.presets import PRESETS
-from tests.rows.operations import claim, row, run
+from tests.rows.operations import boot, caller, claim, row, run, succeed
 
 MUTE = {slug: {"state": "ready", "version": "1.0.0", "reason": "", "mute": slug == "lfg"}
         for slug in SLUGS}
@@ -130,3 +135,37 @@ def test_a_preset_whose_start_was_lost_is_started_again(node, made):
             break
     assert (seen.status, seen.preset_state, len(starts)) == ("running", PresetState.READY, 2)
     node.driver.destroy(made)
+
+
+@pytest.fixture
+def asleep(deps, node):
+    """The id of a sandbox that sleeps by its row and is to wake, while its machine runs."""
+    sandbox_id = boot(deps)
+    with pytest.raises(Unavailable):
+        lifecycle_rules.hibernate(deps, caller("alice"), sandbox_id)
+    succeed(sandbox_id, SandboxStatus.HIBERNATED)
+    with pytest.raises(Unavailable):
+        lifecycle_rules.wake(deps, caller("alice"), sandbox_id)
+    node.driver.create(MachineSpec(sandbox_id, Shape(1, 1024), "token-0123456789", free_port()))
+    return sandbox_id
+
+
+@pytest.mark.parametrize(("which", "status"), [("made", "provisioning"), ("asleep", "running")])
+def test_what_is_waited_for_outlives_a_database_that_is_away(
+        node, away, monkeypatch, request, which, status):
+    """Else the next run prepares the machine anew, or does not know how it came up."""
+    sandbox_id = request.getfixturevalue(which)
+    with ExitStack() as outage:
+        def bring_up(*_):
+            outage.enter_context(away())
+            monkeypatch.setattr(time, "sleep", lambda _: outage.close())
+            raise NotYet(SERVICE)
+
+        monkeypatch.setattr(lifecycle, "bring_up", bring_up)
+        run(node, sandbox_id)
+    seen = row(sandbox_id)
+    with connection():
+        parked = Operation.get(Operation.numbered(sandbox_id, seen.op_seq))
+    assert (parked.waits_for, seen.status) == (SERVICE, status)
+    assert seen.vm_ip
+    node.driver.destroy(sandbox_id)

@@ -1,5 +1,8 @@
-"""How an app is started in its guest, and how long its log becomes: the scripts, run here."""
+"""How an app is started and frozen in its guest, and how long its log becomes: the scripts, run
+here."""
 import subprocess
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -47,3 +50,37 @@ def test_of_a_long_log_the_last_part_is_kept(folder):
     assert (folder / "said").read_text().endswith("4999\n5000\n")
     run(folder, "seq 1 5000")
     assert sorted(path.name for path in folder.glob("said*")) == ["said", "said.1"]
+
+
+@pytest.fixture
+def guest(tmp_path):
+    """An agent of a guest in which the app runs; `is_frozen` tells whether it stands."""
+    group = tmp_path / "group"
+    group.mkdir()
+    (group / "cgroup.freeze").write_text("0\n")
+    (group / "cgroup.events").write_text("populated 1\nfrozen 1\n")
+    (tmp_path / "systemctl").write_text("#!/bin/sh\n")
+    (tmp_path / "systemctl").chmod(0o755)
+
+    def execute(argv, **_):
+        script = argv[-1].replace(app_process._GROUP, str(group))
+        script = script.replace(app_process._TIMER, str(tmp_path / "timer"))
+        done = subprocess.run([*argv[:-1], script], timeout=20, capture_output=True,
+                              env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+        return SimpleNamespace(timed_out=False, exit_code=done.returncode, stderr=done.stderr)
+
+    return SimpleNamespace(exec=execute,
+                           is_frozen=lambda: (group / "cgroup.freeze").read_text() == "1\n")
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_frozen_app_goes_on_by_itself_unless_it_is_kept_frozen(guest, kept):
+    app_process.freeze(guest, 1)
+    if kept:
+        app_process.keep_frozen(guest)
+        app_process.keep_frozen(guest)
+    assert guest.is_frozen()
+    time.sleep(1.5)
+    assert guest.is_frozen() is kept
+    app_process.thaw(guest)
+    assert not guest.is_frozen()

@@ -1,6 +1,7 @@
 """What an agent does of an adoption once it has answered, and what becomes of a guest in which that
 fails."""
 import base64
+import json
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -8,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from guest.agent import identity
 from guest.agent.identity import Identity
 from guest.agent.kernel import UntouchedKernel
 from guest.agent.loop import Loop
 from guest.agent.protocol import FAILURE, RESULT
 from guest.agent.server import Agent
-from tests.host.agent_process import TOKEN
+from tests.host.agent_process import TOKEN, start_agent, stop_agent
 from tests.host.agent_wire import Wire
 
 
@@ -98,6 +100,35 @@ def test_a_renewal_that_fails_once_it_is_answered_is_made_up_for_by_the_next_ado
         for name, content in files.items():
             (root / name).write_text(content)
     assert not [path for path in open_files() if path.startswith(str(root))]
+
+
+def test_an_agent_that_is_killed_once_it_has_answered_is_followed_by_one_that_renews(
+        root: Path) -> None:
+    (root / "run/svc").mkdir()
+    (root / "etc/machine-id").write_text("of the source\n")
+    state = root / "run/svc/identity.json"
+    asked = {**ADOPTION, "renew": True, "machineId": "a" * 32, "hostKeyPrivate": "KEY",
+             "hostKeyPublic": "K"}
+    identity.adopt(asked, str(root), identity.Identity(TOKEN.encode(), None, {}), None)
+    assert str(ADOPTION["newToken"]) in state.read_text()
+    following = start_agent(root)
+    try:
+        assert following.client(str(ADOPTION["newToken"])).ping().adopted == "abc"
+    finally:
+        stop_agent(following)
+    assert (root / "etc/machine-id").read_text() == "a" * 32 + "\n"
+    assert (root / "etc/ssh/ssh_host_ed25519_key").read_text() == "KEY\n"
+    assert sorted(json.loads(state.read_text())) == ["env", "sandboxId", "token"]
+
+
+@pytest.mark.parametrize(("before", "token"), [
+    ("", TOKEN), ('{"token":"of-one-who-was-killed","sandboxId":"abc","env":{}} of before"}',
+                  "of-one-who-was-killed")], ids=["nothing yet", "the end of what was there"])
+def test_an_agent_that_is_killed_while_it_writes_who_it_is_leaves_what_another_reads(
+        root: Path, before: str, token: str) -> None:
+    (root / "run/svc").mkdir()
+    (root / "run/svc/identity.json").write_text(before)
+    assert identity.recall(str(root), TOKEN.encode())[0].token == token.encode()
 
 
 def open_files() -> list[str]:

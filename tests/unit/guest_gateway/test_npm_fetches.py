@@ -27,16 +27,21 @@ def within(registry, tmp_path):
     """Runs a test in a loop, with a cache and `ask(source, name)`, which begins a request."""
     async def run(test):
         cache = RegistryCache(registry.url, KeptFiles(tmp_path, 1 << 20))
+        asked = []
 
         def ask(source, name):
-            return asyncio.ensure_future(
-                cache.serve(make_mocked_request("GET", f"/npm/{name}"), source))
+            asked.append(asyncio.ensure_future(
+                cache.serve(make_mocked_request("GET", f"/npm/{name}"), source)))
+            return asked[-1]
 
         try:
             await test(ask)
         finally:
             registry.gate.set()
             await cache.close()
+            # An error that nobody has looked at is told when its task is collected: in another
+            # test, whose own work that may disturb.
+            await asyncio.gather(*asked, return_exceptions=True)
 
     return lambda test: asyncio.run(run(test))
 

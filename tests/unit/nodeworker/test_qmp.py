@@ -55,7 +55,19 @@ def test_a_command_skips_events_and_returns_its_own_answer(monitor):
     with qmp.QmpClient(path) as client:
         assert client.run("query-status", {"some": 1}) == {"status": "paused"}
         assert client.wait_event(lambda event: event["event"] == "MIGRATION", 5)
-    assert seen[1] == {"execute": "query-status", "arguments": {"some": 1}}
+    assert seen[1] == {"execute": "query-status", "id": 2, "arguments": {"some": 1}}
+
+
+def test_the_late_answer_to_a_command_is_not_taken_for_the_next_ones(monitor):
+    path, answers, _ = monitor
+    answers += [[], [{"return": "of query-block", "id": 2}, {"error": {"desc": "no"}, "id": 2},
+                     {"return": "of cont", "id": 3}]]
+    with qmp.QmpClient(path) as client:
+        client.deadline_s = 0.3
+        with pytest.raises(qmp.QmpError):
+            client.run("query-block")
+        client.deadline_s = 30
+        assert client.run("cont") == "of cont"
 
 
 def test_a_refusal_and_a_silence_are_errors(monitor):

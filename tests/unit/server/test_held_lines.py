@@ -76,6 +76,20 @@ def test_a_process_that_ends_writes_what_it_holds(handler):
     assert handler.stream.lines() == ["the last"]
 
 
+def test_without_a_thread_each_line_is_written_at_once_until_there_is_one(handler, monkeypatch):
+    monkeypatch.setattr(held_lines, "HELD_S", 0.01)
+    with monkeypatch.context() as none_left:
+        def refuse(_):
+            raise RuntimeError("can't start new thread")
+        none_left.setattr(threading.Thread, "start", refuse)
+        for text in ("first", "second"):
+            say(handler, text)
+            assert handler.stream.lines()[-1] == text
+    handler.stream.some.clear()
+    say(handler, "third")
+    assert handler.stream.some.wait(10) and handler.stream.lines() == ["first", "second", "third"]
+
+
 def test_a_reader_that_is_gone_ends_nothing(handler, monkeypatch):
     monkeypatch.setattr(held_lines, "HELD_S", 0.01)
     tried = threading.Event()

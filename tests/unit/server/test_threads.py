@@ -157,3 +157,17 @@ def test_where_the_host_has_no_thread_left_those_there_are_make_the_call(threads
     with pytest.raises(RuntimeError):
         none.run(second)
     assert none.busy == 0
+
+
+def test_a_call_that_no_thread_could_be_started_for_goes_to_one_that_has_just_ended(
+        threads, monkeypatch):
+    first = run(threads).begun()
+
+    def end_and_fail(thread):
+        first.end(threads, 1)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", end_and_fail)
+    second = run(threads)
+    assert second.begun().thread is first.thread
+    second.end(threads, 0)

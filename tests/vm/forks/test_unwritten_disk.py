@@ -4,11 +4,15 @@ import os
 import pytest
 
 from nodeworker.disks.sizes import occupied_bytes
+from nodeworker.hypervisor.driver import DriverError
 from nodeworker.hypervisor.qemu.operations import snapshot
+from nodeworker.hypervisor.qemu.process.monitor import Monitor
+from nodeworker.hypervisor.qemu.process.qmp import QmpError
 from tests.host.driver_checks import check_disks
 
 # From here on nothing is written but what is flushed.
 LAZY = "echo 0 > /proc/sys/vm/dirty_writeback_centisecs; mount -o remount,commit=300 /; sync"
+NOTE_ON_DISK = "echo 3 > /proc/sys/vm/drop_caches; cat /root/note"
 ON_DISK = "sync; echo 3 > /proc/sys/vm/drop_caches; sha256sum /root/disk"
 
 
@@ -29,10 +33,9 @@ def chain_of(lab, spec):
 def test_captures_between_which_nothing_is_written_share_a_disk(real, box):
     chain = chain_of(real, box)
     real.shell(box, "echo in memory > /dev/shm/later; echo in the page cache > /root/later")
-    size_bytes = real.driver.snapshot(box.sandbox_id, "snap1").size_bytes
+    facts = real.driver.snapshot(box.sandbox_id, "snap1")
     assert chain_of(real, box) == chain
-    directory = real.settings.node_dir / "snapshots" / "snap1"
-    assert size_bytes == sum(occupied_bytes(directory / name) for name in ("ram", "state"))
+    assert disk_bytes_of(real, facts) == 0
     real.shell(box, "echo on the disk > /root/later; sync")
     for name, told in (("snap0", ""), ("snap1", "in memory\nin the page cache\n")):
         fork = real.create(name)
@@ -45,6 +48,22 @@ def test_captures_between_which_nothing_is_written_share_a_disk(real, box):
     for name in ("snap0", "snap1"):
         real.driver.delete_snapshot(name)
     assert real.shell(real.create("snap2"), "cat /root/later") == "on the disk\n"
+
+
+def disk_bytes_of(lab, facts):
+    """What of a snapshot's size is its disk."""
+    directory = lab.settings.node_dir / "snapshots" / facts.snapshot_id
+    return facts.size_bytes - sum(occupied_bytes(directory / name) for name in ("ram", "state"))
+
+
+def test_a_disk_counts_for_the_first_that_keeps_it_whoever_has_begun_before(real, tmp_path):
+    box = real.create()
+    real.agent(box).write_file("/root/disk", os.urandom(1 << 20))
+    real.shell(box, LAZY)
+    real.crash_at("snapshot.flushed", tmp_path, "snapshot", box.sandbox_id, "snap0")
+    for name, has_disk in (("snap0", True), ("snap1", False)):
+        facts = real.driver.snapshot(box.sandbox_id, name)
+        assert (disk_bytes_of(real, facts) > 1 << 20) is has_disk, name
 
 
 def test_what_is_written_while_a_capture_begins_is_in_it(real, box, monkeypatch):
@@ -60,3 +79,33 @@ def test_what_is_written_while_a_capture_begins_is_in_it(real, box, monkeypatch)
     assert reached.count("snapshot.stopped") == 2 and chain_of(real, box)[:-1] == chain
     told = f"{ON_DISK} /root/late"
     assert real.shell(real.create("snap1"), told) == real.shell(box, told)
+
+
+@pytest.mark.parametrize("captures", [0, 1])
+def test_a_layer_that_qemu_never_switched_to_is_still_known_after_a_hibernate_that_fails(
+        real, tmp_path, monkeypatch, captures):
+    """Else the layer that QEMU writes to could be taken for one that the sandbox does without, or
+    for one that nobody writes to."""
+    box = real.create()
+    for number in range(captures):
+        real.shell(box, "echo before > /root/note; sync")
+        real.driver.snapshot(box.sandbox_id, f"before{number}")
+    real.shell(box, "echo first > /root/note; sync")
+    real.crash_at("snapshot.layer_recorded", tmp_path, "snapshot", box.sandbox_id, "snap")
+    active_node = Monitor.active_node
+
+    def fail(_):
+        monkeypatch.setattr(Monitor, "active_node", active_node)
+        raise QmpError("the monitor did not answer in time")
+
+    monkeypatch.setattr(Monitor, "active_node", fail)
+    with pytest.raises(DriverError):
+        real.driver.hibernate(box.sandbox_id)
+    real.driver.snapshot(box.sandbox_id, "snap")
+    real.shell(box, "echo after | dd conv=notrunc,fsync status=none of=/root/note")
+    real.driver.hibernate(box.sandbox_id)
+    real.driver.collect_garbage()
+    check_disks(real)
+    assert not real.driver.wake(box).cold
+    for machine, told in ((box, "after\n"), (real.create("snap"), "first\n")):
+        assert real.shell(machine, NOTE_ON_DISK) == told

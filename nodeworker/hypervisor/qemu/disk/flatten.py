@@ -2,8 +2,10 @@
 copied into the top layer.
 
 QEMU does it while the guest runs (`block-stream`). At every instant the long and the short chain
-read the same bytes, so a crash needs no repair, and the record is shortened whenever the sandbox is
-next worked on. No backing file name is written into the layer, as nowhere else.
+read the same bytes in QEMU; in the files they do once it has flushed, since it remembers for a
+while where it has copied something to. So the record is shortened after a flush, whenever the
+sandbox is next worked on, and a crash needs no repair. No backing file name is written into the
+layer, as nowhere else.
 
 A capture breaks off the copy that is under way, whose work begins anew after it. So that captures
 in quick succession, or forks of forks, do not lengthen a chain for ever, no capture is made of one
@@ -96,6 +98,9 @@ def settle(vm: Vm, monitor: Monitor) -> None:
     shared = len(vm.machine.base)
     if len(chain) - shared < 2 or monitor.depth_below_active() != shared:
         return
+    if monitor.active_node() != argv.node_name(chain[-1]):
+        return  # not what a copy ends with: all layers stay
+    monitor.flush_disk(argv.node_name(chain[-1]))
     machine = replace(vm.machine, chain=(*chain[:shared], chain[-1]))
     vm.write(replace(vm.record, machine=machine), durable=True)
     for reference in reversed(chain[shared:-1]):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from guest.presets import LOCK, POINTER
-from nodeworker.disks.layers import WARM_IMAGES, warm_image_reference
+from nodeworker.disks.layers import WARM_IMAGES, LayerStore, warm_image_reference
 from nodeworker.disks.sizes import tree_bytes
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import DriverError
@@ -61,7 +61,8 @@ def _references(image_dir: Path, *, forget_missing: bool, dry_run: bool) -> set[
     for node_dir, entry in registered(image_dir).items():
         if node_dir.is_dir():
             try:
-                needed |= references(node_dir)
+                with LayerStore(node_dir, image_dir).unreferring():
+                    needed |= references(node_dir)
             except UnreadableRecord as error:
                 raise DriverError(f"nothing is pruned while {error} cannot be read") from error
         elif not forget_missing:

@@ -5,6 +5,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import DriverError, MachineSpec
 from nodeworker.hypervisor.qemu.disk import ram_room
 from nodeworker.hypervisor.qemu.guest.adoption import BadBoot
@@ -51,6 +52,9 @@ def go_on_starting(vm: Vm, spec: MachineSpec, *, renew: bool) -> str:
             raise
         _log.warning("booting %s again: %s", vm.sandbox_id, error)
         stop(vm)
+        # else who comes after a death in there would go on with a guest that has not begun
+        vm.write(replace(vm.record, starting=None, pid=None, start_ticks=None, slot=None),
+                 durable=False)
         _boot(vm, spec, began(starting.tries + 1, starting.cold_reason), renew=renew)
     return starting.cold_reason
 
@@ -64,14 +68,16 @@ def _boot(vm: Vm, spec: MachineSpec, starting: Starting, *, renew: bool) -> None
     vm.rundir.state.unlink(missing_ok=True)
     vm.rundir.make_ram(vm.machine.shape.mem_mb)
     ram_room.reserve(vm)
-    if vm.host.layers.renew_lost(vm.machine.chain[-1], vm.machine.disk_bytes):
-        _log.error("what %s wrote since it was made was never flushed, and lost with the power of"
-                   " this host", vm.sandbox_id)
+    for reference in vm.machine.chain:  # a capture that died has put another on top of the first
+        if vm.host.layers.renew_lost(reference, vm.machine.disk_bytes):
+            _log.error("what %s wrote since it was made was never flushed, and lost with the power"
+                       " of this host", vm.sandbox_id)
     # What it saves later is of the host of now; a try before may have been another worker's.
     machine = replace(vm.machine, made_on=vm.host.tuple_for(vm.machine))
     vm.write(replace(vm.record, machine=machine), durable=False)
     with ThreadPoolExecutor(max_workers=2) as background:
         with started(vm, None, background) as begun:
+            fault("boot.spawned")
             with vm.monitor("booting", begun.launched.process) as monitor:
                 vm.write(replace(vm.record, phase=Phase.RUNNING, starting=starting), durable=False)
                 begun.go(monitor)

@@ -47,10 +47,10 @@ def _save(vm: Vm) -> None:
     if not vm.rundir.is_alive():
         raise MemoryLost(f"the process of {vm.sandbox_id} ended by itself; its disk is left")
     with vm.monitor("hibernating") as monitor:
+        if vm.record.task is not None:
+            monitor.cont()
+            settle_chain(vm, monitor)  # if that fails the task stays, and the next one does it
         try:
-            if vm.record.task is not None:
-                settle_chain(vm, monitor)
-                monitor.cont()
             flatten.settle(vm, monitor)
             vm.write(replace(vm.record, task=Task.HIBERNATE, starting=None), durable=False)
             fault("hibernate.begun")
@@ -72,8 +72,10 @@ def _save(vm: Vm) -> None:
 def _resume_guest(vm: Vm, monitor: Monitor) -> None:
     """Undo: the guest executes again as if nothing had been asked."""
     try:
+        # First: with a record that says SAVED a guest that moves would be restored as it was.
+        vm.write(replace(vm.record, phase=Phase.RUNNING, task=Task.HIBERNATE), durable=True)
         monitor.cont()
-        vm.write(replace(vm.record, phase=Phase.RUNNING, task=None), durable=True)
+        vm.write(replace(vm.record, task=None), durable=False)
         vm.rundir.state.unlink(missing_ok=True)
     except (QmpError, OSError):
         _log.exception("the guest of %s could not be continued", vm.sandbox_id)

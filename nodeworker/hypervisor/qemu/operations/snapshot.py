@@ -23,7 +23,7 @@ from nodeworker.disks.ram_capture import RamCapture
 from nodeworker.disks.sizes import occupied_bytes
 from nodeworker.faults import fault
 from nodeworker.hypervisor import locks
-from nodeworker.hypervisor.driver import DriverError
+from nodeworker.hypervisor.driver import DriverError, VmBusy
 from nodeworker.hypervisor.host_facts import SnapshotFacts
 from nodeworker.hypervisor.qemu.disk import flatten
 from nodeworker.hypervisor.qemu.host import Host
@@ -94,6 +94,8 @@ def making(host: Host, snapshot_id: str) -> Iterator[Path]:
 
 def _capture_running(vm: Vm, directory: Path) -> float:
     """How long the guest stood still, in milliseconds."""
+    if vm.is_starting:
+        raise VmBusy(f"the guest of {vm.sandbox_id} has not answered yet")
     if vm.record.task is not None:
         recover(vm)
     flatten.end_if_far_too_long(vm)
@@ -134,8 +136,8 @@ def _in_background(work: Callable[[], None]) -> Iterator[tuple["Future[None]", T
 
 def _new_overlay(vm: Vm, monitor: Monitor) -> str | None:
     """Record a new top layer, and open it in QEMU, not yet in use; returns the name of its node.
-    None if the present one is empty."""
-    if _is_unwritten(vm):
+    None if the present one is empty, and QEMU writes to it."""
+    if _is_unwritten(vm) and monitor.active_node() == argv.node_name(vm.machine.chain[-1]):
         vm.write(replace(vm.record, task=Task.SNAPSHOT, starting=None), durable=False)
         return None
     _grow_chain(vm, Task.SNAPSHOT)
@@ -256,8 +258,9 @@ def _complete(vm: Vm, directory: Path, snapshot_id: str, pause_ms: float,
               lends_in: str | None) -> SnapshotRecord:
     host, chain = vm.host, vm.machine.chain[:-1]
     own = [reference for reference in chain if reference.startswith("layer:")]
-    # what was frozen before belongs to the captures before
-    written = [host.layers.path(layer) for layer in own if not host.layers.is_frozen(layer)]
+    # what other snapshots hold counts as theirs
+    written = [host.layers.path(layer) for layer in own
+               if not _is_held_by_others(host, layer, snapshot_id)]
     for reference in own:
         host.layers.freeze(reference)
     memory = [directory / name for name in _MEMORY if (directory / name).exists()]
@@ -276,6 +279,11 @@ def _complete(vm: Vm, directory: Path, snapshot_id: str, pause_ms: float,
         commit(host, directory, complete)
     fault("snapshot.complete")
     return complete
+
+
+def _is_held_by_others(host: Host, layer: str, snapshot_id: str) -> bool:
+    return any(kind == host.snapshots.name and name != snapshot_id
+               for kind, name in host.layers.notes.holders(layer))
 
 
 def commit(host: Host, directory: Path, complete: SnapshotRecord) -> None:

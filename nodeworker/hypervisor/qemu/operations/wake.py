@@ -41,7 +41,8 @@ def _wake(vm: Vm, spec: MachineSpec) -> str:
     if vm.is_starting:
         return _go_on(vm, spec)
     if vm.rundir.is_alive():
-        if vm.record.phase is Phase.RUNNING:
+        # With this task and no start noted a cold boot has died before its guest moved.
+        if vm.record.phase is Phase.RUNNING and vm.record.task is not Task.WAKE:
             return _keep_running(vm, spec)
         if not vm.is_kept:
             stop(vm)

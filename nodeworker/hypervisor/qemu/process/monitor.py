@@ -130,6 +130,14 @@ class Monitor(qmp.QmpClient):
         """How many layers lie under the one the guest's disk writes to."""
         return int(self.run("query-block")[0]["inserted"]["backing_file_depth"])
 
+    def flush_disk(self, node_name: str) -> None:
+        """Have everything that was written to a disk node in its file, what QEMU itself remembers
+        of where it is included, and flushed. Raises QmpError."""
+        said = self.run("human-monitor-command",
+                        {"command-line": f"qemu-io {node_name} flush"})
+        if said:
+            raise qmp.QmpError(f"flushing the disk: {str(said)[:200]}")
+
     def console(self) -> str:
         """The last of what the guest wrote to its console."""
         try:

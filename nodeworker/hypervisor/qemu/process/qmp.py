@@ -44,6 +44,7 @@ class QmpClient:
         self._ends_at = time.monotonic() + within_s
         self._buffer = b""
         self._received_bytes = 0
+        self._asked = 0
         self.events: list[dict[str, Any]] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -74,7 +75,8 @@ class QmpClient:
             descriptor: int | None = None) -> Any:
         """Run one command and return its result; `descriptor` is passed along. Raises QmpRefused,
         QmpError."""
-        request: dict[str, Any] = {"execute": command}
+        self._asked += 1
+        request: dict[str, Any] = {"execute": command, "id": self._asked}
         if arguments:
             request["arguments"] = arguments
         deadline = self._next_deadline()
@@ -90,6 +92,8 @@ class QmpClient:
             reply = self._receive(deadline)
             if "event" in reply:
                 self.events.append(reply)
+            elif reply.get("id", self._asked) != self._asked:
+                continue  # the answer to one before, for which nobody waited any longer
             elif "error" in reply:
                 raise QmpRefused(f"{command}: {_described(reply['error'])}")
             elif "return" in reply:

@@ -67,10 +67,11 @@ def resume_guest(vm: Vm, spec: MachineSpec, begun: Stopped, monitor: Monitor) ->
     vm.write(replace(before, phase=Phase.RUNNING, starting=began()), durable=False)
     try:
         fault(f"{_task(vm)}.marked")
-        hand_over(vm.host, spec)
         if vm.record.task is Task.SPARE:
             vm.host.network.cut_off(vm.slot)
         begun.confine(monitor)
+        # Last, for it cannot be taken back: who tries again needs the capture's memory.
+        hand_over(vm.host, spec)
     except Exception:
         vm.write(before, durable=False)
         raise

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
@@ -150,3 +151,18 @@ def test_the_command_says_what_it_removed(node, tmp_path):
     shutil.rmtree(tmp_path / "node")
     refused = run()
     assert refused.returncode == 1 and "--forget-missing" in refused.stderr
+
+
+def test_records_are_read_while_nobody_takes_over_what_another_one_names(node, no_processes):
+    source = node.create()
+    node.write(source, 1, 11)
+    snapshot_id = node.snapshot(source)
+    node.driver.destroy(source)
+    renew(node)
+    with ThreadPoolExecutor() as pool:
+        with node.host.layers.referring():
+            pruned = pool.submit(found, node)
+            assert wait([pruned], 0.3).not_done
+            sandbox_id = node.create(snapshot_id)
+        assert pruned.result(20) == set()
+    node.check_content("sandboxes", sandbox_id)
