@@ -39,7 +39,9 @@ def test_a_disk_whose_chain_has_become_short_is_whole_without_its_process(real, 
     assert real.shell(box, "sha256sum /root/noise*") == sums
 
 
-def test_a_layer_that_a_power_failure_took_is_renewed_below_another(real, tmp_path):
+@pytest.mark.parametrize("captured_first", [False, True], ids=["woken", "captured and woken"])
+def test_a_layer_that_a_power_failure_took_is_renewed_below_another(
+        real, tmp_path, captured_first):
     source = with_note(real)
     real.shell(source, "sync")
     real.driver.snapshot(source.sandbox_id, "snap")
@@ -51,6 +53,9 @@ def test_a_layer_that_a_power_failure_took_is_renewed_below_another(real, tmp_pa
     size = layer.stat().st_size
     os.truncate(layer, 0)
     os.truncate(layer, size)
+    if captured_first:
+        real.driver.snapshot(fork.sandbox_id, "later")
+        check_alive(real, real.create("later"), b"first")
     assert real.driver.wake(fork).cold
     check_alive(real, fork, b"first")
 

@@ -191,7 +191,8 @@ def _capture_asleep(vm: Vm, directory: Path) -> None:
     if vm.rundir.is_alive():
         raise DriverError(f"{vm.sandbox_id} is neither running nor asleep")
     top, disk_bytes = vm.machine.chain[-1], vm.machine.disk_bytes
-    vm.host.layers.renew_lost(top, disk_bytes)  # else it would be frozen as it is
+    for reference in vm.machine.chain:  # else it would be frozen as it is
+        vm.host.layers.renew_lost(reference, disk_bytes)
     if not vm.host.layers.is_empty(top, disk_bytes):
         _grow_chain(vm, vm.record.task)
     if ram_is_whole(vm.record):
