@@ -6,7 +6,7 @@ from bin.console import end_as_by_ctrl_c, explained, say
 from bin.stack import leftovers
 from bin.stack.running import Stack, remove_abandoned
 from bin.stack.site import DEVELOPMENT, Site
-from nodeworker import node_directory
+from nodeworker.disks import directory_id
 
 # Costly to make and of no sandbox: kept by `make clean`, removed by `make clean-all`.
 CACHES = {"images", "wheels"}
@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> None:
                 stack.down(force=action == "force")
             else:
                 stack.destroy(keep=CACHES if action == "clean" else frozenset())
-                if (stack.node_dir / node_directory.NAME).exists():
+                if (stack.node_dir / directory_id.NAME).exists():
                     # Only who put it elsewhere knows what else is in it.
                     say(f"The sandboxes' files in {stack.node_dir} are left there; remove them"
                         " yourself.")

@@ -6,10 +6,12 @@ servers, 3. keys and schema, 4. processes, 5. development users, 6. a smoke test
 """
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
-from bin.console import end_as_by_ctrl_c, explained, say, step
+from bin.admin import SERVICE_ENV
+from bin.console import Advice, end_as_by_ctrl_c, explained, say, step
 from bin.stack.running import Stack
-from bin.stack.site import Site
+from bin.stack.site import DEVELOPMENT, Site
 from bin.stack.smoke import smoke
 
 SUMMARY = """
@@ -34,6 +36,15 @@ TRUST = """\
   HTTPS      trusted by `curl --cacert {0}`, and by Chromium after \
 `certutil -d sql:$HOME/.pki/nssdb -A -t C,, -n svc -i {0}`
 """
+
+
+def check_host(service_env: Path, data_dir: Path) -> None:
+    """Raises Advice on a host of an installation of its own, as long as it has no stack here: both
+    would have the same networks and machines."""
+    if service_env.exists() and not (data_dir / "stack.env").exists():
+        raise Advice(f"{service_env} says that this host is part of an installation, whose networks"
+                     " and machines `make up` would take for its own, and end. Use another host;"
+                     " if that installation is gone, remove the file.")
 
 
 def up(stack: Stack) -> None:
@@ -63,6 +74,7 @@ def summary(values: Mapping[str, str], edge: Mapping[str, str]) -> str:
 def main() -> None:
     end_as_by_ctrl_c()
     with explained():
+        check_host(SERVICE_ENV, DEVELOPMENT)
         stack = Stack(Site.development())
         up(stack)
         print(summary(stack.site.values, stack.edge_urls))

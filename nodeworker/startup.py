@@ -37,18 +37,21 @@ _HOLD_POLL_S = 0.5
 
 
 def begin(deps: NodeDeps, lane: Lane) -> None:
-    """Count usage, reclaim, look for warm images and start the heartbeat (ctl), announce uploads,
-    deletions and bakes again (bulk), remove what is half-stored for nobody (archive), end old
-    leases and then say that the lane works (all).
+    """See that the node directory is this node's (all). Count usage, reclaim, look for warm images
+    and start the heartbeat (ctl), announce uploads, deletions and bakes again (bulk), remove what
+    is half-stored for nobody (archive), end old leases and then say that the lane works (all).
 
     The database may come up later than we do: it is waited for. Whatever else goes wrong is raised,
     for a node that has started by half looks alive and does nothing.
     """
     fault("start.begun")
     if lane is Lane.CTL:
+        _restore_network(deps)
+    # In a directory that is not this node's every machine would look as if it had no files.
+    _when_database_answers(lambda: node_directory.check(deps))
+    if lane is Lane.CTL:
         _sample_what_ended(deps)
         deps.driver.reclaim()
-        _when_database_answers(lambda: node_directory.check(deps))
         watch = LaneWatch(deps.settings.node_dir, deps.settings.node_dead_after_s)
         _when_database_answers(
             lambda: nodes.heartbeat(node_facts(deps), watch.list_up(), started=True))
@@ -73,10 +76,17 @@ def begin(deps: NodeDeps, lane: Lane) -> None:
     lanes_alive.hold(deps.settings.node_dir, lane)
 
 
+def _restore_network(deps: NodeDeps) -> None:
+    """The packet policy cannot wait for a database that is not up."""
+    try:
+        deps.driver.restore_network()
+    except DriverError as error:
+        log.error("the packet policy of this host could not be looked at: %s", error)
+
+
 def _sample_what_ended(deps: NodeDeps) -> None:
     """Count what machines used that ended by themselves while no worker looked: reclaiming removes
-    their counters. The packet policy that reclaiming restores cannot wait for a database that is
-    not up."""
+    their counters."""
     try:
         usage.sample_node(deps)
     except DatabaseFailed as error:

@@ -15,6 +15,7 @@ from app.guest_gateway.llm.calls import Calls
 from app.guest_gateway.llm.proxy import LlmProxy
 from app.guest_gateway.npm.cache import RegistryCache
 from app.guest_gateway.npm.kept_files import KeptFiles
+from app.guest_gateway.npm.owners import Owners
 from app.guest_gateway.replica_store.request import ReplicaStore
 from app.guest_gateway.rows import Rows
 from app.http.identity_mirror import IdentityMirror
@@ -44,7 +45,7 @@ async def serve(settings: Settings, config: LiveConfig | None) -> None:
     mirror.start()
     calls = Calls(f"{socket.gethostname()}:{settings.guest_gateway_port}", rows)
     proxy = LlmProxy(calls)
-    registry = _registry(settings)
+    registry = _registry(settings, rows)
     replicas = ReplicaStore(settings, rows)
     dispatch = Dispatch(Callers(settings, mirror, rows), config, proxy, rows, registry, replicas)
     connections = Connections(dispatch.handle)
@@ -70,11 +71,11 @@ async def serve(settings: Settings, config: LiveConfig | None) -> None:
         task.cancel()
 
 
-def _registry(settings: Settings) -> RegistryCache | None:
+def _registry(settings: Settings, rows: Rows) -> RegistryCache | None:
     if not settings.npm_registry:
         return None
     kept_files = KeptFiles(settings.data_dir / "npm", settings.npm_cache_mb << 20)
-    return RegistryCache(settings.npm_registry, kept_files)
+    return RegistryCache(settings.npm_registry, kept_files, Owners(settings, rows))
 
 
 async def _keep_looking(config: LiveConfig, rows: Rows, told: asyncio.Event) -> None:

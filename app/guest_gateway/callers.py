@@ -30,6 +30,9 @@ class Callers:
 
     def __init__(self, settings: Settings, authority: Authority, rows: Rows) -> None:
         self._settings, self._authority, self._rows = settings, authority, rows
+        # Apart, so that strangers whose tokens wait for an identity host that hangs keep no guest
+        # waiting.
+        self._service_rows = Rows()
 
     async def of_guest(self, request: web.BaseRequest, source: str) -> Asking:
         """The sandbox at a source address; raises Unauthenticated without a secret, Forbidden with
@@ -47,8 +50,9 @@ class Callers:
         path = request.rel_url.raw_path
         if path not in ("/v1/models", "/v1/messages"):
             raise NotFound("There is no such route.")
-        caller = await self._rows.ask(self._identify, request.headers.get("Authorization", ""),
-                                      request.headers.get("X-On-Behalf-Of", "").strip())
+        caller = await self._service_rows.ask(
+            self._identify, request.headers.get("Authorization", ""),
+            request.headers.get("X-On-Behalf-Of", "").strip())
         return Asking(caller, path)
 
     def _identify(self, authorization: str, on_behalf_of: str) -> LlmCaller:

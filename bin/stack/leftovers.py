@@ -176,9 +176,10 @@ def abandoned(parent: Path) -> list[Path]:
 def remove_entries(data_dir: Path, keep: Collection[str] = ()) -> None:
     """Remove what a stack's directory holds, and the directory once it is empty. Entries named in
     `keep` stay, and so do private stacks inside: they have their own owners. Its own owner goes
-    last: without it, it would be anybody's."""
+    last: without it, it would be anybody's. Its settings go before that, which say that there is
+    something left."""
     entries = list(data_dir.iterdir()) if data_dir.is_dir() else []
-    for entry in sorted(entries, key=lambda each: each.name == "owner"):
+    for entry in sorted(entries, key=lambda each: (each.name == "owner", each.name == "stack.env")):
         if entry.name not in keep and not entry.name.startswith(PRIVATE):
             shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(
                 missing_ok=True)

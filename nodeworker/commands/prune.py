@@ -8,6 +8,7 @@ import sys
 
 from config.settings import get_settings
 from nodeworker.hypervisor.driver import DriverError
+from nodeworker.hypervisor.qemu.images.image_holders import register
 from nodeworker.hypervisor.qemu.images.prune import prune
 
 
@@ -17,9 +18,11 @@ def main() -> int:
     parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     parser.add_argument("--forget-missing", action="store_true",
                         help="node directories that are not there are gone for good, not unmounted")
-    asked = parser.parse_args()
+    asked, settings = parser.parse_args(), get_settings()
     try:
-        gone = prune(get_settings().image_dir, dry_run=asked.dry_run,
+        # It may have moved, and no worker of it has started since.
+        register(settings.image_dir, settings.node_dir)
+        gone = prune(settings.image_dir, dry_run=asked.dry_run,
                      forget_missing=asked.forget_missing)
     except (DriverError, OSError) as error:
         print(f"nothing was pruned: {error}", file=sys.stderr)

@@ -99,7 +99,7 @@ def judge(agent: AgentClient, directory: str, project: Project,
             raise too_many
         return static_or_process.judge(project, set(directories), list(databases), functions,
                                        live_database)
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise BadProject("The builder did not say what was built.") from error
 
 

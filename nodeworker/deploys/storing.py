@@ -26,6 +26,11 @@ _PATH_MOST, _NAME_MOST, _SPOOL = 512, 255, 4 * 1024 * 1024
 _INDEX = "index.html"
 # What a tar has between the contents of two files at most: padding, headers, a map of holes.
 _HEADERS_BYTES = 256 * 1024
+# What is said of an entry beside its header: a path and the target of a link, of 4 KiB each, as
+# many attributes as a file of ext4 has room for, and some numbers. `tarfile` reads it with a
+# regular expression that takes the square of it, while no other thread of the process runs.
+_SAID_TYPES = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+_SAID_MOST = 13 * 1024
 # So many times as much as is taken may be left out, such as directories, links, hidden files.
 _LEFT_OUT = 4
 
@@ -105,6 +110,13 @@ class _Room:
 class _Entry(tarfile.TarInfo):
     """An entry whose header is whole: `tarfile` takes a broken one, and a tar that is cut off
     between two, for the end."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_Entry":
+        entry = super().frombuf(buf, encoding, errors)
+        if entry.type in _SAID_TYPES and entry.size > _SAID_MOST:
+            raise tarfile.ReadError("more is said of an entry than there can be")
+        return entry
 
     @classmethod
     def fromtarfile(cls, archive: tarfile.TarFile) -> "_Entry":

@@ -62,16 +62,17 @@ def without_small_holes(ranges: Iterable[tuple[int, int]],
 def without(ranges: Iterable[tuple[int, int]],
             others: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """What of `ranges` is in none of the `others`; both are in order. Pure."""
-    holes = list(others)
+    holes, first = list(others), 0
     for start, end in ranges:
-        while holes and holes[0][1] <= start:
-            holes.pop(0)
-        for low, high in holes:
-            if low >= end:
-                break
+        while first < len(holes) and holes[first][1] <= start:
+            first += 1
+        place = first
+        while place < len(holes) and holes[place][0] < end:
+            low, high = holes[place]
             if start < low:
                 yield start, low
             start = max(start, high)
+            place += 1
         if start < end:
             yield start, end
 

@@ -158,5 +158,5 @@ def _find_outcome(agent: AgentClient, talk: Deadline, slug: str) -> str | None:
         return None
     try:
         return str(json.loads(content)["error"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return "The guest's outcome cannot be read."

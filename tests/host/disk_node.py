@@ -5,7 +5,7 @@ import subprocess
 from dataclasses import replace
 
 from config.settings import load
-from nodeworker.disks import qcow2
+from nodeworker.disks import directory_id, qcow2
 from nodeworker.disks.durable import read_json, write_json
 from nodeworker.disks.layers import warm_image_reference
 from nodeworker.hypervisor.driver import MachineSpec, Shape
@@ -34,6 +34,7 @@ class Node:
         if not (directory / "images").exists():
             make_image(directory / "images", "base")
         self.restart()
+        directory_id.make(directory / name)
         if not self.host.find_warm_image(SHAPE):
             make_warm_image(self.host)
         self.sandboxes, self.snapshots = {}, {}

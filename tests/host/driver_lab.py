@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from config.settings import Settings, load
 from guest.client.agent_client import AgentClient
+from nodeworker.disks import directory_id
 from nodeworker.hypervisor.driver import Driver, Forward, MachineSpec, Shape, VmState
 from nodeworker.hypervisor.factory import make_driver
 from nodeworker.hypervisor.qemu.rundir import RunDir
@@ -28,6 +29,8 @@ class Lab:
 
     def __post_init__(self) -> None:
         self.settings: Settings = load(self.environ)
+        if directory_id.find(self.settings.node_dir) is None:  # as a node does at its first start
+            directory_id.make(self.settings.node_dir)
         self.driver: Driver = patient(make_driver(self.settings))
 
     @property

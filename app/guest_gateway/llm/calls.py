@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from weakref import WeakValueDictionary
 
 from app.guest_gateway.llm.endpoints import Body, Endpoint
 from app.guest_gateway.llm.request_body import Asked
@@ -59,16 +60,24 @@ class Calls:
 
     def __init__(self, name: str, rows: Rows) -> None:
         self._name, self._rows, self._made_at = name, rows, now()
-        # Apart, so that ends which wait for the database keep no call from being refused.
-        self._ending_rows = Rows()
+        # Apart, so that ends which wait for the database keep no call from being refused, and
+        # begins, which wait for a lock of their owner there, no look-up.
+        self._ending_rows, self._beginning_rows = Rows(), Rows()
+        # One begin of an owner at a time is in those threads: else one owner's would hold them all,
+        # waiting for each other. Weak, so that only those in use are kept.
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._open: set[Call] = set()
         self._endings: set[asyncio.Task[None]] = set()
 
     async def begin(self, config: LlmConfig, caller: LlmCaller, endpoint: Endpoint,
                     asked: Asked, resting: set[str]) -> Call:
         """Begin a call; raises what the rules raise."""
+        turn = self._turns.setdefault(caller.owner_id, asyncio.Lock())
+        await turn.acquire()
         begun = asyncio.ensure_future(
-            self._rows.ask(self._begin, config, caller, endpoint, asked, resting))
+            self._beginning_rows.ask(self._begin, config, caller, endpoint, asked, resting))
+        # It goes on when its caller leaves, and has its turn until it ends.
+        begun.add_done_callback(lambda _: turn.release())
         try:
             call = await asyncio.shield(begun)
         except asyncio.CancelledError:

@@ -23,6 +23,7 @@ from yarl import URL
 from app.guest_gateway.npm.allowance import LEAST_BYTES, Allowances
 from app.guest_gateway.npm.fetch_places import FETCHES, FetchPlaces
 from app.guest_gateway.npm.kept_files import KeptFiles
+from app.guest_gateway.npm.owners import Owners
 from app.guest_gateway.npm.packages import Wanted, find_wanted, rewrite
 from config import guest_gateway
 from services.errors import NotFound, ServiceError, Unavailable
@@ -39,8 +40,8 @@ _AWAY = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
 class RegistryCache:
     """The cache before the registry at an address; made in a running event loop."""
 
-    def __init__(self, registry: str, kept_files: KeptFiles) -> None:
-        self._registry, self._kept = registry.rstrip("/"), kept_files
+    def __init__(self, registry: str, kept_files: KeptFiles, owners: Owners) -> None:
+        self._registry, self._kept, self._owners = registry.rstrip("/"), kept_files, owners
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=FETCHES), cookie_jar=aiohttp.DummyCookieJar(),
             timeout=_TIMES, headers={"User-Agent": "svc-registry-cache"})
@@ -86,24 +87,29 @@ class RegistryCache:
             return kept
 
     async def _begin(self, wanted: Wanted, source: str) -> None:
-        """Begin a fetch, once there is a place for it; raises as `FetchPlaces.take`."""
-        await self._places.take(source)
-        if wanted in self._fetches:  # of another who waited less
-            self._places.give_back(source)
+        """Begin a fetch, once there is a place for it; raises as `Owners.find` and
+        `FetchPlaces.take`."""
+        owner = await self._owners.find(source)
+        if wanted in self._fetches:  # of another who asked meanwhile, and needs no second place
             return
-        self._allowances.spend(source, LEAST_BYTES)
-        task = asyncio.create_task(self._fetch(wanted, source))
+        give_back = await self._places.take(source, owner)
+        if wanted in self._fetches:  # of another who waited less
+            give_back()
+            return
+        self._allowances.spend(owner, LEAST_BYTES)
+        task = asyncio.create_task(self._fetch(wanted, owner))
         self._fetches[wanted] = task
-        task.add_done_callback(partial(self._ended, wanted, source))
+        task.add_done_callback(partial(self._ended, wanted, give_back))
 
-    def _ended(self, wanted: Wanted, source: str, task: asyncio.Task[Path]) -> None:
+    def _ended(self, wanted: Wanted, give_back: Callable[[], None],
+               task: asyncio.Task[Path]) -> None:
         del self._fetches[wanted]
-        self._places.give_back(source)
+        give_back()
         if not task.cancelled() and (error := task.exception()):
             if not isinstance(error, ServiceError):
                 log.error("a package could not be kept", exc_info=error)
 
-    async def _fetch(self, wanted: Wanted, source: str) -> Path:
+    async def _fetch(self, wanted: Wanted, owner: str) -> Path:
         address = URL(f"{self._registry}/{wanted.path}", encoded=True)
         try:
             async with self._session.get(
@@ -114,7 +120,7 @@ class RegistryCache:
                     raise NotFound(f"The registry answers {answer.status}.")
                 draft = await self._off(self._kept.draft)
                 try:
-                    await self._spool(answer, draft, wanted, source)
+                    await self._spool(answer, draft, wanted, owner)
                     if not wanted.is_tarball:
                         async with self._rewriting:
                             await self._off(_move, draft, self._registry)
@@ -127,12 +133,12 @@ class RegistryCache:
                               retry_after_s=2) from error
 
     async def _spool(self, answer: aiohttp.ClientResponse, draft: IO[bytes], wanted: Wanted,
-                     source: str) -> None:
+                     owner: str) -> None:
         most = _TARBALL_BYTES if wanted.is_tarball else _DOCUMENT_BYTES
         fetched = 0
         async for piece in answer.content.iter_any():
             fetched += len(piece)
-            self._allowances.spend(source, len(piece))
+            self._allowances.spend(owner, len(piece))
             if fetched > most:
                 raise NotFound("What the registry has is too large.")
             await self._off(self._kept.write, draft, piece)

@@ -14,6 +14,8 @@ from services.errors import Forbidden, InvalidRequest
 # What one request may store, and what one that says something in XML may have.
 OBJECT_MOST_BYTES, TEXT_MOST_BYTES = 1024 ** 3, 2 * 1024 * 1024
 _KEY_MOST_BYTES, _KEYS_MOST = 1024, 1000
+# An object has a key, and may have a version and three more, each with its end.
+_TAGS_MOST = 12 * _KEYS_MOST + 16
 _DECLARATION = b'<?xml version="1.0" encoding="UTF-8"?>'
 # Parameters that must be there, and those that may be, by method and whether there is a key.
 _LIST = frozenset({"prefix", "delimiter", "max-keys", "continuation-token", "start-after",
@@ -116,6 +118,8 @@ def check_batch(body: bytes, prefix: str) -> None:
     # Other encodings among them, which the store could read in another way than we do.
     if b"<!" in body or b"<?" in body.removeprefix(_DECLARATION):
         raise InvalidRequest("The body has a declaration.")
+    if body.count(b"<") > _TAGS_MOST:  # which would take others' time to be read
+        raise InvalidRequest("The body has too many elements.")
     try:
         root = ElementTree.fromstring(body.decode())
     except (ElementTree.ParseError, ValueError):

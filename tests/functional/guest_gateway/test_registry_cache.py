@@ -9,6 +9,9 @@ import pytest
 
 from app.guest_gateway.npm.fetch_places import OF_ONE_GUEST
 from config.guest_gateway import URL
+from models.database import connection
+from models.sandboxes import Sandbox
+from models.users import User
 from tests.fakes.npm_registry import SHORT
 from tests.stack.waiting import until
 
@@ -20,6 +23,20 @@ def calm(registry):
     registry.seen.clear()
     yield
     registry.gate.set()
+
+
+@pytest.fixture
+def strangers(askers, alice_id, mallory):
+    """The two guests, the second of which is mallory's."""
+    def give(owner_id):
+        with connection():
+            Sandbox.update(owner=owner_id).where(Sandbox.id == askers[1].sandbox_id).execute()
+
+    with connection():
+        mallory_id = User.get(User.email == mallory.email).id
+    give(mallory_id)
+    yield askers
+    give(alice_id)
 
 
 def get(asker, path, **headers):
@@ -83,8 +100,8 @@ def test_those_who_want_the_same_wait_for_one_fetch(askers, registry):
     assert len(registry.seen) == 1
 
 
-def test_a_guest_that_hangs_up_again_and_again_keeps_nobody_from_packages(askers, registry):
-    one, other = askers
+def test_a_guest_that_hangs_up_again_and_again_keeps_nobody_from_packages(strangers, registry):
+    one, other = strangers
     registry.publish("others", "1.0.0", {})
     registry.gate.clear()
     with contextlib.ExitStack() as opened:

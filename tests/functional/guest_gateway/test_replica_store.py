@@ -160,7 +160,8 @@ def test_what_is_not_its_own_is_refused(guest, store, method, key, query, body, 
     b"", b"<Delete>", b"<Delete></Delete>", b'<!DOCTYPE x [<!ENTITY k "x">]><Delete>&k;</Delete>',
     batch(f"{MINE}there<x/>/../../../../others/v1-1/db/there"),
     b'<?xml version="1.0" encoding="UTF-7"?>' + batch(f"{MINE}there"),
-    batch(f"{MINE}there<?x?>")], ids=range(7))
+    batch(f"{MINE}there<?x?>"), batch(f"{MINE}there</Key>{'<a/>' * 20_000}<Key>{MINE}there")],
+    ids=range(8))
 def test_a_batch_that_cannot_be_read_in_one_way_alone_is_400(guest, store, body):
     assert guest.status("POST", query="delete", body=body) == 400
     assert content(store, f"{MINE}there") == MINE.encode()

@@ -1,6 +1,8 @@
 """When rows without files on their node are ended, with the simulated driver in this process and a
 real Postgres."""
 
+from dataclasses import replace
+
 import pytest
 
 from bin.stack.free_ports import free_port
@@ -8,9 +10,10 @@ from config.settings import Settings
 from models.database import connection
 from models.ids import new_id
 from models.sandboxes import Sandbox
-from models.states import Plan, SandboxStatus
+from models.states import Lane, Plan, SandboxStatus
 from models.users import User
-from nodeworker import node_directory
+from nodeworker import node_directory, startup
+from nodeworker.disks import directory_id
 from nodeworker.hypervisor.driver import MachineSpec, Shape
 from nodeworker.hypervisor.simulated.driver import SimulatedDriver
 from nodeworker.reconciliation.reconciler import Reconciler
@@ -107,7 +110,7 @@ def test_a_brake_of_0_ends_no_row(node):
 
 def test_a_disk_that_is_not_mounted_ends_nothing_and_keeps_the_node_from_starting(node, tmp_path):
     made, *_ = asleep()
-    away = node_directory.NAME, "away"
+    away = directory_id.NAME, "away"
     (tmp_path / away[0]).rename(tmp_path / away[1])
     node.run()
     node.run()
@@ -120,9 +123,26 @@ def test_a_disk_that_is_not_mounted_ends_nothing_and_keeps_the_node_from_startin
     assert statuses(made) == [STOPPED]
 
 
+@pytest.mark.parametrize("lane", [Lane.CTL, Lane.OPS, Lane.BULK])
+def test_a_node_of_another_name_ends_and_removes_nothing_of_what_it_finds(
+        node, tmp_path, monkeypatch, lane):
+    driver = node._deps.driver
+    driver.create(MachineSpec(new_id(), Shape(1, 1024), "token-0123456789", free_port()))
+    found = driver.list_sandboxes()
+    settings = replace(node._deps.settings, node_id="n2")
+    renamed = replace(node._deps, settings=settings)
+    monkeypatch.setattr(driver, "reclaim", lambda: pytest.fail("its machines look ended"))
+    with pytest.raises(node_directory.ForeignDirectory, match="SVC_NODE_ID"):
+        startup.begin(renamed, lane)
+    assert driver.list_sandboxes() == found and nodes.find_directory_id("n2") is None
+    (tmp_path / directory_id.NAME).unlink()
+    node_directory.check(renamed)
+    driver.destroy(*found)
+
+
 def test_a_node_whose_disk_is_lost_may_be_told_to_begin_anew(node, tmp_path):
     made, *_ = asleep()
-    (tmp_path / node_directory.NAME).unlink()
+    (tmp_path / directory_id.NAME).unlink()
     assert nodes.forget_directory("n1")
     node_directory.check(node._deps)
     node_directory.claim(node._deps)

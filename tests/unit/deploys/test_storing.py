@@ -140,6 +140,14 @@ def test_a_header_that_is_long_is_not_read_into_memory(kind, after):
     assert read < 1 << 20
 
 
+def test_of_an_entry_as_much_may_be_said_as_paths_may_have():
+    longest = special("p" * 4095, tarfile.SYMTYPE, "t" * 4095)
+    _, listed = stored(longest, INDEX)
+    assert [file.path for file in listed] == ["index.html"]
+    with pytest.raises(BadProject, match="broken archive"):
+        stored(special("p" * 20_000, tarfile.SYMTYPE, "t"), INDEX)
+
+
 def packed(directory):
     """What the agent sends of a directory."""
     return subprocess.run([*archives._CREATE, f"--directory={directory}", "."], check=True,

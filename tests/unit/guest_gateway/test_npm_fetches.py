@@ -8,7 +8,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from app.guest_gateway.npm import allowance, cache, fetch_places
 from app.guest_gateway.npm.cache import RegistryCache
-from app.guest_gateway.npm.fetch_places import FETCHES, OF_ONE_GUEST
+from app.guest_gateway.npm.fetch_places import FETCHES, OF_ONE_GUEST, OF_ONE_OWNER
 from app.guest_gateway.npm.kept_files import KeptFiles
 from services.errors import NotFound, RateLimited, Unavailable
 from tests.fakes.npm_registry import NpmRegistry
@@ -24,9 +24,18 @@ def registry():
 
 @pytest.fixture
 def within(registry, tmp_path):
-    """Runs a test in a loop, with a cache and `ask(source, name)`, which begins a request."""
+    """Runs a test in a loop, with a cache and `ask(source, name)`, which begins a request. What is
+    before a colon in a source is its owner."""
+    class Owners:
+        async def find(self, source):
+            if source == "nobody":
+                raise Unavailable("The sandbox is not up yet.", retry_after_s=1)
+            if source == "slow":
+                await asyncio.sleep(0.5)
+            return source.partition(":")[0]
+
     async def run(test):
-        cache = RegistryCache(registry.url, KeptFiles(tmp_path, 1 << 20))
+        cache = RegistryCache(registry.url, KeptFiles(tmp_path, 1 << 20), Owners())
         asked = []
 
         def ask(source, name):
@@ -103,6 +112,83 @@ def test_a_fetch_counts_as_it_begins(registry, within, monkeypatch):
             await arrived(registry, number + 1)
         with pytest.raises(RateLimited):
             await ask("one", "new")
+
+    within(test)
+
+
+def test_more_sandboxes_are_no_more_places(registry, within, monkeypatch):
+    monkeypatch.setattr(fetch_places, "_PATIENCE_S", 0.2)
+
+    async def test(ask):
+        begun = [ask(f"one:{guest}", f"{guest}-{number}")
+                 for guest in range(3) for number in range(OF_ONE_GUEST)]
+        await arrived(registry, OF_ONE_OWNER)
+        begun.append(ask("other", "new"))
+        await arrived(registry, OF_ONE_OWNER + 1)
+        await asyncio.sleep(0.4)
+        assert not any(each.done() for each in begun), "an owner waits for its own fetches"
+        registry.gate.set()
+        await asyncio.wait(begun)
+        assert len(registry.seen) == len(begun)
+
+    within(test)
+
+
+def test_what_another_has_begun_while_the_owner_was_looked_up_needs_no_place(
+        registry, within, monkeypatch):
+    monkeypatch.setattr(fetch_places, "_PATIENCE_S", 0.2)
+
+    async def test(ask):
+        for number in range(FETCHES - 1):
+            ask(("one", "other")[number % 2], f"one-{number}")
+        await arrived(registry, FETCHES - 1)
+        same = [ask("slow", "same"), ask("third", "same")]
+        await arrived(registry, FETCHES)
+        await asyncio.sleep(1)
+        assert not any(each.done() for each in same)
+
+    within(test)
+
+
+def test_guests_of_an_owner_take_turns(registry, within):
+    async def test(ask):
+        for number in range(OF_ONE_GUEST * 3):
+            ask("one:greedy", f"greedy-{number}")
+        await arrived(registry, OF_ONE_GUEST)
+        ask("one:modest", "modest")
+        await asyncio.sleep(0.1)
+        registry.gate.set()
+        await arrived(registry, OF_ONE_GUEST * 3 + 1)
+        paths = [path for _, path, _ in registry.seen]
+        assert paths.index("/modest") < OF_ONE_GUEST * 2.5
+
+    within(test)
+
+
+def test_nor_are_they_a_new_allowance(registry, within, monkeypatch):
+    monkeypatch.setattr(allowance, "BYTES_MOST", allowance.LEAST_BYTES)
+    monkeypatch.setattr(allowance, "BYTES_PER_S", 1)
+
+    async def test(ask):
+        for number in range(2):
+            ask("one:first", f"one-{number}")
+            await arrived(registry, number + 1)
+        with pytest.raises(RateLimited):
+            await ask("one:second", "new")
+
+    within(test)
+
+
+def test_what_is_kept_needs_no_owner(registry, within):
+    registry.publish("kept", "1.0.0", {})
+    registry.gate.set()
+
+    async def test(ask):
+        with pytest.raises(Unavailable, match="not up yet"):
+            await ask("nobody", "kept")
+        assert registry.seen == []
+        await ask("one", "kept")
+        assert (await ask("nobody", "kept")).status == 200
 
     within(test)
 

@@ -120,6 +120,34 @@ def test_an_export_reads_and_writes_no_file_that_a_layer_names(tmp_path, secret,
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+@pytest.mark.parametrize("forged", ["its size", "one block, again and again"])
+def test_an_export_writes_no_more_than_there_is_room_for(tmp_path, monkeypatch, forged):
+    node = Node(tmp_path)
+    box = node.create()
+    node.write(box, 3, 33)
+    snapshot_id = node.snapshot(box)
+    layer = node.host.layers.path(node.chain("snapshots", snapshot_id)[-1])
+    asked = []
+    monkeypatch.setattr(node.host.disk_floor, "check", asked.append)
+    with layer.open("r+b") as file:
+        if forged == "its size":
+            os.pwrite(file.fileno(), struct.pack(">Q", 4 * SIZE), 24)
+        else:
+            table, = struct.unpack(">Q", os.pread(file.fileno(), 8, 40))
+            entry, = struct.unpack(">Q", os.pread(file.fileno(), 8, table))
+            blocks = os.pread(file.fileno(), 8 * BLOCKS, entry & (1 << 56) - 512)
+            data = next(each for each in struct.unpack(f">{BLOCKS}Q", blocks) if each)
+            os.pwrite(file.fileno(), struct.pack(">Q", data) * BLOCKS, entry & (1 << 56) - 512)
+    target = tmp_path / "disk.qcow2"
+    if forged == "its size":
+        with pytest.raises(DriverError, match="larger than it is"):
+            node.driver.export_disk(snapshot_id, target)
+    else:
+        node.driver.export_disk(snapshot_id, target)
+        assert max(asked) >= SIZE > asked[0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
 def test_an_honest_export_holds_every_block_and_names_no_file_of_this_host(tmp_path):
     node = Node(tmp_path)
     box = node.create()

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from bin import admin, image, run
+from bin import admin, image, run, up
 from bin.console import Advice
 from bin.stack.site import ROOT
 
@@ -72,3 +72,14 @@ def test_a_mistyped_command_of_an_operator_is_one_sentence(nowhere, monkeypatch,
     with pytest.raises(SystemExit):
         run.main(["pyhton", "-m", "models.migrate"])
     assert "there is no command pyhton" in capsys.readouterr().err
+
+
+def test_make_up_leaves_the_host_of_another_installation_alone(tmp_path):
+    service_env, data_dir = tmp_path / "service.env", tmp_path / "var"
+    up.check_host(service_env, data_dir)
+    service_env.write_text("SVC_DATABASE_URL=production\n")
+    with pytest.raises(Advice, match="part of an installation"):
+        up.check_host(service_env, data_dir)
+    data_dir.mkdir()
+    (data_dir / "stack.env").write_text("")
+    up.check_host(service_env, data_dir)

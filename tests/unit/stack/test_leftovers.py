@@ -1,4 +1,6 @@
 """What is removed with a stack, and what in its directory is of others."""
+from pathlib import Path
+
 import pytest
 
 from bin import down
@@ -22,6 +24,15 @@ def names(data_dir):
 def test_what_is_kept_and_private_stacks_stay(data_dir):
     leftovers.remove_entries(data_dir, {"images"})
     assert names(data_dir) == ["bench-2", "images", "test-sim-1"]
+
+
+def test_what_says_that_there_is_something_goes_last(data_dir, monkeypatch):
+    for name in ("owner", "stack.env", "zones"):
+        (data_dir / name).write_text("")
+    gone, unlink = [], Path.unlink
+    monkeypatch.setattr(Path, "unlink", lambda path, **_: (gone.append(path.name), unlink(path)))
+    leftovers.remove_entries(data_dir)
+    assert gone[-2:] == ["stack.env", "owner"] and len(gone) == 4
 
 
 def test_an_empty_directory_goes_and_none_is_no_error(tmp_path):

@@ -8,9 +8,12 @@ slow down anybody's sandbox. The image itself is not needed to tell what differs
 empty file of its size stands in for it.
 """
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
+from nodeworker.disks import qcow2
 from nodeworker.disks.sizes import occupied_bytes
 from nodeworker.hypervisor.driver import VmNotFound
 from nodeworker.hypervisor.host_facts import DiskExport
@@ -29,13 +32,16 @@ def export_disk(host: Host, snapshot_id: str, target: Path) -> DiskExport:
     # They are copied into one, which is then compressed: perhaps into no less.
     host.disk_floor.check(2 * sum(map(occupied_bytes, layers)))
     qemu_img = QemuImg(host.settings.vm_uid_base)
+    copied = partial(_copied, host, qemu_img, record.machine.disk_bytes)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder, ExitStack() as stack:
         base = stack.enter_context(qemu_img.new(Path(folder) / "base", image.disk_bytes))
-        merged = stack.enter_context(
-            qemu_img.copy(layers[0], Path(folder) / "merged", overlay=True))
+        merged = stack.enter_context(copied(layers[0], Path(folder) / "merged"))
         qemu_img.run("rebase", "-u", "-f", "qcow2", "-F", "raw", "-b", base, merged)
         for layer in layers[1:]:
-            _commit(qemu_img, layer, Path(folder) / "upper", merged, base)
+            path = Path(folder) / "upper"
+            with copied(layer, path) as upper:
+                _commit(qemu_img, upper, merged, base)
+            path.unlink()
         exported = stack.enter_context(qemu_img.new(target))
         qemu_img.run("convert", *COMPRESSED, "-f", "qcow2", "-B", base, "-F", "raw", merged,
                      exported)
@@ -43,11 +49,21 @@ def export_disk(host: Host, snapshot_id: str, target: Path) -> DiskExport:
     return DiskExport(image.build_key, exported_files(qemu_img, image))
 
 
-def _commit(qemu_img: QemuImg, layer: Path, copied: Path, merged: str,
-            base: str) -> None:
-    """Write what `layer` holds into `merged`. Our layers do not name what they stand on, so a copy
-    of it is told."""
-    with qemu_img.copy(layer, copied, overlay=True) as upper:
-        qemu_img.run("rebase", "-u", "-f", "qcow2", "-F", "qcow2", "-b", merged, upper)
-        qemu_img.run("commit", "-f", "qcow2", "-d", upper, also=(merged, base))
-    copied.unlink()
+@contextmanager
+def _copied(host: Host, qemu_img: QemuImg, disk_bytes: int, layer: Path,
+            target: Path) -> Iterator[str]:
+    """A copy of a layer of such a disk, by the name that qemu-img knows it by, if there is room for
+    what is written of it: a small file may be read as a large disk. Raises UnsafeLayer,
+    NoDiskSpace."""
+    with qemu_img.copy(layer, target, overlay=True) as name:
+        if qcow2.disk_bytes(target) > disk_bytes:
+            raise qcow2.UnsafeLayer("a disk layer says that its disk is larger than it is")
+        host.disk_floor.check(qemu_img.measure(name))
+        yield name
+
+
+def _commit(qemu_img: QemuImg, upper: str, merged: str, base: str) -> None:
+    """Write what `upper` holds into `merged`. Our layers do not name what they stand on, so the
+    copy of one is told."""
+    qemu_img.run("rebase", "-u", "-f", "qcow2", "-F", "qcow2", "-b", merged, upper)
+    qemu_img.run("commit", "-f", "qcow2", "-d", upper, also=(merged, base))

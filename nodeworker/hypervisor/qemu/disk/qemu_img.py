@@ -72,9 +72,12 @@ class QemuImg:
         descriptors = [
             _number(each) for each in (*arguments, *also) if each.startswith("/proc/self/fd/")
         ]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_LIMIT_S, cwd="/",
-                              stdin=subprocess.DEVNULL, pass_fds=descriptors,
-                              env={"PATH": os.defpath})
+        try:
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=_LIMIT_S, cwd="/",
+                                  stdin=subprocess.DEVNULL, pass_fds=descriptors,
+                                  env={"PATH": os.defpath})
+        except subprocess.TimeoutExpired as error:
+            raise DriverError(f"qemu-img {arguments[0]} took longer than {_LIMIT_S} s") from error
         if done.returncode:
             raise DriverError(f"qemu-img {arguments[0]}: {done.stderr.strip()}")
         return done.stdout

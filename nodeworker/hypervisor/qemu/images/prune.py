@@ -3,7 +3,7 @@
 What keeps an image, and with it its warm images: being `current` or `presets`; a process that works
 with it (a worker that was not restarted since `make image`). What keeps an image or a warm image:
 the record of a sandbox or snapshot in any node directory that has ever used this image directory. A
-node directory that is missing may be a disk that is not mounted, so its absence stops everything
+node directory that is missing, or has no id, may be a disk that is not mounted: it stops everything
 until somebody says that it is gone for good. The locks of those who build images are held
 meanwhile.
 """
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from guest.presets import LOCK, POINTER
+from nodeworker.disks import directory_id
 from nodeworker.disks.layers import WARM_IMAGES, LayerStore, warm_image_reference
 from nodeworker.disks.sizes import tree_bytes
 from nodeworker.hypervisor import locks
@@ -59,18 +60,19 @@ def prune(image_dir: Path, *, dry_run: bool = False,
 def _references(image_dir: Path, *, forget_missing: bool, dry_run: bool) -> set[str]:
     needed: set[str] = set()
     for node_dir, entry in registered(image_dir).items():
-        if node_dir.is_dir():
+        is_there = node_dir.is_dir()
+        if is_there:
             try:
                 with LayerStore(node_dir, image_dir).unreferring():
                     needed |= references(node_dir)
             except UnreadableRecord as error:
                 raise DriverError(f"nothing is pruned while {error} cannot be read") from error
-        elif not forget_missing:
+        if directory_id.find(node_dir) is None and not forget_missing:
             raise DriverError(
                 f"the node directory {node_dir} is not there: mount its disk, or say"
                 " --forget-missing if it is gone"
             )
-        elif not dry_run:
+        if not is_there and not dry_run:
             entry.unlink()
     return needed
 

@@ -10,6 +10,7 @@ import pytest
 
 from bin.stack.site import ROOT
 from guest.presets import LOCK
+from nodeworker.disks import directory_id
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import DriverError
 from nodeworker.hypervisor.qemu.images import image_holders
@@ -166,3 +167,11 @@ def test_records_are_read_while_nobody_takes_over_what_another_one_names(node, n
             sandbox_id = node.create(snapshot_id)
         assert pruned.result(20) == set()
     node.check_content("sandboxes", sandbox_id)
+
+
+def test_a_directory_without_its_id_may_be_a_mount_point_without_its_disk(node, no_processes):
+    renew(node)
+    (node.directory / "node" / directory_id.NAME).unlink()
+    with pytest.raises(DriverError, match="mount its disk"):
+        prune(node.images)
+    assert (node.images / "images" / "base").exists()
