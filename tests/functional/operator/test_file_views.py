@@ -1,4 +1,5 @@
 """What a process sees of the files of its host, wherever the checkout lies."""
+import secrets
 import subprocess
 from pathlib import Path
 
@@ -38,13 +39,13 @@ def test_it_sees_the_code_its_own_directory_and_nothing_else(checkout, tmp_path)
 
 
 def test_it_writes_its_own_directory_and_tmp_and_nothing_else(checkout):
-    own = checkout / "var" / "keys"
-    tries = " ".join(f"{place}/new" for place in (own, checkout / "app", checkout, "/tmp"))
+    own, name = checkout / "var" / "keys", f"new-{secrets.token_hex(8)}"
+    tries = " ".join(f"{place}/{name}" for place in (own, checkout / "app", checkout, "/tmp"))
     lines = view_of([checkout], checkout, own, checkout / "var")
     shown = look(lines, f'for path in {tries}; do (: > "$path") 2> /dev/null && echo "$path"; done;'
                         ' true')
-    assert shown == [str(own / "new"), "/tmp/new"]
-    assert (own / "new").exists() and not Path("/tmp/new").exists()
+    assert shown == [str(own / name), f"/tmp/{name}"]
+    assert (own / name).exists() and not Path("/tmp", name).exists()
 
 
 def test_without_a_directory_of_its_own_it_sees_none(checkout):

@@ -76,7 +76,7 @@ def test_a_refusal_and_a_silence_are_errors(monitor):
     with qmp.QmpClient(path) as client:
         with pytest.raises(qmp.QmpError, match="no such thing"):
             client.run("impossible")
-        client._deadline_s = 0.3
+        client.deadline_s = 0.3
         with pytest.raises(qmp.QmpError):
             client.run("forgotten")
 
@@ -113,7 +113,7 @@ def test_a_qemu_that_ends_or_is_silent_while_it_loads_says_nothing_of_the_state(
     path, answers, _ = monitor
     answers += [[{"return": {}}]] * commands + [None if ends else []]
     with monitors.Monitor(path) as client:
-        client._deadline_s = 0.2  # not before: the greeting has its time
+        client.deadline_s = 0.2  # not before: the greeting has its time
         with pytest.raises(qmp.QmpError):
             client.load("7")
 
