@@ -19,7 +19,7 @@ from nodeworker.handlers import archives
 from nodeworker.hypervisor import host_memory
 from nodeworker.hypervisor.driver import DriverError
 from nodeworker.lanes_alive import LaneWatch
-from nodeworker.reconciliation.reconciler import Reconciler
+from nodeworker.reconciliation.reconciler import Reconciler, restore_network
 from nodeworker.snapshots.disk_upload import forget_dead
 from nodeworker.wiring import NodeDeps
 from objects.store import StoreUnavailable
@@ -46,7 +46,7 @@ def begin(deps: NodeDeps, lane: Lane) -> None:
     """
     fault("start.begun")
     if lane is Lane.CTL:
-        _restore_network(deps)
+        restore_network(deps)  # it cannot wait for a database that is not up
     # In a directory that is not this node's every machine would look as if it had no files.
     _when_database_answers(lambda: node_directory.check(deps))
     if lane is Lane.CTL:
@@ -74,14 +74,6 @@ def begin(deps: NodeDeps, lane: Lane) -> None:
         _when_database_answers(lambda: _make_due(deps.settings.node_id))
     _when_database_answers(lambda: _end_leases(worker_name(deps.settings.node_id, lane)))
     lanes_alive.hold(deps.settings.node_dir, lane)
-
-
-def _restore_network(deps: NodeDeps) -> None:
-    """The packet policy cannot wait for a database that is not up."""
-    try:
-        deps.driver.restore_network()
-    except DriverError as error:
-        log.error("the packet policy of this host could not be looked at: %s", error)
 
 
 def _sample_what_ended(deps: NodeDeps) -> None:

@@ -167,11 +167,8 @@ def _carry(deps: NodeDeps, claimed: RunClaim, before: _Before, agent: AgentClien
             raise NotReplicated("the version before has lost the database that is stored of it")
     _check_held(deps, claimed)
     if has_database:
-        def held_for_s() -> float:
-            _check_held(deps, claimed)
-            return _left_s(until)
-
-        database_restore.copy(deps, agent, before.live.prefix, path, held_for_s, txid)
+        database_restore.copy(deps, claimed, agent, before.live.prefix, path, txid,
+                              left_s=lambda: _left_s(until))
         # SQLite itself sees only to what it writes: of a file that is empty after the machine died
         # it makes a new database.
         agent.sync(_left_s(until))

@@ -35,9 +35,6 @@ from services.deploys.served import runtimes
 from services.hosts.assignments import SandboxOnNode
 from services.operations import attempts
 
-# How long it may take to put a database into a guest (s).
-_WRITE_S = 120.0
-
 
 def adopt(deps: NodeDeps, claimed: RunClaim, manifest: dict[str, Any]) -> None:
     """Make the builder what is to serve the app, and go on."""
@@ -76,12 +73,8 @@ def start(deps: NodeDeps, claimed: RunClaim) -> None:
 
 def _try_on_copy(deps: NodeDeps, claimed: RunClaim, agent: AgentClient, prefix: str,
                  path: str) -> None:
-    def held_for_s() -> float:
-        when_database_answers(lambda: runs.renew(claimed, deps.settings.operation_lease_s))
-        return _WRITE_S
-
     try:
-        database_restore.copy(deps, agent, prefix, path, held_for_s)
+        database_restore.copy(deps, claimed, agent, prefix, path)
     except ReplicaBroken as error:
         if not attempts.is_last(claimed.attempts, attempts.limit_of_run(deps.settings)):
             raise

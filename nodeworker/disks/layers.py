@@ -87,13 +87,17 @@ class LayerStore:
         """Make the empty overlay file for `reference`."""
         qcow2.create_overlay(self.path(reference), size_bytes)
 
-    def renew_lost(self, reference: str, size_bytes: int) -> bool:
-        """Make a sandbox's own layer of a disk of `size_bytes` anew if a power failure has left
-        only zeros of it; True if so. Nobody may have it open.
+    def renew_lost(self, chain: Iterable[str], size_bytes: int) -> bool:
+        """Make those of a sandbox's own layers of a disk of `size_bytes` anew of which a power
+        failure has left only zeros; True if there was one. Nobody may have them open.
 
-        A create does not flush it. Whatever flushes anything of a layer flushes its beginning too,
-        so where that is zeros nothing is lost that was ever on the disk.
+        A create does not flush its layer, and a capture that died has put another on top. Whatever
+        flushes anything of a layer flushes its beginning too, so where that is zeros nothing is
+        lost that was ever on the disk.
         """
+        return any([self._renew_if_lost(reference, size_bytes) for reference in chain])
+
+    def _renew_if_lost(self, reference: str, size_bytes: int) -> bool:
         path = self.path(reference)
         with path.open("rb") as file:
             own = reference.startswith(_LAYER_KIND) and _is_one_guest_s(reference, file.fileno())

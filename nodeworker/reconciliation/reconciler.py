@@ -29,6 +29,16 @@ from services.snapshots import needed_on_node
 log = logging.getLogger(__name__)
 
 
+def restore_network(deps: NodeDeps) -> bool:
+    """Load the packet policy again where it is not as it is to be; True if so. One that cannot be
+    looked at is an error of the log."""
+    try:
+        return deps.driver.restore_network()
+    except DriverError as error:
+        log.error("the packet policy of this host could not be looked at: %s", error)
+        return False
+
+
 class Reconciler:
     """One per node; one thread at a time calls it."""
 
@@ -56,11 +66,7 @@ class Reconciler:
 
     def _restore_network(self) -> None:
         """First of all: without the policy only the rules inside the slots hold a guest back."""
-        try:
-            if not self._deps.driver.restore_network():
-                return
-        except DriverError as error:
-            log.error("the packet policy of this host could not be looked at: %s", error)
+        if not restore_network(self._deps):
             return
         log.error("the packet policy of this host was changed or removed by somebody else; it is"
                   " loaded again")

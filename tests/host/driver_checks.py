@@ -37,6 +37,22 @@ def pid_of(lab, spec):
     return lab.driver.host.rundir(spec.sandbox_id).find_record().pid
 
 
+def chain_of(lab, spec):
+    """The disk layers of its record."""
+    return lab.driver.host.rundir(spec.sandbox_id).chain()
+
+
+def failing_once(monkeypatch, owner, name, error=None):
+    """What the host does under this name fails once."""
+    does = getattr(owner, name)
+
+    def fail(*_, **__):
+        monkeypatch.setattr(owner, name, does)
+        raise error or OSError("the host fails")
+
+    monkeypatch.setattr(owner, name, fail)
+
+
 def check_is_itself(lab, spec):
     """It runs, with the identity and the environment of its own."""
     assert lab.driver.inspect(spec.sandbox_id) is VmState.RUNNING

@@ -81,14 +81,15 @@ class Lab:
 
     def kill_machine(self, sandbox_id: str) -> None:
         """End the process of a running VM as a crash would."""
+        rundir = RunDir(self.settings.node_dir / "sandboxes" / sandbox_id)
         if self.is_real:
-            record = RunDir(self.settings.node_dir / "sandboxes" / sandbox_id).find_record()
+            record = rundir.find_record()
             assert record and record.pid
             os.kill(record.pid, signal.SIGKILL)
         else:
             os.kill(SimulatorControl(self.settings.node_dir / "simulator").pid(), signal.SIGKILL)
         deadline = time.monotonic() + 10
-        while self.driver.inspect(sandbox_id) is VmState.RUNNING:
+        while self.driver.inspect(sandbox_id) is VmState.RUNNING or rundir.is_alive():
             assert time.monotonic() < deadline, "the killed machine does not end"
             time.sleep(0.01)
 

@@ -6,23 +6,26 @@ from dataclasses import replace
 
 import pytest
 
+from bin.stack.free_ports import free_port
 from config.settings import Settings
 from models.database import connection, database
 from models.nodes import Node, PortBinding
 from models.operations import IdempotencyKey, Operation, OutboxMessage
 from models.sandboxes import Activity, Sandbox
 from models.snapshots import Snapshot
-from models.states import Plan
+from models.states import Plan, SandboxStatus
 from models.users import User
+from nodeworker.hypervisor.driver import MachineSpec, Shape
 from nodeworker.hypervisor.simulated.__main__ import LOCK_NAME
 from nodeworker.hypervisor.simulated.driver import SimulatedDriver
 from nodeworker.wiring import NodeDeps
+from services.errors import Unavailable
 from services.hosts.nodes import NodeFacts, heartbeat
 from services.protocols import Deps
-from services.sandboxes import create
+from services.sandboxes import create, lifecycle
 from tasks.wiring import no_guest
 from tests.fakes.outside import ListQueue
-from tests.rows.operations import CREATE, caller
+from tests.rows.operations import CREATE, boot, caller, succeed
 
 TABLES = (Activity, Operation, OutboxMessage, IdempotencyKey, PortBinding, Snapshot, Sandbox, Node,
           User)
@@ -78,3 +81,15 @@ def away(deps):
 def made(deps):
     """The id of a sandbox whose boot waits for a worker."""
     return create.create(deps, caller("alice"), CREATE).id
+
+
+@pytest.fixture
+def asleep(deps, node):
+    """The id of a sandbox that sleeps by its row, while its machine runs."""
+    sandbox_id = boot(deps)
+    with pytest.raises(Unavailable):
+        lifecycle.hibernate(deps, caller("alice"), sandbox_id)
+    succeed(sandbox_id, SandboxStatus.HIBERNATED)
+    node.driver.create(MachineSpec(sandbox_id, Shape(1, 1024), "token-0123456789", free_port()))
+    yield sandbox_id
+    node.driver.destroy(sandbox_id)

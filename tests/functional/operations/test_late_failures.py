@@ -19,7 +19,7 @@ from services.operations import outbox
 from services.operations.begin import lock_sandbox
 from services.sandboxes import lifecycle as lifecycle_rules
 from services.sandboxes.outcomes import begin_stop
-from tests.rows.operations import boot, caller, claim, row, run, succeed
+from tests.rows.operations import caller, claim, row, run, succeed
 
 
 def delete(deps, sandbox_id):
@@ -61,18 +61,6 @@ def test_a_machine_that_was_made_while_its_sandbox_was_deleted_is_removed(
     monkeypatch.setattr(lifecycle, "report_columns", lambda *_: None)
     run(node, made)
     assert node.driver.inspect(made) is None and row(made).status == "stopped"
-
-
-@pytest.fixture
-def asleep(deps, node):
-    """The id of a sandbox that sleeps by its row, while its machine runs."""
-    sandbox_id = boot(deps)
-    with pytest.raises(Unavailable):
-        lifecycle_rules.hibernate(deps, caller("alice"), sandbox_id)
-    succeed(sandbox_id, SandboxStatus.HIBERNATED)
-    node.driver.create(MachineSpec(sandbox_id, Shape(1, 1024), "token-0123456789", free_port()))
-    yield sandbox_id
-    node.driver.destroy(sandbox_id)
 
 
 def wake(deps, node, sandbox_id):

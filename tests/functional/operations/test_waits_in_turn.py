@@ -24,7 +24,7 @@ from services.errors import Unavailable
 from services.hosts import assignments
 from services.sandboxes import lifecycle as lifecycle_rules
 from services.templates.presets import PRESETS
-from tests.rows.operations import boot, caller, claim, row, run, succeed
+from tests.rows.operations import caller, claim, row, run
 
 MUTE = {slug: {"state": "ready", "version": "1.0.0", "reason": "", "mute": slug == "lfg"}
         for slug in SLUGS}
@@ -138,19 +138,14 @@ def test_a_preset_whose_start_was_lost_is_started_again(node, made):
 
 
 @pytest.fixture
-def asleep(deps, node):
-    """The id of a sandbox that sleeps by its row and is to wake, while its machine runs."""
-    sandbox_id = boot(deps)
+def waking(deps, asleep):
+    """One that is to wake."""
     with pytest.raises(Unavailable):
-        lifecycle_rules.hibernate(deps, caller("alice"), sandbox_id)
-    succeed(sandbox_id, SandboxStatus.HIBERNATED)
-    with pytest.raises(Unavailable):
-        lifecycle_rules.wake(deps, caller("alice"), sandbox_id)
-    node.driver.create(MachineSpec(sandbox_id, Shape(1, 1024), "token-0123456789", free_port()))
-    return sandbox_id
+        lifecycle_rules.wake(deps, caller("alice"), asleep)
+    return asleep
 
 
-@pytest.mark.parametrize(("which", "status"), [("made", "provisioning"), ("asleep", "running")])
+@pytest.mark.parametrize(("which", "status"), [("made", "provisioning"), ("waking", "running")])
 def test_what_is_waited_for_outlives_a_database_that_is_away(
         node, away, monkeypatch, request, which, status):
     """Else the next run prepares the machine anew, or does not know how it came up."""

@@ -142,10 +142,10 @@ def test_a_layer_of_which_a_power_failure_left_nothing_is_made_anew(store, grown
     path = store.path(reference)
     size = path.stat().st_size
     lose(path, 0 if grown is None else size + grown)
-    assert store.renew_lost(reference, MB)
+    assert store.renew_lost([reference], MB)
     assert store.is_empty(reference, MB) and path.stat().st_mode & 0o777 == 0o600
     qcow2.check_overlay(store.open(reference, writable=True))
-    assert not store.renew_lost(reference, MB)
+    assert not store.renew_lost([reference], MB)
     assert set(store.list_paths()) == {reference}
 
 
@@ -159,7 +159,7 @@ def test_a_layer_is_not_made_anew_that_holds_anything_or_is_not_one_sandbox_s_ow
         store.path(reference).parent.mkdir(parents=True)
         lose(store.path(reference), MB)
         lost[store.path(reference)] = reference
-    assert not any(store.renew_lost(each, MB) for each in (whole, *lost.values()))
+    assert not store.renew_lost([whole, *lost.values()], MB)
     assert store.path(whole).read_bytes() == content
     assert all(path.read_bytes() == bytes(MB) for path in lost)
 

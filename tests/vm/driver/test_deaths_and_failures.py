@@ -13,6 +13,7 @@ from tests.host.driver_checks import (
     before,
     check_alive,
     check_grown,
+    failing_once,
     points,
     with_note,
 )
@@ -188,17 +189,6 @@ def test_a_fork_whose_layer_a_power_failure_took_boots_from_what_it_was_made_of(
     check_alive(real, fork, b"first")
     real.driver.hibernate(fork.sandbox_id)
     assert not real.driver.wake(fork).cold
-
-
-def failing_once(monkeypatch, owner, name):
-    """What the host does under this name fails once."""
-    does = getattr(owner, name)
-
-    def fail(*_, **__):
-        monkeypatch.setattr(owner, name, does)
-        raise OSError("the host fails")
-
-    monkeypatch.setattr(owner, name, fail)
 
 
 def only_in_memory(lab):

@@ -11,7 +11,7 @@ from nodeworker.hypervisor.driver import Shape, VmBusy, VmState
 from nodeworker.hypervisor.qemu.disk import flatten
 from nodeworker.hypervisor.qemu.guest import adoption
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
-from tests.host.driver_checks import check_clock, check_disks, memory_copied_ahead
+from tests.host.driver_checks import chain_of, check_clock, check_disks, memory_copied_ahead
 from tests.host.driver_lab import SHAPE
 from tests.stack.waiting import until
 
@@ -181,10 +181,6 @@ def test_a_power_failure_in_the_middle_of_a_wake_is_not_mistaken_for_a_saved_mem
         time.sleep(0.01)
     assert real.driver.inspect(box.sandbox_id) is VmState.DISK_ONLY
     assert real.driver.wake(box).cold
-
-
-def chain_of(lab, spec):
-    return rundir_of(lab, spec).find_record().machine.chain
 
 
 def test_long_disk_chains_are_flattened_while_the_guest_runs(real, box):

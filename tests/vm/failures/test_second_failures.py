@@ -11,15 +11,7 @@ from nodeworker.hypervisor.qemu.disk import flatten
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.hypervisor.qemu.records import Phase
 from nodeworker.hypervisor.qemu.rundir import RunDir
-from tests.host.driver_checks import check_alive, with_note
-
-
-def rundir_of(lab, spec):
-    return lab.driver.host.rundir(spec.sandbox_id)
-
-
-def chain_of(lab, spec):
-    return rundir_of(lab, spec).chain()
+from tests.host.driver_checks import chain_of, check_alive, failing_once, with_note
 
 
 def test_a_disk_whose_chain_has_become_short_is_whole_without_its_process(
@@ -31,7 +23,7 @@ def test_a_disk_whose_chain_has_become_short_is_whole_without_its_process(
         real.shell(box, f"head -c 1000000 /dev/urandom > /root/noise{number}; sync")
         real.driver.snapshot(box.sandbox_id, f"snap{number}")
     sums = real.shell(box, "sha256sum /root/noise*")
-    with Monitor.of(rundir_of(real, box)) as monitor:
+    with Monitor.of(real.driver.host.rundir(box.sandbox_id)) as monitor:
         monitor.run("block-job-set-speed", {"device": flatten._JOB, "speed": 0})
         while monitor.run("query-block-jobs"):
             time.sleep(0.02)
@@ -82,7 +74,7 @@ def test_a_guest_stands_while_its_record_says_that_it_is_saved(real, monkeypatch
     with pytest.raises(DriverError):
         real.driver.hibernate(box.sandbox_id)
     assert len(failed) == 2
-    with Monitor.of(rundir_of(real, box)) as monitor:
+    with Monitor.of(real.driver.host.rundir(box.sandbox_id)) as monitor:
         assert monitor.run("query-status")["status"] != "running"
     assert not real.driver.wake(box).cold
     check_alive(real, box, b"first")
@@ -93,13 +85,7 @@ def test_a_fork_whose_host_fails_before_its_guest_moves_has_its_memory_at_the_ne
     source = with_note(real)
     real.shell(source, "echo captured > /dev/shm/memory")
     real.driver.snapshot(source.sandbox_id, "carrier", transient=True)
-    limit_io = Monitor.limit_io
-
-    def fail(*_):
-        monkeypatch.setattr(Monitor, "limit_io", limit_io)
-        raise OSError("the host fails")
-
-    monkeypatch.setattr(Monitor, "limit_io", fail)
+    failing_once(monkeypatch, Monitor, "limit_io")
     fork = real.spec("carrier")
     with pytest.raises(DriverError):
         real.driver.create(fork)

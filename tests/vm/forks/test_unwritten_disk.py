@@ -8,7 +8,7 @@ from nodeworker.hypervisor.driver import DriverError
 from nodeworker.hypervisor.qemu.operations import snapshot
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.hypervisor.qemu.process.qmp import QmpError
-from tests.host.driver_checks import check_disks
+from tests.host.driver_checks import chain_of, check_disks, failing_once
 
 # From here on nothing is written but what is flushed.
 LAZY = "echo 0 > /proc/sys/vm/dirty_writeback_centisecs; mount -o remount,commit=300 /; sync"
@@ -24,10 +24,6 @@ def box(real):
     real.shell(spec, LAZY)
     real.driver.snapshot(spec.sandbox_id, "snap0")
     return spec
-
-
-def chain_of(lab, spec):
-    return lab.driver.host.rundir(spec.sandbox_id).chain()
 
 
 def test_captures_between_which_nothing_is_written_share_a_disk(real, box):
@@ -56,11 +52,18 @@ def disk_bytes_of(lab, facts):
     return facts.size_bytes - sum(occupied_bytes(directory / name) for name in ("ram", "state"))
 
 
-def test_a_disk_counts_for_the_first_that_keeps_it_whoever_has_begun_before(real, tmp_path):
+@pytest.mark.parametrize("before", ["a death", "a fork"])
+def test_a_disk_counts_for_the_first_that_keeps_it_whoever_has_begun_before(
+        real, tmp_path, before):
     box = real.create()
     real.agent(box).write_file("/root/disk", os.urandom(1 << 20))
     real.shell(box, LAZY)
-    real.crash_at("snapshot.flushed", tmp_path, "snapshot", box.sandbox_id, "snap0")
+    if before == "a death":
+        real.crash_at("snapshot.flushed", tmp_path, "snapshot", box.sandbox_id, "snap0")
+    else:
+        real.driver.snapshot(box.sandbox_id, "carrier", transient=True)
+        real.create("carrier")
+        real.driver.delete_snapshot("carrier")
     for name, has_disk in (("snap0", True), ("snap1", False)):
         facts = real.driver.snapshot(box.sandbox_id, name)
         assert (disk_bytes_of(real, facts) > 1 << 20) is has_disk, name
@@ -92,13 +95,8 @@ def test_a_layer_that_qemu_never_switched_to_is_still_known_after_a_hibernate_th
         real.driver.snapshot(box.sandbox_id, f"before{number}")
     real.shell(box, "echo first > /root/note; sync")
     real.crash_at("snapshot.layer_recorded", tmp_path, "snapshot", box.sandbox_id, "snap")
-    active_node = Monitor.active_node
-
-    def fail(_):
-        monkeypatch.setattr(Monitor, "active_node", active_node)
-        raise QmpError("the monitor did not answer in time")
-
-    monkeypatch.setattr(Monitor, "active_node", fail)
+    failing_once(monkeypatch, Monitor, "active_node",
+                 QmpError("the monitor did not answer in time"))
     with pytest.raises(DriverError):
         real.driver.hibernate(box.sandbox_id)
     real.driver.snapshot(box.sandbox_id, "snap")

@@ -68,10 +68,9 @@ def _boot(vm: Vm, spec: MachineSpec, starting: Starting, *, renew: bool) -> None
     vm.rundir.state.unlink(missing_ok=True)
     vm.rundir.make_ram(vm.machine.shape.mem_mb)
     ram_room.reserve(vm)
-    for reference in vm.machine.chain:  # a capture that died has put another on top of the first
-        if vm.host.layers.renew_lost(reference, vm.machine.disk_bytes):
-            _log.error("what %s wrote since it was made was never flushed, and lost with the power"
-                       " of this host", vm.sandbox_id)
+    if vm.host.layers.renew_lost(vm.machine.chain, vm.machine.disk_bytes):
+        _log.error("what %s wrote since it was made was never flushed, and lost with the power of"
+                   " this host", vm.sandbox_id)
     # What it saves later is of the host of now; a try before may have been another worker's.
     machine = replace(vm.machine, made_on=vm.host.tuple_for(vm.machine))
     vm.write(replace(vm.record, machine=machine), durable=False)

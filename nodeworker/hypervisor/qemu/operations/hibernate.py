@@ -17,7 +17,7 @@ from nodeworker.faults import fault
 from nodeworker.hypervisor.driver import MemoryLost
 from nodeworker.hypervisor.qemu.disk import flatten
 from nodeworker.hypervisor.qemu.host import Host
-from nodeworker.hypervisor.qemu.operations.recover import settle_chain
+from nodeworker.hypervisor.qemu.operations.recover import recover
 from nodeworker.hypervisor.qemu.process.monitor import Monitor
 from nodeworker.hypervisor.qemu.process.qmp import QmpError
 from nodeworker.hypervisor.qemu.process.start_in_slot import stop
@@ -46,10 +46,9 @@ def hibernate(host: Host, sandbox_id: str) -> None:
 def _save(vm: Vm) -> None:
     if not vm.rundir.is_alive():
         raise MemoryLost(f"the process of {vm.sandbox_id} ended by itself; its disk is left")
+    if vm.record.task is not None:
+        recover(vm)  # if that fails the task stays, and the next one does it
     with vm.monitor("hibernating") as monitor:
-        if vm.record.task is not None:
-            monitor.cont()
-            settle_chain(vm, monitor)  # if that fails the task stays, and the next one does it
         try:
             flatten.settle(vm, monitor)
             vm.write(replace(vm.record, task=Task.HIBERNATE, starting=None), durable=False)

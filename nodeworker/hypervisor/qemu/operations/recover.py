@@ -15,8 +15,8 @@ def recover(vm: Vm) -> None:
     Raises DriverError if the monitor does not answer, or lies. Only for records in phase RUNNING.
     """
     with vm.monitor("recovering") as monitor:
+        monitor.cont()  # first: whatever becomes of the record, the guest goes on
         settle_chain(vm, monitor)
-        monitor.cont()
 
 
 def settle_chain(vm: Vm, monitor: Monitor) -> None:

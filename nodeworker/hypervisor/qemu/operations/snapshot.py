@@ -191,8 +191,7 @@ def _capture_asleep(vm: Vm, directory: Path) -> None:
     if vm.rundir.is_alive():
         raise DriverError(f"{vm.sandbox_id} is neither running nor asleep")
     top, disk_bytes = vm.machine.chain[-1], vm.machine.disk_bytes
-    for reference in vm.machine.chain:  # else it would be frozen as it is
-        vm.host.layers.renew_lost(reference, disk_bytes)
+    vm.host.layers.renew_lost(vm.machine.chain, disk_bytes)  # else it would be frozen as it is
     if not vm.host.layers.is_empty(top, disk_bytes):
         _grow_chain(vm, vm.record.task)
     if ram_is_whole(vm.record):
@@ -259,9 +258,9 @@ def _complete(vm: Vm, directory: Path, snapshot_id: str, pause_ms: float,
               lends_in: str | None) -> SnapshotRecord:
     host, chain = vm.host, vm.machine.chain[:-1]
     own = [reference for reference in chain if reference.startswith("layer:")]
-    # what other snapshots hold counts as theirs
     written = [host.layers.path(layer) for layer in own
-               if not _is_held_by_others(host, layer, snapshot_id)]
+               if not host.layers.is_frozen(layer)
+               or lends_in is None and not _is_held_by_others(host, layer, snapshot_id)]
     for reference in own:
         host.layers.freeze(reference)
     memory = [directory / name for name in _MEMORY if (directory / name).exists()]
@@ -283,6 +282,8 @@ def _complete(vm: Vm, directory: Path, snapshot_id: str, pause_ms: float,
 
 
 def _is_held_by_others(host: Host, layer: str, snapshot_id: str) -> bool:
+    """Whether a frozen layer counts as another snapshot's. Looks at all that hold it, which may be
+    many, so it is not asked for the capture of a fork, which goes soon."""
     return any(kind == host.snapshots.name and name != snapshot_id
                for kind, name in host.layers.notes.holders(layer))
 
