@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from app.guest_gateway.answers import refusal
-from app.http.owner_shares import Places
+from app.guest_gateway.connection_shares import ConnectionShares
 
 log = logging.getLogger(__name__)
 HEAD_S = 20.0
@@ -35,8 +35,8 @@ class Connections(web.Server):
             "max_field_size": _FIELD_BYTES, "max_headers": _FIELDS,
         }
         super().__init__(handle, handler_cancellation=True)
-        self._places = Places(CONNECTIONS, OF_ONE_GUEST)
-        self._sources: dict[web.RequestHandler, str] = {}
+        self._shares: ConnectionShares[web.RequestHandler] = ConnectionShares(CONNECTIONS,
+                                                                              OF_ONE_GUEST)
 
     def __call__(self) -> "Connection":
         return Connection(self, loop=self._loop, **self._options)
@@ -50,21 +50,17 @@ class Connections(web.Server):
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         """Count a connection of a guest; one too many is ended."""
         super().connection_made(handler, transport)
-        source = source_of(transport)
         if is_of_host(handler):
             return
-        if self._places.take(source):
-            self._sources[handler] = source
-        else:
-            transport.abort()
+        one_too_many = self._shares.take(source_of(transport), handler)
+        if one_too_many is not None and one_too_many.transport is not None:
+            one_too_many.transport.abort()
 
     def connection_lost(self, handler: web.RequestHandler,
                         exc: BaseException | None = None) -> None:
         """Forget a connection."""
         super().connection_lost(handler, exc)
-        source = self._sources.pop(handler, None)
-        if source is not None:
-            self._places.give_back(source)
+        self._shares.give_back(handler)
 
 
 class Connection(web.RequestHandler):

@@ -4,9 +4,14 @@ from typing import Any
 
 from config.settings import Settings
 from models.database import connection, database
-from models.states import SandboxStatus
+from models.states import OWN_KINDS, SandboxStatus
 from services.errors import Unavailable
 
+# The owner of the sandbox `s`. What the service makes for an app belongs to one account, so that
+# all builders would have a single share of anything: theirs is that of the app's owner.
+OWNER = "coalesce(d.owner_id, s.owner_id)"
+OWNER_JOIN = "LEFT JOIN deploys d ON d.app_id = s.app_id AND s.kind IN (%s, %s)"
+OWNER_VALUES = tuple(kind.value for kind in OWN_KINDS)
 _ALIVE = (SandboxStatus.PROVISIONING.value, SandboxStatus.RUNNING.value)
 _HOLDER = """
 SELECT {columns} FROM sandboxes s {joins}

@@ -2,15 +2,8 @@
 from app.guest_gateway.rows import Rows
 from config.settings import Settings
 from models.database import DatabaseUnavailable
-from models.states import OWN_KINDS
 from services.errors import Forbidden, Unavailable
-from services.guests.address_holder import find_holder
-
-# What the service makes for an app belongs to one account, so that all builders would have a single
-# share: theirs is that of the app's owner.
-_OWNER = "coalesce(d.owner_id, s.owner_id)"
-_APP = "LEFT JOIN deploys d ON d.app_id = s.app_id AND s.kind IN (%s, %s)"
-_KINDS = [kind.value for kind in OWN_KINDS]
+from services.guests.address_holder import OWNER, OWNER_JOIN, OWNER_VALUES, find_holder
 
 
 class Owners:
@@ -24,7 +17,7 @@ class Owners:
         Unavailable as `find_holder`, and while the database is away."""
         try:
             holder = await self._rows.ask(
-                find_holder, self._settings, source, _OWNER, _APP, *_KINDS)
+                find_holder, self._settings, source, OWNER, OWNER_JOIN, *OWNER_VALUES)
         except DatabaseUnavailable as error:
             raise Unavailable("Whose sandbox this is cannot be told now.",
                               retry_after_s=2) from error

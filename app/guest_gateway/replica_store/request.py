@@ -8,7 +8,6 @@ comes; the last piece only once all of it has the digest that was signed, if the
 import hashlib
 import logging
 from asyncio import TimeoutError as Overdue
-from asyncio import wait_for
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import nullcontext
 from datetime import datetime, timezone
@@ -20,25 +19,18 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from app.guest_gateway.replica_store.allowed_requests import AllowedRequest, check_batch, judge
 from app.guest_gateway.replica_store.quota import Quota
+from app.guest_gateway.replica_store.request_places import RequestPlaces
 from app.guest_gateway.replica_store.signature import Signature, decode, parse_query, read_signature
 from app.guest_gateway.replica_store.store import Store
 from app.guest_gateway.rows import Rows
-from app.http.owner_shares import Places
+from app.http.pace import Pace
 from config.settings import Settings
 from objects.store import ObjectStore
 from services.deploys.served.replica_keys import BUCKET, Grant, find_grant
-from services.errors import (
-    Forbidden,
-    InvalidRequest,
-    RateLimited,
-    ServiceError,
-    TooLarge,
-    Unavailable,
-)
+from services.errors import Forbidden, InvalidRequest, ServiceError, TooLarge, Unavailable
 
 log = logging.getLogger(__name__)
 ROOM = f"/{BUCKET}"
-REQUESTS, OF_ONE_GUEST = 1000, 32
 _SILENCE_S = 30.0
 _BACK = {"content-type", "content-length", "content-range", "etag", "last-modified",
          "accept-ranges"}
@@ -53,7 +45,7 @@ class ReplicaStore:
         self._settings, self._rows = settings, rows
         self.store = Store(settings)
         self._quota = Quota(ObjectStore(settings), Rows())
-        self._places = Places(REQUESTS, OF_ONE_GUEST)
+        self._places = RequestPlaces()
 
     async def serve(self, request: web.BaseRequest, source: str) -> web.StreamResponse:
         """The answer to a request below ROOM from the address `source`."""
@@ -79,12 +71,8 @@ class ReplicaStore:
             raise Forbidden("The signature is not right.")
         allowed = judge(request.method, path[len(ROOM):].removeprefix("/"), parameters,
                         request.headers, grant.prefix)
-        if not self._places.take(source):
-            raise RateLimited("Too many requests at a time.", retry_after_s=1)
-        try:
+        with self._places.place(source, grant.owner_id):
             return await self._pass_on(request, allowed, grant, signature, source)
-        finally:
-            self._places.give_back(source)
 
     async def _pass_on(self, request: web.BaseRequest, allowed: AllowedRequest, grant: Grant,
                        signature: Signature, source: str) -> web.StreamResponse:
@@ -136,9 +124,10 @@ async def _checked(request: web.BaseRequest, body_sha256: str,
     its prefix held may have been removed meanwhile. Raises InvalidRequest, Forbidden."""
     if request.headers.get("Expect", "").lower() == "100-continue" and request.transport:
         request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    digest, held = hashlib.sha256(), b""
+    digest, held, pace = hashlib.sha256(), b"", Pace(_SILENCE_S)
     try:
-        while piece := await wait_for(request.content.readany(), _SILENCE_S):
+        while piece := await pace.wait(request.content.readany()):
+            pace.moved(len(piece))
             digest.update(piece)
             if held:
                 yield held
@@ -164,9 +153,11 @@ async def _pass_on(request: web.BaseRequest, answer: aiohttp.ClientResponse) -> 
     passed = web.StreamResponse(status=answer.status, headers=headers)
     await passed.prepare(request)
     if request.method != "HEAD":
+        pace = Pace(_SILENCE_S)
         try:
             async for piece in answer.content.iter_any():
-                await passed.write(piece)
+                await pace.wait(passed.write(piece))
+                pace.moved(len(piece))
         except (aiohttp.ClientError, Overdue):
             # Without the end of the body, so that half an object is never taken for a whole one.
             request.protocol.force_close()

@@ -4,7 +4,7 @@ import time
 
 from gunicorn.http.errors import LimitRequestHeaders
 
-SLOWEST_BYTES_PER_S = 8 * 1024
+from app.http.pace import SLOWEST_BYTES_PER_S
 
 
 class PacedSocket:

@@ -19,7 +19,7 @@ from models.database import connection, database, now
 from models.ids import new_id
 from models.states import OPEN_STATES, OperationKind, SandboxStatus
 from services.errors import Forbidden, Unavailable
-from services.guests.address_holder import find_holder
+from services.guests.address_holder import OWNER, OWNER_JOIN, OWNER_VALUES, find_holder
 from services.guests.box_keys import keys_of_box
 
 # The name that guests have for the bucket, whatever the operator calls it.
@@ -41,9 +41,10 @@ class ReplicaKey:
 @dataclass(frozen=True)
 class Grant:
     """A key that is asked with: what its secret may be, and what it opens. Several secrets, while
-    `SVC_GUEST_SECRET` changes."""
+    `SVC_GUEST_SECRET` changes. `owner_id`: whose share of the places its requests take."""
 
     sandbox_id: str
+    owner_id: str
     prefix: str
     secrets: tuple[str, ...] = field(repr=False)
 
@@ -108,11 +109,12 @@ def find_grant(settings: Settings, source_address: str, key_id: str) -> Grant:
 
     Raises Forbidden; Unavailable from an address that nobody has yet.
     """
-    holder = find_holder(settings, source_address, "s.id, k.prefix", _ITS_KEY, key_id)
-    if holder is None or holder[1] is None:
+    holder = find_holder(settings, source_address, f"s.id, {OWNER}, k.prefix",
+                         f"{_ITS_KEY} {OWNER_JOIN}", key_id, *OWNER_VALUES)
+    if holder is None or holder[2] is None:
         raise Forbidden("This key is not for this sandbox.")
-    sandbox_id, prefix = holder
-    return Grant(sandbox_id, prefix,
+    sandbox_id, owner_id, prefix = holder
+    return Grant(sandbox_id, owner_id, prefix,
                  tuple(_secret(key, key_id) for key in keys_of_box(settings)))
 
 

@@ -265,6 +265,8 @@ def test_old_secrets_are_believed_while_the_boxs_key_changes(guest, sim_stack):
         sim_stack.settings, guest_secret=f"new,{sim_stack.settings.guest_secret}")
     grant = replica_keys.find_grant(settings, guest.asker.place.address, guest.key.key_id)
     assert guest.key.secret in grant.secrets and len(grant.secrets) == 2
+    with connection():
+        assert grant.owner_id == Sandbox.get_by_id(guest.asker.sandbox_id).owner_id
 
 
 @pytest.mark.slow
