@@ -4,18 +4,17 @@ import sys
 from collections.abc import Sequence
 
 from bin.console import Advice, explained, step
-from bin.stack import unix_accounts
 from bin.stack.running import Stack
 from bin.stack.site import DEVELOPMENT, Site
 
 EDGE = "edge"
+_AT_WORK = ("RUNNING", "STARTING", "BACKOFF")
 
 
 def restart(stack: Stack) -> None:
     """Start every process again, those that were stopped too; returns when all are healthy."""
     with step("Restarting " + ", ".join(stack.processes)):
-        unix_accounts.prepare(stack.site)
-        stack.supervisor.launch()
+        stack.start_servers()
         stack.prepare()
         stack.restart(*(name for name in stack.processes if name != EDGE))
         # Its clients keep their connections.
@@ -33,16 +32,17 @@ def stop(stack: Stack) -> None:
 
 
 def start(stack: Stack, names: Sequence[str]) -> None:
-    """Start these processes with today's settings. Raises Advice where there is none of that
-    name."""
+    """Start these processes with today's settings; what runs goes on. Raises Advice where there is
+    none of that name."""
     if not names:
         raise Advice("say which: `make start P=node-ctl`; `make restart` starts all.")
     if unknown := [name for name in names if name not in stack.processes]:
         raise Advice(f"there is no process {unknown[0]}; `make status` shows those there are.")
     with step("Starting " + ", ".join(names)):
-        unix_accounts.prepare(stack.site)
-        stack.supervisor.launch()
-        stack.start(*names)
+        ran = [name for name in stack.processes if stack.supervisor.state(name) in _AT_WORK]
+        stack.start_servers()
+        # What new code starts in another way is stopped by now.
+        stack.start(*names, *ran)
 
 
 def main(arguments: list[str]) -> None:

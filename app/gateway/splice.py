@@ -14,6 +14,8 @@ PIECE_BYTES = 32 * 1024
 _PROTOCOL, _KEEPS_NOTHING = b"HTTP/", b"HTTP/1.0"
 _BEGINNING, _SWITCHES = len(b"HTTP/1.1 101"), b" 101"
 _LINGER_S = 2.0
+# As nginx does for those that it sends to guests itself (config/nginx/unbuffered.conf).
+TAKES_NOTHING_S = 120.0
 
 
 async def splice(begun: bytes, edge: Link, guest: Link,
@@ -66,13 +68,34 @@ async def _read_first(reader: asyncio.StreamReader) -> bytes:
 
 async def _send(begun: bytes, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
     """A guest may answer before it has read everything, and close: what it said counts then."""
+    piece = begun
     try:
-        target.write(begun)
-        await target.drain()
-        await _pass_on(source, target)
+        while piece:
+            target.write(piece)
+            await _taken(target)
+            piece = await _read(source)
     except OSError:
         return
-    target.close()  # the edge has gone
+    # The edge has gone. Not closed: it would stay open until the guest has read the rest.
+    target.transport.abort()
+
+
+async def _taken(target: asyncio.StreamWriter) -> None:
+    """Wait until a guest has taken most of what it was sent; one that takes nothing for so long is
+    let go. While it is waited for, nobody sees whether the edge has gone."""
+    giving_up = asyncio.get_running_loop().call_later(TAKES_NOTHING_S, target.transport.abort)
+    try:
+        await target.drain()
+    finally:
+        giving_up.cancel()
+
+
+async def _read(source: asyncio.StreamReader) -> bytes:
+    """The next that the edge sends; nothing if it has gone, in whatever way."""
+    try:
+        return await source.read(PIECE_BYTES)
+    except OSError:
+        return b""
 
 
 async def _pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:

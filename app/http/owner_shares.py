@@ -1,6 +1,8 @@
 """Counts what callers hold of something that there is only so much of: threads, bytes, requests."""
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class Places:
@@ -28,3 +30,13 @@ class Places:
             self._total -= count
             if not self._held[owner]:
                 del self._held[owner]
+
+    @contextmanager
+    def held(self, owner: str, refusal: Exception) -> Iterator[None]:
+        """Hold a place of `owner`'s; raises `refusal` when there is none left."""
+        if not self.take(owner):
+            raise refusal
+        try:
+            yield
+        finally:
+            self.give_back(owner)

@@ -10,6 +10,7 @@ from app.identity import client_address, routes
 from app.identity.local_authority import LocalAuthority
 from app.identity.origin_check import OriginCheck
 from app.identity.sessions import Sessions
+from app.identity.sign_in_places import SignInPlaces
 from app.identity.signing_keys import KeyDirectory
 from config.settings import Settings, get_settings
 
@@ -27,7 +28,8 @@ def create_app(settings: Settings | None = None) -> Flask:
     wiring.attach(app, wiring.build(settings, application="svc-identity", authority=authority))
     keys, sessions = KeyDirectory(settings.signing_keys_dir), Sessions(settings)
     keys.ensure(settings.jwt_algorithms[0])
-    routes.attach(app, routes.Parts(settings, keys, sessions, OriginCheck(settings)))
+    routes.attach(
+        app, routes.Parts(settings, keys, sessions, OriginCheck(settings), SignInPlaces()))
     converters.install(app)
     errors.install(app)
     request_ids.install(app)

@@ -11,6 +11,7 @@ from app.http.credentials import ADMIN, PUBLIC, SESSION
 from app.http.route import route
 from app.identity.origin_check import OriginCheck
 from app.identity.sessions import Sessions
+from app.identity.sign_in_places import SignInPlaces
 from app.identity.signing_keys import KeyDirectory
 from app.schemas.identity import (
     AccountAnswer,
@@ -42,6 +43,7 @@ class Parts:
     keys: KeyDirectory
     sessions: Sessions
     origins: OriginCheck
+    places: SignInPlaces
 
 
 def attach(app: Flask, parts: Parts) -> None:
@@ -66,12 +68,13 @@ def check_origin() -> None:
 def login(body: dict[str, Any], response: Response) -> User:
     """Start a session: the answer sets its cookie."""
     address = request.remote_addr or ""
-    sign_in_throttle.pay(body["email"], address)
-    try:
-        user = users.sign_in(body["email"], body["password"])
-    except Unavailable:
-        sign_in_throttle.refund(body["email"], address, forgets=False)
-        raise
+    with _parts().places.place(body["email"], address):
+        sign_in_throttle.pay(body["email"], address)
+        try:
+            user = users.sign_in(body["email"], body["password"])
+        except Unavailable:
+            sign_in_throttle.refund(body["email"], address, forgets=False)
+            raise
     sign_in_throttle.refund(body["email"], address, forgets=True)
     _parts().sessions.start(request, response, user)
     return user

@@ -14,7 +14,6 @@ import calendar
 import contextlib
 import fcntl
 import hashlib
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from typing import Any
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
+from config import owned_files
 from config.settings import SettingsError
 from services.accounts.tokens import SigningKey, VerificationKey
 
@@ -164,9 +164,9 @@ class KeyDirectory:
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
         self._path.mkdir(mode=0o755, parents=True, exist_ok=True)
-        with open(self._path / ".lock", "w", encoding="ascii") as lock:
-            _give(lock.fileno(), self._path)
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        # The directory itself is locked, for which root makes no file in it.
+        with owned_files.opened(self._path) as directory:
+            fcntl.flock(directory, fcntl.LOCK_EX)
             yield
 
 
@@ -189,19 +189,5 @@ def _read_public(path: Path) -> VerificationKey:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    draft = path.with_suffix(".draft")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(descriptor, "wb") as stream:
-        _give(descriptor, path.parent)
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.chmod(draft, mode)
-    draft.replace(path)
-
-
-def _give(descriptor: int, directory: Path) -> None:
-    """Make a file that an operator writes as root the identity host's, whose directory it is in."""
-    if os.geteuid() == 0:
-        owner = directory.stat()
-        os.fchown(descriptor, owner.st_uid, owner.st_gid)
+    """Also as root, for an operator: it is the identity host's, whose directory it is in."""
+    owned_files.write(path, content, mode, durable=True)

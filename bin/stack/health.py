@@ -5,7 +5,8 @@ import socket
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 
 import psycopg2
 from celery import Celery
@@ -18,6 +19,9 @@ from bin.stack.site import Site
 from config.settings import Settings, load
 from models.states import Lane
 from nodeworker.lanes_alive import is_held
+
+# What it says, how it is found out, and the processes that it depends on.
+Condition = tuple[str, Callable[[], bool], Collection[str]]
 
 
 def answers(url: str, headers: dict[str, str] | None = None) -> bool:
@@ -121,6 +125,28 @@ def silent_workers(site: Site, node_id: str, processes: Collection[str],
         app.close()
     answered = {worker for reply in replies for worker in reply}
     return {name for name, worker in asked.items() if worker not in answered}
+
+
+def conditions(site: Site, processes: Collection[str]) -> Iterator[Condition]:
+    """What is true, soon after its start, of a stack that works."""
+    settings = load(site.values)
+    yield "the API answers", lambda: answers(f"{settings.api_url}/health"), ["api"]
+    yield ("the identity host answers",
+           lambda: answers(f"{settings.auth_url}/.well-known/jwks.json"), ["identity"])
+    for name, url in (("shell", shell_health(settings)),
+                      ("guest-gateway", guest_gateway_health(settings))):
+        if name in processes:
+            yield f"{name} answers", partial(answers, url), [name]
+    if "edge" in processes:
+        yield "the edge answers", lambda: edge_answers(settings), ["edge"]
+    if "gateway" in processes:
+        yield "the gateway answers", lambda: gateway_answers(settings), ["gateway"]
+    yield ("the node worker reports", lambda: node_reports(site, settings.node_id),
+           ["node-ctl", "node-ops"])
+    # Those that are not there yet are soon asked again.
+    yield ("the workers answer",
+           lambda: not silent_workers(site, settings.node_id, processes, 0.5),
+           ["control", "webhooks", "node-ops", "node-bulk", "node-archive", "node-deploy"])
 
 
 def list_faults(site: Site, processes: Collection[str]) -> dict[str, str]:

@@ -12,7 +12,6 @@ import shlex
 import signal
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import partial
 from pathlib import Path
 
 from app.identity.signing_keys import KeyDirectory
@@ -22,7 +21,7 @@ from bin.stack.guest_image import build_command
 from bin.stack.localhost_certificate import ensure_certificate
 from bin.stack.run_command import run_command
 from bin.stack.site import ROOT, Site
-from bin.stack.supervision import supervise
+from bin.stack.supervision import merge_pages, supervise
 from config.settings import Settings, load
 from nodeworker.hypervisor.qemu.images.image_holders import unregister
 
@@ -85,6 +84,7 @@ class Stack:
     def start_servers(self) -> None:
         """Postgres, Redis and the S3 server, answering, with the database made."""
         if not self.supervisor.running():
+            self.supervisor.shutdown()  # an end that has begun takes its time
             leftovers.end(self._processes)
         unix_accounts.prepare(self.site)
         servers.prepare(self.site, durable=self.durable)
@@ -125,29 +125,17 @@ class Stack:
                                       if line.startswith("SVC_")))
 
     def wait_healthy(self, timeout_s: float = 90) -> None:
-        """Return when the HTTP processes answer, every worker answers and this node's heartbeat is
-        fresh."""
-        self._until("the API answers", timeout_s, lambda: health.answers(f"{self.api_url}/health"),
-                    ["api"])
-        self._until("the identity host answers", timeout_s,
-                    lambda: health.answers(f"{self.auth_url}/.well-known/jwks.json"), ["identity"])
-        for name, url in (("shell", health.shell_health(self.settings)),
-                          ("guest-gateway", health.guest_gateway_health(self.settings))):
-            if name in self.processes:
-                self._until(f"{name} answers", timeout_s, partial(health.answers, url), [name])
-        if "edge" in self.processes:
-            self._until("the edge answers", timeout_s,
-                        lambda: health.edge_answers(self.settings), ["edge"])
-        if "gateway" in self.processes:
-            self._until("the gateway answers", timeout_s,
-                        lambda: health.gateway_answers(self.settings), ["gateway"])
-        node_id = self.settings.node_id
-        self._until("the node worker reports", timeout_s,
-                    lambda: health.node_reports(self.site, node_id), ["node-ctl", "node-ops"])
-        # Those that are not there yet are soon asked again.
-        self._until("the workers answer", timeout_s,
-                    lambda: not health.silent_workers(self.site, node_id, self.processes, 0.5),
-                    ["control", "webhooks", "node-ops", "node-bulk", "node-archive", "node-deploy"])
+        """Return when the HTTP processes answer, every worker answers, this node's heartbeat is
+        fresh and no process ends again and again."""
+        for what, condition, suspects in health.conditions(self.site, self.processes):
+            self._until(what, timeout_s, condition, suspects)
+        restless: list[str] = []
+
+        def all_stay() -> bool:
+            restless[:] = self.supervisor.list_restless(self.processes)
+            return not restless
+
+        self._until("every process runs and stays", timeout_s, all_stay, restless)
 
     def run(self, command: str, timeout_s: float = 900, *, show: bool = False,
             env: Mapping[str, str] | None = None) -> str:
@@ -212,6 +200,7 @@ class Stack:
             say(f"warning: the network of the sandboxes was not removed: {advice}")
         self.supervisor.shutdown()
         leftovers.end(self._processes)
+        merge_pages.Merging().end_abandoned()
 
     def _hibernate(self) -> str:
         """Put every running sandbox to sleep; returns why that failed, if it did."""
@@ -241,6 +230,7 @@ class Stack:
                 self.run("python -m nodeworker.commands.teardown",
                          env={**self.env, "SVC_NET_PREFIX": share.net_prefix})
             leftovers.remove_cgroups(share.net_prefix)
+        merge_pages.Merging().end_abandoned()
         host_shares.release_share(self.site.data_dir)
         if {"SVC_IMAGE_DIR", "SVC_NODE_DIR"} <= self.site.values.keys():  # pruning needs it there
             unregister(Path(self.site.values["SVC_IMAGE_DIR"]),

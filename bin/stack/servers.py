@@ -4,6 +4,7 @@ Redis, S3.
 `prepare` makes their directories and configuration, `commands` is what the supervisor runs.
 Production uses managed ones instead and never reads this module.
 """
+import re
 import shlex
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from bin.console import Advice
 from bin.stack.free_ports import is_free
 from bin.stack.site import ROOT, Site
 from bin.stack.unix_accounts import own_directory, own_file
+from config import owned_files
 from config.processes import STORE
 
 # Debian's packages have a directory for each version.
@@ -30,19 +32,20 @@ _AS_USER = ("exec env -i PATH=\"$PATH\" unshare --mount --propagation slave sh -
 # A postmaster that was killed may leave children that hold its shared memory, and the next one
 # refuses to start as long as they do; so it does when the number in its pid file has become that of
 # another stack's Postgres. Every process of a server has its data directory as working directory.
+# This is done by its own account: a link in that place would have root end other processes.
 _END_ORPHANS = """\
-orphans() {{
+orphans() {
     for entry in /proc/[0-9]*; do
-        if [ "$entry/cwd" -ef {data} ]; then echo "${{entry#/proc/}}"; fi
+        if [ "$entry/cwd" -ef /mnt/data ]; then echo "${entry#/proc/}"; fi
     done
-}}
+}
 for signal in QUIT KILL; do
     left=$(orphans)
     [ -n "$left" ] || break
     kill -s "$signal" $left || true
     for _ in 1 2 3 4 5 6 7 8 9 10; do [ -z "$(orphans)" ] || sleep 0.1; done
 done
-rm -f {data}/postmaster.pid
+rm -f /mnt/data/postmaster.pid
 """
 
 
@@ -51,13 +54,13 @@ def commands(site: Site) -> dict[str, str]:
     everybody."""
     directory = {name: site.data_dir / name for name in ("postgres", "redis", "s3")}
     quoted = {name: shlex.quote(str(path)) for name, path in directory.items()}
-    end_orphans = _END_ORPHANS.format(data=f"{quoted['postgres']}/data")
     # A copy of the server from .venv where `_prepare_redis` made one, else the system's.
     redis = (f"$(test -x {quoted['redis']}/redis-server && echo /mnt/redis-server"
              " || echo redis-server)")
-    postgres = f"{postgres_bin(_postgres_data(site))}/postgres -D /mnt/data"
+    programs = postgres_bin(_postgres_data(site))
+    postgres = shlex.quote(f"{_END_ORPHANS}exec {programs}/postgres -D /mnt/data")
     return {
-        "postgres": f"{end_orphans}{_AS_USER} {quoted['postgres']} postgres {postgres}",
+        "postgres": f"{_AS_USER} {quoted['postgres']} postgres sh -euc {postgres}",
         "redis": f"{_AS_USER} {quoted['redis']} redis {redis} /mnt/redis.conf",
         # The value is read as a line of CSV, so the pair needs quotes of its own.
         "s3": (
@@ -70,15 +73,36 @@ def commands(site: Site) -> dict[str, str]:
 
 def postgres_bin(data: Path) -> Path:
     """Directory of the Postgres programs of the version that wrote `data`, installed or not; before
-    there is any data, of the newest installed ones."""
-    if (data / "PG_VERSION").exists():
-        return _INSTALLED / (data / "PG_VERSION").read_text().strip() / "bin"
+    there is any data, of the newest installed ones. Raises Advice if `data` says no version."""
+    if version := _version_of(data):
+        return _INSTALLED / version / "bin"
     found = sorted(_INSTALLED.glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
     if not found:
         raise Advice(
             "Postgres is not installed; `apt-get install postgresql`, or `make up` as root does it."
         )
     return found[-1].parent
+
+
+def _version_of(data: Path) -> str | None:
+    """The version that `data` names, None if there is no data. It becomes part of a command, and
+    the account of Postgres may have put anything there."""
+    file = data / "PG_VERSION"
+    try:
+        version = owned_files.read(file).decode(errors="replace").strip()
+    except FileNotFoundError:
+        return None
+    except PermissionError:
+        raise
+    except OSError:  # a link, or no file
+        version = ""
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", version):
+        raise Advice(
+            f"{file} is no file that names a version of Postgres: the account of Postgres may have"
+            " been taken over. Find out who changed it; then write the version into it, such as 15,"
+            " or restore a backup."
+        )
+    return version
 
 
 def _postgres_data(site: Site) -> Path:
@@ -129,8 +153,7 @@ def _prepare_redis(site: Site, durable: bool) -> None:
     # Python.
     bundled = ROOT / ".venv" / "bin" / "redis-server"
     if bundled.exists() and not (directory / "redis-server").exists():
-        shutil.copy(bundled, directory / "redis-server")
-        (directory / "redis-server").chmod(0o755)
+        owned_files.write(directory / "redis-server", bundled.read_bytes(), 0o755)
 
 
 def _init_postgres(site: Site) -> None:
@@ -175,5 +198,6 @@ def _configure_postgres(site: Site, durable: bool) -> None:
     for name, text in {**_ACCESS, "stack.conf": "\n".join(lines) + "\n"}.items():
         own_file(data / name, text, "postgres")
     main, configuration = data / "postgresql.conf", "include 'stack.conf'\n"
-    if not main.read_text().endswith(configuration):
-        own_file(main, main.read_text() + configuration, "postgres")
+    written = owned_files.read(main).decode()
+    if not written.endswith(configuration):
+        own_file(main, written + configuration, "postgres")

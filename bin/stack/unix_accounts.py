@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bin.console import Advice
 from bin.stack.site import ROOT, Site
+from config import owned_files
 from config.processes import PROCESSES, accounts
 from services.llm.configured.config_file import list_files
 
@@ -49,17 +50,19 @@ def missing() -> list[str]:
 
 def own_directory(path: Path, account: str, mode: int = 0o700) -> Path:
     """Make a directory, or one that root made before, the account's, with all that is in it; nobody
-    else can read it unless `mode` says so."""
+    else can read it unless `mode` says so. Raises OSError if it is a link that an account made."""
     entry = pwd.getpwnam(account)
     path.mkdir(mode=mode, parents=True, exist_ok=True)
-    path.chmod(mode)
-    if path.stat().st_uid != entry.pw_uid:
-        for folder, folders, files in os.walk(path):
-            for name in (*folders, *files):
-                with contextlib.suppress(FileNotFoundError):
-                    os.lchown(Path(folder, name), entry.pw_uid, entry.pw_gid)
-        # Last: a walk that is cut short is begun again.
-        os.chown(path, entry.pw_uid, entry.pw_gid)
+    with owned_files.opened(path) as directory:
+        os.fchmod(directory, mode)
+        if os.fstat(directory).st_uid != entry.pw_uid:
+            for _, folders, files, folder in os.fwalk(dir_fd=directory):
+                for name in (*folders, *files):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.chown(name, entry.pw_uid, entry.pw_gid, dir_fd=folder,
+                                 follow_symlinks=False)
+            # Last: a walk that is cut short is begun again.
+            os.fchown(directory, entry.pw_uid, entry.pw_gid)
     return path
 
 
@@ -89,12 +92,4 @@ def own_file(path: Path, text: str, account: str, mode: int = 0o600) -> None:
     """Write a file of the account's, whole or not at all; nobody else can read it unless `mode`
     says so."""
     entry = pwd.getpwnam(account)
-    draft = path.with_name(f"{path.name}.draft")
-    draft.unlink(missing_ok=True)
-    # Exclusively: in a directory of its own the account could have led us elsewhere by a link.
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as stream:
-        os.fchown(stream.fileno(), entry.pw_uid, entry.pw_gid)
-        os.fchmod(stream.fileno(), mode)
-        stream.write(text)
-    draft.replace(path)
+    owned_files.write(path, text.encode(), mode, owner=(entry.pw_uid, entry.pw_gid))

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from config.nginx.render import directory_of, find_nginx, render, write
-from config.nginx.workers import holds_the_port, is_nginx
+from config.nginx.workers import holds_the_port, works_in
 from config.settings import SettingsError, get_settings
 
 _OPEN_FILES = 65536
@@ -50,20 +50,13 @@ def raise_open_files() -> int:
 def end_orphans(directory: Path) -> None:
     """Ask processes of an nginx that worked in `directory` to end, its master being gone, and wait
     until they have let go of the port: nginx tries again for it only after half a second."""
-    orphans = [entry for entry in Path("/proc").iterdir() if _works_in(entry, directory)]
+    orphans = [entry for entry in Path("/proc").iterdir() if works_in(entry, directory)]
     for entry in orphans:
         with contextlib.suppress(OSError):
             os.kill(int(entry.name), signal.SIGQUIT)
     deadline = time.monotonic() + _LETTING_GO_S
     while any(map(holds_the_port, orphans)) and time.monotonic() < deadline:
         time.sleep(0.01)
-
-
-def _works_in(entry: Path, directory: Path) -> bool:
-    # What is not ours cannot be looked at.
-    with contextlib.suppress(OSError):
-        return is_nginx(entry) and os.path.samefile(entry / "cwd", directory)
-    return False
 
 
 def filter_logs() -> None:

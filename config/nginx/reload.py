@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from config import owned_files
 from config.nginx.render import Nginx, directory_of, find_nginx, render, write
-from config.nginx.workers import holds_the_port, workers_of
+from config.nginx.workers import holds_the_port, workers_of, works_in
 from config.settings import Settings, get_settings
 
 _PATIENCE_S = 5.0
@@ -26,10 +27,19 @@ def main() -> None:
 def reload(settings: Settings, nginx: Nginx) -> None:
     """Have the running edge of the settings take them up; `nginx` says what it can do."""
     directory = directory_of(settings)
-    master = int((directory / "nginx.pid").read_text())
-    write(directory / "nginx.conf", render(settings, nginx, _open_files(master)))
-    before = workers_of(master)
-    os.kill(master, signal.SIGHUP)
+    master = int(owned_files.read(directory / "nginx.pid"))
+    # Whose number it is stays so: another process gets no signal.
+    process = os.pidfd_open(master)
+    try:
+        # The edge may have written any number.
+        if not works_in(Path(f"/proc/{master}"), directory):
+            sys.exit(f"{directory / 'nginx.pid'} names no nginx of this edge, so that none was told"
+                     " to reload.")
+        write(directory / "nginx.conf", render(settings, nginx, _open_files(master)))
+        before = workers_of(master)
+        signal.pidfd_send_signal(process, signal.SIGHUP)
+    finally:
+        os.close(process)
     if not _soon(lambda: workers_of(master) - before):
         sys.exit("nginx did not take the new configuration and goes on with the old one; its log"
                  " says why.")

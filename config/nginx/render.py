@@ -3,7 +3,6 @@
 What the template is told is in `render`; the files it includes are told the same.
 """
 import ipaddress
-import os
 import re
 import socket
 import subprocess
@@ -14,7 +13,7 @@ from urllib.parse import urlsplit
 
 import jinja2
 
-from config import static_file_ages
+from config import owned_files, static_file_ages
 from config.bind import bind_of, reached_at
 from config.media_types import DEFAULT, MEDIA_TYPES
 from config.nginx.certificates import find_certificates
@@ -120,13 +119,7 @@ def render(settings: Settings, nginx: Nginx, open_files: int) -> str:
 
 def write(path: Path, text: str) -> None:
     """Write a file that only the edge (and root) reads, whole or not at all: it has a secret."""
-    draft = path.with_suffix(".draft")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as stream:
-        owner = path.parent.stat()
-        os.fchown(descriptor, owner.st_uid, owner.st_gid)
-        stream.write(text)
-    draft.replace(path)
+    owned_files.write(path, text.encode())
 
 
 def _names(always: str, url: str) -> str:

@@ -1,4 +1,6 @@
-"""Worker processes of nginx, as /proc shows them."""
+"""Processes of nginx, as /proc shows them."""
+import contextlib
+import os
 from pathlib import Path
 
 
@@ -15,6 +17,14 @@ def is_nginx(entry: Path) -> bool:
         return (entry / "comm").read_text() == "nginx\n"
     except OSError:
         return False
+
+
+def works_in(entry: Path, directory: Path) -> bool:
+    """True of an nginx whose working directory that is, so that it is of this edge."""
+    # What is not ours cannot be looked at.
+    with contextlib.suppress(OSError):
+        return is_nginx(entry) and os.path.samefile(entry / "cwd", directory)
+    return False
 
 
 def holds_the_port(worker: Path) -> bool:

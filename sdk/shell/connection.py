@@ -42,7 +42,7 @@ class Connection:
     """Opens the shell of a sandbox at `url`; raises Refused."""
 
     def __init__(self, url: str, sandbox_id: str, api_key: str, ca_file: str) -> None:
-        address = f"{url.rstrip('/')}/{quote(sandbox_id, safe='')}"
+        address = f"{url.rstrip('/')}/{quote(os.fsencode(sandbox_id), safe='')}"
         try:
             self._socket = _dial(address, ca_file)
             self._websocket: Any = connect_websocket(

@@ -41,6 +41,13 @@ function leave(code) {
   stdout.write("", () => process.exit(code));
 }
 
+// Where output cannot be written; that whoever reads it has left, as `head` does, needs no words.
+function fail(error) {
+  giveTerminalBack();
+  if (error.code !== "EPIPE") say(`cannot go on: ${error.message}`);
+  process.exit(FAILED);
+}
+
 // Certificates of one's own are read by the runtime when it starts.
 function restartWithCertificates() {
   const certificates = { ...env, NODE_EXTRA_CA_CERTS: env.SVC_CA_FILE };
@@ -208,6 +215,10 @@ async function main(sandbox) {
     stderr.write("usage: shell.mjs SANDBOX, with SVC_API_KEY and SVC_SHELL_URL\n");
     return process.exit(FAILED);
   }
+  if (!globalThis.WebSocket) {
+    say("needs Node.js 22 or newer, or Bun: this runtime has no WebSocket");
+    return leave(FAILED);
+  }
   const address = await addressOf(env.SVC_SHELL_URL, sandbox);
   for (let again = false; ; again = true) {
     const end = await open(address, again ? PATIENCE_MS : 0);
@@ -227,6 +238,9 @@ async function main(sandbox) {
   }
 }
 
+stdout.on("error", fail);
+// A shell does not end because nobody can be told something.
+stderr.on("error", () => {});
 // ctrl-C while a shell is opened: until it is open, nobody else could take that key.
 process.on("SIGINT", () => leave(FAILED));
 if (env.SVC_CA_FILE && env.NODE_EXTRA_CA_CERTS !== env.SVC_CA_FILE) restartWithCertificates();

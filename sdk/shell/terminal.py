@@ -1,5 +1,5 @@
-"""The user's own terminal: raw while a shell is open, as it was afterwards; its size, and a
-descriptor that becomes readable when that changes."""
+"""The user's own terminal, or what stands in its place: raw while a shell is open, as it was
+afterwards; its size, and a descriptor that becomes readable when that changes."""
 import contextlib
 import os
 import signal
@@ -8,8 +8,16 @@ import tty
 from collections.abc import Iterator
 from types import FrameType
 
-STDIN, STDOUT = 0, 1
+STDIN, STDOUT, STDERR = 0, 1, 2
 NO_TERMINAL = (80, 24)
+
+
+def open_closed_descriptors() -> None:
+    """Open /dev/null at each standard descriptor that is closed, as a daemon may start us with.
+    Else the next connection would get its number, and be taken for the terminal."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        pass
+    os.close(descriptor)
 
 
 def size() -> tuple[int, int]:
@@ -64,4 +72,16 @@ def show(content: bytes) -> None:
 
 def say(sentence: str) -> None:
     """A line of our own, on standard error, beside what the shell shows."""
-    os.write(2, f"\r\n[svc-shell] {sentence}\r\n".encode())
+    _write_error(f"\r\n[svc-shell] {sentence}\r\n")
+
+
+def complain(sentence: str) -> None:
+    """The line on standard error that says why there is no shell, or no longer."""
+    _write_error(f"svc-shell: {sentence}\n")
+
+
+def _write_error(text: str) -> None:
+    # Not with `print`: where standard error was closed, it takes standard output. And a shell does
+    # not end because nobody can be told something.
+    with contextlib.suppress(OSError):
+        os.write(STDERR, text.encode(errors="backslashreplace"))

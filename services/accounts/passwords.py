@@ -50,7 +50,7 @@ class Turns:
                 self._free -= 1
                 return
             if len(self._line) >= self._line_max:
-                raise _too_many()
+                raise too_many()
             called = threading.Event()
             self._line.append(called)
         if called.wait(self._wait_s):
@@ -58,7 +58,7 @@ class Turns:
         with self._lock:
             if not called.is_set():  # else the turn came at the last moment
                 self._line.remove(called)
-                raise _too_many()
+                raise too_many()
 
     def _give_on(self) -> None:
         with self._lock:
@@ -93,6 +93,7 @@ def matches(password_hash: str, password: str) -> bool:
             return False
 
 
-def _too_many() -> Unavailable:
+def too_many() -> Unavailable:
+    """What is said to who is not let in."""
     return Unavailable("Too many people are signing in at once; try again in a moment.",
                        retry_after_s=_RETRY_AFTER_S)

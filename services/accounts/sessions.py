@@ -9,6 +9,8 @@ from models.users import Session, User
 from services.errors import Unauthenticated
 
 LIFETIME = timedelta(days=14)
+# Of one account; who begins another ends the oldest.
+SESSIONS_MAX = 100
 
 
 def start(user: User) -> str:
@@ -23,6 +25,10 @@ def start(user: User) -> str:
             created_at=present,
             expires_at=present + LIFETIME,
         )
+        newest = (Session.select(Session.id_hash).where(Session.user == user.id)
+                  .order_by(Session.created_at.desc()).limit(SESSIONS_MAX))
+        Session.delete().where((Session.user == user.id)
+                               & Session.id_hash.not_in(newest)).execute()
     return session_id
 
 

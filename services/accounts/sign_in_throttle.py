@@ -81,7 +81,7 @@ def _wait_s(subject: str, each: timedelta) -> int:
 
 
 def _allowances(email: str, address: str) -> dict[str, int]:
-    network = _network(address)
+    network = network_of(address)
     return {
         _pair(email, address): PAIR_TRIES,
         _subject("account", email): ACCOUNT_TRIES,
@@ -90,7 +90,7 @@ def _allowances(email: str, address: str) -> dict[str, int]:
 
 
 def _pair(email: str, address: str) -> str:
-    return _subject("pair", f"{_network(address)} {_normal(email)}")
+    return _subject("pair", f"{network_of(address)} {_normal(email)}")
 
 
 def _subject(kind: str, value: str) -> str:
@@ -102,8 +102,8 @@ def _normal(email: str) -> str:
     return email.strip().lower()
 
 
-def _network(address: str) -> str:
-    """What one person holds: an IPv4 address, or a /64 of IPv6."""
+def network_of(address: str) -> str:
+    """What one person holds of addresses: an IPv4 address, or a /64 of IPv6."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -1,5 +1,6 @@
 """Writes a batch of files into a running sandbox, reads one, uploads one that may be large."""
 import posixpath
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ from services.sandboxes.caller import Caller
 
 READ_CAP_BYTES = 64 * 1024 * 1024
 _HOLD_S = 120.0
+# A slow guest must be able to take the largest batch; each of its files has this long.
+WRITE_LIMIT_S, _FILE_LIMIT_S = 600.0, 60.0
 # A slow line must be able to take the largest read.
 READ_LIMIT_S = 600.0
 # A slow line must be able to send the largest upload.
@@ -44,12 +47,19 @@ class Uploaded:
 def write(deps: Deps, caller: Caller, sandbox_id: str, items: Sequence[FileItem]) -> None:
     """Write all items in order, each in one step; a failure names its path and leaves that file as
     it was. Raises Conflict, also for a full disk, InvalidRequest, Forbidden, Unavailable."""
-    sandbox = get_owned(caller, sandbox_id)
-    with in_use(sandbox, for_s=_HOLD_S, what="writing files"):
+    sandbox, until = get_owned(caller, sandbox_id), time.monotonic() + WRITE_LIMIT_S
+    with in_use(sandbox, for_s=WRITE_LIMIT_S + _HOLD_S,
+                what="writing files"), changes(sandbox.id) as changed:
         guest = connect(deps, sandbox)
         for item in items:
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                raise Unavailable(f"{item.path}: not written, nor what follows it: the sandbox took"
+                                  " too long for the files before.", retry_after_s=2)
             try:
-                guest.write_file(item.path, item.content, item.mode)
+                guest.write_file(item.path, item.content, item.mode,
+                                 timeout_s=min(left_s, _FILE_LIMIT_S),
+                                 wanted=lambda: not changed() or can_answer(sandbox))
             except AgentRefused as refusal:
                 raise _refused(refusal, item.path) from refusal
             except AgentError as error:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
 from models.database import connection, database, now
-from services.errors import InsufficientCredit, RateLimited
+from services.errors import Forbidden, InsufficientCredit, RateLimited
 from services.llm import totals
-from services.llm.call_cost import dollars
+from services.llm.call_cost import dollars, find_price
 from services.llm.callers import LlmCaller
-from services.llm.configured.upstreams import Limits, LlmConfig
+from services.llm.configured.upstreams import Limits, LlmConfig, Target
 from services.llm.switches import Switches
 
 SWITCHES = Switches()
@@ -52,6 +52,19 @@ def limits_of(config: LlmConfig, caller: LlmCaller) -> Limits:
         if name in table.owners:
             return table.owners[name]
     return table.plans.get(caller.plan, table.default)
+
+
+def with_known_cost(config: LlmConfig, caller: LlmCaller, targets: list[Target]) -> list[Target]:
+    """Those of the targets that the caller may use: with a limit in money, those that have a price.
+    What costs nobody knows how much would never reach it. Raises Forbidden if none is left."""
+    if limits_of(config, caller).cost is None:
+        return targets
+    priced = [target for target in targets
+              if find_price(config.prices, target.upstream.name, target.model) is not None]
+    if not priced:
+        raise Forbidden("The operator limits what this account may spend on LLMs in a day, and has"
+                        " given this model no price. Use another, or ask the operator for a price.")
+    return priced
 
 
 def check_limits(limits: Limits, owner_id: str) -> None:

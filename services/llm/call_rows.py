@@ -58,6 +58,7 @@ class NewCall:
     target: Target
     body_bytes: int
     max_output_tokens: int | None = None
+    is_stream: bool = False
 
     @property
     def estimated_input(self) -> int:
@@ -68,6 +69,11 @@ class NewCall:
         """Tokens that its answer may have until it is known how many it has."""
         most = config.reserve_output_tokens
         return min(self.max_output_tokens or most, most)
+
+    def unheard_output(self, config: LlmConfig) -> int:
+        """Tokens that its answer counts as if nothing of it is heard: one that is no stream is not
+        begun to be sent before all of it is made, so who leaves it may have had it all made."""
+        return 0 if self.is_stream else self.reserved_output(config)
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,8 @@ def begin(config: LlmConfig, caller: LlmCaller, call: NewCall) -> int:
             protocol=call.protocol.value, upstream=call.target.upstream.name,
             model_asked=call.model_asked, model_used=call.target.model,
             price=price and price.to_json(), reserved_tokens=reserved.total,
-            reserved_cost=cost_of(price, reserved) or 0, estimated_input=call.estimated_input)
+            reserved_cost=cost_of(price, reserved) or 0, estimated_input=call.estimated_input,
+            output_tokens=call.unheard_output(config))
     return int(row.id)
 
 

@@ -104,8 +104,8 @@ class Asker:
         return self.place.run(lambda: socket.create_connection(
             (guest_gateway.ADDRESS, guest_gateway.PORT), timeout=60))
 
-    def begin(self, path, body=None, headers=None, secret=None):
-        """Send a request; gives the connection, and the answer as far as its head."""
+    def send(self, path, body=None, headers=None, secret=None):
+        """Send a request; gives the connection."""
         link = http.client.HTTPConnection("gateway")
         link.sock = self.connect()
         if not isinstance(body, (bytes, type(None))):
@@ -113,6 +113,11 @@ class Asker:
             headers = {"Content-Type": "application/json", **(headers or {})}
         prefix = "" if secret == "" else f"/s/{secret or self.secret}"
         link.request("GET" if body is None else "POST", prefix + path, body, headers or {})
+        return link
+
+    def begin(self, path, body=None, headers=None, secret=None):
+        """As `send`; gives the answer as far as its head, too."""
+        link = self.send(path, body, headers, secret)
         return link, link.getresponse()
 
     def ask(self, path, body=None, headers=None, secret=None):

@@ -2,9 +2,12 @@
 shorten these times for themselves, so nothing else would notice."""
 import pytest
 
+from app.gateway import splice
+from app.identity import sign_in_places
 from bin.stack.site import ROOT
 from config.settings import Settings
 from nodeworker.deploys.build_scripts import BUILD
+from services.guest_calls import files
 
 
 @pytest.mark.parametrize(("name", "promised"), [
@@ -24,3 +27,11 @@ def test_the_default_is_the_contracts(name, promised):
 def test_the_limit_is_the_contracts(told, limit):
     """Those that are no settings."""
     assert limit in told
+
+
+@pytest.mark.parametrize(("constant", "promised"), [
+    (files.WRITE_LIMIT_S, 600), (splice.TAKES_NOTHING_S, 120),
+    (sign_in_places.OF_ONE_ACCOUNT, 8), (sign_in_places.OF_ONE_ADDRESS, 17),
+])
+def test_the_constant_is_what_was_promised(constant, promised):
+    assert constant == promised

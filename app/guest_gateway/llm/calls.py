@@ -27,13 +27,14 @@ log = logging.getLogger(__name__)
 @dataclass(eq=False)
 class Call:
     """A call: what may answer it, and what has come of it. `call_id` is None for what costs
-    nothing."""
+    nothing; `unheard_output` as in NewCall."""
 
     config: LlmConfig
     targets: list[Target]
     call_id: int | None
     estimated_input: int
     reserved_output: int
+    unheard_output: int
     target: Target
     status: int | None = None
     counted: Counted | None = None
@@ -48,7 +49,7 @@ class Call:
         """How it has ended, if it ends now."""
         if self.status is not None and self.status >= 300:
             return Ending(self.target, self.status)
-        usage = Usage(input=self.estimated_input)
+        usage = Usage(input=self.estimated_input, output=self.unheard_output)
         if self.counted is not None:
             usage = self.counted.usage(self.estimated_input)
         return Ending(self.target, self.status, usage,
@@ -104,8 +105,7 @@ class Calls:
             ended = ended or await self._try(call_rows.close_left, self._name, self._made_at)
             await asyncio.sleep(call_rows.REPORT_EVERY_S)
             await self._try(call_rows.report_progress, [
-                Progress(call.call_id, call.counted.estimated_output if call.counted else 0,
-                         call.first_byte_at)
+                Progress(call.call_id, call.ending.usage.output, call.first_byte_at)
                 for call in self._open if call.call_id is not None])
 
     async def close(self, limit_s: float) -> None:
@@ -120,11 +120,13 @@ class Calls:
         model = None if endpoint.body is Body.NONE else asked.model
         targets = routing.route(config, caller, endpoint.protocol, model, resting,
                                 allowed_calls.SWITCHES.upstreams_off())
+        if endpoint.counted:
+            targets = allowed_calls.with_known_cost(config, caller, targets)
         new = NewCall(self._name, endpoint.protocol, asked.model, targets[0], asked.text_bytes,
-                      asked.max_output_tokens)
+                      asked.max_output_tokens, asked.is_stream)
         call_id = call_rows.begin(config, caller, new) if endpoint.counted else None
         return Call(config, targets, call_id, new.estimated_input, new.reserved_output(config),
-                    targets[0])
+                    new.unheard_output(config), targets[0])
 
     def _end_unsent(self, begun: "asyncio.Future[Call]") -> None:
         """Its caller went away before anything was sent: it used nothing."""

@@ -66,18 +66,12 @@ class LlmProxy:
     @contextmanager
     def _place(self, caller: LlmCaller) -> Iterator[None]:
         name = caller.sandbox_id or caller.owner_id
-        if not self._of_caller.take(name):
-            raise RateLimited(f"More than {OF_ONE_CALLER} requests at a time.", retry_after_s=2)
-        try:
-            if not self._places.take(caller.owner_id):
-                raise Unavailable("Too many requests at once; try again in a moment.",
-                                  retry_after_s=2)
-            try:
-                yield
-            finally:
-                self._places.give_back(caller.owner_id)
-        finally:
-            self._of_caller.give_back(name)
+        of_caller = RateLimited(f"More than {OF_ONE_CALLER} requests at a time.", retry_after_s=2)
+        of_owner = Unavailable("Too many requests at once; try again in a moment.",
+                               retry_after_s=2)
+        with (self._of_caller.held(name, of_caller),
+              self._places.held(caller.owner_id, of_owner)):
+            yield
 
     async def _call(self, request: web.BaseRequest, config: LlmConfig, caller: LlmCaller,
                     endpoint: Endpoint, asked: Asked, room: Room, *,

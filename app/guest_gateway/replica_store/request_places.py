@@ -1,7 +1,7 @@
 """How many requests for the object store may be under way, of one guest, of one owner and in
 all."""
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 from app.http.owner_shares import Places
 from services.errors import RateLimited
@@ -19,9 +19,6 @@ class RequestPlaces:
     @contextmanager
     def place(self, source: str, owner_id: str) -> Iterator[None]:
         """Hold a place for a request of the guest at `source`; raises RateLimited."""
-        with ExitStack() as held:
-            for places, holder in ((self._of_guests, source), (self._of_owners, owner_id)):
-                if not places.take(holder):
-                    raise RateLimited("Too many requests at a time.", retry_after_s=1)
-                held.callback(places.give_back, holder)
+        refusal = RateLimited("Too many requests at a time.", retry_after_s=1)
+        with self._of_guests.held(source, refusal), self._of_owners.held(owner_id, refusal):
             yield

@@ -95,6 +95,13 @@ class PatientWorker(ThreadWorker):
         self._lingering = Lingering(self.poller)
         super().run()
 
+    def wait_for_and_dispatch_events(self, timeout: float) -> None:
+        """Call back for what has come, but not for what a callback before has closed."""
+        waited_for = self.poller.get_map()
+        for key, _ in self.poller.select(timeout):
+            if waited_for.get(key.fd) is key:
+                key.data(key.fileobj)
+
     # -- connections come and go
 
     def accept(self, listener: Any) -> None:

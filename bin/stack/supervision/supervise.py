@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 import xmlrpc.client
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,9 @@ RELEASE = "release"
 _FAULT_NOT_RUNNING, _FAULT_ALREADY_STARTED, _FAULT_UNKNOWN = 70, 60, 10
 # The plug-in that a supervisord of an earlier version has not.
 _FAULT_UNKNOWN_METHOD = 1
+# From the moment it is told to end, whatever it is asked.
+_FAULT_ENDING = 6
+_MOMENT_S = 0.5
 
 
 def procfile() -> dict[str, str]:
@@ -63,10 +66,14 @@ class Supervisor:
                 transport.connection.close()
 
     def running(self) -> bool:
-        """True if supervisord answers."""
+        """True if supervisord answers, and is not about to end."""
         try:
             return bool(self._call("getState")["statename"] == "RUNNING")
         except (OSError, xmlrpc.client.ProtocolError):
+            return False
+        except xmlrpc.client.Fault as fault:
+            if fault.faultCode != _FAULT_ENDING:
+                raise
             return False
 
     def launch(self) -> None:
@@ -78,7 +85,7 @@ class Supervisor:
         for name, line in self.programs.items():
             start_files.write(self.site, name, TABLE.get(name), line)
         path.write_text(configuration(self.site, self.programs))
-        if self.running() and self._knows_settings():
+        if not self.running() or self._knows_settings():
             self.shutdown()
         if self.running():
             self._reread()
@@ -166,6 +173,20 @@ class Supervisor:
         FATAL."""
         return str(self.info(name)["statename"])
 
+    def list_restless(self, names: Collection[str]) -> list[str]:
+        """Those that do not run, or that have ended within a moment: what ends again and again,
+        and what has only just begun."""
+        before = self._pids_of_running()
+        if missing := [name for name in names if name not in before]:
+            return missing
+        time.sleep(_MOMENT_S)
+        after = self._pids_of_running()
+        return [name for name in names if after.get(name) != before[name]]
+
+    def _pids_of_running(self) -> dict[str, int]:
+        return {each["name"]: each["pid"] for each in self._ask("getAllProcessInfo")
+                if each["statename"] == "RUNNING"}
+
     def pid(self, name: str) -> int:
         """Process id, 0 if it does not run."""
         return int(self.info(name)["pid"])
@@ -199,14 +220,19 @@ class Supervisor:
         self.stop(*names)
 
     def shutdown(self) -> None:
-        """Stop every process and supervisord itself; returns when it has gone."""
-        try:
-            pid = self._call("getPID")
-            self._call("shutdown")
-        except OSError:
-            return
+        """Stop every process and supervisord itself; returns when it has gone. One that ends
+        already, because a `make down` was broken off, is waited for."""
+        pid = 0
+        with contextlib.suppress(OSError):
+            try:
+                pid = self._call("getPID")
+                self._call("shutdown")
+            except xmlrpc.client.Fault as fault:
+                if fault.faultCode != _FAULT_ENDING:
+                    raise
+                pid = int((self.site.data_dir / "supervisord.pid").read_text())
         deadline = time.monotonic() + 60
-        while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+        while pid and Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
 
     def tail(self, name: str, lines: int = 40) -> str:

@@ -146,7 +146,15 @@ def _limits(content: Mapping[str, Any]) -> LimitTable:
     return LimitTable(
         _limit(default),
         {name: _limit({**default, **own}) for name, own in content["plans"].items()},
-        {name: _limit({**default, **own}) for name, own in content["owners"].items()})
+        {name: _limit({**default, **own}) for name, own in _owners(content["owners"]).items()})
+
+
+def _owners(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """By id, or by address as accounts are stored with it."""
+    owners = {name.strip().lower() if "@" in name else name: own for name, own in content.items()}
+    if len(owners) < len(content):
+        raise ValidationError({"limits.owners": ["names an address twice"]})
+    return owners
 
 
 def _limit(content: Mapping[str, Any]) -> Limits:

@@ -221,6 +221,15 @@ def test_old_events_are_forgotten_with_their_ledger_unless_still_to_be_told():
     assert DeliveryAttempt.select().count() == 2
 
 
+def test_an_event_is_not_forgotten_before_it_is_told_and_none_with_zero_days():
+    told, new = occur(2)
+    Event.update(occurred_at=now() - timedelta(days=400)).execute()
+    Event.update(routed_at=now()).where(Event.id == told).execute()
+    assert retention.forget_old(0) == 0
+    assert (retention.forget_old(30), retention.forget_old(30)) == (1, 0)
+    assert [row.id for row in Event.select()] == [new]
+
+
 def test_a_dropped_event_can_be_sent_again_on_a_schedule_of_its_own():
     event_id = dropped("a", "b")
     assert webhook_resends.redeliver(event_id, ["a"], WAITS[0]) == 1

@@ -3,6 +3,7 @@ never a 500."""
 import json
 import threading
 import time
+from datetime import timedelta
 
 import pytest
 
@@ -12,6 +13,7 @@ from guest.client.execs import ExecCalls
 from models.database import connection, now
 from models.nodes import PortBinding
 from models.sandboxes import Activity, Sandbox
+from services.guest_calls import files
 from services.guest_calls.lingering_activity import end_lingering
 from tests.fakes.hostile_guest import DATA, ENDED, FAILURE, RESULT, STDOUT, frame
 from tests.stack.waiting import until
@@ -61,9 +63,9 @@ def test_a_guest_that_breaks_the_protocol_is_503(edge, owner, sandbox, guest, re
     guest.reply = reply
     answer = run(edge, owner, sandbox)
     assert answer.status_code == 503 and list(answer.json) == ["error"]
-    files, headers = f"{SANDBOXES}/{sandbox}/files", edge.key(owner)
-    read = edge.api.get(f"{files}?path=/x", headers=headers)
-    write = edge.api.post(files, json=[{"path": "/x", "content": "YQ=="}], headers=headers)
+    path, headers = f"{SANDBOXES}/{sandbox}/files", edge.key(owner)
+    read = edge.api.get(f"{path}?path=/x", headers=headers)
+    write = edge.api.post(path, json=[{"path": "/x", "content": "YQ=="}], headers=headers)
     assert 500 < read.status_code <= 503 or read.status_code == 200
     assert 500 < write.status_code <= 503
     check_not_in_use(sandbox)
@@ -120,6 +122,28 @@ def test_output_without_room_is_cut_and_bodies_are_503(edge, owner, sandbox, gue
             **edge.key(owner), "Content-Type": "application/json"})
         assert answer.status_code == status, answer.text
     assert room.take("somebody", 2 * MIB), "everything was given back"
+
+
+def test_a_batch_of_files_has_one_end_and_holds_its_sandbox_until_then(
+        edge, owner, sandbox, guest, monkeypatch):
+    monkeypatch.setattr(files, "WRITE_LIMIT_S", 1.0)
+    guest.reply, guest.delay_s = frame(RESULT, {"sizeBytes": 1}), 0.3
+    batch = [{"path": f"/{number}", "content": "YQ=="} for number in range(100)]
+    answers = []
+
+    def write():
+        answers.append(edge.client().post(f"{SANDBOXES}/{sandbox}/files", json=batch,
+                                          headers=edge.key(owner)))
+
+    before, writing = now(), threading.Thread(target=write)
+    writing.start()
+    with connection():
+        until(lambda: Activity.select().where(Activity.sandbox_id == sandbox).exists())
+        held = Activity.get(Activity.sandbox_id == sandbox)
+    writing.join()
+    assert held.expires_at > before + timedelta(seconds=files.WRITE_LIMIT_S)
+    assert answers[0].status_code == 503 and 1 < guest.asked < 10, answers[0].text
+    check_not_in_use(sandbox)
 
 
 def test_a_file_larger_than_the_cap_is_broken_off(edge, owner, sandbox, guest):

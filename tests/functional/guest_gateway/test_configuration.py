@@ -15,6 +15,8 @@ from services.llm.switches import Scope
 from tests.clients.guest_gateway import MODELS, config_of, question
 from tests.stack.waiting import until
 
+PRICES = {"first-model": {"input": 1, "cachedInput": 1, "cacheWrite": 1, "output": 1}}
+
 
 def write(log, content):
     """Put a new file in the place of the configuration."""
@@ -116,12 +118,17 @@ def test_limits_and_the_switch_reach_the_guest(asker, upstream, upstreams, log):
     for limit, status, words in (({"requests": 1}, 429, "1 calls"),
                                  ({"tokens": 1}, 429, "1 tokens"),
                                  ({"usd": 0}, 402, "0.00 US dollars")):
-        write(log, config(upstreams) | {"limits": {"default": limit}})
+        write(log, config(upstreams) | {"limits": {"default": limit}, "prices": PRICES})
         _, headers, body = becomes(asker, status)
         assert words in json.loads(body)["error"]["message"]
         assert 0 < int(headers["Retry-After"]) <= 24 * 3600 + 1
         write(log, config(upstreams))
         becomes(asker, 200)
+    write(log, config(upstreams) | {"limits": {"default": {"usd": 100}}})
+    assert "no price" in json.loads(becomes(asker, 403)[2])["error"]["message"]
+    write(log, config(upstreams) | {"limits": {"default": {"usd": 100}}, "prices": PRICES})
+    becomes(asker, 200)
+    write(log, config(upstreams))
     switches.switch_off(Scope.ALL, reason="a test")
     try:
         _, headers, body = becomes(asker, 503)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.clients.guest_gateway import events, question
 from tests.fakes.llm_upstream import CACHE_WRITE, CACHED, INPUT
+from tests.stack.waiting import until
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 MODELS = {CHAT: "one", RESPONSES: "one", MESSAGES: "claude-x"}
@@ -86,6 +87,15 @@ def test_who_leaves_an_answer_that_says_its_usage_at_its_end_pays_what_was_reser
     answer.close()
     row = asker.last_call()
     assert (row.complete, row.status, row.output_tokens) == (False, 200, owed)
+
+
+def test_who_leaves_before_an_answer_that_is_made_first_pays_what_was_reserved(asker, upstream):
+    upstream.pause_s = 600
+    link = asker.send(CHAT, question("one", max_tokens=777))
+    until(lambda: upstream.seen, 20)
+    link.close()
+    row = asker.last_call()
+    assert (row.complete, row.status, row.output_tokens) == (False, None, 777)
 
 
 @pytest.mark.parametrize(("status", "answered"), [(400, 400), (302, 502)])

@@ -72,3 +72,20 @@ def test_what_is_too_much_is_503_costs_no_try_and_holds_up_nobody(client, emails
     assert "signing in at once" in refused[0].json()["error"]
     for email in emails:
         assert sign_in(client, email).status_code == 200
+
+
+def test_who_signs_in_again_and_again_keeps_nobody_else_out(client, emails):
+    ended = threading.Event()
+
+    def again_and_again():
+        while not ended.is_set():
+            sign_in(client, emails[0])
+
+    with ThreadPoolExecutor(40) as pool:
+        for _ in range(40):
+            pool.submit(again_and_again)
+        try:
+            time.sleep(1)
+            assert [sign_in(client, email).status_code for email in emails[1:]] == [200] * 7
+        finally:
+            ended.set()

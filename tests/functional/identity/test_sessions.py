@@ -119,6 +119,16 @@ def test_a_session_begun_with_the_old_password_while_it_is_changed_is_none(edge)
         sessions.get_user(sessions.start(verified))
 
 
+def test_an_account_has_so_many_sessions_and_a_new_one_ends_the_oldest(monkeypatch, edge):
+    monkeypatch.setattr(sessions, "SESSIONS_MAX", 3)
+    user = users.create("often@example.test", "some password", users.Plan.FREE)
+    first, *others = (sessions.start(user) for _ in range(4))
+    with pytest.raises(Unauthenticated):
+        sessions.get_user(first)
+    assert {sessions.get_user(one).id for one in others} == {user.id}
+    assert sessions.get_user(sessions.start(edge.user("alice"))).id == edge.user("alice").id
+
+
 def test_the_rows_alone_open_nothing(edge):
     browser = signed_in(edge)
     with connection():

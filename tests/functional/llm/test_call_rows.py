@@ -98,7 +98,7 @@ def test_it_is_priced_by_where_it_went_in_the_end(caller):
 
 
 def test_what_a_killed_gateway_leaves_is_ended_by_estimate_once(caller):
-    silent, lively, fresh = (begin(caller) for _ in range(3))
+    silent, lively, fresh = (begin(caller, is_stream=True) for _ in range(3))
     call_rows.report_progress([Progress(silent, 40, now()), Progress(lively, 5)])
     make_stale(silent)
     assert call_rows.close_abandoned() == 1 and call_rows.close_abandoned() == 0
@@ -109,6 +109,14 @@ def test_what_a_killed_gateway_leaves_is_ended_by_estimate_once(caller):
     assert today(caller) == Figures(1, 1, 0, 100, 40, cost=int(row.cost))
     assert call_row(lively).ended_at is None and call_row(fresh).ended_at is None
     assert finish(lively, input=1) and finish(fresh, input=1)
+
+
+@pytest.mark.parametrize(("is_stream", "owed"), [(True, 0), (False, 30)])
+def test_a_killed_gateway_may_have_had_all_of_an_answer_that_is_no_stream(
+        caller, is_stream, owed):
+    call_id = begin(caller, max_output_tokens=30, is_stream=is_stream)
+    make_stale(call_id)
+    assert call_rows.close_abandoned() == 1 and call_row(call_id).output_tokens == owed
 
 
 def test_a_gateway_that_begins_again_ends_all_that_it_left(caller, monkeypatch):

@@ -1,18 +1,19 @@
 """What an owner may use in a day, under races too; and the kill switch."""
 import threading
 import time
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from models.database import connection, now
 from models.usage import LlmTally
-from services.errors import InsufficientCredit, RateLimited, ServiceError, Unavailable
+from services.errors import Forbidden, InsufficientCredit, RateLimited, ServiceError, Unavailable
 from services.llm import allowed_calls, switches
-from services.llm.call_cost import COST_UNITS
+from services.llm.call_cost import COST_UNITS, Price
 from services.llm.configured.upstreams import Limits, LimitTable
 from services.llm.switches import Scope, Switches
-from tests.rows.llm import PRICED, begin, config, finish, new_caller
+from tests.rows.llm import FREE, PRICED, begin, config, finish, new_caller
 
 pytestmark = pytest.mark.usefixtures("fresh_rows")
 
@@ -77,6 +78,16 @@ def test_what_a_call_has_had_counts_when_it_is_more_than_it_reserved():
     call_rows.report_progress([call_rows.Progress(call_id, output_tokens=950)])
     with pytest.raises(RateLimited, match="under way"):
         begin(caller, llm=llm)
+
+
+def test_a_limit_in_money_allows_only_what_has_a_price():
+    caller, targets = new_caller(), [FREE, PRICED]
+    assert allowed_calls.with_known_cost(limited(tokens=1), caller, targets) == targets
+    assert allowed_calls.with_known_cost(limited(cost=1), caller, targets) == [PRICED]
+    with pytest.raises(Forbidden, match="no price"):
+        allowed_calls.with_known_cost(limited(cost=1), caller, [FREE])
+    no_charge = replace(limited(cost=1), prices={"unpriced": Price(0, 0, 0, 0)})
+    assert allowed_calls.with_known_cost(no_charge, caller, [FREE]) == [FREE]
 
 
 def test_whose_limit_holds():

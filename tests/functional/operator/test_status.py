@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from bin.console import Advice
 from bin.stack import health
 from bin.stack.running import Stack
 from bin.stack.site import Site
@@ -62,6 +63,24 @@ def test_a_node_worker_whose_start_fails_again_and_again_is_told(sim_stack, caps
         sim_stack.supervisor.launch()
         sim_stack.restart("node-ops")
     until(lambda: not faults(sim_stack))
+
+
+@pytest.mark.slow
+def test_a_stack_with_a_process_that_ends_again_and_again_does_not_count_as_up(sim_stack):
+    """One that nobody asks anything."""
+    other = Stack(sim_stack.site, durable=False, processes=sim_stack.processes)
+    other.supervisor.programs["beat"] = "exec false"
+    try:
+        other.supervisor.launch()
+        other.restart("beat")
+        with pytest.raises(Advice, match=r"runs and stays(?s:.*)--- beat \((BACKOFF|STARTING)\)"):
+            other.wait_healthy(timeout_s=5)
+    finally:
+        sim_stack.supervisor.launch()
+        sim_stack.restart("beat")
+    sim_stack.kill("relay")
+    sim_stack.wait_healthy(timeout_s=10)
+    assert sim_stack.supervisor.state("relay") == "RUNNING"
 
 
 def listeners(stack):

@@ -2,18 +2,22 @@
 removed."""
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import httpx
 import pytest
 
+from bin import restart
 from bin.console import Advice
 from bin.stack import health, host_shares, leftovers
 from bin.stack.running import SERVERS, private_stack, remove_abandoned
 from bin.stack.site import ROOT
+from bin.stack.supervision import supervise
 from nodeworker.hypervisor import locks
 from tasks import contracts
 from tests.stack.waiting import until
@@ -96,6 +100,30 @@ def test_what_a_killed_session_left_is_removed(servers, supervisor_too):
     assert servers.supervisor.running()
 
 
+def pids(stack):
+    return {name: stack.supervisor.pid(name) for name in (*SERVERS, *stack.processes)}
+
+
+@pytest.mark.slow
+def test_what_new_code_starts_in_another_way_runs_afterwards(sim_stack, monkeypatch):
+    """A server too, be it after `make restart` or after `make start` of something else."""
+    configuration, before = supervise.configuration, pids(sim_stack)
+    monkeypatch.setattr(supervise, "configuration", lambda *of: re.sub(
+        r"(?s)(\[program:(?:postgres|relay)\].*?stopwaitsecs=)25", r"\g<1>24",
+        configuration(*of)))
+    try:
+        restart.restart(sim_stack)
+        restarted = pids(sim_stack)
+        assert all(restarted.values()) and restarted["postgres"] != before["postgres"]
+        assert restarted["redis"] == before["redis"]
+    finally:
+        monkeypatch.undo()
+        restart.start(sim_stack, ["beat"])
+    sim_stack.wait_healthy()
+    changed = {name for name, pid in pids(sim_stack).items() if pid != restarted[name]}
+    assert changed == {"postgres", "relay"}
+
+
 @pytest.fixture
 def halted():
     """A stack without a node worker."""
@@ -133,6 +161,19 @@ def test_a_stack_with_a_sandbox_that_cannot_sleep_goes_down_by_force_only(halted
         assert halted.supervisor.running() is supervised and awake.poll() is None
         halted.down(force=True)
         assert awake.wait(10) and not halted.supervisor.running()
+
+
+@pytest.mark.slow
+def test_an_end_that_was_not_waited_for_is_not_cut_short_by_the_next_start(halted):
+    """As after a `make down` that was broken off while Postgres still wrote."""
+    postmaster = halted.supervisor.pid("postgres")
+    os.kill(postmaster, signal.SIGSTOP)
+    goes_on = threading.Timer(6, os.kill, (postmaster, signal.SIGCONT))
+    goes_on.start()
+    halted.supervisor._call("shutdown")
+    halted.start_servers()
+    goes_on.join()
+    assert "not properly shut down" not in halted.logs("postgres")
 
 
 def test_machines_of_nobody_do_not_keep_a_stack_up(halted):

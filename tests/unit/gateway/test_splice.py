@@ -2,11 +2,12 @@
 import asyncio
 import contextlib
 import socket
+import struct
 
 import pytest
 
 from app.gateway import splice as splicing
-from app.gateway.reach_port import Link
+from app.gateway.reach_port import BUFFER_BYTES, Link
 from app.gateway.splice import end, splice
 
 HEAD = b"GET / HTTP/1.1\r\nHost: guest\r\n\r\n"
@@ -23,6 +24,20 @@ async def pair():
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
+
+
+@contextlib.asynccontextmanager
+async def tcp_pair():
+    """As `pair`, over TCP, with buffers as the gateway has them."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        theirs = socket.create_connection(listener.getsockname())
+        ours, _ = listener.accept()
+    theirs.setblocking(False)
+    reader, writer = await asyncio.open_connection(sock=ours, limit=BUFFER_BYTES)
+    writer.transport.set_write_buffer_limits(high=BUFFER_BYTES)
+    with theirs:
+        yield Link(reader, writer), theirs
+        writer.transport.abort()
 
 
 async def receive(end):
@@ -147,6 +162,24 @@ def test_who_still_sends_gets_the_whole_answer_and_no_reset(monkeypatch, drains)
             browser.close()
             await asyncio.gather(passing, draining, guest.writer.wait_closed())
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
+@pytest.mark.parametrize("size", [60_000, 10_000_000], ids=["taken", "not taken"])
+def test_a_guest_that_reads_nothing_is_let_go_when_its_client_has_left(monkeypatch, size, reset):
+    monkeypatch.setattr(splicing, "TAKES_NOTHING_S", 0.5)
+
+    async def run():
+        loop = asyncio.get_running_loop()
+        async with tcp_pair() as (edge, browser), tcp_pair() as (guest, _):
+            passing = asyncio.create_task(ended(edge, guest))
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(loop.sock_sendall(browser, bytes(size)), 0.2)
+            if reset:
+                browser.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            browser.close()
+            await passing
+    asyncio.run(asyncio.wait_for(run(), 20))
 
 
 def test_who_sends_nothing_more_and_does_not_close_is_let_go(monkeypatch):

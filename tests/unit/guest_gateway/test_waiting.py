@@ -48,7 +48,7 @@ def within(held, monkeypatch):
     def begin(calls, config, caller, *_):
         if caller.owner_id != "quick":
             held.wait(caller.owner_id)
-        return Call(config, [PRICED], None, 0, 0, PRICED)
+        return Call(config, [PRICED], None, 0, 0, 0, PRICED)
 
     monkeypatch.setattr(Calls, "_begin", begin)
 

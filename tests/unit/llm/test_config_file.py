@@ -86,6 +86,11 @@ def test_everything_it_says_is_read(write):
     assert config.reserve_output_tokens == 100
 
 
+def test_an_owner_is_found_however_its_address_is_written(write):
+    config = load_config(write(changed("limits", "owners", to={" Bob@Example.TEST": {"usd": 1}})))
+    assert config.limits.owners["bob@example.test"].cost == COST_UNITS
+
+
 def test_no_key_is_in_its_text(write):
     config = load_config(write(WHOLE))
     for shown in (repr(config), str(config), repr(config.upstreams), repr(config.models["fast"])):
@@ -122,6 +127,7 @@ def test_no_key_is_in_its_text(write):
     (changed("prices", "near/small", "input", to=True), "input must be a number"),
     (changed("prices", "near/small", "output", without=True), "output is missing"),
     (changed("limits", "plans", to={"gold": {}}), "limits.plans names gold, which is no plan"),
+    (changed("limits", "owners", "Alice@example.test", to={}), "names an address twice"),
     (changed("limits", "default", "requests", to=1.5), "requests must be a whole number"),
     (changed("limits", "default", "requests", to=-1), "requests must be 0 to"),
     (changed("fallOver", "statuses", to=[200]), "fallOver.statuses[0] must be 400 to 599"),

@@ -12,7 +12,7 @@ import pytest
 
 from bin.stack.site import ROOT
 from tests.fakes.shell_host import Peer, ShellHost
-from tests.host.javascript import RUNTIMES
+from tests.host.javascript import RUNTIMES, node
 from tests.host.program_on_terminal import ProgramOnTerminal
 
 OUTPUT_MODES = 1
@@ -34,6 +34,13 @@ def command(request: pytest.FixtureRequest) -> list[str | Path]:
 
 def start(command, host: ShellHost, **size: int) -> ProgramOnTerminal:
     return ProgramOnTerminal(command, {"SVC_API_KEY": KEY, "SVC_SHELL_URL": host.url + "/"}, **size)
+
+
+def run(command, url: str, line: str = '"$@"') -> subprocess.CompletedProcess[bytes]:
+    """The bridge without a terminal, as a line of a script that may redirect what it has."""
+    return subprocess.run(
+        ["bash", "-c", line, "bash", *command], capture_output=True, cwd=ROOT, timeout=30,
+        env={"PATH": os.environ["PATH"], "SVC_API_KEY": KEY, "SVC_SHELL_URL": url}, check=False)
 
 
 def test_keys_output_size_pings_and_the_exit_code_pass(command) -> None:
@@ -214,3 +221,67 @@ def test_without_a_key_it_says_what_is_missing(command) -> None:
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=30,
                             env={"PATH": os.environ["PATH"]}, check=False)
     assert result.returncode == 255 and "SVC_API_KEY" in result.stderr
+
+
+def test_without_a_sandbox_it_says_what_is_missing(command) -> None:
+    result = run([*command[:-1]], "ws://127.0.0.1:1")
+    assert result.returncode == 255 and b"SANDBOX" in result.stderr
+    assert result.stderr.count(b"\n") == 1
+
+
+def test_a_node_without_websockets_is_told_which_has_them() -> None:
+    command = [node(), "--no-experimental-websocket", ROOT / "sdk/shell/shell.mjs", "s 1"]
+    result = run(command, "ws://127.0.0.1:1")
+    assert result.returncode == 255 and b"Node.js 22" in result.stderr
+
+
+def test_it_ends_without_a_word_when_who_reads_its_output_has_left(command) -> None:
+    def shell(peer: Peer) -> None:
+        peer.show(b"line\n")
+        peer.typed(until=b"k")
+        peer.show(b"another line\n")
+        peer.typed(until=b"never")
+
+    reader = "{ head -n 1; exec <&-; echo has left >&2; }"
+    piped = ["bash", "-c", f'"$@" | {reader}; exit ${{PIPESTATUS[0]}}', "bash", *command]
+    with ShellHost(shell) as host, start(piped, host) as program:
+        program.read_until(r"line\s+has left\s+")
+        program.type(b"k")
+        assert program.exit_code() == 255 and not program.shown.strip()
+        assert program.modes() == program.usual_modes
+
+
+def test_output_that_cannot_be_written_ends_it_with_the_reason(command) -> None:
+    def shell(peer: Peer) -> None:
+        peer.show(b"line")
+        peer.typed(until=b"never")
+
+    with ShellHost(shell) as host:
+        result = run(command, host.url, '"$@" </dev/null >/dev/full')
+    assert result.returncode == 255 and b"no space left" in result.stderr.lower()
+    assert b"\n" not in result.stderr.strip(), result.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_a_closed_descriptor_is_as_dev_null(command, closed) -> None:
+    def shell(peer: Peer) -> None:
+        peer.show(b"line")
+        peer.typed(until=b"\x04")
+        peer.tell(type="error", error="not understood")
+        peer.exit(7)
+
+    with ShellHost(shell) as host:
+        result = run(command, host.url, f'"$@" {closed}')
+    assert (result.returncode, result.stdout) == (7, b"" if ">" in closed else b"line")
+
+
+@pytest.mark.parametrize("nowhere", ["2>&-", "2>/dev/full"])
+def test_what_cannot_be_told_changes_nothing(command, nowhere) -> None:
+    def shell(peer: Peer) -> None:
+        peer.tell(type="error", error="not understood")
+        peer.typed(until=b"\x04")
+        peer.exit(7)
+
+    with ShellHost(shell, GONE) as host:
+        results = [run(command, host.url, f'"$@" </dev/null {nowhere}') for _ in range(2)]
+    assert [(result.returncode, result.stdout) for result in results] == [(7, b""), (255, b"")]

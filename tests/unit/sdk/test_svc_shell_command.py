@@ -36,14 +36,25 @@ def test_the_key_of_the_stack_goes_to_the_stack_only(checkout, given, told):
     assert dict(line.split("=", 1) for line in shown.splitlines()) == told
 
 
+def test_a_checkout_without_packages_has_no_shell(checkout):
+    (checkout / ".venv/bin/python").unlink()
+    asked = subprocess.run([checkout / "bin/svc-shell", "sbx_1"], env={"PATH": "/usr/bin:/bin"},
+                           text=True, capture_output=True, check=False)
+    assert asked.returncode == 255 and "make packages" in asked.stderr
+
+
 @pytest.mark.parametrize(("words", "content", "said"), [
-    (["--key-file", "none"], b"", "none cannot be read: No such file or directory"),
-    (["--key-file", "key"], b"\xff\xfe", "key cannot be read: it is no text"),
-    (["--key-file", "key", "--url", "wss://h:abc"], b"key", "wss://h:abc cannot be asked: Port"),
-], ids=["no file", "no text", "no port"])
+    (["sbx_1", "--key-file", "none"], b"", "none cannot be read: No such file or directory"),
+    (["sbx_1", "--key-file", "key"], b"\xff\xfe", "key cannot be read: it is no text"),
+    (["sbx_1", "--key-file", "key", "--url", "wss://h:abc"], b"key",
+     "wss://h:abc cannot be asked: Port"),
+    (["sbx_\udcff", "--key-file", "key", "--url", "wss://h:abc"], b"key", "cannot be asked: Port"),
+    (["sbx_1", "sbx_2"], b"", "unrecognized arguments: sbx_2"),
+    (["sbx_1", "--ley-file=\udcff"], b"", "unrecognized arguments: --ley-file=\\udcff"),
+], ids=["no file", "no text", "no port", "no UTF-8", "two sandboxes", "no such option"])
 def test_a_mistake_is_one_sentence(tmp_path, words, content, said):
     (tmp_path / "key").write_bytes(content)
-    asked = subprocess.run([ROOT / ".venv/bin/python", "-m", "sdk.shell", "sbx_1", *words],
+    asked = subprocess.run([ROOT / ".venv/bin/python", "-m", "sdk.shell", *words],
                            cwd=tmp_path, text=True, capture_output=True, check=False,
                            env={"PYTHONPATH": str(ROOT), "SVC_SHELL_URL": "wss://h"})
     assert asked.returncode == 255 and asked.stderr.startswith("svc-shell: ")

@@ -1,5 +1,6 @@
 """Job names, their payloads, the beat and the transition table."""
 import time
+from datetime import timedelta
 
 import pytest
 from celery import Celery
@@ -65,6 +66,33 @@ def test_beat_sends_the_ticks_that_are_due_and_no_others(tmp_path, monkeypatch):
         waiting = {name: link.SimpleQueue(name).qsize() for name in ("something", "nothing")}
     assert asked == {"something", "nothing"}
     assert waiting["something"] and not waiting["nothing"]
+
+
+def test_beat_goes_on_when_the_clock_is_set_back(tmp_path, monkeypatch):
+    app = Celery(broker="memory://")
+    app.conf.beat_schedule = {"often": {"task": "often", "schedule": 0.1}}
+    sent, ahead, true = [], timedelta(hours=1), app.now
+    monkeypatch.setattr(beat, "get_deps", lambda: None)
+    monkeypatch.setattr(beat, "is_due", lambda job: sent.append(1))
+
+    def start():
+        return beat.Scheduler(app, schedule_filename=str(tmp_path / "schedule"))
+
+    def ticks(scheduler):
+        deadline, before = time.monotonic() + 5, len(sent)
+        while len(sent) < before + 3:
+            assert time.monotonic() < deadline, "nothing is sent any more"
+            time.sleep(min(max(scheduler.tick(), 0), 0.1))
+
+    monkeypatch.setattr(app, "now", lambda: true() + ahead)
+    scheduler = start()
+    ticks(scheduler)
+    scheduler.close()
+    monkeypatch.setattr(app, "now", true)
+    ticks(scheduler := start())
+    monkeypatch.setattr(app, "now", lambda: true() - ahead)
+    ticks(scheduler)
+    scheduler.close()
 
 
 def test_a_payload_is_parsed_into_its_record():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bin.stack.running import Stack
 from bin.stack.site import DEVELOPMENT, ROOT, Site
 from bin.stack.supervision import merge_pages, supervisord_conf
 
@@ -174,10 +175,35 @@ def test_of_two_on_one_host_one_looks_after_a_search(kernel, made):
     assert switch(kernel) == "0"
 
 
+def test_one_left_behind_where_no_supervisord_comes_is_ended_by_who_removes_the_stack(
+        kernel, made, tmp_path):
+    plugin = made()
+    after(plugin, 2)
+    made().end_abandoned()
+    assert switch(kernel) == "1", "its supervisord lives"
+    killed(plugin)
+    made().end_abandoned()
+    assert switch(kernel) == "0" and pace(kernel) == "100"
+    assert (tmp_path / "search").read_bytes() == b""
+    (kernel / "run").write_text("1\n")  # from here on it is somebody's
+    made().end_abandoned()
+    assert switch(kernel) == "1"
+
+
+def test_so_does_the_stack_that_is_removed(kernel, made, tmp_path, monkeypatch):
+    plugin, ours = made(), made()
+    after(plugin, 2)
+    killed(plugin)
+    monkeypatch.setattr(merge_pages, "Merging", lambda: ours)
+    Stack(Site.existing(tmp_path / "var")).destroy()
+    assert switch(kernel) == "0" and pace(kernel) == "100"
+
+
 def test_without_such_a_kernel_it_does_nothing(tmp_path):
     plugin = merge_pages.Merging(tmp_path / "none", tmp_path / "search")
     after(plugin, 2 * PERIOD)
     plugin.end()
+    plugin.end_abandoned()
 
 
 def test_a_kernel_that_does_not_tell_its_scans_is_left_alone(kernel, made, tmp_path):

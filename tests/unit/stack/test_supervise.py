@@ -9,7 +9,7 @@ from bin.stack import servers
 from bin.stack.site import Site
 from bin.stack.supervision import supervise
 from bin.stack.supervision.supervise import Supervisor, procfile
-from tests.stack.waiting import becomes
+from tests.stack.waiting import becomes, is_alive
 
 SLEEP = "exec sleep 1000"
 
@@ -84,6 +84,34 @@ def test_the_programs_of_a_stack_are_the_same_when_they_are_read_again(site):
     made = Supervisor(site, {**servers.commands(site), **procfile()})
     made.launch()
     assert made._call("reloadConfig") == [[[], [], []]]
+
+
+def test_one_whose_end_was_not_waited_for_has_ended_before_the_next_begins(site, monkeypatch):
+    """As after a `make down` that was broken off."""
+    configuration = supervise.configuration
+    monkeypatch.setattr(supervise, "configuration", lambda *of: configuration(*of).replace(
+        "stopwaitsecs=25", "stopwaitsecs=2"))
+    made = Supervisor(site, {"deaf": "trap '' TERM; echo deaf; exec sleep 1000"})
+    made.launch()
+    made.start("deaf")
+    becomes(lambda: made.tail("deaf"), "deaf")
+    before = made._call("getPID"), made.pid("deaf")
+    made._call("shutdown")
+    assert not made.running() and is_alive(before[1])
+    made.launch()
+    assert made.running() and not any(map(is_alive, before))
+
+
+def test_only_what_stays_is_not_restless(site, pid_of):
+    made = Supervisor(site, {"same": SLEEP, "old": SLEEP, "loops": "exec false",
+                             "loops-later": "exec sleep 1.2"})
+    made.launch()
+    made.start(*made.programs)
+    becomes(lambda: made.state("loops-later"), "RUNNING")
+    assert made.list_restless(["same", "loops-later"]) == ["loops-later"]
+    assert made.list_restless(["same", "loops"]) == ["loops"]
+    made.kill("old")
+    becomes(lambda: made.list_restless(["same", "old"]), [])
 
 
 def test_what_cannot_be_stopped_is_said_in_a_sentence(site, pid_of, monkeypatch):
