@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 from bin.bootstrap import BENCH, install_packages, missing_packages
-from bin.console import Advice, explained, step
+from bin.console import Advice, explained, let_others_read, step
 from bin.stack.running import Stack, private_stack, remove_abandoned
 from bin.stack.site import DEVELOPMENT, ROOT, Site
 from guest.presets import SLUGS
@@ -27,6 +27,7 @@ def measure(stack: Stack, arguments: list[str]) -> int:
 
 
 def main(arguments: list[str]) -> None:
+    let_others_read()
     with explained():
         if os.environ.get("RUNNING"):
             stack = Stack(Site.existing(DEVELOPMENT))

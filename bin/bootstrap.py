@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TextIO
 
-from bin.console import Advice, end_as_by_ctrl_c, explained, say, step
+from bin.console import Advice, end_as_by_ctrl_c, explained, let_others_read, say, step
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -273,6 +273,7 @@ def main(arguments: list[str]) -> None:
     """`python3 -m bin.bootstrap [python]`: both steps, or only the virtual environment with what
     that needs."""
     end_as_by_ctrl_c()
+    let_others_read()
     with explained(), _open_lock() as lock:
         # `make up` and `make test` started at once take turns.
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -45,6 +45,12 @@ def _interrupt(signum: int, frame: "FrameType | None") -> None:
     raise KeyboardInterrupt
 
 
+def let_others_read() -> None:
+    """Let other accounts read what this command writes, whatever the umask of its caller: the
+    processes run as accounts of their own. What is secret is written with a mode that says so."""
+    os.umask(0o022)
+
+
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
     """End the process with the sentence of an Advice, of a setting that is wrong or of a file that

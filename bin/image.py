@@ -3,7 +3,7 @@ comes next, or where /etc/svc/service.env says that this host has its images."""
 from collections.abc import Iterable, Mapping
 
 from bin.admin import production_settings
-from bin.console import Advice, end_as_by_ctrl_c, explained, say, step
+from bin.console import Advice, end_as_by_ctrl_c, explained, let_others_read, say, step
 from bin.stack.running import Stack, private_stack
 from bin.stack.site import HOST_SETTINGS
 
@@ -34,6 +34,7 @@ def _try_presets(stack: Stack) -> None:
 
 def main() -> None:
     end_as_by_ctrl_c()
+    let_others_read()
     with explained():
         known = production_settings()
         ensure_images(hosts={name: known[name] for name in HOST_SETTINGS if name in known})

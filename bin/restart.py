@@ -3,7 +3,7 @@ run on. `make stop` only ends them, `make start P=name` starts one of them, as a
 import sys
 from collections.abc import Sequence
 
-from bin.console import Advice, explained, step
+from bin.console import Advice, explained, let_others_read, step
 from bin.stack.running import Stack
 from bin.stack.site import DEVELOPMENT, Site
 
@@ -47,6 +47,7 @@ def start(stack: Stack, names: Sequence[str]) -> None:
 
 def main(arguments: list[str]) -> None:
     """Nothing (all of it again), `stop`, or `start` and names."""
+    let_others_read()
     with explained():
         if not (DEVELOPMENT / "stack.env").exists():
             raise Advice("there is no stack here yet; `make up` makes one.")

@@ -17,12 +17,17 @@ from pathlib import Path
 from bin.console import explained, say
 from bin.stack.site import ROOT
 from bin.stack.supervision.supervise import procfile
+from bin.stack.unix_accounts import check_code
 from config.processes import PROCESSES, Process, accounts
 from config.settings import Settings
 
 SETTINGS = "/etc/svc/service.env"
+# A disk that is mounted late, or a certificate that comes late, is waited for as long as it takes:
+# by itself systemd gives a unit up after five starts in ten seconds.
 _EVERY = """[Unit]
 After=network-online.target
+Wants=network-online.target
+StartLimitIntervalSec=0
 
 [Service]
 Environment=PATH={root}/.venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
@@ -128,6 +133,7 @@ def export(target: Path) -> None:
 
 def main() -> None:
     with explained():
+        check_code()
         target = ROOT / "var" / "systemd"
         export(target)
         say(f"units are in {target}; docs/operations.md says what to do with them")

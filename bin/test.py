@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
-from bin.console import Advice, end_as_by_ctrl_c, explained
+from bin.console import Advice, end_as_by_ctrl_c, explained, let_others_read
 from bin.pytest_run import NO_TESTS, PytestRun
 from bin.stack.running import remove_abandoned
 from bin.stack.site import ROOT
@@ -147,6 +147,7 @@ def main(words: Sequence[str]) -> int:
     quick = list(words) == ["quick"]
     rooms = QUICK if quick else tuple(words) or (*PARALLEL, "vm", "browser")
     end_as_by_ctrl_c()
+    let_others_read()
     with explained():
         shutil.rmtree(ROOT / "var" / "evidence", ignore_errors=True)
         try:

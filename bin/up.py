@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bin.admin import SERVICE_ENV
-from bin.console import Advice, end_as_by_ctrl_c, explained, say, step
+from bin.console import Advice, end_as_by_ctrl_c, explained, let_others_read, say, step
 from bin.stack.running import Stack
 from bin.stack.site import DEVELOPMENT, Site
 from bin.stack.smoke import smoke
@@ -73,6 +73,7 @@ def summary(values: Mapping[str, str], edge: Mapping[str, str]) -> str:
 
 def main() -> None:
     end_as_by_ctrl_c()
+    let_others_read()
     with explained():
         check_host(SERVICE_ENV, DEVELOPMENT)
         stack = Stack(Site.development())

@@ -19,6 +19,7 @@ from config.settings import SettingsError
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 _AWAY_PAUSE_S = 0.5
+_REST_S = 1.0
 _numbers = itertools.count()
 
 
@@ -36,7 +37,28 @@ class _Connection(psycopg2.extensions.connection):
         self.prepared: dict[str, str] = {}
 
 
-class _Pool(PooledPostgresqlDatabase):
+class _Opening(peewee.PostgresqlDatabase):
+    """Opens connections, one after another, for the whole pool waits for each. When a server has
+    said nothing to one for as long as we wait, the others that wait behind it fail with it, and so
+    do those that come within a second: else the last of many would wait for all tries before."""
+
+    _failed_at: float | None = None
+
+    def _connect(self) -> Any:
+        began = time.monotonic()
+        if self._failed_at is not None and began - self._failed_at < _REST_S:
+            raise peewee.OperationalError("the database has just said nothing to another")
+        try:
+            connected = super()._connect()
+        except psycopg2.OperationalError:
+            ended = time.monotonic()
+            self._failed_at = ended if ended - began > _REST_S else None
+            raise
+        self._failed_at = None
+        return connected
+
+
+class _Pool(PooledPostgresqlDatabase, _Opening):
     """Asks the server whether an idle connection still lives only when its socket has something to
     say.
 
@@ -59,6 +81,7 @@ class _Pool(PooledPostgresqlDatabase):
         with self._pool_lock:
             self.close_idle()
             self._in_use.clear()
+            self._failed_at = None
 
     def _is_closed(self, conn: Any) -> bool:
         if conn.closed:
@@ -105,7 +128,9 @@ def connect(url: str, *, pool_size: int = 20, application: str = "svc",
         stale_timeout=120, timeout=5, options=f"{_LIMITS if limited else ''} {options}".strip(),
         connection_factory=_Connection,
         **{"connect_timeout": 3, "application_name": application, "keepalives_idle": 10,
-           "keepalives_interval": 5, "keepalives_count": 2, **parts},
+           "keepalives_interval": 5, "keepalives_count": 2,
+           # The kernel does not ask whether it lives while something sent to it is on its way.
+           "tcp_user_timeout": 15000, **parts},
     )
 
 

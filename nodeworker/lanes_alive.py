@@ -4,9 +4,10 @@ ends, whatever ends it.
 The heartbeat tells of them, so that no sandbox is placed on a node whose `ops` lane cannot start.
 A record lock, because it is the process's alone: children of a killed worker do not keep it.
 """
-import contextlib
 import fcntl
 import os
+import struct
+import threading
 import time
 from pathlib import Path
 from typing import TextIO
@@ -14,6 +15,8 @@ from typing import TextIO
 from models.states import Lane
 
 DIRECTORY = "lanes"
+# What the kernel takes and gives: type, whence, start, length, process.
+_FLOCK = "hhqqi"
 # Locks go with the last file that is closed, so these stay open as long as the process lives.
 _held: list[TextIO] = []
 
@@ -21,9 +24,12 @@ _held: list[TextIO] = []
 def hold(node_dir: Path, lane: Lane) -> None:
     """Say that `lane` has started, in its own process."""
     file = _open(node_dir, lane)
-    with contextlib.suppress(BlockingIOError):  # a second worker of the lane says the same
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     _held.append(file)
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:  # another worker of the lane says the same, for as long as it lives
+        threading.Thread(target=fcntl.lockf, args=(file, fcntl.LOCK_EX), name="lane",
+                         daemon=True).start()
 
 
 class LaneWatch:
@@ -45,12 +51,11 @@ class LaneWatch:
 
 def is_held(node_dir: Path, lane: Lane) -> bool:
     """Whether a process of the lane has started and lives; never to be asked by that process."""
+    asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     with _open(node_dir, lane) as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+        # Only asked: a lane that starts in this moment would find it taken.
+        answered = fcntl.fcntl(file, fcntl.F_GETLK, asked)
+    return bool(struct.unpack(_FLOCK, answered)[0] != fcntl.F_UNLCK)
 
 
 def make_directory(node_dir: Path) -> Path:

@@ -132,6 +132,8 @@ def _try(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode) -> Outcome | No
     except LeaseLost:
         raise
     except Exception as error:  # whatever went wrong, the row must come to a true and stable state
+        # What was deleted meanwhile has failed of that.
+        when_database_answers(lambda: claims.check_held(claimed))
         log.exception("%s of %s failed, attempt %d", claimed.kind.value, claimed.sandbox_id,
                       claimed.attempts)
         last = attempts.is_last(claimed.attempts, limit) or isinstance(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from models.database import DatabaseFailed, when_database_answers
 from models.states import Lane
 from nodeworker import lanes_alive, node_directory, parked_operations, usage, warm_images
+from nodeworker.clock_watch import ClockWatch
 from nodeworker.deploys import replica_files
 from nodeworker.disks.reserve_blocks import MIB
 from nodeworker.faults import fault
@@ -114,11 +115,12 @@ def _keep_doing(chore: Callable[..., None], *arguments: object) -> None:
 
 
 def _heartbeats(deps: NodeDeps, watch: LaneWatch) -> None:
+    clock = ClockWatch()
     while True:
         time.sleep(deps.settings.node_heartbeat_s)
         try:
             facts = node_facts(deps)
-            nodes.heartbeat(facts, watch.list_up())
+            clock.note(nodes.heartbeat(facts, watch.list_up()))
             idle.hibernate_idlest(deps.rules, facts, deps.settings.strained_idle_s)
         except DatabaseFailed as error:
             log.warning("heartbeat not written: %s", type(error).__name__)

@@ -25,10 +25,13 @@ from services.deploys.apps import find, listing, output
 from services.deploys.apps.listing import DeployPage
 from services.deploys.apps.views import DeployView
 from services.deploys.begin_run import RollbackRequest, reserve
+from services.deploys.edges import staging
 from services.deploys.variables import Variable
 
 routes = Blueprint("deploys", __name__, url_prefix="/v1/deploys")
 _TEXT = "text/plain"
+# As long may an edge that is slow, or has just died, hold up who has deployed something.
+_EDGES_S = 2.0
 
 
 @route(routes, "POST", accepts=(SERVICE,), answers=DeployAnswer, also={202: DeployAnswer},
@@ -42,12 +45,15 @@ def publish(owner: User, body: dict[str, Any], response: Response) -> DeployView
 
 
 def _followed(begun: DeployView, response: Response, *, at_once: bool) -> DeployView:
-    """The app at the end of the deploy; as it is if that is not to be waited for, or too long."""
+    """The app at the end of the deploy, served by then; as it is if that is not to be waited for,
+    or too long."""
     deps = get_deps()
     ended = find.wait_for(deps, begun, 0 if at_once else deps.settings.deploy_wait_s)
     if ended is None:
         response.status_code = 202
-    return ended or begun
+        return begun
+    staging.wait_until_caught_up(_EDGES_S)
+    return ended
 
 
 @route(routes, "GET", accepts=(SERVICE,), answers=DeployListAnswer, query=PageQuery)
@@ -93,7 +99,9 @@ def roll_back(owner: User, slug: str, body: dict[str, Any], response: Response) 
 @route(routes, "DELETE /<slug>", accepts=(SERVICE,), answers=DeployAnswer)
 def remove(owner: User, slug: str) -> DeployView:
     """Remove an app of the account that the service acts for; its address answers 404 at once."""
-    return app_removal.remove(get_deps(), owner, slug)
+    removed = app_removal.remove(get_deps(), owner, slug)
+    staging.wait_until_caught_up(_EDGES_S)
+    return removed
 
 
 @route(routes, "GET /<slug>/variables", accepts=(SERVICE,), answers=VariableListAnswer)

@@ -38,8 +38,9 @@ Runs isolated microVM sandboxes. Each has its own file system, network and lifec
 one account, and sleeps when nobody uses it.
 
 Bodies are JSON in UTF-8 with `Content-Type: application/json`; a body without required fields may
-be left out. A field or query parameter that does not exist is 400 and named, and `null` is the same
-as leaving a field out. Texts hold no NUL, numbers fit into 53 bits. Times are RFC 3339 in UTC.
+be left out. A field that does not exist is 400 and named, and `null` is the same as leaving a field
+out. A query parameter that does not exist is 400 and named where a credential is needed, except by
+shell, models and messages. Texts hold no NUL, numbers fit into 53 bits. Times are RFC 3339 in UTC.
 Every error is `{"error": "..."}`; one that is our mistake is 500. Every answer of a route but
 models and messages has an `X-Request-Id`."""
 RESOURCES = (sandboxes, lifecycle, previews, snapshots, execs, files, uploads, disks, api_keys,

@@ -42,6 +42,8 @@ class Server:
             await self._serve(edge)
         except (OSError, asyncio.TimeoutError):
             pass
+        except asyncio.CancelledError:
+            pass  # the process ends; before Python 3.12 asyncio would log it as an error
         finally:
             writer.close()
 

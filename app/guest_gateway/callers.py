@@ -52,10 +52,10 @@ class Callers:
             raise NotFound("There is no such route.")
         caller = await self._service_rows.ask(
             self._identify, request.headers.get("Authorization", ""),
-            request.headers.get("X-On-Behalf-Of", "").strip())
+            ",".join(request.headers.getall("X-On-Behalf-Of", [])) or None)
         return Asking(caller, path)
 
-    def _identify(self, authorization: str, on_behalf_of: str) -> LlmCaller:
+    def _identify(self, authorization: str, on_behalf_of: str | None) -> LlmCaller:
         secret = principals.secret_of(authorization)
         principal = principals.identify(self._settings, self._authority, secret, on_behalf_of)
         principals.require(principal, (Credential.SERVICE,))

@@ -95,7 +95,7 @@ def _about(view: Any) -> About | None:
 def _identify(secret: str, about: About | None) -> Principal:
     wired = get_wired()
     return principals.identify(wired.settings, wired.authority, secret,
-                               request.headers.get("X-On-Behalf-Of", "").strip(), about)
+                               request.headers.get("X-On-Behalf-Of"), about)
 
 
 def check_again(wired: Wired, principal: Principal, secret: str) -> None:

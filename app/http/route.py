@@ -15,7 +15,9 @@
    successes. A route whose `status` is an error never succeeds.
 4. `errors` are the statuses that only this route knows: 402, 404 for what is named in the body,
    409, 429. `Route.error_statuses` adds what follows from the rest.
-5. A route that does not say which credentials it `accepts` accepts none. `about` is what its view
+5. A query parameter that the route does not know is refused, before its body is read. Not looked
+   at are those of a route that has no `query` and is public or never succeeds.
+6. A route that does not say which credentials it `accepts` accepts none. `about` is what its view
    first looks up of the sandbox in its path (`app/http/credentials.py`).
 """
 import inspect
@@ -36,6 +38,7 @@ from app.http.credentials import accepts as accepting
 from app.http.credentials import current_caller, current_namespace, current_owner
 from app.http.preferences import current_wait_s
 from app.http.rate_limits import PREFIX as LIMITED
+from app.schemas import fields
 from app.schemas.answers import Answer, answer_of
 from models.row import Lookup
 from services.accounts.principals import Credential
@@ -82,6 +85,13 @@ class Route:
         """Whether a client may prefer to wait, with `Prefer: wait=N`."""
         return "wait_s" in self.takes
 
+    @property
+    def parameters(self) -> type[Schema] | None:
+        """What the query has to be; None if it is not looked at."""
+        if self.query is None and self.successes and PUBLIC not in self.accepts:
+            return fields.Body
+        return self.query
+
     def error_statuses(self, rule: str) -> list[int]:
         """Every status of an error that a request to `rule` can get, 500 aside, in order."""
         statuses = set(self.errors)
@@ -89,8 +99,10 @@ class Route:
             statuses |= {401, 403, 503}
         if self.body is not None:
             statuses |= {400, 413} if isinstance(self.body, str) else {400, 413, 415}
+        if self.parameters is not None:
+            statuses.add(400)
         if self.query is not None:
-            statuses |= {400, 414}
+            statuses.add(414)
         if self.may_be_pinned:
             statuses |= {400, 421}
         if "<" in rule:
@@ -137,7 +149,7 @@ def _runner(view: Callable[..., Any], declared: Route, status: int,
     readers: dict[str, Callable[[], Any] | None] = {
         name: read for name, read in _CALLERS.items() if name in declared.takes
     }
-    readers |= {"body": _body_reader(declared), "query": _query_reader(declared.query)}
+    readers |= {"query": _query_reader(declared.parameters), "body": _body_reader(declared)}
     dump = answer_of(answers).dump if isinstance(answers, type) else None
 
     def run(**path: Any) -> Response:

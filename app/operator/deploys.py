@@ -1,5 +1,5 @@
 """What an operator does with apps: lists them, sees what they occupy, brings an earlier version of
-one back."""
+one back, removes one."""
 from collections import Counter
 
 import click
@@ -8,15 +8,18 @@ from app.deps import make_deps
 from app.operator.output import as_json, megabytes, print_json, print_rows
 from config.settings import get_settings
 from objects.store import ObjectStore, StoreUnavailable
-from services.deploys import rollback
+from services.deploys import app_removal, rollback
 from services.deploys.apps import find
 from services.deploys.begin_run import RollbackRequest
+from services.deploys.edges import staging
 from services.deploys.version_prefixes import APPS
 from services.errors import Unavailable
 from services.operator import deploys
 from services.operator.deploys import AppReport
 
 _RUN_ID = "operator"
+# Longer than an edge counts as at work after its last round: all that still do have caught up then.
+_EDGES_S = 15.0
 
 
 @click.command("deploy-list")
@@ -77,6 +80,16 @@ def deploy_rollback(slug: str, version: int | None, wait_s: float) -> None:
         click.echo(f"version {begun.restores_version} is back")
 
 
+@click.command("deploy-remove")
+@click.argument("slug")
+def deploy_remove(slug: str) -> None:
+    """Remove the app SLUG for good, whoever owns it, also if that account is shut out; its address
+    answers 404 when this returns."""
+    app_removal.remove(make_deps(get_settings()), find.get_owner(slug), slug)
+    staging.wait_until_caught_up(_EDGES_S)
+    click.echo("removed")
+
+
 @click.command("deploy-disk-usage")
 @as_json
 def deploy_disk_usage(machine: bool) -> None:
@@ -101,4 +114,4 @@ def deploy_disk_usage(machine: bool) -> None:
     }, machine=False)
 
 
-COMMANDS = (deploy_list, deploy_rollback, deploy_disk_usage)
+COMMANDS = (deploy_list, deploy_rollback, deploy_remove, deploy_disk_usage)

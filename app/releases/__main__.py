@@ -43,7 +43,7 @@ class Releases:
     def catch_up(self) -> None:
         """Do all that the rows ask for now, without waiting for what is not here yet; raises
         DatabaseFailed."""
-        staging.seen(self._edge_id)
+        began_at = staging.begin_round()
         hosts = staging.list_hosts()
         with _alone("names of apps"):
             self._tree.name(hosts)
@@ -60,6 +60,7 @@ class Releases:
         for each in here - self._told:
             staging.staged(self._edge_id, each.prefix)
             self._told.add(each)
+        staging.caught_up(self._edge_id, began_at)
         self._queue.go_on(each for each in needed if each not in here)
 
     def _point(self, apps: list[staging.App], here: set[str]) -> None:

@@ -8,7 +8,7 @@ from marshmallow import ValidationError, fields, post_load, validate, validates_
 
 from app.schemas import answers
 from app.schemas.answers import Answer, LongText
-from app.schemas.fields import COMMAND_MAX, PATH_MAX, Body, Environment, Flag, Text, Whole
+from app.schemas.fields import PATH_MAX, Body, Command, Environment, Flag, Text, Whole
 from guest.agent.protocol import MAX_PAYLOAD_BYTES
 from services.protocols import ExecRequest
 
@@ -24,10 +24,10 @@ class ExecBody(Body):
     """Contract, exec. `cmd` alone is a line for the shell; with `args` it is a program (our
     choice)."""
 
-    cmd = Text("A line for the guest's shell or, with `args`, a program. Runs as root.",
-               high=COMMAND_MAX, required=True)
+    cmd = Command("A line for the guest's shell or, with `args`, a program. Runs as root.",
+                  required=True)
     args = fields.List(
-        Text(low=0, high=COMMAND_MAX), validate=validate.Length(max=ARGS_MAX), load_default=None,
+        Command(low=0), validate=validate.Length(max=ARGS_MAX), load_default=None,
         metadata={
             "description": "Arguments of `cmd`, untouched by any shell; with them, even an empty"
                            " list, `cmd` is a program."

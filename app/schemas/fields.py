@@ -14,7 +14,9 @@ from services.camel_case import camel_case
 from services.hosts import guest_environment
 from services.hosts.sandbox_ports import PORTS_MAX
 
-TEXT_MAX, PATH_MAX, COMMAND_MAX = 1024, 4096, 128 * 1024
+TEXT_MAX, PATH_MAX = 1024, 4096
+# Bytes: Linux takes no longer argument, and counts the zero at its end.
+COMMAND_MAX = 128 * 1024 - 1
 IDEMPOTENCY_KEY_MAX = 256
 INT32 = 2**31 - 1
 # The largest number of a body, see `app.http.bodies.reading`: every reader of JSON has it exactly.
@@ -36,6 +38,8 @@ class CamelCase(Schema):
 class Body(CamelCase):
     """Base of the bodies and queries: an unknown field is an error that names it; null is the same
     as not sending it."""
+
+    error_messages = {"type": "must be an object"}
 
     @pre_load
     def _drop_nulls(self, data: Any, **_: Any) -> Any:
@@ -106,6 +110,20 @@ class Text(Described, fields.String):
         return value
 
 
+class Command(Text):
+    """A line for a shell, or an argument; `low` is its least length."""
+
+    def __init__(self, about: str = "", **options: Any) -> None:
+        super().__init__(about, high=COMMAND_MAX, **options)
+
+    def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> Any:
+        line = super()._deserialize(value, attr, data, **options)
+        if len(line.encode("utf-8", "surrogatepass")) > COMMAND_MAX:
+            raise ValidationError(
+                f"must have at most {COMMAND_MAX} bytes; write a file and run that")
+        return line
+
+
 class Word(Described, fields.String):
     """One of some words."""
 
@@ -124,7 +142,7 @@ class Numeral(Described, fields.Integer):
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> Any:
         if not re.fullmatch(rf"\d{{1,{self.digits}}}", value, re.ASCII):
-            raise ValidationError("must be a whole number")
+            raise ValidationError(f"must be a whole number of at most {self.digits} digits")
         return int(value)
 
 

@@ -1,10 +1,9 @@
 """Body of a file write, query and answer of a file read, answer of an upload."""
 import base64
 from collections.abc import Iterable, Iterator
-from functools import partial
 from typing import Any
 
-from marshmallow import post_load
+from marshmallow import ValidationError, post_load
 
 from app.schemas import answers
 from app.schemas.answers import Answer, LongText, whole
@@ -13,13 +12,22 @@ from services.guest_calls.files import FileItem
 
 MODE_DEFAULT = 0o644
 ITEMS_MAX = 1000
-_Path = partial(Text, "Path of the file in the guest.", high=PATH_MAX, required=True)
+
+
+class _Target(Text):
+    """Where a file goes; not a directory, nor what might be one."""
+
+    def _deserialize(self, value: Any, attr: Any, data: Any, **options: Any) -> Any:
+        path = super()._deserialize(value, attr, data, **options)
+        if path.split("/")[-1] in ("", ".", ".."):
+            raise ValidationError("must name a file")
+        return path
 
 
 class FileItemBody(Body):
     """Contract, file write item; `mode` may be left out (our choice: 0644). Loads to `FileItem`."""
 
-    path = _Path()
+    path = _Target("Path of the file in the guest.", high=PATH_MAX, required=True)
     content = Base64("Content of the file in base64.", required=True)
     mode = Whole("Permissions of the file as a number; 420 is 0644.",
                  low=0, high=0o7777, load_default=MODE_DEFAULT)
@@ -32,7 +40,7 @@ class FileItemBody(Body):
 class FileQuery(Body):
     """Which file to read."""
 
-    path = _Path()
+    path = Text("Path of the file in the guest.", high=PATH_MAX, required=True)
 
 
 def _base64(pieces: Iterable[bytes]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Fields that several bodies have which start something: create, forks, wake, templates."""
 from functools import partial
 
-from app.schemas.fields import COMMAND_MAX, IDEMPOTENCY_KEY_MAX, Flag, Port, Text
+from app.schemas.fields import IDEMPOTENCY_KEY_MAX, Command, Flag, Port, Text
 
 IdempotencyKey = partial(
     Text, "A retry with the same key gets the first answer; with another request it is 409. Empty"
@@ -14,5 +14,5 @@ SkipAppProcesses = partial(
     " on a fork what its source is.")
 SnapshotId = partial(Text, "The snapshot to start from.", high=64, required=True)
 StartCommand = partial(
-    Text, "What to start in the guest at every boot; needs a `readinessPort` that is also in"
-    " `ports`.", high=COMMAND_MAX)
+    Command, "What to start in the guest at every boot; needs a `readinessPort` that is also in"
+    " `ports`.")

@@ -11,8 +11,8 @@ from app.schemas import answers
 from app.schemas.addresses import URL_MAX, Bootstrap, GitUrl
 from app.schemas.answers import Answer
 from app.schemas.fields import (
-    COMMAND_MAX,
     Body,
+    Command,
     Environment,
     Numeral,
     Port,
@@ -66,8 +66,8 @@ class CreateBody(Body):
     git_ref = Text("Branch, tag or commit of the import; needs `gitRepositoryUrl`.", high=256)
     preferred_model = PreferredModel(load_default="")
     skip_app_processes = SkipAppProcesses()
-    agent_server_source = Text(
-        "Starts the agent server: a line for the shell of the guest's user.", high=COMMAND_MAX)
+    agent_server_source = Command(
+        "Starts the agent server: a line for the shell of the guest's user.")
     agent_bootstrap = Bootstrap(
         "For the agent server: `callbackUrl` and `callbackToken` (both or neither, never shown"
         " again), `readinessPort`, and whatever else it wants; at most 64 KiB. Raw sandboxes run"

@@ -24,9 +24,9 @@ from bin.stack.site import ROOT, Site
 from bin.stack.supervision import merge_pages, supervise
 from config.settings import Settings, load
 from nodeworker.hypervisor.qemu.images.image_holders import unregister
+from services.llm.configured.config_file import load_config
 
 SERVERS = ("postgres", "redis", "s3")
-CODE = ("app", "config", "guest", "models", "objects", "services", "tasks")
 
 
 class Stack:
@@ -108,8 +108,12 @@ class Stack:
 
     def prepare(self) -> None:
         """Compiled code, keys, the edge's certificate and migrations; all leave alone what is
-        there."""
-        self.run(f"python -m compileall -q {' '.join(CODE)}")
+        there. Raises SettingsError for a file of settings with which a process would not start, and
+        Advice for code that it cannot read."""
+        unix_accounts.check_code()
+        if self.settings.llm_config:
+            load_config(self.settings.llm_config)
+        self.run(f"python -m compileall -q {' '.join(unix_accounts.CODE)}")
         KeyDirectory(self.settings.signing_keys_dir).ensure(self.settings.jwt_algorithms[0])
         ensure_certificate(self.site)
         self.run(supervise.release_command())

@@ -192,6 +192,8 @@ def _configure_postgres(site: Site, durable: bool) -> None:
         "listen_addresses = '127.0.0.1'", f"port = {port}", "unix_socket_directories = '/mnt'",
         "unix_socket_permissions = 0700", "max_connections = 200", "shared_buffers = 64MB",
         "timezone = 'UTC'", "log_line_prefix = '%m [%p] '", "log_timezone = 'UTC'",
+        # A statement holds what it writes: keys and environments of sandboxes, too.
+        "log_min_error_statement = panic", "log_error_verbosity = terse",
         f"fsync = {'on' if durable else 'off'}"
     ]
     data = _postgres_data(site)

@@ -1,9 +1,13 @@
-"""The Unix accounts that the processes run as, and the directories that belong to them."""
+"""The Unix accounts that the processes run as, the directories that belong to them, and the code
+that they have to be able to read."""
 import contextlib
 import fcntl
 import os
 import pwd
+import shlex
+import stat
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 from bin.console import Advice
@@ -12,6 +16,8 @@ from config import owned_files
 from config.processes import PROCESSES, accounts
 from services.llm.configured.config_file import list_files
 
+# What they import.
+CODE = ("app", "config", "guest", "models", "objects", "services", "tasks")
 _LOCK = Path("/run/svc-accounts.lock")
 
 
@@ -93,3 +99,41 @@ def own_file(path: Path, text: str, account: str, mode: int = 0o600) -> None:
     says so."""
     entry = pwd.getpwnam(account)
     owned_files.write(path, text.encode(), mode, owner=(entry.pw_uid, entry.pw_gid))
+
+
+def check_code(checkout: Path = ROOT) -> None:
+    """Raises Advice, with the command that mends it, if something of the code can be read by its
+    owner only: a umask of 077 or 027 leaves a clone, or what a pull brings, like that."""
+    commands = []
+    if _is_closed(checkout):  # itself alone: in its var/ are secrets
+        commands.append(f"chmod o+rx {shlex.quote(str(checkout))}")
+    folders = [checkout / name for name in CODE]
+    closed = [str(folder) for folder in folders if any(map(_is_closed, _walk(folder)))]
+    # An installation closes its top, and there are twenty thousand files in it.
+    venv = checkout / ".venv"
+    tops = (path for depth in ("*", "lib/*", "lib/*/*", "lib/*/*/*") for path in venv.glob(depth))
+    if any(map(_is_closed, (venv, *tops))):
+        closed.append(str(venv))
+    if closed:
+        commands.append(f"chmod -R o+rX {shlex.join(closed)}")
+    if commands:
+        raise Advice("the accounts of the processes cannot read all of the code, which was written"
+                     f" with a umask that closes it to others. Open it: {' && '.join(commands)}")
+
+
+def _walk(top: Path) -> Iterator[str]:
+    """A folder and all that is in it, but hidden files, such as those of an editor, and what Python
+    does without."""
+    for folder, folders, files in os.walk(top):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        yield folder
+        yield from (f"{folder}/{name}" for name in files if not name.startswith("."))
+
+
+def _is_closed(path: "Path | str") -> bool:
+    """Whether others cannot read it; False for a link, and for what is gone by now."""
+    with contextlib.suppress(FileNotFoundError):
+        mode = os.lstat(path).st_mode
+        needed = 0o005 if stat.S_ISDIR(mode) else 0o004
+        return mode & needed != needed
+    return False

@@ -73,7 +73,8 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 def remove_tree(directory: Path, trash: Path) -> None:
     """Make `directory` disappear in one step (rename into `trash`); its blocks are freed in the
-    background, for which large sparse files can take seconds. Nothing there: no-op."""
+    background, for which large sparse files can take seconds. Both are on one file system. Nothing
+    there: no-op."""
     trash.mkdir(parents=True, exist_ok=True, mode=0o700)
     doomed = trash / f"{directory.name}.{secrets.token_hex(4)}"
     try:

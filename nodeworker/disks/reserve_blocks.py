@@ -35,13 +35,14 @@ def space_of(directory: Path) -> Space:
 
 def reserve(path: Path) -> None:
     """Give every hole of the file its blocks, which go on reading as zeros. Raises OSError (ENOSPC)
-    if there is no room; then some of them may have been given."""
+    if there is no room; then they are holes again. No guest may write meanwhile."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         size = os.fstat(descriptor).st_size
         if _libc.fallocate(descriptor, 0, ctypes.c_longlong(0), ctypes.c_longlong(size)) != 0:
             number = ctypes.get_errno()
             if number not in _CANNOT:
+                _release(descriptor)  # it took all there was, and others write to the same disk
                 raise OSError(number, f"reserving {size} bytes: {os.strerror(number)}")
     finally:
         os.close(descriptor)
@@ -51,10 +52,14 @@ def release(path: Path) -> None:
     """Give back what `reserve` took and nobody has written to. Nobody may write meanwhile."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        position, size = 0, os.fstat(descriptor).st_size
-        for start, end in [*sparse.data_ranges(descriptor), (size, size)]:
-            if start - position >= sparse.MIN_HOLE_BYTES:
-                sparse.punch(descriptor, position, start - position)
-            position = end
+        _release(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _release(descriptor: int) -> None:
+    position, size = 0, os.fstat(descriptor).st_size
+    for start, end in [*sparse.data_ranges(descriptor), (size, size)]:
+        if start - position >= sparse.MIN_HOLE_BYTES:
+            sparse.punch(descriptor, position, start - position)
+        position = end

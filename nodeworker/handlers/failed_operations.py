@@ -49,7 +49,12 @@ def failure(deps: NodeDeps, claimed: Claim, sandbox: SandboxOnNode, error: Excep
     else:
         text = _owner_text(
             error, f"The {claimed.kind.value} failed; the sandbox is {status.value}.")
-    clock = restarted_clock() if sandbox.status != status == SandboxStatus.RUNNING else {}
+    clock = {}
+    if status is SandboxStatus.RUNNING and sandbox.status != status:
+        clock = restarted_clock()
+    elif status is SandboxStatus.RUNNING and claimed.kind is OperationKind.HIBERNATE:
+        # Else it would stay the idlest of its node, which is tried before all others.
+        clock = {"idle_at": restarted_clock()["idle_at"]}
     return Outcome(False, status, sandbox=clock, error=text, operator_error=operator_error)
 
 

@@ -297,4 +297,4 @@ class Driver(ABC):
     def reclaim(self) -> None:
         """At start of the node worker, before any job: remove leftovers that belong to no sandbox
         (half-made clones and snapshots, namespaces, taps, nftables elements, cgroups), re-create
-        what live VMs need (nftables table), fill the network pool. Live VMs are untouched."""
+        what live VMs need (nftables tables), fill the network pool. Live VMs are untouched."""

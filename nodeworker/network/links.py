@@ -40,12 +40,16 @@ def _build(slot: Slot, group: int) -> None:
             }
             host.link("add", ifname=slot.host_interface, kind="veth", peer=peer,
                       address=addresses.HOST_MAC)
-            own = [address.get("local", address.get("address")) for address in
-                   host.get_addr(family=socket.AF_INET)]
+            own = _own_addresses(host)
             namespaces.in_namespace(slot.namespace, lambda: _inside(slot, own))
             _outside(host, slot, group)
     finally:
         os.close(descriptor)
+
+
+def _own_addresses(host: IPRoute) -> list[str]:
+    return [address.get("local", address.get("address")) for address in
+            host.get_addr(family=socket.AF_INET)]
 
 
 def _outside(host: IPRoute, slot: Slot, group: int) -> None:
@@ -86,6 +90,15 @@ def _write_sysctl(name: str, value: str, *, required: bool = True) -> None:
     path = Path("/proc/sys/net") / name
     if required or path.exists():
         path.write_text(value)
+
+
+def renew_rules(slot: Slot) -> None:
+    """Load the packet rules inside a slot again, as they are in one that is made now; connections
+    stay. Raises OSError or NftError, and leaves the rules as they were."""
+    with IPRoute() as host:
+        own = _own_addresses(host)
+    namespaces.in_namespace(
+        slot.namespace, lambda: nft.apply(ruleset.slot_ruleset(slot, own)))
 
 
 def let_through(slot: Slot, is_open: bool) -> None:

@@ -151,11 +151,7 @@ def slot_ruleset(slot: Slot, host_addresses: Iterable[str] = ()) -> str:
     outwards = f"add rule {table} forward iifname {TAP_NAME} oifname {UPLINK_NAME}"
     inwards = f"add rule {table} forward iifname {UPLINK_NAME} oifname {TAP_NAME}"
     lines = [
-        f"add table {table}",
-        f"add chain {table} prerouting {{ type nat hook prerouting priority dstnat; }}",
-        f"add chain {table} postrouting {{ type nat hook postrouting priority srcnat; }}",
-        f"add chain {table} forward {{ type filter hook forward priority filter; policy drop; }}",
-        f"add chain {table} input {{ type filter hook input priority filter; policy drop; }}",
+        *_slot_chains(table),
         (
             f"add rule {table} prerouting iifname {UPLINK_NAME} ip daddr {slot.address} dnat ip to"
             f" {GUEST_ADDRESS}"
@@ -182,8 +178,23 @@ def slot_ruleset(slot: Slot, host_addresses: Iterable[str] = ()) -> str:
         f"{inwards} tcp dport != {AGENT_PORT} ct state new ct count over {INCOMING_MOST}"
         " reject with tcp reset",
         f"{inwards} accept",
+        # What the kernel answers to others' packets: the resets from above, and errors by ICMP.
+        f"add rule {table} output ct state established,related accept",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _slot_chains(table: str) -> list[str]:
+    """A slot's table with its chains, which are empty after it: what an earlier version has loaded
+    is replaced."""
+    return [
+        f"add table {table}",
+        f"add chain {table} prerouting {{ type nat hook prerouting priority dstnat; }}",
+        f"add chain {table} postrouting {{ type nat hook postrouting priority srcnat; }}",
+        *(f"add chain {table} {name} {{ type filter hook {name} priority filter; policy drop; }}"
+          for name in ("forward", "input", "output")),
+        f"flush table {table}",
+    ]
 
 
 def _public(host_addresses: Iterable[str]) -> list[str]:

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nodeworker.network import addresses, links, namespaces
@@ -82,11 +82,12 @@ class SlotPool:
         return self._numbers("ready")
 
     def fill(self) -> None:
-        """Build slots until `target` are ready."""
-        while len(self._names("ready")) < self._target:
-            with self._making():
-                number = self._build_one()
-                self._move("making", str(number), "ready", str(number))
+        """Build slots until `target` are ready, or all numbers are in use."""
+        with suppress(NoSlot):
+            while len(self._names("ready")) < self._target:
+                with self._making():
+                    number = self._build_one()
+                    self._move("making", str(number), "ready", str(number))
 
     def fill_in_background(self) -> None:
         """`fill` in a thread of its own; failures show when a claim has to build a slot itself."""
@@ -123,7 +124,7 @@ class SlotPool:
         time.sleep(_CALM_S)
         try:
             self.fill()
-        except (OSError, NoSlot, NftError):
+        except (OSError, NftError):
             return
 
     @contextmanager

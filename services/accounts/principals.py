@@ -50,10 +50,11 @@ def secret_of(authorization: str) -> str:
     return secret.strip()
 
 
-def identify(settings: Settings, authority: Authority, secret: str, on_behalf_of: str,
+def identify(settings: Settings, authority: Authority, secret: str, on_behalf_of: str | None,
              about: About | None = None) -> Principal:
-    """The caller with this credential, and this header X-On-Behalf-Of (empty without one); raises
-    Unauthenticated, Forbidden, Unavailable. What the call is `about` is read with an API key."""
+    """The caller with this credential, and this header X-On-Behalf-Of (None without one: an empty
+    one names no account); raises Unauthenticated, Forbidden, Unavailable. What the call is `about`
+    is read with an API key."""
     if secret.startswith(api_keys.SECRET_PREFIX):
         return _identify_by_key(secret, about)
     claims = tokens.verify(settings, authority, secret)
@@ -66,7 +67,7 @@ def identify(settings: Settings, authority: Authority, secret: str, on_behalf_of
         raise Unauthenticated("The account of this token does not exist or is disabled.")
     if claims.audience is tokens.Audience.USER:
         return Principal(Credential.USER_JWT, user.id, user)
-    if on_behalf_of not in ("", user.id):
+    if on_behalf_of is not None and on_behalf_of.strip() != user.id:
         raise Forbidden("X-On-Behalf-Of names another account than the token.")
     return Principal(Credential.SERVICE, user.id, user)
 
@@ -86,10 +87,10 @@ def require(principal: Principal, accepted: Collection[Credential]) -> None:
         raise Forbidden(f"This route does not take {principal.credential.value}.")
 
 
-def _acted_for(user_id: str) -> User | None:
-    if not user_id:
+def _acted_for(user_id: str | None) -> User | None:
+    if user_id is None:
         return None
-    user = users.find(user_id)
+    user = users.find(user_id.strip())
     if user is None:
         raise Forbidden("X-On-Behalf-Of names no account.")
     return user

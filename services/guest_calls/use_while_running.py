@@ -5,6 +5,7 @@ The start is one statement that also checks the status under the row lock, so a 
 sweep cannot both win.
 """
 import logging
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -31,7 +32,8 @@ touched AS (
       AND (task IS NULL OR task IN ({", ".join(f"'{kind.value}'" for kind in USABLE_DURING)}))
     RETURNING id
 )
-INSERT INTO activities (sandbox_id, expires_at) SELECT id, %(expires_at)s FROM touched RETURNING id
+INSERT INTO activities (id, sandbox_id, expires_at)
+SELECT %(activity_id)s, id, %(expires_at)s FROM touched RETURNING id
 """
 
 # It may be written down later than it came to pass: the row may have been used since, or have
@@ -111,6 +113,8 @@ def begin(sandbox: Sandbox, for_s: float, what: str) -> int:
     """Begin an activity, and restart the idle clock; returns its number. Raises Conflict."""
     present = now()
     values = {
+        # Not the database's: after a crash it may give a number again that is still in use.
+        "activity_id": secrets.randbits(63),
         "sandbox_id": sandbox.id,
         "present": present,
         "idle_at": present + timedelta(seconds=sandbox.idle_timeout_s),

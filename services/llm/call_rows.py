@@ -10,6 +10,7 @@ What if the gateway dies? Before 1: no call was made. After it: 4. What if the d
 call cannot begin; one that is under way goes on, and its end waits for the database.
 """
 import logging
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -112,7 +113,10 @@ def begin(config: LlmConfig, caller: LlmCaller, call: NewCall) -> int:
         if not limits.is_empty:
             take_for_transaction(LockClass.LLM_OWNER, caller.owner_id)
             allowed_calls.check_limits(limits, caller.owner_id)
+        # Not a number of the database's: it may give one again that a crash has made it forget, and
+        # then this call would end another's.
         row = LlmCall.create(
+            id=secrets.randbits(63),
             sandbox_id=caller.sandbox_id or "", owner_id=caller.owner_id, gateway=call.gateway,
             protocol=call.protocol.value, upstream=call.target.upstream.name,
             model_asked=call.model_asked, model_used=call.target.model,

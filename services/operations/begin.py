@@ -24,7 +24,7 @@ from services.errors import Conflict
 from services.operations.announcements import announce, lane_of
 from services.operations.claims import Claim, claim
 from services.operations.row_changes import notify
-from services.operations.transitions import TRANSITIONS, describe
+from services.operations.transitions import TRANSITIONS, asked_for, describe
 
 _LOCKED = Statement(
     Sandbox,
@@ -104,7 +104,7 @@ def check_start(sandbox: Sandbox, kind: OperationKind, *, from_any: bool = False
         )
     if not from_any and SandboxStatus(sandbox.status) not in TRANSITIONS[kind].starts:
         raise Conflict(
-            f"The sandbox is {sandbox.status}; {kind.value} is not possible in that state.")
+            f"The sandbox is {sandbox.status}; {asked_for(kind)} is not possible in that state.")
 
 
 def _insert(settings: Settings, sandbox: Sandbox, kind: OperationKind, *,

@@ -25,6 +25,16 @@ class Transition:
     lane: Lane = Lane.OPS
 
 
+# What callers asked for, where the operation has another name.
+_ASKED = {OperationKind.SNAPSHOT: "a snapshot or a fork",
+          OperationKind.ARCHIVE: "a copy of its files"}
+
+
+def asked_for(kind: OperationKind) -> str:
+    """The operation in words, as who asks for it would say."""
+    return _ASKED.get(kind, f"to {kind.value}")
+
+
 TRANSITIONS: dict[OperationKind, Transition] = {
     OperationKind.BOOT: Transition({_PROVISIONING}, _RUNNING, "booting"),
     OperationKind.HIBERNATE: Transition({_RUNNING}, _HIBERNATED, "hibernating"),

@@ -125,7 +125,8 @@ def list_nodes(settings: Settings) -> list[NodeReport]:
     """Every node that ever reported, by id."""
     with connection():
         alive = set(nodes.list_alive(settings))
-        return [_node(node, node.id in alive) for node in Node.select().order_by(Node.id)]
+        rows = Node.select(Node, _SILENT_S.alias("silent_s")).order_by(Node.id)
+        return [_node(node, node.id in alive) for node in rows]
 
 
 def _node(node: Node, alive: bool) -> NodeReport:
@@ -143,7 +144,7 @@ def _node(node: Node, alive: bool) -> NodeReport:
     return NodeReport(
         id=node.id, address=node.address, alive=alive, accepting=node.accepting,
         draining_until=node.draining_until if nodes.is_draining(node) else None,
-        silent_s=round((now() - node.heartbeat_at).total_seconds(), 1),
+        silent_s=round(float(node.silent_s), 1),
         used_vcpus=load.vcpus, vcpus=node.vcpus, most_vcpus=promise.most_vcpus(load),
         used_mem_mb=load.mem_mb, mem_mb=node.mem_mb, most_mem_mb=promise.most_mem_mb(),
         used_cpus=round(load.cpu_permille / 1000, 2),

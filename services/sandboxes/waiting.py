@@ -17,7 +17,7 @@ from services.errors import Conflict, Unavailable
 from services.operations import outbox
 from services.operations.begin import lock_sandbox
 from services.operations.row_changes import wait_until
-from services.operations.transitions import describe, still_to_come
+from services.operations.transitions import asked_for, describe, still_to_come
 from services.protocols import Deps
 from services.sandboxes import find
 from services.sandboxes.caller import Caller
@@ -75,7 +75,7 @@ def check_free(sandbox: Sandbox, kind: OperationKind) -> None:
         return
     if sandbox.status == SandboxStatus.PROVISIONING and kind is not OperationKind.WAKE:
         raise Conflict(
-            f"The sandbox is {sandbox.status}; {kind.value} is not possible in that state.")
+            f"The sandbox is {sandbox.status}; {asked_for(kind)} is not possible in that state.")
     if not end_wait(sandbox, kind):
         raise _Busy
 

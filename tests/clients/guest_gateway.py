@@ -136,7 +136,7 @@ class Asker:
         while True:
             with connection():
                 row = (LlmCall.select().where(LlmCall.sandbox_id == self.sandbox_id)
-                       .order_by(LlmCall.id.desc()).first())
+                       .order_by(LlmCall.started_at.desc()).first())
             if row is not None and row.ended_at is not None:
                 return row
             assert time.monotonic() < deadline, "the call has no end"

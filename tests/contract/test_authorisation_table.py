@@ -15,6 +15,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from app.http.credentials import PUBLIC, SESSION, accepted_by
+from app.http.route import route_of
 from models.database import connection
 from models.ids import new_id
 from models.sandboxes import Sandbox
@@ -23,7 +24,7 @@ from models.states import Plan, SnapshotState
 from models.templates import Template
 from services.accounts import api_keys, tokens, users
 from services.accounts.principals import Credential
-from tests.contract.authorisation_table import BAD, CELLS, GOOD, KINDS, SURFACES, TABLE
+from tests.contract.authorisation_table import BAD, CELLS, GOOD, KINDS, OWNER, SURFACES, TABLE
 from tests.stack.credentials import Newcomer, bearer, make_all
 from tests.stack.real import RealService
 
@@ -175,6 +176,19 @@ def test_head_is_guarded_like_get(inner, row):
 @pytest.mark.parametrize("row", [row for row in TABLE if row.surface != "public"], ids=str)
 def test_options_tells_strangers_nothing(inner, row):
     assert inner.ask(dataclasses.replace(row, method="OPTIONS"), "none")[0] == 401
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE if row.surface != "public"], ids=str)
+def test_a_query_parameter_that_no_route_knows_is_named(inner, row):
+    """Also before a body that is wrong; a route that never succeeds says what it always says."""
+    kind = next(kind for kind in KINDS if SURFACES[row.surface][kind] == OWNER)
+    status, body = inner.ask(dataclasses.replace(row, query="?nosuch=1"), kind)
+    declared = route_of(view_of(inner, row))
+    if declared.successes:
+        assert status == 400 and "nosuch: Unknown field." in said(body)
+        assert 400 in declared.error_statuses(row.rule)
+    else:
+        assert status == row.owner
 
 
 def view_of(inner, row):

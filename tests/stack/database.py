@@ -14,6 +14,7 @@ import psycopg2
 
 from bin.stack.database import superuser_connection
 from bin.stack.running import Stack
+from models.database import connection, database
 
 _TEMPLATE = "svc"
 
@@ -71,6 +72,13 @@ def locked(stack: Stack, table: str, row_id: str) -> Iterator[None]:
             cursor.execute(f"SELECT 1 FROM {table} WHERE id = %s FOR UPDATE", (row_id,))
             assert cursor.fetchone()
         yield
+
+
+def set_back(table: str) -> None:
+    """Let the database of this process forget which numbers it has given to rows of a table, as
+    after a crash it may have forgotten the last ones."""
+    with connection():
+        database.execute_sql("SELECT setval(pg_get_serial_sequence(%s, 'id'), 1, false)", (table,))
 
 
 def _link(stack: Stack) -> Any:

@@ -8,6 +8,7 @@ database nor the guest ever meets one. Fields of ours that are numbers have boun
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from flask import request
 from gunicorn.http.errors import ParseException
@@ -60,7 +61,9 @@ def _read_json(limit_bytes: int, absent: Any) -> Any:
 
 def load_query(schema: Schema) -> Any:
     """The request's query parameters as the schema makes them; raises InvalidRequest, also for one
-    given twice."""
+    given twice, or that is not UTF-8."""
+    if b"%" in request.query_string:
+        _check_utf_8(unquote_to_bytes(request.query_string))
     query = request.args.to_dict(flat=True)
     twice = sorted(name for name, values in request.args.lists() if len(values) > 1)
     if twice:
@@ -72,12 +75,17 @@ def load_query(schema: Schema) -> Any:
 def load_path(schema: Schema, **parts: str) -> Any:
     """Parts of the request's address as the schema makes them; raises InvalidRequest, also if it is
     not UTF-8."""
-    try:
-        request.environ["PATH_INFO"].encode("latin-1").decode("utf-8")
-    except UnicodeError as error:
-        raise InvalidRequest("The address is not valid UTF-8.") from error
+    _check_utf_8(request.environ["PATH_INFO"].encode("latin-1"))
     check_values(parts)
     return check(schema, parts)
+
+
+def _check_utf_8(address: bytes) -> None:
+    """What cannot be read would be taken for other text."""
+    try:
+        address.decode()
+    except UnicodeError as error:
+        raise InvalidRequest("The address is not valid UTF-8.") from error
 
 
 def read(limit_bytes: int) -> bytearray:
@@ -104,9 +112,12 @@ def stream(limit_bytes: int) -> tuple[int | None, Iterator[bytes]]:
     """The body in pieces, of any content type, and its announced size, if it has one; nothing is
     kept.
 
-    Raises TooLarge at once if it announces more than `limit_bytes`. The pieces raise it as soon as
-    there are more, and InvalidRequest if the body is broken or shorter than announced.
+    Raises TooLarge at once if it announces more than `limit_bytes`, and InvalidRequest if it is a
+    part only. The pieces raise the former as soon as there are more, and the latter if the body is
+    broken or shorter than announced.
     """
+    if "Content-Range" in request.headers:
+        raise InvalidRequest("Content-Range: parts are not put together here; send the whole.")
     announced = request.content_length
     if (announced or 0) > limit_bytes:
         raise _too_large(limit_bytes)

@@ -266,3 +266,4 @@ class QemuDriver(Driver):
     @_operation
     def reclaim(self) -> None:
         reclaim(self.host)
+        self.host.network.renew_slots()

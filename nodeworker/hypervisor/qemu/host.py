@@ -75,7 +75,8 @@ class Host:
                                    offered=_offered(settings), pool_target=settings.slot_pool)
         self.ram_shares = RamShares((self.sandboxes, self.warm), self.network.slots.owners,
                                     settings.ram_share)
-        self.disk_floor = DiskFloor(settings, self.ram_shares)
+        self.disk_floor = DiskFloor(settings.node_dir, settings, self.ram_shares)
+        self.image_disk_floor = DiskFloor(settings.image_dir, settings, self.ram_shares)
 
     @functools.cached_property
     def image(self) -> Image:

@@ -4,10 +4,14 @@ edges hold it, so that a change of what is served is a change of a link.
 An edge that has not been seen for a while is not waited for; it fetches what it lacks before it
 serves again.
 """
+import time
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime
+from typing import Any
 
-from models.database import connection, now
+import peewee
+
+from models.database import connection, database
 from models.deploys import AppHost, Deploy, DeployRun, Edge, StagedVersion
 from models.states import OPEN_RUN_STATES, DeployStatus, RunStep
 from services.deploys.earlier_versions import prefix_served
@@ -15,7 +19,7 @@ from services.deploys.edges.channel import notify
 from services.deploys.runs import RunClaim
 from services.deploys.version_prefixes import prefix_of
 
-_SEEN_S = 10.0
+_SEEN_S, _LOOK_S = 10.0, 0.01
 
 
 @dataclass(frozen=True)
@@ -72,11 +76,33 @@ def list_coming() -> list[Version]:
                         prefix_of(run.app_id, run.version, run.stored_epoch)) for run in runs]
 
 
-def seen(edge_id: str) -> None:
-    """The edge is at work."""
+def begin_round() -> datetime:
+    """The moment, by the database's clock, as of which an edge now reads what the rows say."""
     with connection():
-        Edge.insert(id=edge_id, heartbeat_at=now()).on_conflict(
-            conflict_target=[Edge.id], update={Edge.heartbeat_at: now()}).execute()
+        moment: datetime = database.execute_sql("SELECT clock_timestamp()").fetchone()[0]
+        return moment
+
+
+def caught_up(edge_id: str, began_at: datetime) -> None:
+    """The edge is at work, and serves what the rows said at that moment, as far as it has it."""
+    with connection():
+        Edge.insert(id=edge_id, heartbeat_at=began_at).on_conflict(
+            conflict_target=[Edge.id], update={Edge.heartbeat_at: began_at}).execute()
+
+
+def wait_until_caught_up(limit_s: float) -> bool:
+    """Return True once every edge that is at work serves what the rows say now; False if that takes
+    longer than `limit_s`."""
+    end, since = time.monotonic() + limit_s, begin_round()
+    tell()
+    while True:
+        with connection():
+            behind = Edge.select().where(_is_at_work() & (Edge.heartbeat_at < since)).exists()
+        if not behind:
+            return True
+        if time.monotonic() > end:
+            return False
+        time.sleep(_LOOK_S)
 
 
 def staged(edge_id: str, prefix: str) -> None:
@@ -94,7 +120,11 @@ def is_everywhere(claimed: RunClaim) -> bool:
 def have_all(prefix: str) -> bool:
     """True if every edge that is at work has the files under a prefix; False without any edge."""
     with connection():
-        fresh = now() - timedelta(seconds=_SEEN_S)
-        edges = {edge.id for edge in Edge.select().where(Edge.heartbeat_at > fresh)}
+        edges = {edge.id for edge in Edge.select().where(_is_at_work())}
         having = StagedVersion.select().where(StagedVersion.prefix == prefix)
         return bool(edges) and edges <= {row.edge_id for row in having}
+
+
+def _is_at_work() -> Any:
+    seen_after = peewee.SQL("clock_timestamp() - %s * interval '1 second'", [_SEEN_S])
+    return Edge.heartbeat_at > seen_after

@@ -86,6 +86,10 @@ def _build(content: Mapping[str, Any], directory: Path) -> LlmConfig:
                 for prefix, name in content.get("prefixes", _prefixes(upstreams)).items()}
     prices = {name: Price(**{kind: price_units(amount) for kind, amount in price.items()})
               for name, price in content["prices"].items()}
+    for name in prices:
+        if name in models and name not in {target.model for target in models[name]}:
+            raise ValidationError({f"prices.{name}": [
+                "would never count: prices go by what a model is called at its upstream"]})
     return LlmConfig(
         upstreams, models, content["default_model"], prefixes, {**DEFAULT_PRICES, **prices},
         _limits(content["limits"]), _fallback_rule(content["fall_over"]),

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from models.database import connect, connection, database, now
-from models.deploys import Deploy, DeployRun
+from models.deploys import Deploy, DeployPrefix, DeployRun
 from services.protocols import Deps
 from tasks.wiring import no_guest
 from tests.clients.deploys import Deploys
@@ -69,6 +69,24 @@ def test_back_and_forth_by_a_service_and_an_operator(sim_stack, deploys, shop, s
         until(lambda: http.get("/").text == "two", 10)
     assert deploys.get(shop)["runId"] == "operator"
     assert "no app none" in svc_admin("deploy-rollback", "none", ok=False)
+
+
+def test_an_operator_takes_the_app_of_a_shut_out_account_off_the_web(sim_stack, deps, svc_admin):
+    email = "shut-out@example.test"
+    svc_admin("user-create", email)
+    claimed = publish(deps, "abuse", {"index.html": "bad"}, email)
+    with client(sim_stack, "abuse.apps.localhost") as http:
+        until(lambda: http.get("/").text == "bad", 10)
+        svc_admin("user-disable", email)
+        assert http.get("/").text == "bad"
+        assert svc_admin("deploy-remove", "abuse") == "removed\n"
+        assert http.get("/").status_code == 404
+    assert svc_admin.json("deploy-list", email) == []
+    with connection():
+        kept = DeployPrefix.select().where((DeployPrefix.app_id == claimed.app_id)
+                                           & DeployPrefix.due_at.is_null())
+        assert not kept.exists(), "its files go"
+    assert "no app abuse" in svc_admin("deploy-remove", "abuse", ok=False)
 
 
 @pytest.fixture

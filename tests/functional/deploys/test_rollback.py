@@ -41,7 +41,7 @@ def versions(deps, ask, take):
         found = []
         for _ in range(number):
             found.append(publish(deps, ask, take))
-            staging.seen("edge")
+            staging.caught_up("edge", now())
             staging.staged("edge", found[-1])
         return found
     return go_live
@@ -113,7 +113,7 @@ def test_it_is_not_at_hand_if_an_edge_lacks_it_or_the_store_has_begun_to_remove_
         versions, back, lost):
     first, _ = versions(2)
     if lost == "an edge":
-        staging.seen("another edge")
+        staging.caught_up("another edge", now())
     else:
         with connection():
             DeployPrefix.update(due_at=now()).where(DeployPrefix.prefix == first).execute()

@@ -290,8 +290,8 @@ def test_a_run_waits_for_every_edge_that_is_at_work(deps, ask, take):
     ask()
     prefix, claimed = store(take())
     assert not staging.is_everywhere(claimed), "there is none"
-    staging.seen("a")
-    staging.seen("b")
+    staging.caught_up("a", now())
+    staging.caught_up("b", now())
     staging.staged("a", prefix)
     assert not staging.is_everywhere(claimed)
     staging.staged("b", prefix)

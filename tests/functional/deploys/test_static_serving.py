@@ -3,6 +3,7 @@
 import shutil
 import threading
 
+import httpx
 import pytest
 
 from models.database import connect, connection, database
@@ -14,6 +15,7 @@ from services.protocols import Deps
 from tasks.wiring import no_guest
 from tests.fakes.outside import ListQueue
 from tests.rows.static_apps import collect_now, publish
+from tests.stack.credentials import bearer
 from tests.stack.waiting import becomes, until
 from tests.tls.clients import client
 
@@ -234,6 +236,26 @@ def test_under_load_no_request_fails_and_no_older_page_follows_a_newer(sim_stack
         for thread in threads:
             thread.join()
     assert failed == []
+
+
+def test_what_is_waited_for_is_served_at_once(sim_stack, deps):
+    for number in range(10):
+        publish(deps, "prompt", {"index.html": str(number)})
+        assert staging.wait_until_caught_up(20)
+        with client(sim_stack, host("prompt")) as http:
+            assert http.get("/").text == str(number)
+
+
+def test_an_app_is_not_served_any_more_when_its_removal_is_answered(sim_stack, deps):
+    token = sim_stack.run("python -m app.operator service-token-mint removers").split()[-1]
+    for _ in range(5):
+        owner_id = publish(deps, "brief", {"index.html": "brief"}).owner_id
+        assert staging.wait_until_caught_up(20)
+        with client(sim_stack, host("brief")) as http:
+            assert http.get("/").status_code == 200
+            removed = httpx.delete(f"{sim_stack.api_url}/v1/deploys/brief", trust_env=False,
+                                   headers={**bearer(token), "X-On-Behalf-Of": owner_id})
+            assert (removed.status_code, http.get("/").status_code) == (200, 404)
 
 
 def test_the_directory_is_made_again_from_rows_and_store(sim_stack, deps, shop):

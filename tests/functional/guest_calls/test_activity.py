@@ -9,7 +9,8 @@ import pytest
 
 from models.database import connection, database, now
 from models.sandboxes import Activity, Sandbox
-from services.guest_calls.use_while_running import finish, in_use, renew
+from services.guest_calls.use_while_running import begin, finish, in_use, renew
+from tests.stack.database import set_back
 
 
 @pytest.fixture
@@ -109,6 +110,21 @@ def test_a_number_that_is_another_sandboxs_by_now_is_neither_renewed_nor_ended(s
         renew({activity_id: "another"}, for_s=90)
         finish("another", activity_id, now())
         assert read(sandbox, activity_id)[1] == expires_at
+
+
+def test_a_number_that_the_database_has_forgotten_in_a_crash_is_not_given_again(sandbox):
+    set_back("activities")
+    shell = begin(sandbox, 30, "a shell")
+    with connection():
+        Activity.delete_by_id(shell)
+    set_back("activities")
+    renew({shell: sandbox.id}, for_s=90)
+    command = begin(sandbox, 30, "exec")
+    assert activities(sandbox) == 2
+    finish(sandbox.id, command, now())
+    assert activities(sandbox) == 1 and read(sandbox, shell)
+    finish(sandbox.id, shell, now())
+    assert activities(sandbox) == 0
 
 
 def test_activities_outlive_a_crash_of_the_server(edge):

@@ -194,6 +194,14 @@ def test_a_client_that_falls_silent_holds_nothing(alice, sandbox, narrow, more, 
     assert stored(alice, sandbox, "/home/user/kept") == b"old"
 
 
+def test_a_part_of_a_file_is_refused(alice, sandbox):
+    """As `curl -C` sends it."""
+    upload(alice, sandbox, "kept", b"old")
+    status, said = upload(alice, sandbox, "kept", b"new", **{"Content-Range": "bytes 3-5/6"})
+    assert status == 400 and "Content-Range" in said
+    assert stored(alice, sandbox, "/home/user/kept") == b"old"
+
+
 def test_strangers_pins_and_states(alice, mallory, sandbox):
     assert upload(mallory, sandbox, "x", b"x")[0] == 403
     assert upload(alice, sandbox, "x", b"x", **{"X-Svc-Node": "elsewhere"})[0] == 421

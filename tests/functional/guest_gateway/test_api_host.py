@@ -18,7 +18,7 @@ MESSAGES = "/v1/messages"
 
 def last_row():
     with connection():
-        return LlmCall.select().order_by(LlmCall.id.desc()).first()
+        return LlmCall.select().order_by(LlmCall.started_at.desc()).first()
 
 
 def test_models_and_messages(http, upstream, alice_id):

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from config import guest_gateway
-from nodeworker.network import namespaces
+from nodeworker.network import links, namespaces, nft
 from nodeworker.network.ruleset import GATEWAY_MOST, OPENED_AT_ONCE, OPENED_PER_S
 from tests.host.guest_places import guest_places, ip
 from tests.stack.waiting import until
@@ -111,13 +111,17 @@ def test_a_forged_source_is_dropped(nodes):
             assert heard(one, source=forged, patience_s=1) is None
         finally:
             ip(f"-n {one.guest} addr del {forged}/32 dev eth0")
-    # And by whoever has got as far as the slot.
-    ip(f"-n {one.slot.namespace} addr add {other.address}/32 dev up")
+    # And by whoever has got as far as the slot, and opened it.
+    slot = one.slot.namespace
+    namespaces.in_namespace(slot, lambda: nft.apply("insert rule inet slot input accept\n"
+                                                    "insert rule inet slot output accept\n"))
+    ip(f"-n {slot} addr add {other.address}/32 dev up")
     try:
-        assert heard(one, source=other.address, namespace=one.slot.namespace,
-                     patience_s=1) is None
+        assert heard(one, namespace=slot) == f"first {one.address}"
+        assert heard(one, source=other.address, namespace=slot, patience_s=1) is None
     finally:
-        ip(f"-n {one.slot.namespace} addr del {other.address}/32 dev up")
+        ip(f"-n {slot} addr del {other.address}/32 dev up")
+        links.renew_rules(one.slot)
 
 
 def test_from_outside_it_is_closed(nodes):
@@ -143,16 +147,17 @@ def test_a_guest_has_a_limit_of_connections_and_takes_none_of_another_s(nodes):
     (one, other), _, _ = nodes
 
     def fill():
-        links = []
+        made = []
         for _ in range(GATEWAY_MOST + 20):
             with contextlib.suppress(OSError):
-                links.append(socket.create_connection(GATEWAY, 2))
-        return links
+                made.append(socket.create_connection(GATEWAY, 2))
+        return made
 
     with contextlib.ExitStack() as opened:
-        links = [opened.enter_context(link) for link in one.run(fill)]
-        assert GATEWAY_MOST - 10 <= len(links) <= GATEWAY_MOST
-        assert heard(one) is None
+        made = [opened.enter_context(link) for link in one.run(fill)]
+        assert GATEWAY_MOST - 10 <= len(made) <= GATEWAY_MOST
+        with pytest.raises(ConnectionRefusedError):
+            one.run(lambda: socket.create_connection(GATEWAY, 20))
         assert heard(other) == f"first {other.address}"
 
 

@@ -113,6 +113,14 @@ def test_keys_do_not_manage_keys(edge):
 
 def test_a_service_has_to_name_a_real_user(edge):
     assert edge.api.get(SANDBOXES, headers=edge.service()).status_code == 403
+    for empty in ("", "  "):
+        nobody = edge.service() | {"X-On-Behalf-Of": empty}
+        for method, path in (
+                ("GET", SANDBOXES), ("GET", "/v1/deploys/x"), ("POST", "/v1/templates/x/latest"),
+                ("DELETE", "/v1/templates/x/latest")):
+            answer = edge.api.open(path, method=method, headers=nobody)
+            assert (answer.status_code, answer.json["error"]) == (
+                403, "X-On-Behalf-Of names no account."), path
     stranger = edge.service() | {"X-On-Behalf-Of": "nobody"}
     assert edge.api.get(SANDBOXES, headers=stranger).status_code == 403
 

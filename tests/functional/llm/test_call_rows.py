@@ -14,6 +14,7 @@ from services.llm.call_rows import Progress
 from services.llm.configured.upstreams import Target
 from services.llm.totals import Figures
 from tests.rows.llm import FAR, FREE, PRICED, begin, call_row, config, finish, new_caller
+from tests.stack.database import set_back
 from tests.stack.waiting import until
 
 pytestmark = pytest.mark.usefixtures("fresh_rows")
@@ -75,6 +76,22 @@ def test_a_second_end_changes_nothing(caller):
     assert finish(call_id, input=5) and not finish(call_id, input=500)
     assert call_row(call_id).input_tokens == 5 == today(caller).input_tokens
     assert not finish(10**12, input=1), "nor does the end of no call"
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_what_the_database_forgets_in_a_crash_leads_no_end_to_another_call(caller, is_lost):
+    """It may forget which numbers it has given, and the row as well."""
+    set_back("llm_calls")
+    first = begin(caller)
+    if is_lost:
+        with connection():
+            LlmCall.delete().where(LlmCall.id == first).execute()
+    set_back("llm_calls")
+    other = new_caller()
+    second = begin(other)
+    assert finish(first, input=5) is not is_lost
+    assert call_row(second).ended_at is None and today(other) == Figures()
+    assert finish(second, input=7) and today(other).input_tokens == 7
 
 
 def test_many_ends_at_once_count_once(caller):

@@ -2,24 +2,29 @@
 and a sandbox that was deleted meanwhile gets no machine. And what becomes of a sandbox that runs
 although its wake, or its way to sleep, has failed for good."""
 
+from datetime import timedelta
+
 import pytest
 
 from bin.stack.free_ports import free_port
 from models.database import connection, now
 from models.operations import Operation
+from models.sandboxes import Sandbox
 from models.states import SandboxStatus
 from nodeworker import runner
 from nodeworker.handlers import failed_operations, lifecycle
-from nodeworker.hypervisor.driver import MachineSpec, Shape, VmState
+from nodeworker.hypervisor.driver import DriverError, MachineSpec, Shape, VmState
 from nodeworker.not_yet import NotYet
 from nodeworker.reconciliation.reconciler import Reconciler
 from services.errors import Unavailable
 from services.hosts import assignments
-from services.operations import outbox
+from services.hosts.nodes import NodeFacts, heartbeat
+from services.operations import attempts, outbox
 from services.operations.begin import lock_sandbox
+from services.sandboxes import create, idle
 from services.sandboxes import lifecycle as lifecycle_rules
 from services.sandboxes.outcomes import begin_stop
-from tests.rows.operations import caller, claim, row, run, succeed
+from tests.rows.operations import CREATE, caller, claim, row, run, succeed
 
 
 def delete(deps, sandbox_id):
@@ -51,7 +56,7 @@ def test_a_sandbox_that_was_deleted_while_its_disk_was_fetched_gets_no_machine(
 
 @pytest.mark.parametrize("then", [NotYet("its guest"), RuntimeError("a failure"), None])
 def test_a_machine_that_was_made_while_its_sandbox_was_deleted_is_removed(
-        deps, node, made, monkeypatch, then):
+        deps, node, made, monkeypatch, caplog, then):
     def bring_up(*_):
         delete(deps, made)
         if then is not None:
@@ -61,6 +66,7 @@ def test_a_machine_that_was_made_while_its_sandbox_was_deleted_is_removed(
     monkeypatch.setattr(lifecycle, "report_columns", lambda *_: None)
     run(node, made)
     assert node.driver.inspect(made) is None and row(made).status == "stopped"
+    assert "failed, attempt" not in caplog.text, "it has failed of that"
 
 
 def wake(deps, node, sandbox_id):
@@ -93,3 +99,29 @@ def test_what_runs_after_a_failure_can_become_idle_and_gets_its_address(
     assert (seen.status, seen.task) == ("running", None) and seen.vm_ip and seen.idle_at > now()
     Reconciler(node).run()
     assert row(asleep).task is None
+
+
+def test_one_that_cannot_be_put_to_sleep_keeps_no_room_from_others(deps, node, monkeypatch):
+    """Its node has promised more than it has."""
+    facts = NodeFacts("n1", "127.0.0.1", 2, 4096, 20000, 20099, {}, oversell=1.5)
+    heartbeat(facts)
+    stuck, other = (create.create(deps, caller(who), CREATE).id for who in ("mallory", "alice"))
+    hibernate = node.driver.hibernate
+
+    def hibernate_other(sandbox_id):
+        if sandbox_id == stuck:
+            raise DriverError("its monitor does not answer")
+        hibernate(sandbox_id)
+
+    monkeypatch.setattr(node.driver, "hibernate", hibernate_other)
+    monkeypatch.setattr(lifecycle, "_flush_guest", lambda *_: None)
+    monkeypatch.setattr(attempts, "limit_of", lambda *_: 1)
+    for sandbox_id, left_s in ((stuck, 100), (other, 200)):
+        run(node, sandbox_id)
+        with connection():
+            Sandbox.update(idle_at=now() + timedelta(seconds=left_s)).where(
+                Sandbox.id == sandbox_id).execute()
+    for expected in (stuck, other):
+        assert idle.hibernate_idlest(deps, facts, 120) == 1
+        run(node, expected)
+    assert (row(stuck).status, row(other).status) == ("running", "hibernated")

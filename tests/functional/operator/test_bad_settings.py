@@ -43,6 +43,7 @@ def test_what_a_process_cannot_do_without_ends_it(tmp_path, name, settings, told
 @pytest.mark.parametrize(("setting", "told"), [
     ({"SVC_OVERSELL": "much"}, "SVC_OVERSELL is not valid"),
     ({"SVC_JWT_ALGORITHMS": "RS9"}, "SVC_JWT_ALGORITHMS: RS9 is not one of EdDSA, ES256"),
+    ({"SVC_LLM_CONFIG": "/nowhere/llm.json"}, "SVC_LLM_CONFIG, llm.json: cannot be read"),
 ])
 def test_a_command_of_make_says_it_in_a_sentence(clean_host, capsys, setting, told):
     stack = private_stack("test-bad", setting, processes=())

@@ -183,6 +183,16 @@ def test_a_misspelt_or_repeated_filter_is_named_and_not_overlooked(edge, query, 
     assert answer.status_code == 400 and named in answer.json["error"]
 
 
+def test_a_route_without_a_query_does_nothing_if_it_is_given_one(edge, headers):
+    made = edge.api.post(SANDBOXES, json={}, headers=headers).json["id"]
+    for method, path, name in (("POST", SANDBOXES, "idempotencyKey"),
+                               ("DELETE", f"{SANDBOXES}/{made}", "dryRun")):
+        answer = edge.api.open(f"{path}?{name}=x", method=method, headers=headers)
+        assert (answer.status_code, answer.json) == (400, {"error": f"{name}: Unknown field."})
+    (kept,) = edge.api.get(SANDBOXES, headers=headers).json["sandboxes"]
+    assert kept["id"] == made and kept["status"] != "stopped"
+
+
 def test_what_may_be_much_is_not_read_for_an_answer_that_does_not_show_it(edge, headers):
     ports = list(range(3000, 3064))
     made = edge.api.post(SANDBOXES, json={"ports": ports}, headers=headers).json["id"]

@@ -26,11 +26,22 @@ def units(tmp_path_factory):
 
 def read(units, name):
     """Settings of the unit's section Service, those of the drop-in last."""
+    return sections(units, name)["Service"]
+
+
+def sections(units, name):
     parser = configparser.RawConfigParser(strict=False)
     parser.optionxform = str
     unit = f"svc-{name}-1.service"
     parser.read([units / unit, units / f"{unit}.d" / "service.conf"])
-    return parser["Service"]
+    return parser
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_a_process_is_started_again_however_often_it_has_ended(units, name):
+    unit = sections(units, name)
+    assert unit["Unit"]["StartLimitIntervalSec"] == "0" and unit["Service"]["Restart"] == "always"
+    assert unit["Unit"]["Wants"] == unit["Unit"]["After"] == "network-online.target"
 
 
 @pytest.mark.parametrize("name", PROCESSES)

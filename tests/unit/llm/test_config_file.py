@@ -16,6 +16,7 @@ from services.llm.configured.live_config import LiveConfig
 from services.llm.configured.upstreams import Limits, Protocol, Target
 
 KEY = "sk-the-operators-own-key"
+PRICE = {"input": 0, "cachedInput": 0, "cacheWrite": 0, "output": 1}
 WHOLE = {
     "upstreams": [
         {"name": "openai", "kind": "openai", "url": "https://api.example.test/v1/", "key": KEY},
@@ -126,6 +127,7 @@ def test_no_key_is_in_its_text(write):
     (changed("prices", "near/small", "input", to=0.0000001), "at most six decimals"),
     (changed("prices", "near/small", "input", to=True), "input must be a number"),
     (changed("prices", "near/small", "output", without=True), "output is missing"),
+    (changed("prices", "fast", to=PRICE), "prices.fast would never count"),
     (changed("limits", "plans", to={"gold": {}}), "limits.plans names gold, which is no plan"),
     (changed("limits", "owners", "Alice@example.test", to={}), "names an address twice"),
     (changed("limits", "default", "requests", to=1.5), "requests must be a whole number"),

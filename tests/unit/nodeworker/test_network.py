@@ -150,4 +150,6 @@ def test_inside_a_slot_only_the_guest_s_own_address_passes():
         f"add rule inet slot postrouting oifname up ip saddr 172.30.0.2 snat ip to {slot.address}"
         in lines
     )
-    assert sum("policy drop" in line for line in lines) == 2
+    assert sum("policy drop" in line for line in lines) == 3
+    assert [line for line in lines if line.startswith("add rule inet slot output")] == [
+        "add rule inet slot output ct state established,related accept"], "it opens nothing itself"

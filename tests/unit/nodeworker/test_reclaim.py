@@ -92,6 +92,19 @@ def test_a_snapshot_that_is_completed_while_reclaim_looks_stops_nothing(node, mo
     assert (node.host.snapshots / "snap").exists()
 
 
+def test_what_cannot_be_removed_is_said_and_keeps_nothing_else_from_it(node, caplog):
+    host = node.host
+    stray = [folder / "a.tmp" for folder in (host.sandboxes, host.snapshots, host.warm_images)]
+    for path in stray:
+        path.write_text("no directory, as it should be")
+        path.with_name("b.tmp").mkdir()
+    reclaim._remove_half_made(host)
+    said = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    for path in stray:
+        assert path.exists() and not path.with_name("b.tmp").exists()
+        assert any(f"{path} is half made and cannot be removed" in line for line in said)
+
+
 def names(directory):
     return {path.name for path in directory.iterdir()}
 

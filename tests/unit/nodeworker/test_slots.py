@@ -1,8 +1,8 @@
 """The pool of network slots where single slots fail; the host's network is not touched."""
 import pytest
 
-from nodeworker.network import links, namespaces
-from nodeworker.network.slots import SlotPool
+from nodeworker.network import addresses, links, namespaces
+from nodeworker.network.slots import NoSlot, SlotPool
 
 
 class Network:
@@ -72,9 +72,22 @@ def test_a_number_that_cannot_be_used_is_passed_over(pool, network, trouble):
 
 def test_a_host_that_can_build_no_slot_says_so(pool, network):
     network.unbuildable = set(range(15))
-    with pytest.raises(OSError, match="File exists"):
-        pool.claim("box")
+    for ask in (lambda: pool.claim("box"), pool.fill):
+        with pytest.raises(OSError, match="File exists"):
+            ask()
     assert names(pool, "making") == names(pool, "dead") == []
+
+
+def test_a_pool_that_finds_no_more_numbers_is_as_full_as_it_can_be(pool, network):
+    while len(pool.owners()) < addresses.slot_capacity("10.201.0.0/27") - 1:
+        pool.claim(f"box {len(pool.owners())}")
+    pool.fill()
+    assert len(pool.ready()) == 1
+    pool.claim("the last")
+    pool.fill()
+    assert pool.ready() == set()
+    with pytest.raises(NoSlot):
+        pool.claim("one more")
 
 
 def test_a_namespace_nobody_knows_that_cannot_be_deleted_stops_nothing(pool, network, monkeypatch):

@@ -12,6 +12,7 @@ from tests.host.driver_checks import (
     GROWN_BYTES,
     before,
     check_alive,
+    check_disk_limits,
     check_grown,
     failing_once,
     points,
@@ -71,6 +72,14 @@ def test_wake_after_the_death_of_a_worker(lab, tmp_path, point):
     assert lab.driver.inspect(spec.sandbox_id) in (VmState.PARTIAL, VmState.SAVED)
     assert not lab.driver.wake(spec).cold
     check_alive(lab, spec, b"first")
+
+
+def test_a_guest_let_go_by_another_than_who_started_it_has_its_limits(real, tmp_path):
+    spec = with_note(real)
+    real.driver.hibernate(spec.sandbox_id)
+    real.crash_at("wake.marked", tmp_path, "wake", spec)
+    assert not real.driver.wake(spec).cold
+    check_disk_limits(real, spec)
 
 
 @pytest.mark.parametrize("point", points("snapshot"))

@@ -9,14 +9,16 @@ disk for every later create.
 """
 import logging
 import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
 from guest.client.agent_client import AgentClient
 from nodeworker.disks import sparse
-from nodeworker.disks.durable import remove_tree, sync_directory, sync_file, write_json
+from nodeworker.disks.durable import sync_directory, sync_file, write_json
 from nodeworker.disks.layers import warm_image_reference
+from nodeworker.disks.reserve_blocks import MIB
 from nodeworker.faults import fault
 from nodeworker.hypervisor import locks
 from nodeworker.hypervisor.driver import Progress, Shape
@@ -64,10 +66,14 @@ def bake(host: Host, shape: Shape, progress: Progress, *, presets: bool) -> None
 
 def discard(vm: Vm) -> None:
     """Remove a warm image in the making, with its process and network; nothing there: no-op. Its
-    lock must be held."""
+    lock must be held.
+
+    It is removed where it is, and at once: the trash may be on another file system, and whoever
+    bakes next asks what is free. Half of it is still what `discard` removes.
+    """
     if vm.rundir.path.exists():
         stop(vm)
-        remove_tree(vm.rundir.path, vm.host.trash)
+        shutil.rmtree(vm.rundir.path)
 
 
 def _boot_until_good(vm: Vm, blank: Machine, progress: Progress) -> None:
@@ -83,6 +89,7 @@ def _boot_until_good(vm: Vm, blank: Machine, progress: Progress) -> None:
 
 def _boot_and_save(vm: Vm, blank: Machine, limit_s: float, progress: Progress) -> None:
     discard(vm)
+    vm.host.image_disk_floor.check(blank.shape.mem_mb * MIB)
     vm.rundir.path.mkdir(mode=0o700)
     machine = replace(blank, chain=(*blank.chain, warm_image_reference(vm.rundir.path.name)))
     vm.host.layers.create(machine.chain[-1], machine.disk_bytes)
@@ -124,7 +131,8 @@ def _publish(vm: Vm) -> None:
     write_json(directory / "token", {"token": host.image_for(vm.machine).agent_token})
     chain = (*vm.machine.chain[:-1], warm_image_reference(target.name))
     write_warm_image(directory, replace(vm.machine, chain=chain))
-    remove_tree(target, host.trash)
+    if target.exists():  # without a record: nobody takes it for a warm image
+        shutil.rmtree(target)
     os.rename(directory, target)
     sync_directory(host.warm_images)
 

@@ -8,17 +8,22 @@ need again, in this order:
 4. Forwarded ports of live sandboxes, resets for what still comes to those that sleep in a kept
    process; disk layers nobody refers to; trash; the pool of ready slots.
 
+The driver then loads the packet rules inside of all slots again, which may be of an earlier code.
+
 What workers that died have left of snapshots, of removals and of copies of a warm image's memory,
 and what nobody refers to, is also removed from time to time (`collect_garbage`): a node's worker
 may run for months.
 """
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 from nodeworker.disks.durable import empty_old_trash, empty_trash, remove_tree
 from nodeworker.faults import fault
 from nodeworker.hypervisor import locks
-from nodeworker.hypervisor.driver import VmBusy
+from nodeworker.hypervisor.driver import DriverError, VmBusy
 from nodeworker.hypervisor.qemu.host import Host
 from nodeworker.hypervisor.qemu.images.bake_warm_image import discard
 from nodeworker.hypervisor.qemu.operations.delete_snapshot import finish_deletions
@@ -32,6 +37,7 @@ from nodeworker.hypervisor.qemu.records import Phase
 from nodeworker.hypervisor.qemu.rundir import RunDir
 from nodeworker.hypervisor.qemu.suspended import warm_spares
 from nodeworker.hypervisor.qemu.vm import Vm
+from nodeworker.network.nft import NftError
 
 _log = logging.getLogger(__name__)
 
@@ -80,22 +86,33 @@ def _remove_half_made(host: Host) -> None:
     for path in host.sandboxes.iterdir():
         if not host.rundir(path.name).was_created():
             fault("reclaim.half_made_seen")
-            try:
+            with _stopping_nothing(path):
                 destroy_half_made(host, path.name)
-            except VmBusy:
-                _log.info("sandbox %s is being worked on", path.name)
     _remove_half_made_snapshots(host)
     for path in host.warm_images.glob("*.tmp"):
-        with locks.nobody_at_work(path.with_suffix(".lock")) as is_ours:
+        with (_stopping_nothing(path),
+              locks.nobody_at_work(path.with_suffix(".lock")) as is_ours):
             if is_ours:
                 discard(Vm(host, RunDir(path)))
 
 
 def _remove_half_made_snapshots(host: Host) -> None:
     for path in host.snapshots.glob("*.tmp"):
-        with locks.nobody_at_work(path / "lock") as is_ours:
+        with _stopping_nothing(path), locks.nobody_at_work(path / "lock") as is_ours:
             if is_ours:
                 remove_tree(path, host.trash)
+
+
+@contextmanager
+def _stopping_nothing(path: Path) -> Iterator[None]:
+    """What is half made and cannot be removed keeps neither the rest nor the node from its
+    start."""
+    try:
+        yield
+    except VmBusy:
+        _log.info("sandbox %s is being worked on", path.name)
+    except (DriverError, NftError, OSError) as error:
+        _log.error("%s is half made and cannot be removed: %s", path, error)
 
 
 def _remove_useless_copies(host: Host) -> None:

@@ -4,18 +4,20 @@ from dataclasses import replace
 from nodeworker.hypervisor.driver import DriverError
 from nodeworker.hypervisor.qemu.disk import flatten
 from nodeworker.hypervisor.qemu.process import argv
-from nodeworker.hypervisor.qemu.process.monitor import Monitor
+from nodeworker.hypervisor.qemu.process.monitor import IoLimit, Monitor
 from nodeworker.hypervisor.qemu.vm import Vm
 
 
 def recover(vm: Vm) -> None:
-    """Make the guest execute and the recorded chain the one QEMU writes to; the task stays recorded
-    for the caller.
+    """Make the guest execute, with its disk as fast as it may be, and the recorded chain the one
+    QEMU writes to; the task stays recorded for the caller.
 
     Raises DriverError if the monitor does not answer, or lies. Only for records in phase RUNNING.
     """
     with vm.monitor("recovering") as monitor:
-        monitor.cont()  # first: whatever becomes of the record, the guest goes on
+        # a worker that died before it let the guest go had perhaps not said so
+        monitor.limit_io(IoLimit.of(vm.host.settings))
+        monitor.cont()  # now: whatever becomes of the record, the guest goes on
         settle_chain(vm, monitor)
 
 
