@@ -17,7 +17,6 @@ from nodeworker import lanes_alive
 from nodeworker.wiring import NodeDeps
 from services.deploys import runs
 from services.operations import sweeps
-from services.operations.reporting_nodes import reported_since
 
 log = logging.getLogger(__name__)
 _LOOK_S = 2.0
@@ -63,8 +62,7 @@ def announce_due(deps: NodeDeps) -> float:
     settings = deps.settings
     try:
         seen = (sweeps.announce_due(settings, deps.queue, settings.node_id),
-                runs.announce_due(deps.rules, settings.node_id,
-                                  reported_since(settings.node_dead_after_s)))
+                runs.announce_due(deps.rules, settings.node_id, settings.node_dead_after_s))
     except DatabaseFailed as error:
         log.warning("parked operations not announced: %s", type(error).__name__)
         return 1.0

@@ -19,7 +19,6 @@ from services.llm import totals as llm_totals
 from services.metering import totals
 from services.operations import idempotency, sweeps
 from services.operations.announcements import queue_name
-from services.operations.reporting_nodes import reported_since
 from services.protocols import Deps, QueueUnavailable
 from services.sandboxes.idle import hibernate_idle
 from services.sandboxes.outcomes import fail_overdue
@@ -29,6 +28,9 @@ from tasks.celery_app import app, settings
 from tasks.wiring import get_deps, get_queue
 
 log = logging.getLogger(__name__)
+# By how much the clock of a node may be ahead (s) without its taking each tick for an old one. That
+# many seconds' worth of them may wait for it then: to sample twice counts nothing twice.
+_CLOCKS_APART_S = 60.0
 builder_size(settings)  # a name that is no size ends the process at its start
 
 
@@ -44,11 +46,11 @@ def idle_sweep() -> None:
 def operations_sweep() -> None:
     """Announce neglected operations, uploads, deletions and bakes again and give up operations past
     their deadline."""
-    deps, since = get_deps(), reported_since(settings.node_dead_after_s)
+    deps, within_s = get_deps(), settings.node_dead_after_s
     _do_each(lambda: _announce_neglected(deps),
-             lambda: disk_upload.UPLOADS.announce_due(deps, since),
-             lambda: warm_images.BAKES.announce_due(deps, since),
-             lambda: deletion.DELETIONS.announce_due(deps, since), lambda: fail_overdue(deps))
+             lambda: disk_upload.UPLOADS.announce_due(deps, within_s),
+             lambda: warm_images.BAKES.announce_due(deps, within_s),
+             lambda: deletion.DELETIONS.announce_due(deps, within_s), lambda: fail_overdue(deps))
 
 
 def _announce_neglected(deps: Deps) -> None:
@@ -62,8 +64,8 @@ def deploys_sweep() -> None:
     """Move deploys from nodes that are no place for them, announce neglected ones again, give up
     those past their deadline, forget fences that are over, stop what served an app before, take
     away the keys of what is stopped, and have what no app needs any more removed from the store."""
-    deps, since = get_deps(), reported_since(settings.node_dead_after_s)
-    _do_each(lambda: _take_over(deps), lambda: runs.RUNS.announce_due(deps, since),
+    deps, within_s = get_deps(), settings.node_dead_after_s
+    _do_each(lambda: _take_over(deps), lambda: runs.RUNS.announce_due(deps, within_s),
              lambda: _give_up(deps), fences.forget_expired,
              lambda: stop_old_runtimes.stop_due(deps), replica_keys.revoke_ended,
              earlier_versions.end_due, _remove_prefixes)
@@ -152,6 +154,7 @@ def _tick_nodes(job: str, interval_s: float, *, lane: Lane = Lane.CTL,
     get_deps()
     for node_id in nodes.list_alive(settings, lane)[:most]:
         try:
-            get_queue().publish(queue_name(node_id, lane), job, {}, expires_s=interval_s)
+            get_queue().publish(queue_name(node_id, lane), job, {},
+                                expires_s=interval_s + _CLOCKS_APART_S)
         except QueueUnavailable:
             log.warning("the broker is away; %s of %s dropped", job, node_id)

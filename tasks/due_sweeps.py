@@ -21,13 +21,12 @@ from services.events import deliveries
 from services.hosts import warm_images
 from services.metering import counting
 from services.operations import sweeps
-from services.operations.reporting_nodes import reported_since
 from services.sandboxes import idle, outcomes
 from services.snapshots import deletion, disk_upload
 from tasks import contracts
 
 # Each takes a moment and returns the query of what is due at it; those that look at the nodes that
-# report also take since when they must have reported.
+# report also take the seconds within which a node must have reported.
 _OF_REPORTING_NODES = (
     idle.due_query, sweeps.due_query,
     *(work.due_query for work in (disk_upload.UPLOADS, warm_images.BAKES, deletion.DELETIONS,
@@ -52,8 +51,7 @@ def is_due(job: str) -> bool:
         return True
     try:
         with connection():
-            since = reported_since(get_settings().node_dead_after_s)
-            return _statement(job).find(now(), since) is not None
+            return _statement(job).find(now(), get_settings().node_dead_after_s) is not None
     except DatabaseFailed:
         return True
 
@@ -61,8 +59,8 @@ def is_due(job: str) -> bool:
 @cache
 def _statement(job: str) -> Statement:
     """One row if any query of the job finds something, else none."""
-    def build(moment: Any, since: Any) -> Any:
-        asked = [query(moment, since) if query in _OF_REPORTING_NODES else query(moment)
+    def build(moment: Any, within_s: Any) -> Any:
+        asked = [query(moment, within_s) if query in _OF_REPORTING_NODES else query(moment)
                  for query in _QUERIES[job]]
         anything = reduce(or_, map(peewee.fn.EXISTS, asked))
         return peewee.Select(columns=[peewee.SQL("1")]).bind(database).where(anything)

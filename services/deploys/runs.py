@@ -67,20 +67,22 @@ def announce(run: DeployRun) -> list[OutboxMessage]:
     return RUNS.announce(DeployRun.id == run.id)
 
 
-def announce_due(deps: Deps, node_id: str, since: datetime) -> datetime | None:
+def announce_due(deps: Deps, node_id: str, within_s: float) -> datetime | None:
     """Announce the runs of a node that have waited long enough; returns when the first of them was
-    due or will be, None if there is no run, or the node has not reported `since` another moment
-    that its lane works."""
+    due or will be, None if there is no run, or the node has not reported in the last `within_s`
+    seconds that its lane works."""
     with connection():
-        first = _FIRST.find(node_id, since)
+        first = _FIRST.find(node_id, within_s)
     if first is not None and first.announce_at <= now():
-        RUNS.announce_due(deps, since, DeployRun.node_id == node_id)
+        RUNS.announce_due(deps, within_s, DeployRun.node_id == node_id)
     return None if first is None else first.announce_at
 
 
-_FIRST = Statement(DeployRun, lambda node_id, since: DeployRun.select(DeployRun.announce_at).where(
+_FIRST = Statement(DeployRun, lambda node_id, within_s: DeployRun.select(
+    DeployRun.announce_at
+).where(
     RUNS.waiting & (DeployRun.node_id == node_id) & DeployRun.announce_at.is_null(False)
-    & DeployRun.node_id.in_(reporting_ids(since, LANE))
+    & DeployRun.node_id.in_(reporting_ids(within_s, LANE))
 ).order_by(DeployRun.announce_at).limit(1), values=2)
 
 

@@ -4,11 +4,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import peewee
+
 from config.settings import Settings
 from models.database import connection, database, now
 from models.nodes import Node
 from models.states import Lane
-from services.operations.reporting_nodes import reported_since, reporting_ids
+from services.operations.reporting_nodes import reporting_ids
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,13 @@ SANDBOX_LANE = Lane.OPS
 
 
 def heartbeat(facts: NodeFacts, lanes: Collection[str] | None = None, *,
-              started: bool = False) -> None:
+              started: bool = False) -> float:
     """Write what the node says and that it lives; `lanes` are those of its lanes that work,
-    `started` also marks the start of its worker, which ends a drain."""
+    `started` also marks the start of its worker, which ends a drain.
+
+    Returns by how many seconds at least this host's clock is ahead of the database's, which is the
+    one that counts here; less than 0 if it is behind, 0 if it may be the same.
+    """
     values = {
         "address": facts.address,
         "vcpus": facts.vcpus,
@@ -67,13 +73,19 @@ def heartbeat(facts: NodeFacts, lanes: Collection[str] | None = None, *,
         "presets": sorted(facts.presets),
         "images": sorted(facts.images),
         "lanes": None if lanes is None else sorted(lanes),
-        "heartbeat_at": now(),
+        "heartbeat_at": peewee.fn.now(),
     }
     if started:
         values |= {"started_at": values["heartbeat_at"], "draining_until": None}
+    written = Node.insert(id=facts.id, **values).on_conflict(
+        conflict_target=[Node.id], update=values).returning(peewee.fn.clock_timestamp())
     with connection(), database.atomic():
-        Node.insert(id=facts.id, **values).on_conflict(conflict_target=[Node.id],
-                                                       update=values).execute()
+        asked_at = now()
+        moment = written.tuples().execute()[0][0]
+        answered_at = now()
+    # The database looked at its clock at some time in between.
+    return (max((asked_at - moment).total_seconds(), 0.0)
+            + min((answered_at - moment).total_seconds(), 0.0))
 
 
 def policy_restored(node_id: str) -> None:
@@ -156,5 +168,5 @@ def forget_directory(node_id: str) -> bool:
 def list_alive(settings: Settings, lane: Lane | None = None) -> list[str]:
     """Ids of the nodes whose last heartbeat is fresh, and whose `lane` works if one is given."""
     with connection():
-        since = reported_since(settings.node_dead_after_s)
-        return [node.id for node in reporting_ids(since, lane).order_by(Node.id)]
+        alive = reporting_ids(settings.node_dead_after_s, lane)
+        return [node.id for node in alive.order_by(Node.id)]

@@ -23,7 +23,7 @@ from services.hosts.node_load import occupying, promise_of, read_disk_room, read
 from services.hosts.nodes import SANDBOX_LANE
 from services.hosts.port_room import PortsWanted, find_shortage
 from services.hosts.sandbox_ports import move_agent_port
-from services.operations.reporting_nodes import reported_since, reports, works
+from services.operations.reporting_nodes import reports, works
 
 
 def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None = None, *,
@@ -49,7 +49,7 @@ def claim_node(settings: Settings, vcpus: int, mem_mb: int, pinned: str | None =
         asked = asked & Node.id.in_(have_it) if have_it else asked
 
     def lock_if_room(node_id: str) -> Node | None:
-        node = _locking(lane).find(node_id, reported_since(settings.node_dead_after_s))
+        node = _locking(lane).find(node_id, settings.node_dead_after_s)
         if node is None:
             return None
         room = _room(settings, node, wanted, even_closed=even_closed)
@@ -106,7 +106,7 @@ def claim_capacity(settings: Settings, sandbox: Sandbox, *, even_closed: bool = 
 
 def _alive(settings: Settings) -> Any:
     """Nodes that report, and whose lane for sandboxes has started."""
-    return reports(reported_since(settings.node_dead_after_s)) & works(SANDBOX_LANE)
+    return reports(settings.node_dead_after_s) & works(SANDBOX_LANE)
 
 
 def _room(settings: Settings, node: Node, wanted: PortsWanted | None, *,
@@ -124,8 +124,8 @@ def _room(settings: Settings, node: Node, wanted: PortsWanted | None, *,
 @cache
 def _locking(lane: Lane) -> Statement:
     """The node of an id, locked, if it is alive and this lane of it works."""
-    return Statement(Node, lambda node_id, since: Node.select().where(
-        (Node.id == node_id) & reports(since) & works(SANDBOX_LANE) & works(lane)
+    return Statement(Node, lambda node_id, within_s: Node.select().where(
+        (Node.id == node_id) & reports(within_s) & works(SANDBOX_LANE) & works(lane)
     ).for_update(ROW_LOCK), values=2)
 
 

@@ -10,9 +10,10 @@ import math
 
 from config.settings import Settings
 from models.states import OperationKind
+from services.operations.claims import LONGEST_PAUSE_S
 
 _OUTSIDE_FACTOR = 5
-_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+_PAUSE_S = 1.0
 
 
 def limit_of(settings: Settings, kind: OperationKind) -> float:
@@ -38,4 +39,4 @@ def is_one_too_many(number: int, limit: float) -> bool:
 
 def pause_s(number: int) -> float:
     """How long after the failure of this try the next one may begin."""
-    return min(_PAUSE_S * number, _LONGEST_PAUSE_S)
+    return min(_PAUSE_S * number, LONGEST_PAUSE_S)

@@ -17,6 +17,7 @@ import peewee
 from models.database import now
 from models.operations import Operation
 from models.states import Lane, OperationKind, OperationState
+from services.operations.due_work import too_far_ahead
 
 # What a claim writes, beside worker, lease and start.
 TAKEN = {
@@ -25,6 +26,8 @@ TAKEN = {
     "attempts": Operation.attempts + 1,
     "due_at": None,
 }
+# No operation is given back for longer than this.
+LONGEST_PAUSE_S = 30.0
 # What an operation may be parked for before it has come to what its guest runs.
 HOST_BUSY, GUEST_START = "the host to be done with the sandbox", "its guest to start"
 DATABASE_AWAY = "the database"
@@ -79,7 +82,8 @@ def claim(sandbox_id: str, op_seq: int, worker: str, lease_s: float) -> Claim | 
 def taking(which: Any, worker: Any, present: Any, lease_until: Any) -> Any:
     """The statement that takes the operation of the condition `which`, if it is free, and gives its
     row."""
-    started_at = peewee.fn.COALESCE(Operation.started_at, present)
+    # By the clock that a node's heartbeats have, with which this is compared.
+    started_at = peewee.fn.COALESCE(Operation.started_at, peewee.fn.clock_timestamp())
     taken = Operation.update(TAKEN, claimed_by=worker, lease_until=lease_until,
                              started_at=started_at)
     return taken.where(which & free(present)).returning(Operation)
@@ -87,7 +91,8 @@ def taking(which: Any, worker: Any, present: Any, lease_until: Any) -> Any:
 
 def free(present: Any) -> Any:
     """The condition on operations that a worker may take: due, or its worker has gone silent."""
-    due = Operation.due_at.is_null() | (Operation.due_at <= present)
+    due = (Operation.due_at.is_null() | (Operation.due_at <= present)
+           | too_far_ahead(Operation.due_at, present, LONGEST_PAUSE_S))
     return ((Operation.state == OperationState.PENDING) & due) | (
         (Operation.state == OperationState.RUNNING) & (Operation.lease_until < present)
     )
@@ -107,7 +112,7 @@ def _until_now_s(what: str | None, since: datetime | None, before: Mapping[str, 
     """The seconds that were waited for `what`, which is waited for `since` a moment."""
     if what is None or since is None:
         return 0.0
-    return before.get(what, 0.0) + (now() - since).total_seconds()
+    return before.get(what, 0.0) + max((now() - since).total_seconds(), 0.0)
 
 
 def held(claimed: Claim) -> Any:
@@ -148,14 +153,15 @@ def park(claimed: Claim, delay_s: float, waits_for: str, *, begun: bool = True) 
 def _wait(claimed: Claim, waits_for: str) -> dict[str, Any]:
     """The columns of an operation that waits for this from now on. The wait before it, if that was
     another, keeps its seconds: without them a guest that makes an operation wait now for this, now
-    for that, would be waited for without end."""
-    before = claimed.waits_for
-    if before == waits_for:
+    for that, would be waited for without end. One that is to begin only later is of a clock that
+    was set back, and begins now."""
+    before, present = claimed.waits_for, now()
+    if before == waits_for and claimed.wait_since is not None and claimed.wait_since <= present:
         return {}
     waited = dict(claimed.waited)
     if before is not None:
         waited[before] = _until_now_s(before, claimed.wait_since, waited)
-    return {"waits_for": waits_for, "wait_since": now(), "waited": waited}
+    return {"waits_for": waits_for, "wait_since": present, "waited": waited}
 
 
 def put_back(claimed: Claim, delay_s: float, operator_error: str | None = None) -> None:

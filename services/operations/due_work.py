@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+import peewee
+
 from models.database import UNLOCKED_ROWS, connection, database, now
 from models.operations import OutboxMessage
 from models.states import Lane
@@ -21,6 +23,17 @@ from services.operations.reporting_nodes import reporting_ids
 from services.protocols import Deps
 
 _BATCH = 50
+# By how much the clocks of two hosts may differ (s) before one takes a time of the other's for one
+# that is too far ahead. A message that comes too early does no harm.
+_APART_S = 60.0
+
+
+def too_far_ahead(due: Any, moment: Any, longest_s: float) -> Any:
+    """The condition that the time in the column `due` is further ahead of a moment than anything
+    waits, which is `longest_s`. It counts as past: the clock that it was written by was ahead, and
+    has been set back since, so nobody knows when it will come."""
+    return due > peewee.SQL("%s::timestamptz + %s * interval '1 second'",
+                            [moment, longest_s + _APART_S])
 
 
 @dataclass(frozen=True)
@@ -58,11 +71,11 @@ class DueWork:
                 for row in rows
             ]
 
-    def announce_due(self, deps: Deps, since: datetime, which: Any = True) -> int:
+    def announce_due(self, deps: Deps, within_s: float, which: Any = True) -> int:
         """Announce a batch of what is due among the rows of `which`, the longest due first, to
-        nodes that have reported `since` another moment; returns how many."""
+        nodes that have reported in the last `within_s` seconds; returns how many."""
         messages: list[OutboxMessage] = []
-        due = self.due_query(now(), since).where(which)
+        due = self.due_query(now(), within_s).where(which)
         with connection():
             with database.atomic():
                 batch = due.order_by(self.due).limit(_BATCH).for_update(UNLOCKED_ROWS)
@@ -71,12 +84,13 @@ class DueWork:
             outbox.flush(deps.queue, messages, keep=False)
         return len(messages)
 
-    def due_query(self, moment: Any, since: Any) -> Any:
-        """What is due at a moment, on nodes that have reported `since` another and whose lane for
-        it works."""
+    def due_query(self, moment: Any, within_s: Any) -> Any:
+        """What is due at a moment, on nodes that have reported in the last `within_s` seconds and
+        whose lane for it works."""
+        longest_s = max(self.announce_again_s, self.longest_pause_s)
         return self.model.select().where(
-            self.waiting & (self.due <= moment)
-            & self.model.node_id.in_(reporting_ids(since, self.lane)))
+            self.waiting & ((self.due <= moment) | too_far_ahead(self.due, moment, longest_s))
+            & self.model.node_id.in_(reporting_ids(within_s, self.lane)))
 
     def make_due(self, node_id: str) -> None:
         """The lane of this node has just started: what it was at, or had been told of, is

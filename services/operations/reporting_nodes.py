@@ -3,22 +3,20 @@
 What waits on a silent node, or for a lane that does not work, stays a row. Its due time is past
 when that is back, so the next sweep announces it; until then a message would only lie in a queue
 that nobody empties.
+
+When a node has reported is written, and read, by the database's clock: those of the hosts may
+differ.
 """
-from datetime import datetime, timedelta
 from typing import Any
 
-from models.database import now
+import peewee
+
 from models.nodes import Node
 
 
-def reported_since(dead_after_s: float) -> datetime:
-    """A node whose last heartbeat is from before this moment is silent."""
-    return now() - timedelta(seconds=dead_after_s)
-
-
-def reports(since: Any) -> Any:
-    """The condition on nodes that have reported since then."""
-    return Node.heartbeat_at > since
+def reports(within_s: Any) -> Any:
+    """The condition on nodes that have reported in the last so many seconds."""
+    return Node.heartbeat_at > peewee.SQL("now() - %s * interval '1 second'", [within_s])
 
 
 def works(lane: Any) -> Any:
@@ -26,8 +24,8 @@ def works(lane: Any) -> Any:
     return Node.lanes.is_null() | Node.lanes.has_key(lane)
 
 
-def reporting_ids(since: Any, lane: Any = None) -> Any:
-    """The query of the ids of the nodes that have reported since then, and whose `lane` works if
-    one is given."""
-    reporting = Node.select(Node.id).where(reports(since))
+def reporting_ids(within_s: Any, lane: Any = None) -> Any:
+    """The query of the ids of the nodes that have reported in the last so many seconds, and whose
+    `lane` works if one is given."""
+    reporting = Node.select(Node.id).where(reports(within_s))
     return reporting if lane is None else reporting.where(works(lane))

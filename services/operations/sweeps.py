@@ -9,6 +9,8 @@ when they are due, so that what waits for a guest goes on at once.
 What has ended long ago is forgotten.
 """
 from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import peewee
@@ -21,7 +23,9 @@ from models.sandboxes import Sandbox
 from models.states import OperationState, SandboxStatus
 from services.operations import outbox
 from services.operations.announcements import announce
-from services.operations.reporting_nodes import reported_since, reporting_ids
+from services.operations.claims import LONGEST_PAUSE_S
+from services.operations.due_work import too_far_ahead
+from services.operations.reporting_nodes import reporting_ids
 from services.protocols import Deps, Queue
 
 _BATCH = 200
@@ -32,43 +36,47 @@ def announce_neglected(deps: Deps) -> int:
     """Announce again what no worker took in time, or whose worker's lease has run out; returns how
     many of them were not just parked."""
     with connection():
-        which = _neglected(now(), reported_since(deps.settings.node_dead_after_s))
+        which = _neglected(now(), deps.settings.node_dead_after_s)
         announced = _announce(deps.settings, deps.queue, which)
     return sum(operation.due_at is None for operation in announced)
 
 
-def due_query(moment: Any, since: Any) -> Any:
+def due_query(moment: Any, within_s: Any) -> Any:
     """Those that `announce_neglected` announces at a moment, to lanes that work of nodes that have
-    reported `since` another."""
-    return Operation.select().where(_neglected(moment, since))
+    reported in the last `within_s` seconds."""
+    return Operation.select().where(_neglected(moment, within_s))
 
 
-def _neglected(moment: Any, since: Any) -> Any:
-    silent = (Operation.state == OperationState.RUNNING) & (Operation.lease_until < moment)
-    unclaimed = Operation.state == OperationState.PENDING
-    return ((unclaimed | silent) & (Operation.announce_at <= moment)
-            & Operation.node_id.in_(reporting_ids(since, Operation.lane)))
+def _neglected(moment: Any, within_s: Any) -> Any:
+    states = (Operation.state == OperationState.PENDING,
+              (Operation.state == OperationState.RUNNING) & (Operation.lease_until < moment))
+    times = (Operation.announce_at <= moment,
+             too_far_ahead(Operation.announce_at, moment, LONGEST_PAUSE_S))
+    # Each state with each time: so the index is asked for what is due, and not for all that waits.
+    due = reduce(or_, (state & time for state in states for time in times))
+    return due & Operation.node_id.in_(reporting_ids(within_s, Operation.lane))
 
 
 def announce_due(settings: Settings, queue: Queue, node_id: str) -> datetime | None:
     """Announce the parked operations of this node whose time has come; returns when the first was
     due or will be, None if nothing is parked for a lane that works."""
-    since = reported_since(settings.node_dead_after_s)
+    within_s = settings.node_dead_after_s
     with connection():
-        first = _FIRST_PARKED.find(node_id, since)
+        first = _FIRST_PARKED.find(node_id, within_s)
         if first is not None and first.announce_at <= now():
-            _announce(settings, queue, _parked(node_id, since) & (Operation.announce_at <= now()))
+            due = Operation.announce_at <= now()
+            _announce(settings, queue, _parked(node_id, within_s) & due)
     return None if first is None else first.announce_at
 
 
-def _parked(node_id: Any, since: Any) -> Any:
+def _parked(node_id: Any, within_s: Any) -> Any:
     return ((Operation.state == OperationState.PENDING) & (Operation.node_id == node_id)
             & Operation.due_at.is_null(False)
-            & Operation.node_id.in_(reporting_ids(since, Operation.lane)))
+            & Operation.node_id.in_(reporting_ids(within_s, Operation.lane)))
 
 
-_FIRST_PARKED = Statement(Operation, lambda node_id, since: Operation.select(
-    Operation.announce_at).where(_parked(node_id, since)).order_by(
+_FIRST_PARKED = Statement(Operation, lambda node_id, within_s: Operation.select(
+    Operation.announce_at).where(_parked(node_id, within_s)).order_by(
         Operation.announce_at).limit(1), values=2)
 
 
@@ -95,7 +103,7 @@ def forget_old(days: int) -> int:
 
 def _announce(settings: Settings, queue: Queue, which: Any) -> list[Operation]:
     messages: list[OutboxMessage] = []
-    again = now() + timedelta(seconds=settings.operation_sweep_s * 3)
+    again = now() + timedelta(seconds=min(settings.operation_sweep_s * 3, LONGEST_PAUSE_S))
     with database.atomic():
         # What was told longest ago comes first: others would never have their turn behind a batch
         # that is due again before they are reached.

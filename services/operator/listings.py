@@ -7,7 +7,7 @@ from typing import Any
 import peewee
 
 from config.settings import Settings
-from models.database import connection, now
+from models.database import connection
 from models.nodes import Node
 from models.operations import Operation
 from models.sandboxes import Sandbox
@@ -16,6 +16,9 @@ from services.accounts import users
 from services.hosts import nodes, warm_images
 from services.hosts.node_load import promise_of, read_load
 from services.metering.plans import PLAN_SIZES, SIZES, Size, size_name
+
+# By the clock that the heartbeats have.
+_SILENT_S = peewee.fn.date_part("epoch", peewee.fn.now() - Node.heartbeat_at)
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,7 @@ def _node(node: Node, alive: bool) -> NodeReport:
     return NodeReport(
         id=node.id, address=node.address, alive=alive, accepting=node.accepting,
         draining_until=node.draining_until if nodes.is_draining(node) else None,
-        silent_s=round(float(node.silent_s), 1),
+        silent_s=round(node.silent_s, 1),
         used_vcpus=load.vcpus, vcpus=node.vcpus, most_vcpus=promise.most_vcpus(load),
         used_mem_mb=load.mem_mb, mem_mb=node.mem_mb, most_mem_mb=promise.most_mem_mb(),
         used_cpus=round(load.cpu_permille / 1000, 2),

@@ -24,7 +24,7 @@ from services.hosts.node_load import promise_of, read_load
 from services.hosts.nodes import SANDBOX_LANE, NodeFacts
 from services.operations import outbox
 from services.operations.begin import begin
-from services.operations.reporting_nodes import reported_since, reporting_ids
+from services.operations.reporting_nodes import reporting_ids
 from services.operations.transitions import TRANSITIONS
 from services.protocols import Deps
 
@@ -53,8 +53,7 @@ def restarted_clock() -> dict[str, object]:
 def hibernate_idle(deps: Deps) -> int:
     """Begin to hibernate running sandboxes whose idle time is over and that nothing uses, on nodes
     that report; returns how many."""
-    since = reported_since(deps.settings.node_dead_after_s)
-    return _hibernate(deps, partial(_IDLE.all, now(), since))
+    return _hibernate(deps, partial(_IDLE.all, now(), deps.settings.node_dead_after_s))
 
 
 def hibernate_idlest(deps: Deps, node: NodeFacts, unused_s: float) -> int:
@@ -72,7 +71,7 @@ def hibernate_idlest(deps: Deps, node: NodeFacts, unused_s: float) -> int:
     used_at = Sandbox.idle_at - Sandbox.idle_timeout_s * peewee.SQL("interval '1 second'")
     working = SandboxUsage.select().where(
         (SandboxUsage.sandbox_id == Sandbox.id) & (SandboxUsage.cpu_permille >= _WORKING_PERMILLE))
-    at_work = reporting_ids(reported_since(deps.settings.node_dead_after_s), SANDBOX_LANE)
+    at_work = reporting_ids(deps.settings.node_dead_after_s, SANDBOX_LANE)
     which = (
         (Sandbox.node_id == node.id) & Sandbox.kind.in_((SandboxKind.API, SandboxKind.APP))
         & Sandbox.node_id.in_(at_work) & (used_at <= now() - timedelta(seconds=unused_s))
@@ -92,17 +91,17 @@ def _unused(moment: Any, which: Any) -> Any:
         & which & ~peewee.fn.EXISTS(in_flight))
 
 
-def due_query(moment: Any, since: Any) -> Any:
-    """Those that `hibernate_idle` puts to sleep at a moment, on nodes that have reported `since`
-    another and whose lane for that works: elsewhere the operation would close the sandbox to calls
-    until its deadline, fail, and be begun again."""
+def due_query(moment: Any, within_s: Any) -> Any:
+    """Those that `hibernate_idle` puts to sleep at a moment, on nodes that have reported in the
+    last `within_s` seconds and whose lane for that works: elsewhere the operation would close the
+    sandbox to calls until its deadline, fail, and be begun again."""
     return _unused(moment, (Sandbox.idle_at <= moment)
-                   & Sandbox.node_id.in_(reporting_ids(since, SANDBOX_LANE)))
+                   & Sandbox.node_id.in_(reporting_ids(within_s, SANDBOX_LANE)))
 
 
 # The row lock and the condition on `idle_at` settle the race with a call that begins at the same
 # moment.
-_IDLE = Statement(Sandbox, lambda moment, since: due_query(moment, since).order_by(
+_IDLE = Statement(Sandbox, lambda moment, within_s: due_query(moment, within_s).order_by(
     Sandbox.idle_at).limit(_BATCH).for_update(UNLOCKED_ROWS), values=2)
 
 

@@ -76,7 +76,7 @@ def age(column):
 
 
 def sweep(host):
-    return BAKES.announce_due(Deps(host.settings, host.queue, None), now() - timedelta(hours=1))
+    return BAKES.announce_due(Deps(host.settings, host.queue, None), 3600)
 
 
 def test_a_starting_node_bakes_its_sizes_and_what_was_ever_asked_for(host):

@@ -15,7 +15,6 @@ from models.warm_images import WarmImage
 from services.deploys.runs import RUNS
 from services.hosts.nodes import NodeFacts, heartbeat
 from services.hosts.warm_images import BAKES
-from services.operations.reporting_nodes import reported_since
 from services.sandboxes import create
 from services.snapshots.deletion import DELETIONS
 from services.snapshots.disk_upload import UPLOADS
@@ -196,10 +195,9 @@ def test_work_waits_for_its_node_and_lane(deps, sleeping, what, deaf):
         if deaf == "node":
             Node.update(lanes=None, heartbeat_at=ago(3600)).execute()
     deps.queue.sent.clear()
-    since = reported_since(deps.settings.node_dead_after_s)
-    assert work.announce_due(deps, since) == 0 and not deps.queue.sent and due() == set()
+    assert work.announce_due(deps, 15) == 0 and not deps.queue.sent and due() == set()
     heartbeat(NODE, lanes=["ctl", work.lane])
-    assert due() == {job} and work.announce_due(deps, since) == 1
+    assert due() == {job} and work.announce_due(deps, 15) == 1
     assert [queue for queue, *_ in deps.queue.sent] == [f"node.n1.{work.lane.value}"]
 
 
