@@ -146,6 +146,14 @@ def test_a_batch_of_files_has_one_end_and_holds_its_sandbox_until_then(
     check_not_in_use(sandbox)
 
 
+def test_a_path_that_is_not_utf_8_is_no_other_path(edge, owner, sandbox, guest):
+    guest.reply = frame(DATA, b"x") + frame(RESULT, {"sizeBytes": 1})
+    for escaped, status, asked in (("a%FFb", 400, 0), ("a%25FFb", 200, 1)):
+        answer = edge.api.get(f"{SANDBOXES}/{sandbox}/files?path={escaped}",
+                              headers=edge.key(owner))
+        assert (answer.status_code, guest.asked) == (status, asked), answer.text
+
+
 def test_a_file_larger_than_the_cap_is_broken_off(edge, owner, sandbox, guest):
     """Our agent refuses it before the first byte, which is 413."""
     guest.reply = frame(DATA, b"x" * MIB) * 65 + frame(RESULT, {"sizeBytes": 65 * MIB})
