@@ -50,9 +50,11 @@ class Callers:
         path = request.rel_url.raw_path
         if path not in ("/v1/models", "/v1/messages"):
             raise NotFound("There is no such route.")
+        # None where there is none: an empty one is as wrong as another that names no account.
+        named = request.headers.getall("X-On-Behalf-Of", None)
         caller = await self._service_rows.ask(
             self._identify, request.headers.get("Authorization", ""),
-            ",".join(request.headers.getall("X-On-Behalf-Of", [])) or None)
+            None if named is None else ",".join(named))
         return Asking(caller, path)
 
     def _identify(self, authorization: str, on_behalf_of: str | None) -> LlmCaller:

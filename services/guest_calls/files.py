@@ -52,18 +52,14 @@ def write(deps: Deps, caller: Caller, sandbox_id: str, items: Sequence[FileItem]
                 what="writing files"), changes(sandbox.id) as changed:
         guest = connect(deps, sandbox)
         for item in items:
-            left_s = until - time.monotonic()
-            if left_s <= 0:
-                raise Unavailable(f"{item.path}: not written, nor what follows it: the sandbox took"
-                                  " too long for the files before.", retry_after_s=2)
             try:
                 guest.write_file(item.path, item.content, item.mode,
-                                 timeout_s=min(left_s, _FILE_LIMIT_S),
+                                 timeout_s=min(until - time.monotonic(), _FILE_LIMIT_S),
                                  wanted=lambda: not changed() or can_answer(sandbox))
             except AgentRefused as refusal:
                 raise _refused(refusal, item.path) from refusal
             except AgentError as error:
-                raise unreachable(sandbox, "the write") from error
+                raise unreachable(sandbox, f"the write of {item.path}") from error
 
 
 def read(deps: Deps, caller: Caller, sandbox_id: str, path: str) -> Iterator[bytes]:

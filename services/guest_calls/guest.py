@@ -48,7 +48,7 @@ def unreachable(sandbox: Sandbox, what: str) -> Conflict | Unavailable:
     meanwhile, or dead."""
     if not still_running(sandbox):
         return Conflict(f"The sandbox was put to sleep or stopped while {what} was under way.")
-    return Unavailable("The sandbox did not answer.", retry_after_s=2)
+    return Unavailable(f"The sandbox did not answer while {what} was under way.", retry_after_s=2)
 
 
 def refused(refusal: AgentRefused, what: str) -> Conflict | Unavailable:

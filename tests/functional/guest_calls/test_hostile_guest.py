@@ -143,6 +143,7 @@ def test_a_batch_of_files_has_one_end_and_holds_its_sandbox_until_then(
     writing.join()
     assert held.expires_at > before + timedelta(seconds=files.WRITE_LIMIT_S)
     assert answers[0].status_code == 503 and 1 < guest.asked < 10, answers[0].text
+    assert f"the write of /{guest.asked - 1} " in answers[0].json["error"], "the first that was not"
     check_not_in_use(sandbox)
 
 

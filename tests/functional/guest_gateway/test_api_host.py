@@ -82,7 +82,7 @@ def test_a_body_that_takes_many_pieces(http, upstream):
 @pytest.mark.parametrize(("headers", "status"), [
     ({"Authorization": ""}, 401), ({"Authorization": "Bearer nonsense"}, 401),
     ({"Authorization": "key"}, 403), ({"Authorization": "jwt"}, 403),
-    ({"X-On-Behalf-Of": "nobody"}, 403)])
+    ({"X-On-Behalf-Of": "nobody"}, 403), ({"X-On-Behalf-Of": ""}, 403)])
 def test_others_are_refused_in_the_api_s_own_shape(http, upstream, alice, headers, status):
     secrets = {"key": alice.api_key, "jwt": alice.jwt}
     sent = {name: f"Bearer {secrets[value]}" if value in secrets else value
